@@ -1,0 +1,47 @@
+# Imported target oxbow::torch, made from a LibTorch directory itself.
+#
+# find_package(Torch) is avoided: in a CUDA build its config insists on every CUDA library's
+# development files, and it defines protobuf::libprotobuf wrongly when it runs first. The include
+# directories go in with -idirafter because the wheel ships protobuf 3.13 headers that would shadow
+# the system's.
+set(_candidates "${OXBOW_TORCH_DIR}" "$ENV{OXBOW_TORCH_DIR}")
+file(GLOB _venv "${CMAKE_SOURCE_DIR}/.deps/venv/lib/python3*/site-packages/torch")
+list(APPEND _candidates ${_venv})
+foreach(_prefix ${CMAKE_PREFIX_PATH})
+  list(APPEND _candidates "${_prefix}" "${_prefix}/torch")
+endforeach()
+set(_torch_dir "")
+foreach(_dir ${_candidates})
+  if(_dir AND EXISTS "${_dir}/include/ATen/ATen.h")
+    set(_torch_dir "${_dir}")
+    break()
+  endif()
+endforeach()
+if(NOT _torch_dir)
+  message(FATAL_ERROR "LibTorch not found. Run tools/install_deps.sh, or pass -DOXBOW_TORCH_DIR=<directory with include/ and lib/>.")
+endif()
+message(STATUS "LibTorch: ${_torch_dir}")
+set(OXBOW_TORCH_LIB_DIR "${_torch_dir}/lib")
+
+add_library(oxbow_torch_interface INTERFACE)
+add_library(oxbow::torch ALIAS oxbow_torch_interface)
+target_compile_options(oxbow_torch_interface INTERFACE
+  "SHELL:-idirafter ${_torch_dir}/include"
+  "SHELL:-idirafter ${_torch_dir}/include/torch/csrc/api/include")
+# --no-as-needed: a linker that drops unreferenced backends loses CUDA without a word.
+set(_libs "${OXBOW_TORCH_LIB_DIR}/libc10.so" "${OXBOW_TORCH_LIB_DIR}/libtorch_cpu.so" "${OXBOW_TORCH_LIB_DIR}/libtorch.so")
+foreach(_cuda c10_cuda torch_cuda)
+  if(EXISTS "${OXBOW_TORCH_LIB_DIR}/lib${_cuda}.so")
+    list(APPEND _libs "${OXBOW_TORCH_LIB_DIR}/lib${_cuda}.so")
+  endif()
+endforeach()
+list(JOIN _libs " " _libs_flat)
+target_link_options(oxbow_torch_interface INTERFACE
+  "SHELL:-Wl,--push-state,--no-as-needed ${_libs_flat} -Wl,--pop-state"
+  "-Wl,-rpath,${OXBOW_TORCH_LIB_DIR}" "-Wl,-rpath-link,${OXBOW_TORCH_LIB_DIR}")
+
+# One precompiled header serves every target that uses torch.
+file(WRITE "${CMAKE_BINARY_DIR}/oxbow_torch_pch.cc" "// Holds the precompiled torch header.\n")
+add_library(oxbow_torch_pch OBJECT "${CMAKE_BINARY_DIR}/oxbow_torch_pch.cc")
+target_link_libraries(oxbow_torch_pch PRIVATE oxbow::torch)
+target_precompile_headers(oxbow_torch_pch PRIVATE <ATen/ATen.h> <string> <vector> <memory> <map>)

@@ -1,0 +1,31 @@
+// Time as a parameter. Code that waits or expires things takes a Clock, so that tests can own time.
+#pragma once
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace oxbow {
+
+// Monotonic time since an arbitrary start; immune to wall-clock jumps. Thread-safe.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual absl::Duration Now() const = 0;
+
+  // The process's steady clock.
+  static const Clock& Steady();
+};
+
+// Time that moves only when told to. Thread-safe.
+class FakeClock final : public Clock {
+ public:
+  absl::Duration Now() const override;
+  void Advance(absl::Duration by);
+
+ private:
+  mutable absl::Mutex mutex_;
+  absl::Duration now_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();
+};
+
+}  // namespace oxbow

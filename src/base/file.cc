@@ -1,0 +1,139 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace oxbow {
+namespace {
+
+absl::Status ErrnoStatus(const char* what, const std::string& path, int error) {
+  const std::string message = absl::StrCat(what, ": ", std::strerror(error), ": ", path);
+  switch (error) {
+    case ENOENT:
+      return absl::NotFoundError(message);
+    case ENOSPC:
+    case EDQUOT:
+      return absl::ResourceExhaustedError(message);
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return absl::PermissionDeniedError(message);
+    default:
+      return absl::InternalError(message);
+  }
+}
+
+// Closes the descriptor when it leaves scope.
+struct Descriptor {
+  ~Descriptor() {
+    if (value >= 0) ::close(value);
+  }
+  int value = -1;
+};
+
+absl::Status WriteAll(int descriptor, std::string_view bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      return ErrnoStatus("cannot write", path, errno);
+    }
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SyncDirectory(const std::filesystem::path& directory) {
+  const std::string name = directory.empty() ? "." : directory.string();
+  const Descriptor descriptor{::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (descriptor.value < 0) return ErrnoStatus("cannot open directory", name, errno);
+  if (::fsync(descriptor.value) != 0) return ErrnoStatus("cannot fsync directory", name, errno);
+  return absl::OkStatus();
+}
+
+absl::Status WriteAndSync(const std::string& path, std::string_view content) {
+  const Descriptor descriptor{::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)};
+  if (descriptor.value < 0) return ErrnoStatus("cannot create", path, errno);
+  OXBOW_RETURN_IF_ERROR(WriteAll(descriptor.value, content, path));
+  if (::fsync(descriptor.value) != 0) return ErrnoStatus("cannot fsync", path, errno);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path, uint64_t bytes_max) {
+  const std::string name = path.string();
+  const Descriptor descriptor{::open(name.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (descriptor.value < 0) return ErrnoStatus("cannot open", name, errno);
+  struct stat info {};
+  if (::fstat(descriptor.value, &info) != 0) return ErrnoStatus("cannot stat", name, errno);
+  if (!S_ISREG(info.st_mode) && !S_ISFIFO(info.st_mode) && !S_ISCHR(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat("not a file: ", name));
+  }
+  if (static_cast<uint64_t>(info.st_size) > bytes_max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("file of ", info.st_size, " bytes is larger than ", bytes_max, ": ", name));
+  }
+  std::string content;
+  content.reserve(static_cast<size_t>(info.st_size));
+  char buffer[1 << 16];
+  while (true) {
+    const ssize_t got = ::read(descriptor.value, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoStatus("cannot read", name, errno);
+    if (got == 0) return content;
+    content.append(buffer, static_cast<size_t>(got));
+  }
+}
+
+absl::Status WriteFileAtomically(const std::filesystem::path& path, std::string_view content) {
+  const std::string temporary = absl::StrCat(path.string(), ".tmp.", ::getpid());
+  if (absl::Status status = WriteAndSync(temporary, content); !status.ok()) {
+    ::unlink(temporary.c_str());
+    return status;
+  }
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(temporary.c_str());
+    return ErrnoStatus("cannot rename into", path.string(), error);
+  }
+  return SyncDirectory(path.parent_path());
+}
+
+AppendFile::AppendFile(int descriptor, std::string path)
+    : descriptor_(descriptor), path_(std::move(path)) {}
+
+AppendFile::AppendFile(AppendFile&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
+
+AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+AppendFile::~AppendFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+absl::StatusOr<AppendFile> AppendFile::Open(const std::filesystem::path& path) {
+  const int descriptor =
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (descriptor < 0) return ErrnoStatus("cannot open", path.string(), errno);
+  return AppendFile(descriptor, path.string());
+}
+
+absl::Status AppendFile::Append(std::string_view bytes, bool sync) {
+  OXBOW_RETURN_IF_ERROR(WriteAll(descriptor_, bytes, path_));
+  if (sync && ::fsync(descriptor_) != 0) return ErrnoStatus("cannot fsync", path_, errno);
+  return absl::OkStatus();
+}
+
+}  // namespace oxbow

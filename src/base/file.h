@@ -1,0 +1,36 @@
+// Whole files: read, and write so that a reader or a crash sees the old content or the new, never a part.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace oxbow {
+
+// kNotFound if the file does not exist; kInvalidArgument if it is larger than `bytes_max`.
+absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path,
+                                     uint64_t bytes_max = uint64_t{4} << 30);
+
+// Writes to a temporary file beside `path`, fsyncs, renames and fsyncs the directory. On failure
+// `path` is untouched and the temporary file is gone. kResourceExhausted when the disk is full.
+absl::Status WriteFileAtomically(const std::filesystem::path& path, std::string_view content);
+
+// Appends a line and its newline with one write, fsyncing when `sync` is set.
+class AppendFile {
+ public:
+  static absl::StatusOr<AppendFile> Open(const std::filesystem::path& path);
+  AppendFile(AppendFile&& other) noexcept;
+  AppendFile& operator=(AppendFile&& other) noexcept;
+  ~AppendFile();
+  absl::Status Append(std::string_view bytes, bool sync);
+
+ private:
+  AppendFile(int descriptor, std::string path);
+  int descriptor_ = -1;
+  std::string path_;
+};
+
+}  // namespace oxbow

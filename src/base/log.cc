@@ -1,0 +1,80 @@
+#include "base/log.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace oxbow {
+namespace {
+
+struct LogSettings {
+  LogLevel minimum = LogLevel::kInfo;
+  LogFormat format = LogFormat::kText;
+  std::string service;
+};
+
+LogSettings& Settings() {
+  static LogSettings& settings = *new LogSettings;
+  return settings;
+}
+
+std::string JsonString(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(c));
+      out += escaped;
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+constexpr const char* kNames[] = {"debug", "info", "warning", "error"};
+
+}  // namespace
+
+void ConfigureLog(LogLevel minimum, LogFormat format, std::string service) {
+  Settings() = {minimum, format, std::move(service)};
+}
+
+bool LogEnabled(LogLevel level) { return level >= Settings().minimum; }
+
+LogEvent::LogEvent(LogLevel level, const char* file, int line)
+    : level_(level), file_(file), line_(line) {}
+
+LogEvent::~LogEvent() {
+  const absl::Time time = absl::Now();
+  std::string out;
+  if (Settings().format == LogFormat::kJson) {
+    out = absl::StrCat("{\"time\":\"", absl::FormatTime(absl::RFC3339_full, time, absl::UTCTimeZone()),
+                       "\",\"level\":\"", kNames[static_cast<int>(level_)], "\",\"service\":",
+                       JsonString(Settings().service), ",\"event\":", JsonString(message_));
+    for (const Field& field : fields_) {
+      absl::StrAppend(&out, ",", JsonString(field.key), ":", JsonString(field.value));
+    }
+    out += "}\n";
+  } else {
+    const char letter = "DIWE"[static_cast<int>(level_)];
+    out = absl::StrCat(std::string(1, letter), " ",
+                       absl::FormatTime("%H:%M:%E3S", time, absl::UTCTimeZone()), " ",
+                       Settings().service, ": ", message_);
+    for (const Field& field : fields_) absl::StrAppend(&out, " ", field.key, "=", field.value);
+    if (level_ >= LogLevel::kError) absl::StrAppend(&out, " (", file_, ":", line_, ")");
+    out += "\n";
+  }
+  // One write per line keeps lines of several threads whole.
+  if (::write(STDERR_FILENO, out.data(), out.size()) < 0) return;
+}
+
+}  // namespace oxbow
