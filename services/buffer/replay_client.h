@@ -1,0 +1,44 @@
+// Client of one replay buffer shard: typed bytes in, typed bytes out, streaming and deadlines inside.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/ids.h"
+#include "io/tensor_bytes.h"
+#include "oxbow/v1/replay_buffer.pb.h"
+
+namespace oxbow::buffer {
+
+// An entry with its latents: header.trajectory.latents has dtype and shape, `latents` the bytes.
+struct EntryWithLatents {
+  v1::ReplayEntry header;
+  std::string latents;
+};
+
+class ReplayClient {
+ public:
+  ReplayClient(std::string endpoint, absl::Duration timeout);
+  ~ReplayClient();
+
+  // All calls are safe to retry and are retried on UNAVAILABLE a few times within the timeout.
+  absl::StatusOr<v1::OfferResponse> Offer(Epoch epoch, const std::vector<EntryWithLatents>& entries);
+  absl::StatusOr<v1::DrawResponse> Draw(Epoch epoch, LearnerStep step, uint32_t count, uint64_t seed);
+  // Latents [first, first + count) with the entry's header.
+  absl::StatusOr<EntryWithLatents> Read(EntryId entry, uint32_t first, uint32_t count);
+  absl::Status Advance(Epoch epoch, LearnerStep step, const std::vector<EntryId>& used,
+                       const std::vector<EntryId>& evict);
+  absl::Status Checkpoint(Epoch epoch, const std::string& name, uint32_t keep);
+  absl::Status Restore(Epoch epoch, const std::string& name);
+  absl::StatusOr<v1::InfoResponse> Info();
+
+ private:
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace oxbow::buffer

@@ -1,0 +1,22 @@
+// What a process's exit status means; the same for every binary (docs/formats.md).
+#pragma once
+
+#include "absl/status/status.h"
+
+namespace oxbow {
+
+enum ExitCode : int {
+  kExitOk = 0,
+  kExitFailure = 1,      // Anything else that went wrong at run time.
+  kExitUsage = 2,        // Bad flag or config.
+  kExitUnavailable = 3,  // A peer, disk or device is not there.
+  kExitData = 4,         // A model or data file is missing, corrupt or does not fit.
+  kExitInterrupted = 130,
+  kExitTerminated = 143,
+};
+
+// kInvalidArgument: 2. kUnavailable, kDeadlineExceeded, kResourceExhausted: 3. kNotFound, kDataLoss,
+// kFailedPrecondition: 4. Others: 1.
+int ExitCodeOf(const absl::Status& status);
+
+}  // namespace oxbow

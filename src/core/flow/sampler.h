@@ -1,0 +1,51 @@
+// Draws trajectories: x_0 from noise, then T kernel steps under a velocity model.
+//
+// Noise is counter-based, keyed by (run seed, group, sample, step): which worker draws it, in which
+// batch or attempt, never matters. x_{i+1} is rounded to the storage dtype first and scored after, so
+// that whoever recomputes a log-prob from stored latents gets the same number.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "core/flow/dynamics.h"
+
+namespace oxbow::flow {
+
+// Identity of one sample's noise.
+struct NoiseKey {
+  uint64_t run_seed = 0;
+  uint64_t group = 0;
+  uint32_t sample = 0;
+};
+
+// Standard normal float32 [C, H, W] for a step (or a StreamPurpose such as kInitialLatent). Pure.
+at::Tensor DrawNoise(const NoiseKey& key, uint32_t step, at::IntArrayRef shape);
+
+// v(x [B, C, H, W], sigma [B]) -> [B, C, H, W]; conditioning and guidance are bound by the caller.
+using VelocityFunction = std::function<at::Tensor(const at::Tensor& x, const at::Tensor& sigma)>;
+
+// B paths, or the tails of B paths, of one batch.
+struct Paths {
+  at::Tensor latents;   // [steps + 1, B, C, H, W] float32: values already rounded to the storage dtype.
+  at::Tensor log_prob;  // [steps, B] float32; 0 where the step has no density.
+  int first_step = 0;   // latents[0] is x_{first_step}.
+};
+
+// Samples whole paths for `keys` (B = keys.size()). `shape` is [C, H, W].
+Paths SamplePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys, at::IntArrayRef shape,
+                  at::ScalarType storage, const VelocityFunction& velocity);
+
+// Continues from x_{first_step} = `start` [B, C, H, W] to x_T under `spec`.
+Paths ContinuePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys, const at::Tensor& start,
+                    int first_step, at::ScalarType storage, const VelocityFunction& velocity);
+
+// Log-probs [B] of stored transitions x -> x_next at one step, with gradients if v has them.
+// The same operations as sampling: equal inputs give equal bits.
+at::Tensor ScoreTransition(const SamplingSpec& spec, int step, const at::Tensor& x,
+                           const at::Tensor& x_next, const at::Tensor& velocity);
+
+}  // namespace oxbow::flow

@@ -1,0 +1,30 @@
+// The noise levels a sampler visits: sigma_0 > sigma_1 > ... > sigma_T = 0, named grids of arXiv-era
+// pipelines. A schedule is stored with every trajectory and never recomputed.
+//
+// Symbols: sigma in [0, 1], 1 = pure noise; x_t = (1 - sigma) x0 + sigma eps; v = eps - x0.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace oxbow::flow {
+
+enum class ScheduleKind {
+  kDiffusersDefault,  // shift(linspace(1, shift(.001), T)): diffusers shifts sigma_min twice.
+  kLinspace,          // shift(linspace(1, 1/T, T))
+  kDance,             // shift(linspace(1, 0, T + 1))
+  kUnipcFlow,         // Wan's UniPC; sigma_0 < 1.
+};
+
+// Static time shift s t / (1 + (s - 1) t).
+double Shift(double shift, double t);
+
+// exp(mu) of the resolution-dependent shift, linear in the number of image tokens.
+double DynamicShift(int64_t tokens, double base_shift = 0.5, double max_shift = 1.15,
+                    int64_t base_tokens = 256, int64_t max_tokens = 4096);
+
+// T + 1 values, the last one 0. Requires steps >= 1 and shift > 0.
+std::vector<double> SigmaGrid(ScheduleKind kind, int steps, double shift);
+
+}  // namespace oxbow::flow

@@ -1,0 +1,25 @@
+// From latents to 8-bit pictures: what scorers and people see.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/model/parameters.h"
+
+namespace oxbow::model {
+
+class ImageDecoder {
+ public:
+  virtual ~ImageDecoder() = default;
+
+  // latents [B, C, H, W] float32 -> uint8 [B, height, width, channels], round(255 clamp(x / 2 + 1/2)).
+  virtual at::Tensor Decode(const at::Tensor& latents) const = 0;
+};
+
+// For models without an autoencoder, whose latent is the picture in [-1, 1].
+std::unique_ptr<ImageDecoder> MakePixelDecoder();
+
+}  // namespace oxbow::model

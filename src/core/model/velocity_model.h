@@ -1,0 +1,27 @@
+// The network as reinforcement learning sees it: v(x, sigma, conditioning). It knows nothing of RL.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace oxbow::model {
+
+// What the network gets of its prompts, one row per sample.
+struct Conditioning {
+  at::Tensor tokens;  // [B, S, C] or [1, S, C], broadcast over samples.
+  at::Tensor pooled;  // [B, P] or [1, P].
+};
+
+class VelocityModel {
+ public:
+  virtual ~VelocityModel() = default;
+
+  // Predicts v = noise - data. x [B, C, H, W] float32; sigma [B] float32 in [0, 1] (models that want
+  // timesteps multiply by 1000 themselves). Returns [B, C, H, W] float32.
+  //
+  // A row's result does not depend, bit for bit, on the other rows or on their number: batches below
+  // an implementation's minimum are padded. Ratios are exactly 1 on-policy because of this.
+  virtual at::Tensor Velocity(const at::Tensor& x, const at::Tensor& sigma,
+                              const Conditioning& conditioning) const = 0;
+};
+
+}  // namespace oxbow::model

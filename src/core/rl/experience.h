@@ -1,0 +1,45 @@
+// What a learner step trains on: groups of sampled trajectories, as tensors.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "core/model/velocity_model.h"
+
+namespace oxbow::rl {
+
+// One trajectory. Steps are numbered in sampling order; x_0 is the noisiest latent.
+struct Sample {
+  uint32_t index = 0;                       // Member of its group.
+  at::Tensor latents;                       // [n + 1, C, H, W] float32: x_{first_latent} .. ; at least
+                                            // up to the successor of the last trained step.
+  int first_latent = 0;
+  std::vector<float> log_prob;              // [T] under the behaviour policy; 0 where not sde.
+  std::vector<bool> sde;                    // [T]
+  std::vector<uint64_t> behaviour_version;  // [T]
+  std::map<std::string, double> rewards;
+  double reward = 0;
+  bool reward_failed = false;
+
+  // Replayed head: transitions 0 .. kept_steps - 1 come from the buffer, the rest was regenerated.
+  bool replayed = false;
+  EntryId entry_id;
+  int kept_steps = 0;
+  double stored_reward = 0;
+};
+
+struct Group {
+  GroupId id;
+  PromptId prompt_id;
+  std::string prompt_text;
+  std::string prompt_metadata_json;
+  model::Conditioning conditioning;  // Rows of one: tokens [1, S, C], pooled [1, P].
+  std::vector<Sample> samples;
+};
+
+}  // namespace oxbow::rl

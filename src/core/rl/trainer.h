@@ -1,0 +1,93 @@
+// One learner step: from groups of trajectories to new weights. No RPC, clock or global generator.
+//
+// OP-GRPO with every setting that makes it Flow-GRPO (no replayed samples), off-policy with a
+// sequence-level correction, or the naive per-step baseline. Order of one step: advantages, masking,
+// pi_old log-probs of off-policy transitions and their weight W, then `updates` clipped updates.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "core/flow/dynamics.h"
+#include "core/rl/experience.h"
+
+namespace oxbow::parallel {
+class Ranks;
+}
+namespace oxbow::model {
+class Policy;
+}
+
+namespace oxbow::rl {
+
+enum class AdvantageStd { kGroup, kGlobal, kNone };
+enum class ZeroVariance { kMeanOverAll, kMeanOverKept };
+enum class Correction { kSequence, kNaive, kNone, kBypass };
+enum class WeightScale { kMean, kSqrt, kSum };
+enum class KlSpace { kVelocity, kMean };
+
+struct TrainerOptions {
+  flow::SamplingSpec sampling;  // Its sde flags are the trained steps (the last step never is).
+  uint64_t run_seed = 0;
+  int updates = 2;
+
+  double clip_range = 1e-4;
+  double advantage_clip = 5;
+  AdvantageStd advantage_std = AdvantageStd::kGroup;
+  ZeroVariance zero_variance = ZeroVariance::kMeanOverAll;
+  Correction correction = Correction::kSequence;
+  WeightScale weight_scale = WeightScale::kMean;
+  bool weight_geometric = false;
+  double weight_cap = 2;
+  double weight_floor = 0;
+  double weight_log_clamp = 20;
+  double kl_weight = 0;
+  KlSpace kl_space = KlSpace::kVelocity;
+  bool kl_all_steps = false;
+
+  double learning_rate = 3e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 1e-4;
+  double grad_norm_max = 1;
+  int warmup_updates = 0;
+
+  bool ema_enabled = true;
+  double ema_decay_max = 0.9;
+};
+
+struct StepResult {
+  std::map<std::string, double> metrics;  // Named as in metrics.jsonl: "train/loss", ...
+  std::vector<EntryId> used;              // Replayed heads that were trained on.
+  std::vector<EntryId> evict;             // Weight non-finite or under the floor.
+};
+
+class Trainer {
+ public:
+  // `policy` and `ranks` outlive the trainer. Owned by one thread.
+  Trainer(TrainerOptions options, model::Policy& policy, parallel::Ranks& ranks);
+  ~Trainer();
+
+  // Trains on this rank's groups of learner step `step`. On-policy means behaviour_version == version()
+  // at entry. kInternal with the step and first bad tensor if loss or gradients are not finite; weights
+  // are then as before the step.
+  absl::StatusOr<StepResult> Step(LearnerStep step, const std::vector<Group>& groups);
+
+  PolicyVersion version() const;  // Optimiser updates so far.
+
+  // Everything a resumed run needs besides the policy's own tensors: optimiser moments and counters.
+  std::map<std::string, at::Tensor> State() const;
+  absl::Status LoadState(const std::map<std::string, at::Tensor>& state);
+
+ private:
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace oxbow::rl

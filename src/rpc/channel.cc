@@ -1,0 +1,47 @@
+#include "rpc/channel.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/time/clock.h"
+
+namespace oxbow::rpc {
+
+std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
+  arguments.SetMaxSendMessageSize(kMessageBytesMax);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
+  return grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments);
+}
+
+std::unique_ptr<grpc::ClientContext> ContextWithDeadline(absl::Duration timeout) {
+  auto context = std::make_unique<grpc::ClientContext>();
+  context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
+  return context;
+}
+
+absl::Status Retry(const RetryPolicy& policy, const std::function<absl::Status()>& call,
+                   const std::function<void(absl::Duration)>& sleep) {
+  absl::Duration backoff = policy.backoff_first;
+  absl::Status status;
+  for (int attempt = 0; attempt < policy.tries; ++attempt) {
+    if (attempt > 0) {
+      sleep ? sleep(backoff) : absl::SleepFor(backoff);
+      backoff = std::min(2 * backoff, policy.backoff_max);
+    }
+    status = call();
+    if (status.code() != absl::StatusCode::kUnavailable) return status;
+  }
+  return status;
+}
+
+}  // namespace oxbow::rpc

@@ -1,0 +1,86 @@
+#include "rpc/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/security/server_credentials.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "rpc/channel.h"
+
+namespace oxbow::rpc {
+namespace {
+
+sigset_t StopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  return signals;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options,
+                                                      const std::vector<grpc::Service*>& services) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
+  builder.SetMaxReceiveMessageSize(kMessageBytesMax);
+  builder.SetMaxSendMessageSize(kMessageBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+  grpc::ResourceQuota quota("oxbow");
+  quota.SetMaxThreads(options.threads_max);
+  builder.SetResourceQuota(quota);
+  for (grpc::Service* service : services) builder.RegisterService(service);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr || port == 0) {
+    return absl::UnavailableError(absl::StrCat("cannot listen (is the port taken?): ", options.listen));
+  }
+  const std::string host = options.listen.substr(0, options.listen.rfind(':'));
+  return std::unique_ptr<Server>(new Server(std::move(server), absl::StrCat(host, ":", port)));
+}
+
+Server::Server(std::unique_ptr<grpc::Server> server, std::string endpoint)
+    : server_(std::move(server)), endpoint_(std::move(endpoint)) {
+  server_->GetHealthCheckService()->SetServingStatus(true);
+}
+
+Server::~Server() { Shutdown(absl::ZeroDuration()); }
+
+void Server::Shutdown(absl::Duration grace) {
+  server_->GetHealthCheckService()->SetServingStatus(false);
+  server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(grace));
+  server_->Wait();
+}
+
+void BlockStopSignals() {
+  const sigset_t signals = StopSignals();
+  OXBOW_CHECK(pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0) << "cannot block signals";
+  signal(SIGPIPE, SIG_IGN);
+}
+
+int WaitForStopSignal() {
+  const sigset_t signals = StopSignals();
+  int number = 0;
+  while (sigwait(&signals, &number) != 0) {
+  }
+  return number;
+}
+
+void AnnounceReady(const std::string& name, const std::string& grpc_endpoint,
+                   const std::string& metrics_endpoint) {
+  std::printf("READY name=%s grpc=%s metrics=%s\n", name.c_str(), grpc_endpoint.c_str(),
+              metrics_endpoint.c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace oxbow::rpc

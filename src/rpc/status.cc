@@ -1,0 +1,22 @@
+#include "rpc/status.h"
+
+#include <string>
+
+namespace oxbow::rpc {
+
+// Both libraries number their codes as google.rpc.Code does.
+grpc::Status ToGrpc(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  const bool stream_removed = status.error_code() == grpc::StatusCode::UNKNOWN &&
+                              status.error_message().find("Stream removed") != std::string::npos;
+  return absl::Status(
+      stream_removed ? absl::StatusCode::kUnavailable : static_cast<absl::StatusCode>(status.error_code()),
+      status.error_message());
+}
+
+}  // namespace oxbow::rpc
