@@ -1,0 +1,44 @@
+# make train   install what is missing, build, train the embedded model, leave runs/digits/report.html
+# make test    install what is missing, build, run every test
+# make build | bench | lint | format | clean
+PRESET ?= release
+BUILD := build/$(PRESET)
+JOBS ?= $(shell nproc)
+RUN ?= configs/digits.yaml
+# INSTALL_FLAGS="--torch-index URL" picks another wheel index; INSTALL=no skips the check altogether.
+INSTALL ?= yes
+INSTALL_FLAGS ?=
+
+.PHONY: all build train test bench lint format clean deps
+all: build
+
+deps:
+ifeq ($(INSTALL),yes)
+	@tools/install_deps.sh $(INSTALL_FLAGS)
+endif
+
+$(BUILD)/build.ninja: | deps
+	@cmake --preset $(PRESET) $(CMAKE_FLAGS)
+
+build: deps $(BUILD)/build.ninja
+	@cmake --build $(BUILD) -j $(JOBS)
+
+train: deps $(BUILD)/build.ninja
+	@cmake --build $(BUILD) -j $(JOBS) --target oxbow learner rollout_worker replay_buffer reward_server
+	@$(BUILD)/bin/oxbow train $(RUN) --overwrite $(TRAIN_FLAGS)
+
+test: build
+	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
+
+bench: build
+	@bench/run_all.sh $(BUILD)
+
+lint:
+	@tools/install_deps.sh --lint $(INSTALL_FLAGS)
+	@tools/lint.sh $(BUILD)
+
+format:
+	@git ls-files '*.h' '*.cc' | xargs clang-format -i
+
+clean:
+	@rm -rf build
