@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Installs what oxbow needs to build and run on Debian 12: packages, and LibTorch in .deps/venv.
+# Idempotent: what is there is left alone. Uses sudo only when not root and something is missing.
+#
+#   tools/install_deps.sh [--build|--runtime|--lint] [--torch-version V] [--torch-index URL] [--no-torch]
+#
+#   --torch-index URL   take the torch wheel from this package index. Where the default index brings
+#                       the multi-gigabyte CUDA build, name the CPU index of the PyTorch project here.
+#   OXBOW_TORCH_DIR     use this LibTorch (a directory with include/ and lib/) and download none.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+profile=--build torch_version=2.13.0 torch_index="" torch=yes
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --build | --runtime | --lint) profile=$1 ;;
+    --torch-version) torch_version=$2; shift ;;
+    --torch-index) torch_index=$2; shift ;;
+    --no-torch) torch=no ;;
+    -h | --help) sed -n '2,11p' "$0" | cut -c3-; exit 0 ;;
+    *) echo "install_deps.sh: unknown option: $1 (see --help)" >&2; exit 2 ;;
+  esac
+  shift
+done
+
+runtime=(libgrpc++1.51 libprotobuf32 librocksdb7.8 libprometheus-cpp-core1.0 libprometheus-cpp-pull1.0
+  libyaml-cpp0.7 libpng16-16 libre2-9 libssl3)
+build=(g++ cmake ninja-build ccache mold make git pkg-config python3 python3-venv
+  libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev librocksdb-dev
+  prometheus-cpp-dev libgtest-dev libgmock-dev libbenchmark-dev libyaml-cpp-dev nlohmann-json3-dev
+  libcli11-dev libpng-dev zlib1g-dev libre2-dev libssl-dev libc-ares-dev)
+lint=(clang-format clang-tidy)
+case "$profile" in
+  --runtime) packages=("${runtime[@]}") ;;
+  --build) packages=("${build[@]}") ;;
+  --lint) packages=("${build[@]}" "${lint[@]}") ;;
+esac
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q "ok installed" || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  sudo=""
+  if [ "$(id -u)" != 0 ]; then
+    sudo=$(command -v sudo) || { echo "install_deps.sh: need root (no sudo) to install: ${missing[*]}" >&2; exit 3; }
+  fi
+  echo "installing: ${missing[*]}"
+  $sudo apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+[ "$torch" = yes ] || exit 0
+if [ -n "${OXBOW_TORCH_DIR:-}" ]; then
+  [ -e "$OXBOW_TORCH_DIR/include/ATen/ATen.h" ] || {
+    echo "install_deps.sh: no LibTorch there (include/ATen/ATen.h is missing): $OXBOW_TORCH_DIR" >&2; exit 4; }
+  exit 0
+fi
+if compgen -G ".deps/venv/lib/python3*/site-packages/torch/include/ATen/ATen.h" >/dev/null; then exit 0; fi
+echo "installing LibTorch $torch_version into .deps/venv"
+mkdir -p .deps
+python3 -m venv .deps/venv
+index=()
+[ -z "$torch_index" ] || index=(--index-url "$torch_index")
+.deps/venv/bin/pip install -q --disable-pip-version-check "${index[@]}" "torch==$torch_version"

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Every check that needs no test run: layers, house rules, formatting, clang-tidy on torch-free code.
+# Prints one line per check and a closing sum; exits 1 if any failed.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+build=${1:-build/release}
+passed=0 failed=0
+check() {
+  local name=$1 output
+  shift
+  if output=$("$@" 2>&1); then
+    echo "ok    $name"; passed=$((passed + 1))
+  else
+    echo "FAIL  $name"; printf '%s\n' "$output" | tail -40; failed=$((failed + 1))
+  fi
+}
+check "layers" python3 tools/check_layers.py
+check "house rules" python3 tools/tidy.py
+check "format" bash -c "git ls-files '*.h' '*.cc' | xargs clang-format --dry-run -Werror"
+check "clang-tidy" python3 tools/run_clang_tidy.py "$build"
+echo "lint: $passed passed, $failed failed"
+[ "$failed" = 0 ]
