@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Measures whole training runs of the built binaries; prints Markdown tables for docs/benchmarks.md.
+
+  bench/measure_training.py BUILD learning [--seeds 3]   reward and strict by step, seconds per step
+  bench/measure_training.py BUILD clipping               clip fractions, naive against sequence, clip 3e-4
+  bench/measure_training.py BUILD overhead [--rounds 5]  images/s of the services against one process
+  bench/measure_training.py BUILD memory                 peak resident size of every process of a run
+
+BUILD is a build directory (build/release). Runs are written to a temporary directory and removed.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def train(build, directory, name, overrides, sampler=None):
+    """Runs `oxbow train configs/digits.yaml`; returns (metrics rows, wall seconds)."""
+    command = [str(build / "bin" / "oxbow"), "train", "configs/digits.yaml",
+               "--set", f"run.name={name}", "--set", f"run.directory={directory}"]
+    for override in overrides:
+        command += ["--set", override]
+    start = time.monotonic()
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if sampler:
+        threading.Thread(target=sampler, args=(process.pid,), daemon=True).start()
+    output, _ = process.communicate()
+    wall = time.monotonic() - start
+    if process.returncode != 0:
+        sys.exit(f"run {name} failed with {process.returncode}:\n{output[-3000:]}")
+    with open(pathlib.Path(directory) / name / "metrics.jsonl", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines], wall
+
+
+def mean_of(rows, key):
+    values = [row[key] for row in rows if row.get(key) is not None]
+    return statistics.fmean(values) if values else float("nan")
+
+
+def learning(build, directory, seeds):
+    print("| seed | held-out reward by step | strict at end | speckle | step reaching .90 | s/step (mean) | whole run, s |")
+    print("|---|---|---|---|---|---|---|")
+    for seed in range(seeds):
+        rows, wall = train(build, directory, f"learning{seed}", [f"run.seed={seed}"])
+        evaluations = [row for row in rows if row.get("eval/reward_mean") is not None]
+        curve = " ".join(f"{row['eval/reward_mean']:.2f}".lstrip("0") for row in evaluations)
+        reached = next((row["step"] for row in evaluations if row["eval/reward_mean"] >= .90), None)
+        steps = [row for row in rows if row["step"] > 0]
+        per_step = steps[-1]["time/wall_s"] / steps[-1]["step"]
+        last = evaluations[-1]
+        print(f"| {seed} | {curve} | {last['eval/strict_mean']:.2f} | {last['eval/speckle_mean']:.3f} | "
+              f"{reached} | {per_step:.3f} | {wall:.1f} |", flush=True)
+
+
+def clipping(build, directory):
+    print("| correction | clip_frac_fresh | clip_frac_replay | mean W | reward at step 60 |")
+    print("|---|---|---|---|---|")
+    for correction in ("naive", "sequence"):
+        rows, _ = train(build, directory, correction,
+                        [f"method.correction={correction}", "method.clip_range=3e-4", "run.steps=60"])
+        steps = [row for row in rows if row["step"] > 0]
+        evaluations = [row for row in rows if row.get("eval/reward_mean") is not None]
+        print(f"| {correction} | {mean_of(steps, 'train/clip_frac_fresh'):.3f} | "
+              f"{mean_of(steps, 'train/clip_frac_replay'):.3f} | {mean_of(steps, 'train/iw_mean'):.4f} | "
+              f"{evaluations[-1]['eval/reward_mean']:.2f} |", flush=True)
+
+
+def overhead(build, directory, rounds):
+    """Pairs the services with the loop in one process: same model, groups, updates, rewards; no RPC."""
+    ratios, rates = [], []
+    for index in range(rounds):
+        single = subprocess.run([str(build / "bin" / "single_process_loop"), "--steps", "40"], cwd=ROOT,
+                                capture_output=True, text=True, check=True)
+        alone = json.loads(single.stdout.splitlines()[-1])["images_per_second"]
+        rows, _ = train(build, directory, f"overhead{index}", ["run.steps=40", "eval.every=0", "replay.fraction=0"])
+        steps = [row for row in rows if row["step"] > 0]
+        seconds = steps[-1]["time/wall_s"] - steps[9]["time/wall_s"]
+        services = 64 * (steps[-1]["step"] - steps[9]["step"]) / seconds
+        ratios.append(services / alone)
+        rates.append((services, alone))
+    print("| round | services, images/s | one process, images/s | ratio |")
+    print("|---|---|---|---|")
+    for index, ((services, alone), ratio) in enumerate(zip(rates, ratios)):
+        print(f"| {index} | {services:.0f} | {alone:.0f} | {ratio:.2f} |")
+    print(f"| median | | | {statistics.median(ratios):.2f} |")
+
+
+def memory(build, directory):
+    peaks = {}
+
+    def sampler(parent):
+        while pathlib.Path(f"/proc/{parent}").exists():
+            for status in pathlib.Path("/proc").glob("[0-9]*/status"):
+                try:
+                    fields = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+                except OSError:
+                    continue
+                if fields.get("PPid", "").strip() == str(parent) or status.parent.name == str(parent):
+                    name = fields["Name"].strip()
+                    peak = int(fields.get("VmHWM", "0 kB").split()[0]) / 1024
+                    peaks[name] = max(peak, peaks.get(name, 0))
+            time.sleep(.2)
+
+    train(build, directory, "memory", [], sampler)
+    print("| process | peak resident, MB |")
+    print("|---|---|")
+    for name in sorted(peaks):
+        print(f"| {name} | {peaks[name]:.0f} |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("what", choices=["learning", "clipping", "overhead", "memory"])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    build = arguments.build.resolve()
+    directory = tempfile.mkdtemp(prefix="oxbow_bench_")
+    os.environ.setdefault("NO_COLOR", "1")
+    try:
+        {"learning": lambda: learning(build, directory, arguments.seeds),
+         "clipping": lambda: clipping(build, directory),
+         "overhead": lambda: overhead(build, directory, arguments.rounds),
+         "memory": lambda: memory(build, directory)}[arguments.what]()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Runs every benchmark: bench/run_all.sh BUILD. The figures of docs/benchmarks.md come from here.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=${1:-build/release}
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE MKL_NUM_THREADS=1
+for binary in core_bench model_bench replay_bench; do
+  echo "== $binary"
+  "$build/bin/$binary" --benchmark_repetitions=5 --benchmark_report_aggregates_only=true
+done
+for what in learning clipping overhead memory; do
+  echo "== $what"
+  python3 bench/measure_training.py "$build" "$what"
+done
