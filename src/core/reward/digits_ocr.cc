@@ -1,0 +1,58 @@
+#include "core/reward/digits_ocr.h"
+
+#include <algorithm>
+#include <span>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "core/task/digits.h"
+#include "core/task/digits_reading.h"
+
+namespace oxbow::reward {
+namespace {
+
+// Edit distance, 0..3, of what the picture shows and what the prompt asks for.
+absl::StatusOr<int> Distance(const std::string& prompt_text, const Picture& picture) {
+  OXBOW_ASSIGN_OR_RETURN(const task::Digits wanted, task::ParseDigitsPrompt(prompt_text));
+  if (picture.width != task::kPictureWidth || picture.height != task::kPictureHeight ||
+      picture.channels != 1 || picture.pixels.size() != task::kPicturePixels) {
+    return absl::InvalidArgumentError(absl::StrCat("picture is not grey of 20 x 8: ", picture.width,
+                                                   " x ", picture.height, ", ", picture.channels,
+                                                   " channels, ", picture.pixels.size(), " bytes"));
+  }
+  const auto* bytes = reinterpret_cast<const uint8_t*>(picture.pixels.data());
+  return task::EditDistance(task::ReadDigits({bytes, picture.pixels.size()}), wanted);
+}
+
+class DigitsOcr final : public Scorer {
+ public:
+  std::string name() const override { return "digits_ocr"; }
+  double value_min() const override { return 0; }
+  double value_max() const override { return 1; }
+  std::string help() const override { return "1 - edit distance / 3 of the digits read"; }
+  absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
+                               const Picture& picture) const override {
+    OXBOW_ASSIGN_OR_RETURN(const int distance, Distance(prompt_text, picture));
+    return 1.0 - std::min(distance, 3) / 3.0;
+  }
+};
+
+class DigitsStrict final : public Scorer {
+ public:
+  std::string name() const override { return "digits_strict"; }
+  double value_min() const override { return 0; }
+  double value_max() const override { return 1; }
+  std::string help() const override { return "1 if all three digits are right, else 0"; }
+  absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
+                               const Picture& picture) const override {
+    OXBOW_ASSIGN_OR_RETURN(const int distance, Distance(prompt_text, picture));
+    return distance == 0 ? 1.0 : 0.0;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Scorer> MakeDigitsOcr() { return std::make_unique<DigitsOcr>(); }
+std::unique_ptr<Scorer> MakeDigitsStrict() { return std::make_unique<DigitsStrict>(); }
+
+}  // namespace oxbow::reward

@@ -1,0 +1,19 @@
+// Rewards of the world `digits` (core/task/digits.h), both in [0, 1]:
+//
+//   digits_ocr     1 - min(edit distance of the digits read and wanted, 3) / 3
+//   digits_strict  1 if all three digits are right, else 0
+//
+// An unreadable cell is a wrong digit.
+#pragma once
+
+#include <memory>
+
+#include "core/reward/scorer.h"
+
+namespace oxbow::reward {
+
+// Both want a prompt "text ddd" and a grey picture of 20 x 8; anything else is kInvalidArgument.
+std::unique_ptr<Scorer> MakeDigitsOcr();
+std::unique_ptr<Scorer> MakeDigitsStrict();
+
+}  // namespace oxbow::reward

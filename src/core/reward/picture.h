@@ -1,0 +1,16 @@
+// What a scorer sees: an 8-bit picture, interleaved channels, rows top to bottom.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace oxbow::reward {
+
+struct Picture {
+  uint32_t width = 0;
+  uint32_t height = 0;
+  uint32_t channels = 1;
+  std::string pixels;  // height * width * channels bytes.
+};
+
+}  // namespace oxbow::reward

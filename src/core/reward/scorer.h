@@ -1,0 +1,29 @@
+// A reward: from a picture and its prompt to a number. One file per scorer; scorer_table.h lists
+// them.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/reward/picture.h"
+
+namespace oxbow::reward {
+
+class Scorer {
+ public:
+  virtual ~Scorer() = default;
+
+  virtual std::string name() const = 0;
+  virtual double value_min() const = 0;
+  virtual double value_max() const = 0;
+  virtual std::string help() const = 0;  // One line for people.
+
+  // Scores one picture; what cannot be scored is an error (kInvalidArgument if prompt or picture do
+  // not fit the scorer), never a made-up value. Pure and thread-safe. The picture's bytes match its
+  // dimensions: check that before.
+  virtual absl::StatusOr<double> Score(const std::string& prompt_text,
+                                       const std::string& prompt_metadata_json,
+                                       const Picture& picture) const = 0;
+};
+
+}  // namespace oxbow::reward

@@ -1,0 +1,97 @@
+#include "core/task/digits.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+
+namespace oxbow::task {
+namespace {
+
+// Any two glyphs differ in at least 9 pixels of the 40 of a cell, whatever their offsets.
+constexpr const char* kFont[10][kGlyphHeight] = {
+    {".###.", "#...#", "#...#", "#...#", "#...#", "#...#", ".###."},
+    {"..#..", ".##..", "..#..", "..#..", "..#..", "..#..", "#####"},
+    {".###.", "#...#", "....#", "...#.", "..#..", ".#...", "#####"},
+    {"#####", "...#.", "..#..", "...#.", "....#", "#...#", ".###."},
+    {"#...#", "#...#", "#...#", "#####", "....#", "....#", "....#"},
+    {"#####", "#....", "####.", "....#", "....#", "....#", "####."},
+    {"..##.", ".#...", "#....", "####.", "#...#", "#...#", ".###."},
+    {"#####", "....#", "...#.", "..#..", ".#...", ".#...", ".#..."},
+    {".###.", "#...#", ".#.#.", "..#..", ".#.#.", "#...#", ".###."},
+    {".###.", "#...#", "#...#", ".####", "....#", "...#.", ".##.."},
+};
+
+constexpr std::string_view kPrefix = "text ";
+
+}  // namespace
+
+bool GlyphWhite(int digit, int offset, int row, int column) {
+  OXBOW_CHECK(digit >= 0 && digit <= 9 && offset >= 0 && offset < kRowOffsets)
+      << "digit " << digit << ", offset " << offset;
+  const int glyph_row = row - offset;
+  if (glyph_row < 0 || glyph_row >= kGlyphHeight) return false;
+  return kFont[digit][glyph_row][column] == '#';
+}
+
+std::array<float, kPicturePixels> RenderDigits(const Digits& digits, int offset) {
+  std::array<float, kPicturePixels> picture;
+  picture.fill(-1.0F);
+  for (int cell = 0; cell < kDigitCount; ++cell) {
+    for (int row = 0; row < kPictureHeight; ++row) {
+      for (int column = 0; column < kGlyphWidth; ++column) {
+        if (GlyphWhite(digits[cell], offset, row, column)) {
+          picture[row * kPictureWidth + kCellColumns[cell] + column] = 1.0F;
+        }
+      }
+    }
+  }
+  return picture;
+}
+
+Digits DigitsOf(int number) {
+  OXBOW_CHECK(number >= 0 && number <= 999) << "number " << number;
+  return {number / 100, number / 10 % 10, number % 10};
+}
+
+int NumberOf(const Digits& digits) { return digits[0] * 100 + digits[1] * 10 + digits[2]; }
+
+std::string DigitsPrompt(const Digits& digits) {
+  std::string text(kPrefix);
+  for (const int digit : digits) text += static_cast<char>('0' + digit);
+  return text;
+}
+
+absl::StatusOr<Digits> ParseDigitsPrompt(std::string_view text) {
+  const auto refuse = [&] {
+    return absl::InvalidArgumentError(
+        absl::StrCat("prompt is not \"text\" and three digits, as \"text 473\": ",
+                     std::string(text.substr(0, 80))));
+  };
+  if (text.size() != kPrefix.size() + kDigitCount || text.substr(0, kPrefix.size()) != kPrefix) {
+    return refuse();
+  }
+  Digits digits;
+  for (int i = 0; i < kDigitCount; ++i) {
+    const char c = text[kPrefix.size() + i];
+    if (c < '0' || c > '9') return refuse();
+    digits[i] = c - '0';
+  }
+  return digits;
+}
+
+absl::StatusOr<std::vector<Digits>> ParseDigitsPrompts(std::string_view lines) {
+  std::vector<Digits> prompts;
+  int line_number = 0;
+  const std::vector<std::string> split = absl::StrSplit(std::string(lines), '\n');
+  for (const std::string& line : split) {
+    ++line_number;
+    if (line.empty()) continue;
+    absl::StatusOr<Digits> digits = ParseDigitsPrompt(line);
+    if (!digits.ok()) return Annotate(digits.status(), absl::StrCat("line ", line_number));
+    prompts.push_back(*digits);
+  }
+  return prompts;
+}
+
+}  // namespace oxbow::task

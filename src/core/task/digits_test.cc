@@ -1,0 +1,81 @@
+#include "core/task/digits.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+
+namespace oxbow::task {
+namespace {
+
+TEST(DigitsTest, GlyphsDifferInManyPixelsWhateverTheirOffsets) {
+  for (int a = 0; a < 10; ++a) {
+    for (int b = 0; b < a; ++b) {
+      for (int offsets = 0; offsets < 4; ++offsets) {
+        int different = 0;
+        for (int row = 0; row < kPictureHeight; ++row) {
+          for (int column = 0; column < kGlyphWidth; ++column) {
+            different +=
+                GlyphWhite(a, offsets / 2, row, column) != GlyphWhite(b, offsets % 2, row, column);
+          }
+        }
+        EXPECT_GE(different, 9) << a << " and " << b;
+      }
+    }
+  }
+}
+
+TEST(DigitsTest, PictureLooksAsDrawn) {
+  const auto picture = RenderDigits({1, 0, 7}, /*offset=*/1);
+  std::string drawn;
+  for (int i = 0; i < kPicturePixels; ++i) {
+    ASSERT_TRUE(picture[i] == 1.0F || picture[i] == -1.0F);
+    drawn += picture[i] > 0 ? '#' : '.';
+    if ((i + 1) % kPictureWidth == 0) drawn += '\n';
+  }
+  EXPECT_EQ(drawn,
+            "....................\n"
+            "...#....###..#####..\n"
+            "..##...#...#.....#..\n"
+            "...#...#...#....#...\n"
+            "...#...#...#...#....\n"
+            "...#...#...#..#.....\n"
+            "...#...#...#..#.....\n"
+            ".#####..###...#.....\n");
+}
+
+TEST(DigitsTest, PromptOfEveryNumberRoundTrips) {
+  for (int number = 0; number < 1000; ++number) {
+    const Digits digits = DigitsOf(number);
+    EXPECT_EQ(NumberOf(digits), number);
+    const absl::StatusOr<Digits> parsed = ParseDigitsPrompt(DigitsPrompt(digits));
+    ASSERT_TRUE(parsed.ok());
+    EXPECT_EQ(*parsed, digits);
+  }
+}
+
+TEST(DigitsTest, OtherTextIsNoPrompt) {
+  for (const char* text : {"", "text", "text 47", "text 4733", "text 4a3", "Text 473", "text  473",
+                           "text 473 ", "a cat", "text -12"}) {
+    EXPECT_EQ(ParseDigitsPrompt(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+  const auto lines = ParseDigitsPrompts("text 001\n\ntext 0x2\n");
+  EXPECT_TRUE(absl::StrContains(lines.status().message(), "line 3")) << lines.status();
+}
+
+TEST(DigitsTest, ShippedPromptFilesSplitTheNumbers) {
+  std::array<int, 1000> seen = {};
+  for (const char* name : {"eval", "tune", "train"}) {
+    const auto text =
+        ReadFile(absl::StrCat(OXBOW_SOURCE_DIR "/configs/prompts/digits_", name, ".txt"));
+    ASSERT_TRUE(text.ok()) << text.status();
+    const auto prompts = ParseDigitsPrompts(*text);
+    ASSERT_TRUE(prompts.ok()) << prompts.status();
+    for (const Digits& digits : *prompts) ++seen[NumberOf(digits)];
+  }
+  for (int number = 0; number < 1000; ++number) EXPECT_EQ(seen[number], 1) << number;
+}
+
+}  // namespace
+}  // namespace oxbow::task
