@@ -1,0 +1,125 @@
+#include "io/picture.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "io/pixel_font.h"
+
+namespace oxbow::io {
+namespace {
+
+constexpr int kLabelScale = 2;
+constexpr int kLabelGap = 3;
+
+// Sizes shared by all cells of one sheet, in screen pixels.
+struct Layout {
+  int picture_width = 0;
+  int picture_height = 0;
+  int frame = 0;
+  int label = 0;
+  int columns = 0;
+  int rows = 0;
+
+  int cell_width() const { return picture_width + 2 * frame; }
+  int cell_height() const { return label + picture_height + 2 * frame; }
+};
+
+Layout Measure(const std::vector<GridCell>& cells, const GridOptions& options) {
+  Layout layout;
+  for (const GridCell& cell : cells) {
+    OXBOW_CHECK(IsValid(cell.picture))
+        << "grid cell of " << cell.picture.width << "x" << cell.picture.height << "x"
+        << cell.picture.channels << " with " << cell.picture.pixels.size() << " values";
+    layout.picture_width = std::max(layout.picture_width, cell.picture.width * options.scale);
+    layout.picture_height = std::max(layout.picture_height, cell.picture.height * options.scale);
+    if (cell.frame) layout.frame = options.frame_width;
+    if (!cell.label.empty()) layout.label = kGlyphHeight * kLabelScale + kLabelGap;
+  }
+  const int count = static_cast<int>(cells.size());
+  layout.columns = std::min(options.columns, count);
+  layout.rows = (count + layout.columns - 1) / layout.columns;
+  return layout;
+}
+
+void FillRectangle(Picture8& sheet, int left, int top, int width, int height, Colour colour) {
+  for (int y = std::max(top, 0); y < std::min(top + height, sheet.height); ++y) {
+    for (int x = std::max(left, 0); x < std::min(left + width, sheet.width); ++x) {
+      uint8_t* const pixel = &sheet.pixels[(static_cast<size_t>(y) * sheet.width + x) * 3];
+      pixel[0] = colour.red;
+      pixel[1] = colour.green;
+      pixel[2] = colour.blue;
+    }
+  }
+}
+
+void DrawPicture(Picture8& sheet, int left, int top, const Picture8& picture, int scale) {
+  for (int y = 0; y < picture.height; ++y) {
+    for (int x = 0; x < picture.width; ++x) {
+      const uint8_t* const source =
+          &picture.pixels[(static_cast<size_t>(y) * picture.width + x) * picture.channels];
+      const Colour colour = picture.channels == 3 ? Colour{source[0], source[1], source[2]}
+                                                  : Colour{source[0], source[0], source[0]};
+      FillRectangle(sheet, left + x * scale, top + y * scale, scale, scale, colour);
+    }
+  }
+}
+
+// Draws as many characters as fit into `width`.
+void DrawLabel(Picture8& sheet, int left, int top, int width, const std::string& label,
+               Colour ink) {
+  constexpr int kAdvance = (kGlyphWidth + 1) * kLabelScale;
+  const size_t fits = static_cast<size_t>(std::max(0, (width + kLabelScale) / kAdvance));
+  for (size_t i = 0; i < std::min(label.size(), fits); ++i) {
+    const Glyph glyph = GlyphOf(label[i]);
+    for (int y = 0; y < kGlyphHeight; ++y) {
+      for (int x = 0; x < kGlyphWidth; ++x) {
+        if (!IsInked(glyph, x, y)) continue;
+        FillRectangle(sheet, left + static_cast<int>(i) * kAdvance + x * kLabelScale,
+                      top + y * kLabelScale, kLabelScale, kLabelScale, ink);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+bool IsValid(const Picture8& picture) {
+  if (picture.width <= 0 || picture.height <= 0) return false;
+  if (picture.channels != 1 && picture.channels != 3) return false;
+  return picture.pixels.size() ==
+         static_cast<size_t>(picture.width) * picture.height * picture.channels;
+}
+
+Picture8 Grid(const std::vector<GridCell>& cells, const GridOptions& options) {
+  OXBOW_CHECK(!cells.empty() && options.columns > 0 && options.scale > 0 && options.gap >= 0)
+      << cells.size() << " cells in " << options.columns << " columns, scale " << options.scale;
+  const Layout layout = Measure(cells, options);
+  const int64_t width = options.gap + int64_t{layout.columns} * (layout.cell_width() + options.gap);
+  const int64_t height = options.gap + int64_t{layout.rows} * (layout.cell_height() + options.gap);
+  OXBOW_CHECK(width * height <= kGridPixelsMax) << "grid of " << width << "x" << height;
+
+  Picture8 sheet{static_cast<int>(width), static_cast<int>(height), 3, {}};
+  sheet.pixels.resize(static_cast<size_t>(width * height * 3));
+  FillRectangle(sheet, 0, 0, sheet.width, sheet.height, options.background);
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const GridCell& cell = cells[i];
+    const int column = static_cast<int>(i) % layout.columns;
+    const int row = static_cast<int>(i) / layout.columns;
+    const int left = options.gap + column * (layout.cell_width() + options.gap);
+    const int top = options.gap + row * (layout.cell_height() + options.gap);
+    DrawLabel(sheet, left, top, layout.cell_width(), cell.label, options.ink);
+    const int box_top = top + layout.label;
+    if (cell.frame) {
+      FillRectangle(sheet, left, box_top, layout.cell_width(), layout.cell_height() - layout.label,
+                    *cell.frame);
+    }
+    DrawPicture(
+        sheet,
+        left + layout.frame + (layout.picture_width - cell.picture.width * options.scale) / 2,
+        box_top + layout.frame + (layout.picture_height - cell.picture.height * options.scale) / 2,
+        cell.picture, options.scale);
+  }
+  return sheet;
+}
+
+}  // namespace oxbow::io

@@ -1,0 +1,52 @@
+#include "io/picture.h"
+
+#include "gtest/gtest.h"
+
+namespace oxbow::io {
+namespace {
+
+Colour At(const Picture8& sheet, int x, int y) {
+  const size_t i = (static_cast<size_t>(y) * sheet.width + x) * 3;
+  return {sheet.pixels[i], sheet.pixels[i + 1], sheet.pixels[i + 2]};
+}
+
+TEST(GridTest, PlacesScalesAndFramesEveryCell) {
+  const Picture8 grey{2, 1, 1, {10, 200}};
+  const Picture8 red{2, 1, 3, {255, 0, 0, 0, 0, 255}};
+  const GridOptions options{.columns = 2, .scale = 3, .gap = 4, .frame_width = 1};
+  const Picture8 sheet =
+      Grid({{grey, kRightColour, ""}, {red, std::nullopt, ""}, {grey, kWrongColour, ""}}, options);
+  // A cell is 2*3 + 2*1 = 8 wide and 1*3 + 2*1 = 5 high.
+  EXPECT_EQ(sheet.width, 4 + 2 * (8 + 4));
+  EXPECT_EQ(sheet.height, 4 + 2 * (5 + 4));
+  EXPECT_TRUE(IsValid(sheet));
+  EXPECT_EQ(At(sheet, 0, 0), options.background);
+  EXPECT_EQ(At(sheet, 4, 4), kRightColour);
+  EXPECT_EQ(At(sheet, 5, 5), (Colour{10, 10, 10}));
+  EXPECT_EQ(At(sheet, 7, 7), (Colour{10, 10, 10}));
+  EXPECT_EQ(At(sheet, 8, 7), (Colour{200, 200, 200}));
+  EXPECT_EQ(At(sheet, 16, 4), options.background);
+  EXPECT_EQ(At(sheet, 17, 5), (Colour{255, 0, 0}));
+  EXPECT_EQ(At(sheet, 20, 5), (Colour{0, 0, 255}));
+  EXPECT_EQ(At(sheet, 11, 13), kWrongColour);
+  EXPECT_EQ(At(sheet, 17, 14), options.background);
+}
+
+TEST(GridTest, LabelsStayAboveTheirPictureAndInsideTheirCell) {
+  const Picture8 white{4, 2, 1, std::vector<uint8_t>(8, 255)};
+  const GridOptions options{.columns = 1, .scale = 8, .gap = 5, .ink = {1, 2, 3}};
+  const Picture8 sheet = Grid({{white, std::nullopt, "text 473 and much more"}}, options);
+  EXPECT_EQ(sheet.height, 5 + 13 + 16 + 5);
+  int inked = 0;
+  for (int y = 0; y < sheet.height; ++y) {
+    for (int x = 0; x < sheet.width; ++x) {
+      if (At(sheet, x, y) != options.ink) continue;
+      ++inked;
+      EXPECT_TRUE(x >= 5 && x < 37 && y >= 5 && y < 15) << x << "," << y;
+    }
+  }
+  EXPECT_GT(inked, 0);
+}
+
+}  // namespace
+}  // namespace oxbow::io
