@@ -13,8 +13,8 @@ namespace oxbow::io {
 
 enum class DType { kF32, kF16, kBF16, kF64, kI64, kI32, kU8, kBool };
 
-uint64_t WidthOf(DType dtype);                             // Bytes per element.
-std::string NameOf(DType dtype);                           // As safetensors spells it: "F32".
+uint64_t WidthOf(DType dtype);    // Bytes per element.
+std::string NameOf(DType dtype);  // As safetensors spells it: "F32".
 absl::StatusOr<DType> DTypeNamed(const std::string& name);
 
 // Little-endian, contiguous, row-major.

@@ -10,7 +10,8 @@ class Tensor;
 
 namespace oxbow::io {
 
-// Copies. The result owns its memory, is contiguous and on the CPU. Fails if the bytes do not fit the shape.
+// Copies. The result owns its memory, is contiguous and on the CPU. Fails if the bytes do not fit
+// the shape.
 absl::StatusOr<at::Tensor> ToTorch(const TensorBytes& tensor);
 
 // Copies to contiguous CPU bytes. Requires a dtype of DType.

@@ -15,7 +15,8 @@ class ImageDecoder {
  public:
   virtual ~ImageDecoder() = default;
 
-  // latents [B, C, H, W] float32 -> uint8 [B, height, width, channels], round(255 clamp(x / 2 + 1/2)).
+  // latents [B, C, H, W] float32 -> uint8 [B, height, width, channels], round(255 clamp(x / 2 +
+  // 1/2)).
   virtual at::Tensor Decode(const at::Tensor& latents) const = 0;
 };
 

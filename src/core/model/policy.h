@@ -1,8 +1,8 @@
 // A velocity model with its trainable part, its reference and its running average.
 //
-// Full fine-tune: `current` holds all transformer weights; the reference is a frozen copy of the base.
-// LoRA: `current` holds the A and B matrices alone over frozen base weights; the reference is the same
-// network with the adapter off, so no weight is held twice.
+// Full fine-tune: `current` holds all transformer weights; the reference is a frozen copy of the
+// base. LoRA: `current` holds the A and B matrices alone over frozen base weights; the reference is
+// the same network with the adapter off, so no weight is held twice.
 #pragma once
 
 #include <memory>
@@ -10,31 +10,26 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/lora.h"
 #include "core/model/parameters.h"
 #include "core/model/velocity_model.h"
 
 namespace oxbow::model {
-
-struct LoraSpec {
-  int64_t rank = 32;
-  double alpha = 64;
-  std::vector<std::string> targets;  // Suffixes of module names, as PEFT matches them.
-};
 
 enum class Trained { kFull, kLora };
 
 class Policy {
  public:
   struct Options {
-    std::string architecture;         // "SD3Transformer2DModel"
-    std::string config_json;          // transformer/config.json
-    NamedTensors base;                // Published names and shapes.
+    std::string architecture;  // "SD3Transformer2DModel"
+    std::string config_json;   // transformer/config.json
+    NamedTensors base;         // Published names and shapes.
     Trained trained = Trained::kFull;
     LoraSpec lora;
-    uint64_t lora_seed = 0;           // Initialises A; B starts at zero.
-    bool with_reference = true;       // Full fine-tune: keep the base copy (learner yes, worker no).
+    uint64_t lora_seed = 0;      // Initialises A; B starts at zero.
+    bool with_reference = true;  // Full fine-tune: keep the base copy (learner yes, worker no).
     bool with_ema = true;
-    bool trainable = true;            // False on workers: no gradients are allocated.
+    bool trainable = true;  // False on workers: no gradients are allocated.
   };
 
   // kInvalidArgument names every missing, extra or misshapen tensor, an unknown architecture, or a
@@ -48,7 +43,9 @@ class Policy {
 
   virtual ParameterSet& parameters() = 0;  // The trainable part of `current`.
   virtual ParameterSet& ema_parameters() = 0;
-  virtual const NamedTensors& frozen() const = 0;  // Empty for a full fine-tune.
+  // What never trains: buffers such as pos_embed.pos_embed, and for LoRA the base weights. With
+  // parameters() of a full fine-tune this is the whole checkpoint.
+  virtual const NamedTensors& frozen() const = 0;
 
   // Replaces the trainable part (worker: new weights). kInvalidArgument names what does not fit.
   virtual absl::Status Load(const NamedTensors& trained) = 0;

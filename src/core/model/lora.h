@@ -1,0 +1,43 @@
+// Low-rank adapters (arXiv:2106.09685) as PEFT defines them: W x + (alpha / r) B A x.
+//
+// A [r, in] starts at N(0, 1/r) (standard deviation 1/r, PEFT's "gaussian"), B [out, r] at zero.
+// Tensors are named `{module}.lora_A.weight` and `{module}.lora_B.weight`.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/parameters.h"
+
+namespace oxbow::model {
+
+// Settings of a LoRA fine-tune.
+struct LoraSpec {
+  int64_t rank = 32;
+  double alpha = 64;
+  std::vector<std::string> targets;  // Suffixes of module names, as PEFT matches them.
+};
+
+using Shapes = std::map<std::string, std::vector<int64_t>>;
+using LinearModules = std::map<std::string, std::pair<int64_t, int64_t>>;  // {in, out}
+
+// An adapter as a model binds it: `tensors` are views that outlive nothing (handles).
+struct LoraAdapter {
+  NamedTensors tensors;
+  double scale = 1;  // alpha / r
+};
+
+// The modules `targets` select: those named t, or ending in "." + t. kInvalidArgument for a target
+// that selects nothing.
+absl::StatusOr<std::vector<std::string>> MatchLoraTargets(const LinearModules& modules,
+                                                          const std::vector<std::string>& targets);
+
+// Fresh A and B for every selected module, in name order from one random stream.
+absl::StatusOr<NamedTensors> InitialLora(const LinearModules& modules, const LoraSpec& spec,
+                                         uint64_t seed);
+
+}  // namespace oxbow::model

@@ -1,0 +1,65 @@
+// SD3 / SD3.5 transformer (MMDiT, arXiv:2403.03206), as diffusers' SD3Transformer2DModel.
+//
+// Image patches and prompt tokens attend jointly; every block is modulated by (timestep, pooled
+// prompt):
+//
+//   X = patches(x) Wp + cropped position table        c = MLP(sincos(1000 sigma)) + MLP(pooled)
+//   Y = tokens Wc                                     for each block: (X, Y) = block(X, Y, silu(c))
+//   v = unpatch(LN(X) * (1 + scale) + shift)          scale, shift = Linear(silu(c))
+//
+// Weights have their published names, so loading is binding. Any published size fits: dual
+// attention layers and RMS-normed queries and keys come from config.json.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/lora.h"
+#include "core/model/parameters.h"
+#include "core/model/velocity_model.h"
+
+namespace oxbow::model {
+
+// Keys and defaults of transformer/config.json.
+struct Sd3Params {
+  int64_t sample_size = 128;
+  int64_t patch_size = 2;
+  int64_t in_channels = 16;
+  int64_t num_layers = 18;
+  int64_t attention_head_dim = 64;
+  int64_t num_attention_heads = 18;
+  int64_t joint_attention_dim = 4096;
+  int64_t caption_projection_dim = 1152;
+  int64_t pooled_projection_dim = 2048;
+  int64_t out_channels = 16;
+  int64_t pos_embed_max_size = 96;
+  std::vector<int64_t>
+      dual_attention_layers;  // Indices of blocks with a second, image-only attention.
+  bool qk_rms_norm = false;   // "qk_norm": "rms_norm" or null.
+
+  int64_t width() const { return num_attention_heads * attention_head_dim; }
+};
+
+// The position table: in every checkpoint, never trained.
+inline constexpr char kSd3PositionTable[] = "pos_embed.pos_embed";
+
+// Keys starting with '_' are ignored; other unknown keys are errors unless null. kInvalidArgument.
+absl::StatusOr<Sd3Params> ParseSd3Config(const std::string& config_json);
+std::string Sd3ConfigJson(const Sd3Params& params);  // As diffusers writes it.
+
+// Name -> shape of every tensor of a checkpoint, the position table included.
+Shapes Sd3Shapes(const Sd3Params& params);
+
+// Module name -> width in and out of every linear layer: what a LoRA adapter can attach to.
+LinearModules Sd3Linears(const Sd3Params& params);
+
+// Binds (does not copy) `tensors`: all of Sd3Shapes and nothing else, in float32. Pass leaf views
+// of a trainable ParameterSet to train them. With `adapter`, adds its low-rank products. Forward is
+// thread-compatible. kInvalidArgument names every missing, extra or misshapen tensor.
+absl::StatusOr<std::unique_ptr<VelocityModel>> MakeSd3Transformer(
+    const Sd3Params& params, const NamedTensors& tensors, const LoraAdapter* adapter = nullptr);
+
+}  // namespace oxbow::model

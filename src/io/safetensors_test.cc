@@ -1,0 +1,143 @@
+#include "io/safetensors.h"
+
+#include <filesystem>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace oxbow::io {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string FileOf(const std::string& header, const std::string& data) {
+  std::string bytes(8, '\0');
+  for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>(header.size() >> (8 * i) & 0xff);
+  return bytes + header + data;
+}
+
+std::string EntryOf(const char* name, const char* dtype, const char* shape, int begin, int end) {
+  return absl::StrCat("\"", name, "\":{\"dtype\":\"", dtype, "\",\"shape\":", shape,
+                      ",\"data_offsets\":[", begin, ",", end, "]}");
+}
+
+Safetensors Sample() {
+  Safetensors content;
+  content.metadata = {{"run", "seven"}};
+  content.tensors["z.weight"] = {DType::kF32, {2, 3}, std::string(24, 'z')};
+  content.tensors["a.mask"] = {DType::kU8, {5}, std::string(5, 'a')};
+  content.tensors["b.ids"] = {DType::kI64, {1}, std::string(8, 'b')};
+  content.tensors["c.empty"] = {DType::kF32, {0, 4}, ""};
+  content.tensors["d.scalar"] = {DType::kBF16, {}, "dd"};
+  return content;
+}
+
+TEST(SafetensorsTest, ReadsBackWhatWasWritten) {
+  const auto path = std::filesystem::path(testing::TempDir()) / "round_trip.safetensors";
+  ASSERT_TRUE(WriteSafetensors(path, Sample()).ok());
+  const auto back = ReadSafetensors(path);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->metadata.at("run"), "seven");
+  EXPECT_EQ(back->metadata.at("format"), "pt");
+  ASSERT_EQ(back->tensors.size(), 5u);
+  for (const auto& [name, tensor] : Sample().tensors) {
+    EXPECT_EQ(back->tensors.at(name).data, tensor.data) << name;
+    EXPECT_EQ(back->tensors.at(name).shape, tensor.shape) << name;
+    EXPECT_EQ(back->tensors.at(name).dtype, tensor.dtype) << name;
+  }
+}
+
+TEST(SafetensorsTest, WritesWideTensorsFirstAndAlignsData) {
+  const std::string bytes = SerializeSafetensors(Sample());
+  const uint64_t header =
+      static_cast<unsigned char>(bytes[0]) + 256u * static_cast<unsigned char>(bytes[1]);
+  EXPECT_EQ(header % 8, 0u);
+  EXPECT_EQ(bytes.substr(8 + header), std::string(8, 'b') + std::string(24, 'z') + "dd" + "aaaaa");
+}
+
+TEST(SafetensorsTest, EveryTruncationIsDataLoss) {
+  const std::string whole = SerializeSafetensors(Sample());
+  for (size_t size = 0; size < whole.size(); ++size) {
+    EXPECT_EQ(ParseSafetensors(whole.substr(0, size), "f").status().code(),
+              absl::StatusCode::kDataLoss)
+        << size;
+  }
+}
+
+TEST(SafetensorsTest, NeverCrashesOnFlippedBytes) {
+  const std::string whole = SerializeSafetensors(Sample());
+  std::mt19937 random(20260101);  // Seed of the corruption.
+  for (int round = 0; round < 20'000; ++round) {
+    std::string broken = whole;
+    for (int flips = 0; flips < 3; ++flips) {
+      broken[random() % broken.size()] = static_cast<char>(random());
+    }
+    const auto parsed = ParseSafetensors(broken, "f");
+    if (!parsed.ok()) continue;
+    for (const auto& [name, tensor] : parsed->tensors) EXPECT_TRUE(Validate(tensor).ok()) << name;
+  }
+}
+
+struct Lie {
+  const char* what;
+  std::string header;
+  std::string data;
+  const char* message;
+};
+
+TEST(SafetensorsTest, LyingHeadersAreRefusedByName) {
+  const std::string eight(8, 'x');
+  const std::vector<Lie> lies = {
+      {"hole", "{" + EntryOf("a", "F32", "[1]", 4, 8) + "}", eight, "'a'"},
+      {"overlap",
+       "{" + EntryOf("a", "F32", "[2]", 0, 8) + "," + EntryOf("b", "F32", "[1]", 4, 8) + "}", eight,
+       "'b'"},
+      {"past the end", "{" + EntryOf("a", "F32", "[4]", 0, 16) + "}", eight, "'a'"},
+      {"backwards", "{" + EntryOf("a", "F32", "[1]", 8, 4) + "}", eight, "'a'"},
+      {"wrong size", "{" + EntryOf("a", "F32", "[3]", 0, 8) + "}", eight, "'a'"},
+      {"huge shape", "{" + EntryOf("a", "F32", "[4611686018427387904,4]", 0, 8) + "}", eight,
+       "'a'"},
+      {"negative shape", "{" + EntryOf("a", "F32", "[-2]", 0, 8) + "}", eight, "'a'"},
+      {"fraction", "{" + EntryOf("a", "F32", "[2.0]", 0, 8) + "}", eight, "'a'"},
+      {"unread bytes", "{" + EntryOf("a", "F32", "[1]", 0, 4) + "}", eight, "8 data bytes"},
+      {"duplicate",
+       "{" + EntryOf("a", "F32", "[1]", 0, 4) + "," + EntryOf("a", "F32", "[1]", 4, 8) + "}", eight,
+       "duplicate"},
+      {"no shape", R"({"a":{"dtype":"F32","data_offsets":[0,8]}})", eight, "'a'"},
+      {"entry is a number", R"({"a":7})", "", "'a'"},
+      {"metadata is a list", R"({"__metadata__":[]})", "", "__metadata__"},
+      {"metadata value", R"({"__metadata__":{"k":1}})", "", "__metadata__"},
+      {"list", "[]", "", "JSON object"},
+      {"leading space", " {}", "", "JSON object"},
+      {"cut JSON", "{", "", "JSON object"},
+      {"no header", "", "", "JSON object"},
+  };
+  for (const Lie& lie : lies) {
+    const auto status =
+        ParseSafetensors(FileOf(lie.header, lie.data), "model.safetensors").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << lie.what << ": " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(lie.message)) << lie.what;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("model.safetensors")) << lie.what;
+  }
+}
+
+TEST(SafetensorsTest, AHeaderLengthBeyondTheFileAllocatesNothing) {
+  const std::string bytes = std::string(7, '\xff') + '\x7f' + "{}";
+  EXPECT_EQ(ParseSafetensors(bytes, "f").status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(SafetensorsTest, NamesUnsupportedDTypesAndMissingFiles) {
+  const auto exotic =
+      ParseSafetensors(
+          FileOf("{" + EntryOf("a", "F8_E4M3", "[8]", 0, 8) + "}", std::string(8, 'x')), "f")
+          .status();
+  EXPECT_EQ(exotic.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(exotic.message()), HasSubstr("F8_E4M3"));
+  EXPECT_EQ(ReadSafetensors("/nowhere/x.safetensors").status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace oxbow::io

@@ -1,0 +1,68 @@
+#include "io/tensor_torch.h"
+
+#include <ATen/ATen.h>
+
+#include <cstring>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+
+namespace oxbow::io {
+namespace {
+
+at::ScalarType ScalarTypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return at::kFloat;
+    case DType::kF16:
+      return at::kHalf;
+    case DType::kBF16:
+      return at::kBFloat16;
+    case DType::kF64:
+      return at::kDouble;
+    case DType::kI64:
+      return at::kLong;
+    case DType::kI32:
+      return at::kInt;
+    case DType::kU8:
+      return at::kByte;
+    case DType::kBool:
+      return at::kBool;
+  }
+  OXBOW_CHECK(false) << "dtype " << static_cast<int>(dtype);
+  return at::kFloat;
+}
+
+DType DTypeOf(at::ScalarType type) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64, DType::kI64,
+                            DType::kI32, DType::kU8, DType::kBool}) {
+    if (ScalarTypeOf(dtype) == type) return dtype;
+  }
+  OXBOW_CHECK(false) << "tensor type without a wire name: " << at::toString(type);
+  return DType::kF32;
+}
+
+}  // namespace
+
+absl::StatusOr<at::Tensor> ToTorch(const TensorBytes& tensor) {
+  OXBOW_RETURN_IF_ERROR(Validate(tensor));
+  at::Tensor result = at::empty(tensor.shape, ScalarTypeOf(tensor.dtype));
+  if (!tensor.data.empty()) {
+    std::memcpy(result.mutable_data_ptr(), tensor.data.data(), tensor.data.size());
+  }
+  if (tensor.dtype == DType::kBool) {
+    // A byte other than 0 and 1 in a bool tensor is undefined behaviour for the kernels.
+    auto* bytes = static_cast<uint8_t*>(result.mutable_data_ptr());
+    for (size_t i = 0; i < tensor.data.size(); ++i) bytes[i] = bytes[i] != 0;
+  }
+  return result;
+}
+
+TensorBytes FromTorch(const at::Tensor& tensor) {
+  const at::Tensor source = tensor.detach().to(at::kCPU).contiguous();
+  TensorBytes result{.dtype = DTypeOf(source.scalar_type()), .shape = source.sizes().vec()};
+  result.data.assign(static_cast<const char*>(source.const_data_ptr()), source.nbytes());
+  return result;
+}
+
+}  // namespace oxbow::io
