@@ -1,0 +1,17 @@
+// "Did you mean": the name that a typing error most likely meant.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace oxbow::config {
+
+// Insertions, deletions and substitutions that turn `a` into `b` (Levenshtein).
+int EditDistance(std::string_view a, std::string_view b);
+
+// The candidate nearest to `name`, or "" if none is near enough to be a typing error: at most 2
+// edits or a third of the name. Ties go to the earlier candidate.
+std::string NearestName(std::string_view name, const std::vector<std::string>& candidates);
+
+}  // namespace oxbow::config

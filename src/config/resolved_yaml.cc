@@ -1,0 +1,147 @@
+// Writing a resolved config: the schema's order, shortest numbers that read back to the same bits.
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/check.h"
+#include "base/file.h"
+#include "config/run_config.h"
+
+namespace oxbow::config {
+namespace {
+
+namespace pb = google::protobuf;
+using pb::FieldDescriptor;
+
+constexpr size_t kCommentColumn = 44;
+
+std::string DoubleText(double value) {
+  char text[32];
+  const auto [end, error] = std::to_chars(text, text + sizeof text, value);
+  OXBOW_CHECK(error == std::errc()) << "a double needs more than 32 characters";
+  return std::string(text, end);
+}
+
+bool ReadsAsPlainText(const std::string& text) {
+  if (text.empty() || !absl::ascii_isalpha(static_cast<unsigned char>(text[0]))) return false;
+  if (!std::all_of(text.begin(), text.end(), [](unsigned char c) {
+        return absl::ascii_isalnum(c) || c == '_' || c == '/' || c == '.' || c == '-';
+      })) {
+    return false;
+  }
+  for (const char* reserved : {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}) {
+    if (absl::AsciiStrToLower(text) == reserved) return false;
+  }
+  return true;
+}
+
+std::string StringText(const std::string& text) {
+  if (ReadsAsPlainText(text)) return text;
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      quoted += '\\';
+      quoted += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned>(c));
+      quoted += escaped;
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "\"";
+}
+
+std::string FlowMap(const pb::Message& message);
+
+// Text of a field, or of one element of it.
+std::string ValueText(const pb::Message& message, const FieldDescriptor& field, int index) {
+  const pb::Reflection& r = *message.GetReflection();
+  const bool repeated = field.is_repeated();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_STRING:
+      return StringText(repeated ? r.GetRepeatedString(message, &field, index)
+                                 : r.GetString(message, &field));
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return (repeated ? r.GetRepeatedBool(message, &field, index) : r.GetBool(message, &field))
+                 ? "true"
+                 : "false";
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return DoubleText(repeated ? r.GetRepeatedDouble(message, &field, index)
+                                 : r.GetDouble(message, &field));
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return absl::StrCat(repeated ? r.GetRepeatedUInt32(message, &field, index)
+                                   : r.GetUInt32(message, &field));
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return absl::StrCat(repeated ? r.GetRepeatedUInt64(message, &field, index)
+                                   : r.GetUInt64(message, &field));
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return EnumText(repeated ? *r.GetRepeatedEnum(message, &field, index)
+                               : *r.GetEnum(message, &field));
+    default:
+      return FlowMap(repeated ? r.GetRepeatedMessage(message, &field, index)
+                              : r.GetMessage(message, &field));
+  }
+}
+
+std::string FieldText(const pb::Message& message, const FieldDescriptor& field) {
+  if (!field.is_repeated()) return ValueText(message, field, 0);
+  std::vector<std::string> elements;
+  for (int i = 0; i < message.GetReflection()->FieldSize(message, &field); ++i) {
+    elements.push_back(ValueText(message, field, i));
+  }
+  return absl::StrCat("[", absl::StrJoin(elements, ", "), "]");
+}
+
+std::string FlowMap(const pb::Message& message) {
+  std::vector<std::string> pairs;
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor& field = *message.GetDescriptor()->field(i);
+    pairs.push_back(absl::StrCat(field.name(), ": ", FieldText(message, field)));
+  }
+  return absl::StrCat("{", absl::StrJoin(pairs, ", "), "}");
+}
+
+void AppendSection(const pb::Message& message, const Provenance& provenance,
+                   const std::string& prefix, const std::string& indent, std::string* out) {
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor& field = *message.GetDescriptor()->field(i);
+    const std::string key = absl::StrCat(prefix, field.name());
+    if (!field.is_repeated() && field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      absl::StrAppend(out, indent, field.name(), ":\n");
+      AppendSection(message.GetReflection()->GetMessage(message, &field), provenance,
+                    absl::StrCat(key, "."), absl::StrCat(indent, "  "), out);
+      continue;
+    }
+    std::string line = absl::StrCat(indent, field.name(), ": ", FieldText(message, field));
+    const auto source = provenance.find(key);
+    if (source != provenance.end()) {
+      line.resize(std::max(line.size() + 2, kCommentColumn), ' ');
+      absl::StrAppend(&line, "# ", source->second);
+    }
+    absl::StrAppend(out, line, "\n");
+  }
+}
+
+}  // namespace
+
+std::string ResolvedYaml(const ResolvedConfig& resolved) {
+  std::string out;
+  AppendSection(resolved.config, resolved.provenance, "", "", &out);
+  return out;
+}
+
+absl::Status WriteResolved(const ResolvedConfig& resolved, const std::filesystem::path& path) {
+  return WriteFileAtomically(path, absl::StrCat("# Every setting of this run and where it came "
+                                                "from. Read by the services and by --resume.\n",
+                                                ResolvedYaml(resolved)));
+}
+
+}  // namespace oxbow::config

@@ -1,0 +1,253 @@
+// The loader: every key of the schema has a default, every mistake is one line with its place,
+// every source has its rank, and a written config reads back the same.
+#include "config/run_config.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "config/embedded_yaml.h"
+#include "config/nearest_name.h"
+#include "config/validate.h"
+
+namespace oxbow::config {
+namespace {
+
+using google::protobuf::util::MessageDifferencer;
+using testing::HasSubstr;
+
+// A run file in a directory of its own.
+class RunFile {
+ public:
+  explicit RunFile(const std::string& text, const std::string& name = "run.yaml") {
+    std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::replace(test.begin(), test.end(), '/', '_');
+    path_ = std::filesystem::path(testing::TempDir()) /
+            (test + "_" + std::to_string(::getpid()) + "_" + name);
+    std::ofstream(path_) << text;
+  }
+  ~RunFile() { std::filesystem::remove(path_); }
+  const std::filesystem::path& path() const { return path_; }
+  absl::StatusOr<ResolvedConfig> Load() const { return LoadRunConfig(path_, {}, {}); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+TEST(RunConfigTest, EveryKeyOfTheSchemaHasADefaultOfItsOwn) {
+  const auto resolved = LoadRunConfig({}, {}, {});
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  for (const std::string& key : LeafKeys(*v1::RunConfig::descriptor())) {
+    EXPECT_EQ(resolved->provenance.count(key), 1)
+        << key << " is missing from configs/defaults.yaml";
+  }
+}
+
+TEST(RunConfigTest, EveryRecipeAndShippedRunIsValid) {
+  ASSERT_FALSE(Recipes().empty());
+  for (const auto& [name, text] : Recipes()) {
+    const auto resolved = LoadRunConfig({}, {"recipe=" + name}, {});
+    ASSERT_TRUE(resolved.ok()) << resolved.status();
+    EXPECT_TRUE(FirstError(Validate(resolved->config), resolved->provenance).ok()) << name;
+  }
+  const auto run = LoadRunConfig(OXBOW_SOURCE_DIR "/configs/digits.yaml", {}, {});
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(FirstError(Validate(run->config), run->provenance), absl::OkStatus());
+}
+
+TEST(RunConfigTest, TheFlowGrpoRecipeDiffersFromOpGrpoInReplayAlone) {
+  auto op = LoadRunConfig({}, {"recipe=digits-op-grpo"}, {}).value().config;
+  auto flow = LoadRunConfig({}, {"recipe=digits-flow-grpo"}, {}).value().config;
+  EXPECT_EQ(flow.replay().fraction(), 0);
+  flow.mutable_run()->set_name(op.run().name());
+  flow.mutable_replay()->set_fraction(op.replay().fraction());
+  EXPECT_TRUE(MessageDifferencer::Equals(op, flow));
+}
+
+struct Mistake {
+  const char* name;
+  const char* yaml;
+  const char* message;  // After the file's path.
+};
+
+std::ostream& operator<<(std::ostream& out, const Mistake& m) { return out << m.name; }
+
+class MistakeTest : public testing::TestWithParam<Mistake> {};
+
+TEST_P(MistakeTest, IsOneLineWithItsPlace) {
+  const RunFile file(GetParam().yaml);
+  const auto resolved = file.Load();
+  ASSERT_FALSE(resolved.ok());
+  EXPECT_EQ(resolved.status().code(), absl::StatusCode::kInvalidArgument);
+  const std::string message(resolved.status().message());
+  EXPECT_THAT(message, HasSubstr(file.path().string() + ":" + GetParam().message));
+  EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    RunConfigTest, MistakeTest,
+    testing::Values(
+        Mistake{"UnknownKey", "run:\n  name: a\nbatch:\n  group_sise: 8\n",
+                "4: batch.group_sise: unknown key; did you mean `group_size`?"},
+        Mistake{"UnknownSection", "\nbtch: {groups: 8}\n",
+                "2: btch: unknown key; did you mean `batch`?"},
+        Mistake{"UnknownKeyInFlowMap", "run: {name: a}\nbatch: {groups: 8,\n  updats: 2}\n",
+                "3: batch.updats: unknown key; did you mean `updates`?"},
+        Mistake{"NothingNear", "ema:\n  zzzzzzzzz: 1\n",
+                "2: ema.zzzzzzzzz: unknown key; known here: enabled, decay_max"},
+        Mistake{"UnknownKeyInList", "reward:\n  terms:\n    - {name: a, wight: 1}\n",
+                "3: reward.terms[0].wight: unknown key; did you mean `weight`?"},
+        Mistake{"BadEnum", "sampling:\n  dynamics: flowsde\n",
+                "2: sampling.dynamics: expected one of ode, flow_sde, dance_sde, cps, wan_sde, got "
+                "\"flowsde\""},
+        Mistake{"UnspecifiedIsNoChoice", "sampling: {dynamics: unspecified}\n",
+                "1: sampling.dynamics: expected one of ode"},
+        Mistake{"TextForNumber", "batch:\n  groups: many\n",
+                "2: batch.groups: expected a whole number from 0 to 4294967295, got \"many\""},
+        Mistake{"NegativeCount", "batch: {groups: -1}\n",
+                "1: batch.groups: expected a whole number"},
+        Mistake{"FractionForCount", "batch: {groups: 1.5}\n",
+                "1: batch.groups: expected a whole number"},
+        Mistake{"TooLargeCount", "batch: {groups: 4294967296}\n",
+                "1: batch.groups: expected a whole number"},
+        Mistake{"NotFinite", "sampling: {eta: .nan}\n",
+                "1: sampling.eta: expected a number, got \".nan\""},
+        Mistake{"Infinite", "sampling: {eta: inf}\n",
+                "1: sampling.eta: expected a number, got \"inf\""},
+        Mistake{"YesForBool", "run:\n  deterministic: yes\n",
+                "2: run.deterministic: expected true or false, got \"yes\""},
+        Mistake{"ListForNumber", "batch: {groups: [1]}\n",
+                "1: batch.groups: expected a whole number"},
+        Mistake{"ScalarForList", "reward: {observed: a}\n",
+                "1: reward.observed: expected a list, each text, got \"a\""},
+        Mistake{"ScalarForSection", "batch: 3\n", "1: batch: expected a section, got \"3\""},
+        Mistake{"SectionForText", "run: {name: {a: b}}\n",
+                "1: run.name: expected text, got a section"},
+        Mistake{"MissingValue", "run:\n  name:\n", "2: run.name: expected text, got nothing"},
+        Mistake{"DuplicateKey", "run:\n  name: a\n  seed: 1\n  name: b\n",
+                "4: run.name: the key is given twice; keep one"},
+        Mistake{"DuplicateSection", "run: {name: a}\nrun: {seed: 1}\n",
+                "2: run: the key is given twice; keep one"},
+        Mistake{"Syntax", "run:\n  name: [a\nbatch: 3\n", "3:"},
+        Mistake{"SecondDocument", "run: {name: a}\n---\nrun: {name: b}\n", "3: a second document"},
+        Mistake{"ListAtTop", "- run\n", "1: expected sections"},
+        Mistake{
+            "UnknownRecipe", "run: {name: a}\nrecipe: digits-op-grp\n",
+            "2: recipe: no recipe of that name; did you mean `digits-op-grpo`? (digits-op-grp)"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(RunConfigTest, MissingFileIsNotFound) {
+  EXPECT_EQ(LoadRunConfig("no/such.yaml", {}, {}).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(RunConfigTest, EachSourceBeatsTheNextAndIsNamed) {
+  // Five keys, each set by one source and all those under it.
+  const RunFile file(
+      "recipe: digits-op-grpo\n"
+      "batch:\n  groups: 30\n  group_size: 31\n"
+      "sampling: {sde_count: 4}\n");
+  const std::vector<std::string> environment = {"HOME=/x", "OXBOW__BATCH__GROUPS=20",
+                                                "OXBOW__BATCH__GROUP_SIZE=21"};
+  const auto resolved =
+      LoadRunConfig(file.path(), {"batch.groups=9", "batch.groups=10"}, environment);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  const auto& [config, provenance] = *resolved;
+  const std::string path = file.path().string();
+
+  EXPECT_EQ(config.batch().groups(), 10);  // The later --set wins.
+  EXPECT_EQ(provenance.at("batch.groups"), "--set");
+  EXPECT_EQ(config.batch().group_size(), 21);
+  EXPECT_EQ(provenance.at("batch.group_size"), "environment OXBOW__BATCH__GROUP_SIZE");
+  EXPECT_EQ(config.sampling().sde_count(), 4);
+  EXPECT_EQ(provenance.at("sampling.sde_count"), path + ":5");
+  EXPECT_EQ(config.replay().fraction(), 0.25);
+  EXPECT_EQ(provenance.at("replay.fraction"), "recipe digits-op-grpo");
+  EXPECT_EQ(config.ema().decay_max(), 0.9);
+  EXPECT_EQ(provenance.at("ema.decay_max"), "default");
+}
+
+TEST(RunConfigTest, OverridesAreTypedByTheSchema) {
+  const auto resolved = LoadRunConfig(
+      {},
+      {"reward.terms=[{name: a, weight: 2}, {name: b, weight: -0.5}]", "reward.observed=[c, d]",
+       "run.name=007: x", "prompts.eval=", "method.clip_range=1e-4", "sampling.storage=bf16",
+       "batch={groups: 3, updates: 1}"},
+      {});
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  const v1::RunConfig& config = resolved->config;
+  ASSERT_EQ(config.reward().terms_size(), 2);
+  EXPECT_EQ(config.reward().terms(1).name(), "b");
+  EXPECT_EQ(config.reward().terms(1).weight(), -0.5);
+  EXPECT_EQ(config.reward().observed_size(), 2);
+  EXPECT_EQ(config.run().name(), "007: x");
+  EXPECT_EQ(config.prompts().eval(), "");
+  EXPECT_EQ(config.method().clip_range(), 1e-4);
+  EXPECT_EQ(config.sampling().storage(), v1::STORAGE_D_TYPE_BF16);
+  EXPECT_EQ(config.batch().groups(), 3);
+  EXPECT_EQ(resolved->provenance.at("batch.updates"), "--set");
+  EXPECT_EQ(resolved->provenance.at("batch.group_size"), "default");
+}
+
+TEST(RunConfigTest, WrongOverridesNameTheirSource) {
+  const auto message = [](std::vector<std::string> set, std::vector<std::string> environment) {
+    return std::string(LoadRunConfig({}, set, environment).status().message());
+  };
+  EXPECT_EQ(message({"batch.grups=3"}, {}),
+            "--set: batch.grups: unknown key; did you mean `groups`?");
+  EXPECT_EQ(message({"batch.groups.x=3"}, {}).substr(0, 44),
+            "--set: batch.groups: has no parts; it is a w");
+  EXPECT_EQ(message({"batch.groups"}, {}).substr(0, 29), "--set: expected KEY=VALUE, fo");
+  EXPECT_EQ(message({"reward.terms=[{"}, {}).substr(0, 22), "--set: not valid YAML:");
+  EXPECT_EQ(message({}, {"OXBOW__RUN__NAMES=a"}),
+            "environment OXBOW__RUN__NAMES: run.names: unknown key; did you mean `name`?");
+}
+
+TEST(RunConfigTest, AListReplacesTheListUnderIt) {
+  const RunFile file("model: {lora: {targets: [only]}}\n");
+  const auto resolved = file.Load();
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  ASSERT_EQ(resolved->config.model().lora().targets_size(), 1);
+}
+
+TEST(RunConfigTest, AWrittenConfigReadsBackTheSameAndHoldsEveryKey) {
+  auto resolved =
+      LoadRunConfig({},
+                    {"recipe=digits-op-grpo", "optimizer.learning_rate=0.1234567890123456789",
+                     "run.seed=18446744073709551615", "sampling.eta=1e-300"},
+                    {})
+          .value();
+  resolved.config.mutable_run()->set_name("quo\"te \\ # : \n tab\t ümlaut null");
+  resolved.config.mutable_prompts()->set_eval("null");
+  const RunFile file("");
+  ASSERT_TRUE(WriteResolved(resolved, file.path()).ok());
+  const auto read = LoadResolved(file.path());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(MessageDifferencer::Equals(*read, resolved.config)) << ResolvedYaml(resolved);
+
+  const YAML::Node root = YAML::LoadFile(file.path());
+  for (const std::string& key : LeafKeys(*v1::RunConfig::descriptor())) {
+    YAML::Node node = YAML::Clone(root);
+    for (std::stringstream parts(key); parts.good();) {
+      std::string part;
+      std::getline(parts, part, '.');
+      node.reset(node[part]);
+    }
+    EXPECT_TRUE(node.IsDefined()) << key;
+  }
+  EXPECT_THAT(ResolvedYaml(resolved), HasSubstr("# recipe digits-op-grpo"));
+}
+
+TEST(NearestNameTest, TakesTypingErrorsAndNothingElse) {
+  EXPECT_EQ(EditDistance("kitten", "sitting"), 3);
+  EXPECT_EQ(EditDistance("", "abc"), 3);
+  EXPECT_EQ(NearestName("grup", {"name", "group", "groups"}), "group");
+  EXPECT_EQ(NearestName("temperature", {"name", "group"}), "");
+}
+
+}  // namespace
+}  // namespace oxbow::config

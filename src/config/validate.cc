@@ -1,0 +1,387 @@
+#include "config/validate.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace oxbow::config {
+namespace {
+
+namespace pb = google::protobuf;
+using v1::RunConfig;
+
+// Steps a learner collects beyond the one it is about to train. It trains as soon as a step's
+// groups are complete, so none.
+constexpr uint32_t kPipelineDepth = 0;
+
+constexpr double kClipWarning = 1e-2;  // Log-probs are means over elements: ratios stay near 1.
+constexpr double kClipMax = 1e-1;
+constexpr uint32_t kGroupSizeMin = 4;  // Below it a group's standard deviation is noise.
+
+class Findings {
+ public:
+  void Error(std::string key, std::string message) {
+    problems.push_back({Severity::kError, std::move(key), std::move(message)});
+  }
+  void Warn(std::string key, std::string message) {
+    problems.push_back({Severity::kWarning, std::move(key), std::move(message)});
+  }
+  // `ok` or an error whose message ends with the offending value.
+  template <typename T>
+  void Require(bool ok, const char* key, const char* rule, const T& value) {
+    if (!ok) Error(key, absl::StrCat(rule, ", got ", value));
+  }
+
+  std::vector<Problem> problems;
+};
+
+void EnumsAreChosen(const pb::Message& message, const std::string& prefix, Findings& f) {
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const pb::FieldDescriptor& field = *message.GetDescriptor()->field(i);
+    if (field.is_repeated()) continue;
+    const std::string key = absl::StrCat(prefix, field.name());
+    if (field.cpp_type() == pb::FieldDescriptor::CPPTYPE_MESSAGE) {
+      EnumsAreChosen(message.GetReflection()->GetMessage(message, &field), absl::StrCat(key, "."),
+                     f);
+    } else if (field.cpp_type() == pb::FieldDescriptor::CPPTYPE_ENUM &&
+               message.GetReflection()->GetEnumValue(message, &field) == 0) {
+      f.Error(key, "no value is chosen; the config was not resolved over the defaults");
+    }
+  }
+}
+
+void RunRules(const RunConfig& c, Findings& f) {
+  const std::string& name = c.run().name();
+  const bool plain = !name.empty() && name != "." && name != ".." && !absl::StrContains(name, '/');
+  f.Require(plain, "run.name", "must be a folder name without `/`", absl::StrCat("\"", name, "\""));
+  f.Require(!c.run().directory().empty(), "run.directory", "must name a directory", "\"\"");
+  f.Require(c.run().steps() >= 1, "run.steps", "must be at least 1", c.run().steps());
+  if (c.run().deterministic() && c.off_policy().staleness_max() != 0) {
+    f.Error("run.deterministic",
+            absl::StrCat(
+                "needs off_policy.staleness_max = 0: with staleness, which weights sample a group "
+                "depends on timing; staleness_max is ",
+                c.off_policy().staleness_max()));
+  }
+}
+
+bool IsDevice(const std::string& device) {
+  uint32_t index = 0;
+  return device == "cpu" || device == "cuda" ||
+         (absl::StartsWith(device, "cuda:") && absl::SimpleAtoi(device.substr(5), &index));
+}
+
+void ModelRules(const RunConfig& c, Findings& f) {
+  const v1::ModelConfig& m = c.model();
+  f.Require(!m.path().empty(), "model.path", "must name a diffusers directory", "\"\"");
+  f.Require(IsDevice(m.device()), "model.device", "must be cpu or cuda:N", m.device());
+  if (m.trained() != v1::TRAINED_PART_LORA) return;
+  f.Require(m.lora().rank() >= 1, "model.lora.rank", "must be at least 1", m.lora().rank());
+  f.Require(m.lora().alpha() > 0, "model.lora.alpha", "must be above 0", m.lora().alpha());
+  f.Require(m.lora().targets_size() > 0, "model.lora.targets",
+            "must name at least one module suffix, for example attn.to_q", "[]");
+}
+
+void PromptRules(const RunConfig& c, Findings& f) {
+  const v1::PromptConfig& p = c.prompts();
+  f.Require(!p.train().empty(), "prompts.train", "must name a .txt or .jsonl file", "\"\"");
+  if (c.eval().every() > 0 && p.eval().empty()) {
+    f.Error("prompts.eval", "must name the held-out prompts, or set eval.every to 0");
+  }
+  if (!p.train().empty() && p.train() == p.eval()) {
+    f.Warn("prompts.eval", "is the training file: evaluation will not show generalisation");
+  }
+}
+
+void SamplingRules(const RunConfig& c, Findings& f) {
+  const v1::SamplingConfig& s = c.sampling();
+  f.Require(s.steps() >= 2, "sampling.steps", "must be at least 2: the last step is never trained",
+            s.steps());
+  f.Require(s.shift() >= 0, "sampling.shift", "must be above 0, or 0 for the model's own",
+            s.shift());
+  f.Require(s.guidance() >= 1, "sampling.guidance", "must be at least 1 (1: off)", s.guidance());
+  if (s.dynamics() == v1::DYNAMICS_KIND_ODE) {
+    f.Error("sampling.dynamics",
+            "ode has no density, so policy gradients would be silently wrong; choose flow_sde, "
+            "dance_sde, cps or wan_sde");
+    return;
+  }
+  f.Require(s.eta() > 0, "sampling.eta", "must be above 0 for a stochastic sampler", s.eta());
+  if (s.dynamics() == v1::DYNAMICS_KIND_CPS) {
+    f.Require(s.eta() <= 1, "sampling.eta", "must be at most 1 for cps", s.eta());
+  }
+  f.Require(s.sde_count() >= 1, "sampling.sde_count",
+            "must be at least 1: only stochastic steps are trained", s.sde_count());
+  const uint64_t end = uint64_t{s.sde_first()} + s.sde_count();
+  if (s.steps() >= 2 && end > s.steps() - 1) {
+    f.Error(
+        "sampling.sde_count",
+        absl::StrCat("stochastic steps must end before the last step, whose density is degenerate: "
+                     "sde_first + sde_count must be at most ",
+                     s.steps() - 1, ", got ", end));
+  }
+}
+
+void BatchRules(const RunConfig& c, Findings& f) {
+  const v1::BatchConfig& b = c.batch();
+  const uint64_t samples = uint64_t{b.groups()} * b.group_size();
+  f.Require(b.groups() >= 1, "batch.groups", "must be at least 1", b.groups());
+  if (b.group_size() < 2) {
+    f.Error("batch.group_size",
+            absl::StrCat("must be at least 2: an advantage is relative to the group, got ",
+                         b.group_size()));
+  } else {
+    f.Require(b.group_size() >= kGroupSizeMin, "batch.group_size",
+              "must be at least 4: the spread of fewer rewards is noise", b.group_size());
+  }
+  f.Require(b.updates() >= 1, "batch.updates", "must be at least 1", b.updates());
+  if (samples > 0 && b.updates() > samples) {
+    f.Error("batch.updates",
+            absl::StrCat("must be at most groups * group_size = ", samples, ", got ", b.updates()));
+  } else if (b.updates() >= 1 && samples % b.updates() != 0) {
+    f.Warn("batch.updates", absl::StrCat("does not divide groups * group_size = ", samples,
+                                         ": updates will be of unequal size, got ", b.updates()));
+  }
+}
+
+void ClipRules(const RunConfig& c, Findings& f) {
+  const double clip = c.method().clip_range();
+  if (clip <= 0 || clip > kClipMax) {
+    f.Error("method.clip_range",
+            absl::StrCat("must be in (0, ", kClipMax,
+                         "]: log-probs are means over elements, so "
+                         "ratios differ from 1 by far less; 1e-4 to 1e-2 is usual, got ",
+                         clip));
+  } else if (clip > kClipWarning) {
+    f.Warn("method.clip_range", absl::StrCat("above ", kClipWarning,
+                                             " nothing is clipped, because log-probs are means "
+                                             "over elements; 1e-4 to 1e-2 is usual, got ",
+                                             clip));
+  }
+}
+
+void MethodRules(const RunConfig& c, Findings& f) {
+  const v1::MethodConfig& m = c.method();
+  ClipRules(c, f);
+  f.Require(m.advantage_clip() > 0, "method.advantage_clip", "must be above 0", m.advantage_clip());
+  f.Require(m.weight_cap() > 0, "method.weight_cap", "must be above 0", m.weight_cap());
+  f.Require(m.weight_floor() >= 0 && m.weight_floor() < std::max(m.weight_cap(), 1e-300),
+            "method.weight_floor", "must be at least 0 and below method.weight_cap",
+            m.weight_floor());
+  f.Require(m.weight_log_clamp() > 0, "method.weight_log_clamp", "must be above 0",
+            m.weight_log_clamp());
+  f.Require(m.kl_weight() >= 0, "method.kl_weight", "must be at least 0", m.kl_weight());
+  f.Require(m.kept_steps() > 0 || m.kept_kc_max() > 0, "method.kept_kc_max",
+            "must be above 0 when method.kept_steps is 0", m.kept_kc_max());
+  const v1::SamplingConfig& s = c.sampling();
+  const uint64_t end = uint64_t{s.sde_first()} + s.sde_count();
+  if (m.kept_steps() > 0 && (m.kept_steps() > end || m.kept_steps() <= s.sde_first())) {
+    f.Error(
+        "method.kept_steps",
+        absl::StrCat("a replayed head must end inside the stochastic window: from ",
+                     s.sde_first() + 1, " to ", end, ", or 0 to derive it, got ", m.kept_steps()));
+  }
+}
+
+void ReplayRules(const RunConfig& c, Findings& f) {
+  const v1::ReplayConfig& r = c.replay();
+  f.Require(r.fraction() >= 0 && r.fraction() < 1, "replay.fraction",
+            "must be in [0, 1): fresh groups fill the buffer", r.fraction());
+  if (r.decay() == v1::DECAY_FORM_MULTIPLICATIVE) {
+    f.Require(r.decay_rate() > 0 && r.decay_rate() <= 1, "replay.decay_rate",
+              "must be in (0, 1] for multiplicative decay", r.decay_rate());
+  } else {
+    f.Require(r.decay_rate() >= 0, "replay.decay_rate", "must be at least 0", r.decay_rate());
+  }
+  if (!(r.fraction() > 0 && r.fraction() < 1)) return;
+  f.Require(r.capacity() >= c.batch().groups(), "replay.capacity",
+            "must hold the best of one step's groups (batch.groups) at least", r.capacity());
+  const uint32_t replayed = ReplayedGroups(c);
+  if (replayed == 0) {
+    f.Warn("replay.fraction",
+           absl::StrCat("rounds to no replayed group of batch.groups = ", c.batch().groups(),
+                        ": raise it, or set 0 and save the buffer"));
+  } else if (replayed >= c.batch().groups()) {
+    f.Error("replay.fraction", absl::StrCat("rounds to all groups of batch.groups = ",
+                                            c.batch().groups(), ": no fresh group would remain"));
+  }
+}
+
+// A tail is stochastic only where the window goes on after the kept head.
+void TailRules(const RunConfig& c, Findings& f) {
+  if (c.replay().fraction() <= 0 || c.sampling().tail() != v1::TAIL_KIND_SDE) return;
+  const uint64_t end = uint64_t{c.sampling().sde_first()} + c.sampling().sde_count();
+  if (c.method().kept_steps() == end) {
+    f.Warn("sampling.tail",
+           absl::StrCat("sde has no effect: the replayed head keeps the whole stochastic window; "
+                        "choose ode, or method.kept_steps below ",
+                        end));
+  }
+}
+
+void OffPolicyRules(const RunConfig& c, Findings& f) {
+  const v1::OffPolicyConfig& o = c.off_policy();
+  f.Require(o.publish_every() >= 1, "off_policy.publish_every", "must be at least 1",
+            o.publish_every());
+  const uint64_t needed = uint64_t{o.publish_every()} + kPipelineDepth;
+  if (o.publish_every() >= 1 && uint64_t{o.staleness_max()} + 1 < needed) {
+    f.Error("off_policy.staleness_max",
+            absl::StrCat("the run would deadlock: between two publications no worker may sample "
+                         "the later steps; must "
+                         "be at least publish_every - 1 = ",
+                         needed - 1, ", got ", o.staleness_max()));
+  }
+  if (c.method().correction() == v1::CORRECTION_BYPASS && o.staleness_max() > 2) {
+    f.Warn(
+        "method.correction",
+        absl::StrCat("bypass assumes little drift; with staleness_max above 2 use sequence, got ",
+                     o.staleness_max()));
+  }
+}
+
+void OptimizerRules(const RunConfig& c, Findings& f) {
+  const v1::OptimizerConfig& o = c.optimizer();
+  f.Require(o.learning_rate() > 0, "optimizer.learning_rate", "must be above 0", o.learning_rate());
+  f.Require(o.beta1() >= 0 && o.beta1() < 1, "optimizer.beta1", "must be in [0, 1)", o.beta1());
+  f.Require(o.beta2() >= 0 && o.beta2() < 1, "optimizer.beta2", "must be in [0, 1)", o.beta2());
+  f.Require(o.epsilon() > 0, "optimizer.epsilon", "must be above 0", o.epsilon());
+  f.Require(o.weight_decay() >= 0, "optimizer.weight_decay", "must be at least 0",
+            o.weight_decay());
+  f.Require(o.grad_norm_max() > 0, "optimizer.grad_norm_max", "must be above 0", o.grad_norm_max());
+  const uint64_t updates = c.run().steps() * c.batch().updates();
+  if (o.warmup_updates() > 0 && o.warmup_updates() >= updates) {
+    f.Warn("optimizer.warmup_updates",
+           absl::StrCat("lasts the whole run of ", updates, " updates, got ", o.warmup_updates()));
+  }
+  if (c.ema().enabled()) {
+    f.Require(c.ema().decay_max() >= 0 && c.ema().decay_max() < 1, "ema.decay_max",
+              "must be in [0, 1)", c.ema().decay_max());
+  }
+}
+
+bool IsEndpoint(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  uint32_t port = 0;
+  return colon != std::string::npos && colon > 0 &&
+         absl::SimpleAtoi(text.substr(colon + 1), &port) && port >= 1 && port <= 65535;
+}
+
+void RewardRules(const RunConfig& c, Findings& f) {
+  const v1::RewardConfig& r = c.reward();
+  f.Require(r.terms_size() > 0, "reward.terms",
+            "must name at least one reward, for example [{name: digits_ocr, weight: 1}]", "[]");
+  std::set<std::string> names;
+  for (const v1::RewardTerm& term : r.terms()) {
+    f.Require(!term.name().empty(), "reward.terms", "every term needs a name", "\"\"");
+    f.Require(term.weight() != 0, "reward.terms",
+              "weights must not be 0; move the reward to reward.observed",
+              absl::StrCat(term.name(), ": 0"));
+    f.Require(names.insert(term.name()).second, "reward.terms", "names must be unique",
+              term.name());
+  }
+  for (const std::string& name : r.observed()) {
+    f.Require(!name.empty(), "reward.observed", "every entry needs a name", "\"\"");
+    f.Require(names.insert(name).second, "reward.observed", "is trained on or listed already",
+              name);
+  }
+  f.Require(r.tries() >= 1, "reward.tries", "must be at least 1", r.tries());
+  f.Require(r.timeout_seconds() > 0, "reward.timeout_seconds", "must be above 0",
+            r.timeout_seconds());
+  for (const std::string& endpoint : r.endpoints()) {
+    f.Require(IsEndpoint(endpoint), "reward.endpoints", "must be HOST:PORT", endpoint);
+  }
+}
+
+void EvalRules(const RunConfig& c, Findings& f) {
+  const v1::EvalConfig& e = c.eval();
+  if (e.every() > 0)
+    f.Require(e.images() >= 1, "eval.images", "must be at least 1, or set eval.every to 0",
+              e.images());
+  if (e.grid_images() > e.images()) {
+    f.Warn("eval.grid_images",
+           absl::StrCat("is more than eval.images = ", e.images(), ", got ", e.grid_images()));
+  }
+  if (e.use_ema() && !c.ema().enabled()) {
+    f.Warn("eval.use_ema",
+           "has no effect while ema.enabled is false: the current weights are evaluated");
+  }
+  f.Require(c.checkpoint().keep() >= 1, "checkpoint.keep", "must be at least 1",
+            c.checkpoint().keep());
+}
+
+void ServiceRules(const RunConfig& c, Findings& f) {
+  const v1::ServiceConfig& s = c.services();
+  f.Require(s.rollout_workers() >= 1, "services.rollout_workers", "must be at least 1",
+            s.rollout_workers());
+  if (c.reward().endpoints_size() == 0) {
+    f.Require(s.reward_servers() >= 1, "services.reward_servers",
+              "must be at least 1, or list reward.endpoints", s.reward_servers());
+  }
+  f.Require(!s.host().empty() && !absl::StrContains(s.host(), ' '), "services.host",
+            "must be a host name or address", absl::StrCat("\"", s.host(), "\""));
+  f.Require(s.lease_seconds() > 0, "services.lease_seconds", "must be above 0", s.lease_seconds());
+  f.Require(s.groups_in_flight() >= 1, "services.groups_in_flight", "must be at least 1",
+            s.groups_in_flight());
+  f.Require(s.sink_bytes_max() >= 1 << 20, "services.sink_bytes_max",
+            "must be at least 1 MiB (1048576)", s.sink_bytes_max());
+  f.Require(s.rpc_timeout_seconds() >= 1, "services.rpc_timeout_seconds", "must be at least 1",
+            s.rpc_timeout_seconds());
+  f.Require(s.snapshots_kept() >= 1, "services.snapshots_kept", "must be at least 1",
+            s.snapshots_kept());
+  const std::set<std::string> levels = {"debug", "info", "warning", "error"};
+  f.Require(levels.contains(s.log_level()), "services.log_level",
+            "must be debug, info, warning or error", s.log_level());
+  f.Require(s.log_format() == "text" || s.log_format() == "json", "services.log_format",
+            "must be text or json", s.log_format());
+}
+
+constexpr void (*kRules[])(const RunConfig&, Findings&) = {
+    RunRules,  ModelRules,     PromptRules,    SamplingRules, BatchRules, MethodRules, ReplayRules,
+    TailRules, OffPolicyRules, OptimizerRules, RewardRules,   EvalRules,  ServiceRules};
+
+}  // namespace
+
+std::vector<Problem> Validate(const RunConfig& config) {
+  Findings findings;
+  EnumsAreChosen(config, "", findings);
+  for (const auto& rule : kRules) rule(config, findings);
+  return std::move(findings.problems);
+}
+
+bool HasErrors(const std::vector<Problem>& problems) {
+  return std::any_of(problems.begin(), problems.end(),
+                     [](const Problem& p) { return p.severity == Severity::kError; });
+}
+
+std::string ProblemLine(const Problem& problem, const Provenance& provenance) {
+  const auto source = provenance.find(problem.key);
+  return absl::StrCat(source == provenance.end() ? "" : absl::StrCat(source->second, ": "),
+                      problem.key, ": ", problem.message);
+}
+
+absl::Status FirstError(const std::vector<Problem>& problems, const Provenance& provenance) {
+  const Problem* first = nullptr;
+  int more = -1;
+  for (const Problem& problem : problems) {
+    if (problem.severity != Severity::kError) continue;
+    if (first == nullptr) first = &problem;
+    ++more;
+  }
+  if (first == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(ProblemLine(*first, provenance),
+                   more > 0 ? absl::StrCat(" (and ", more, " more; see `oxbow validate`)") : ""));
+}
+
+uint32_t ReplayedGroups(const RunConfig& config) {
+  return static_cast<uint32_t>(std::lround(config.replay().fraction() * config.batch().groups()));
+}
+
+}  // namespace oxbow::config

@@ -1,0 +1,36 @@
+// The rules a resolved config must keep before anything starts: deadlocks, empty batches, methods
+// without a density. Pure; what needs files or peers (`oxbow validate`) builds on it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/run_config.h"
+#include "oxbow/v1/config.pb.h"
+
+namespace oxbow::config {
+
+enum class Severity { kError, kWarning };
+
+struct Problem {
+  Severity severity = Severity::kError;
+  std::string key;      // Dotted: what to change.
+  std::string message;  // What is wrong and how to fix it, in one line.
+};
+
+// All problems of a config, in the order of the schema's sections. A run with an error must not
+// start.
+std::vector<Problem> Validate(const v1::RunConfig& config);
+
+bool HasErrors(const std::vector<Problem>& problems);
+
+// "run.yaml:12: batch.groups: reason"; values that come from no file name their source instead.
+std::string ProblemLine(const Problem& problem, const Provenance& provenance);
+
+// OK, or kInvalidArgument with the line of the first error (and how many more there are).
+absl::Status FirstError(const std::vector<Problem>& problems, const Provenance& provenance);
+
+// Replayed groups of one learner step: round(fraction * groups).
+uint32_t ReplayedGroups(const v1::RunConfig& config);
+
+}  // namespace oxbow::config

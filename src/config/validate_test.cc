@@ -1,0 +1,255 @@
+// Each rule: the smallest change to a valid run that breaks it, and what is said about it.
+#include "config/validate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace oxbow::config {
+namespace {
+
+using testing::HasSubstr;
+
+struct RuleCase {
+  const char* name;
+  std::vector<std::string> set;
+  Severity severity;
+  const char* key;
+  const char* says;
+};
+
+std::ostream& operator<<(std::ostream& out, const RuleCase& c) { return out << c.name; }
+
+ResolvedConfig ValidRun(std::vector<std::string> set) {
+  set.insert(set.begin(), "recipe=digits-op-grpo");
+  return LoadRunConfig({}, set, {}).value();
+}
+
+TEST(ValidateTest, AValidRunHasNoProblems) {
+  for (const Problem& problem : Validate(ValidRun({}).config)) {
+    ADD_FAILURE() << ProblemLine(problem, ValidRun({}).provenance);
+  }
+}
+
+class RuleTest : public testing::TestWithParam<RuleCase> {};
+
+TEST_P(RuleTest, IsTheOnlyProblemReported) {
+  const ResolvedConfig run = ValidRun(GetParam().set);
+  const std::vector<Problem> problems = Validate(run.config);
+  ASSERT_EQ(problems.size(), 1) << (problems.empty() ? ""
+                                                     : ProblemLine(problems[0], run.provenance));
+  EXPECT_EQ(problems[0].severity, GetParam().severity);
+  EXPECT_EQ(problems[0].key, GetParam().key);
+  EXPECT_THAT(problems[0].message, HasSubstr(GetParam().says));
+  EXPECT_EQ(HasErrors(problems), GetParam().severity == Severity::kError);
+}
+
+constexpr Severity kError = Severity::kError;
+constexpr Severity kWarning = Severity::kWarning;
+
+INSTANTIATE_TEST_SUITE_P(
+    ValidateTest, RuleTest,
+    testing::Values(
+        RuleCase{"Deadlock",
+                 {"off_policy.publish_every=4", "off_policy.staleness_max=2"},
+                 kError,
+                 "off_policy.staleness_max",
+                 "at least publish_every - 1 = 3, got 2"},
+        RuleCase{"PublishNever",
+                 {"off_policy.publish_every=0"},
+                 kError,
+                 "off_policy.publish_every",
+                 "at least 1"},
+        RuleCase{"DeterministicStale",
+                 {"run.deterministic=true", "off_policy.staleness_max=1"},
+                 kError,
+                 "run.deterministic",
+                 "staleness_max = 0"},
+        RuleCase{"NameWithSlash", {"run.name=a/b"}, kError, "run.name", "without `/`"},
+        RuleCase{"NameParent", {"run.name=.."}, kError, "run.name", "folder name"},
+        RuleCase{"NoSteps", {"run.steps=0"}, kError, "run.steps", "at least 1"},
+        RuleCase{"NoModel", {"model.path="}, kError, "model.path", "diffusers directory"},
+        RuleCase{"Device", {"model.device=gpu"}, kError, "model.device", "cuda:N, got gpu"},
+        RuleCase{"LoraRank",
+                 {"model.trained=lora", "model.lora.rank=0"},
+                 kError,
+                 "model.lora.rank",
+                 "at least 1"},
+        RuleCase{"LoraTargets",
+                 {"model.trained=lora", "model.lora.targets=[]"},
+                 kError,
+                 "model.lora.targets",
+                 "suffix"},
+        RuleCase{"NoPrompts", {"prompts.train="}, kError, "prompts.train", ".jsonl"},
+        RuleCase{"NoEvalPrompts", {"prompts.eval="}, kError, "prompts.eval", "eval.every"},
+        RuleCase{"EvalOnTrain",
+                 {"prompts.eval=a.txt", "prompts.train=a.txt"},
+                 kWarning,
+                 "prompts.eval",
+                 "training file"},
+        RuleCase{"OdeHasNoDensity",
+                 {"sampling.dynamics=ode"},
+                 kError,
+                 "sampling.dynamics",
+                 "no density"},
+        RuleCase{"NoNoise", {"sampling.eta=0"}, kError, "sampling.eta", "above 0"},
+        RuleCase{"CpsEta",
+                 {"sampling.dynamics=cps", "sampling.eta=1.5"},
+                 kError,
+                 "sampling.eta",
+                 "at most 1"},
+        RuleCase{
+            "NothingTrained", {"sampling.sde_count=0"}, kError, "sampling.sde_count", "at least 1"},
+        RuleCase{"LastStepTrained",
+                 {"sampling.sde_count=10"},
+                 kError,
+                 "sampling.sde_count",
+                 "at most 9, got 10"},
+        RuleCase{"WindowPastEnd",
+                 {"sampling.sde_first=6"},
+                 kError,
+                 "sampling.sde_count",
+                 "at most 9, got 11"},
+        RuleCase{"Guidance", {"sampling.guidance=0.5"}, kError, "sampling.guidance", "at least 1"},
+        RuleCase{"NegativeShift", {"sampling.shift=-1"}, kError, "sampling.shift", "model's own"},
+        RuleCase{"NoGroups",
+                 {"batch.groups=0", "replay.fraction=0"},
+                 kError,
+                 "batch.groups",
+                 "at least 1"},
+        RuleCase{"GroupOfOne",
+                 {"batch.group_size=1"},
+                 kError,
+                 "batch.group_size",
+                 "relative to the group"},
+        RuleCase{"GroupOfThree", {"batch.group_size=3"}, kError, "batch.group_size", "at least 4"},
+        RuleCase{"NoUpdates", {"batch.updates=0"}, kError, "batch.updates", "at least 1"},
+        RuleCase{"MoreUpdatesThanSamples",
+                 {"batch.updates=65"},
+                 kError,
+                 "batch.updates",
+                 "= 64, got 65"},
+        RuleCase{"UnevenUpdates", {"batch.updates=3"}, kWarning, "batch.updates", "unequal"},
+        RuleCase{"NoClip", {"method.clip_range=0"}, kError, "method.clip_range", "in (0, 0.1]"},
+        RuleCase{"HugeClip",
+                 {"method.clip_range=0.2"},
+                 kError,
+                 "method.clip_range",
+                 "means over elements"},
+        RuleCase{"LargeClip",
+                 {"method.clip_range=0.02"},
+                 kWarning,
+                 "method.clip_range",
+                 "nothing is clipped"},
+        RuleCase{"WeightFloor",
+                 {"method.weight_floor=2"},
+                 kError,
+                 "method.weight_floor",
+                 "below method.weight_cap"},
+        RuleCase{
+            "KeptPastWindow", {"method.kept_steps=6"}, kError, "method.kept_steps", "from 1 to 5"},
+        RuleCase{"KeptBeforeWindow",
+                 {"sampling.sde_first=2", "method.kept_steps=2"},
+                 kError,
+                 "method.kept_steps",
+                 "from 3 to 7"},
+        RuleCase{"NothingKept",
+                 {"method.kept_kc_max=0"},
+                 kError,
+                 "method.kept_kc_max",
+                 "kept_steps is 0"},
+        RuleCase{"NegativeKl", {"method.kl_weight=-1"}, kError, "method.kl_weight", "at least 0"},
+        RuleCase{"AllReplayed", {"replay.fraction=1"}, kError, "replay.fraction", "[0, 1)"},
+        RuleCase{
+            "RoundsToAll", {"replay.fraction=0.99"}, kError, "replay.fraction", "no fresh group"},
+        RuleCase{"RoundsToNone",
+                 {"replay.fraction=0.01"},
+                 kWarning,
+                 "replay.fraction",
+                 "no replayed group"},
+        RuleCase{"Growth", {"replay.decay_rate=1.01"}, kError, "replay.decay_rate", "(0, 1]"},
+        RuleCase{"SmallBuffer", {"replay.capacity=7"}, kError, "replay.capacity", "batch.groups"},
+        RuleCase{"PointlessTail",
+                 {"sampling.tail=sde", "method.kept_steps=5"},
+                 kWarning,
+                 "sampling.tail",
+                 "no effect"},
+        RuleCase{"StaleBypass",
+                 {"method.correction=bypass", "off_policy.staleness_max=3"},
+                 kWarning,
+                 "method.correction",
+                 "little drift"},
+        RuleCase{"LearningRate",
+                 {"optimizer.learning_rate=0"},
+                 kError,
+                 "optimizer.learning_rate",
+                 "above 0"},
+        RuleCase{"Beta", {"optimizer.beta2=1"}, kError, "optimizer.beta2", "[0, 1)"},
+        RuleCase{"Ema", {"ema.decay_max=1"}, kError, "ema.decay_max", "[0, 1)"},
+        RuleCase{"EmaOff", {"ema.enabled=false"}, kWarning, "eval.use_ema", "no effect"},
+        RuleCase{"Warmup",
+                 {"optimizer.warmup_updates=200"},
+                 kWarning,
+                 "optimizer.warmup_updates",
+                 "200 updates"},
+        RuleCase{"NoReward", {"reward.terms=[]"}, kError, "reward.terms", "at least one reward"},
+        RuleCase{"ZeroWeight",
+                 {"reward.terms=[{name: a}]"},
+                 kError,
+                 "reward.terms",
+                 "reward.observed, got a: 0"},
+        RuleCase{"SameTerm",
+                 {"reward.terms=[{name: a, weight: 1}, {name: a, weight: 2}]"},
+                 kError,
+                 "reward.terms",
+                 "unique"},
+        RuleCase{"ObservedTwice",
+                 {"reward.observed=[digits_ocr]"},
+                 kError,
+                 "reward.observed",
+                 "already"},
+        RuleCase{"RewardEndpoint",
+                 {"reward.endpoints=[localhost]"},
+                 kError,
+                 "reward.endpoints",
+                 "HOST:PORT"},
+        RuleCase{"Tries", {"reward.tries=0"}, kError, "reward.tries", "at least 1"},
+        RuleCase{"Keep", {"checkpoint.keep=0"}, kError, "checkpoint.keep", "at least 1"},
+        RuleCase{
+            "Grid", {"eval.grid_images=129"}, kWarning, "eval.grid_images", "eval.images = 128"},
+        RuleCase{"NoWorkers",
+                 {"services.rollout_workers=0"},
+                 kError,
+                 "services.rollout_workers",
+                 "at least 1"},
+        RuleCase{"NoRewardServers",
+                 {"services.reward_servers=0"},
+                 kError,
+                 "services.reward_servers",
+                 "reward.endpoints"},
+        RuleCase{"NoHost", {"services.host="}, kError, "services.host", "host name"},
+        RuleCase{
+            "Lease", {"services.lease_seconds=0"}, kError, "services.lease_seconds", "above 0"},
+        RuleCase{
+            "LogLevel", {"services.log_level=loud"}, kError, "services.log_level", "debug, info"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(ValidateTest, AnUnresolvedConfigIsRefused) {
+  EXPECT_TRUE(HasErrors(Validate(v1::RunConfig())));
+}
+
+TEST(ValidateTest, ProblemLinesSayWhereTheValueStands) {
+  const ResolvedConfig run = ValidRun({"batch.groups=0"});
+  const absl::Status status = FirstError(Validate(run.config), run.provenance);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("--set: batch.groups: must be at least 1, got 0 (and "));
+}
+
+TEST(ValidateTest, ReplayedGroupsRound) {
+  EXPECT_EQ(ReplayedGroups(ValidRun({}).config), 2);
+  EXPECT_EQ(ReplayedGroups(ValidRun({"replay.fraction=0.19"}).config), 2);
+  EXPECT_EQ(ReplayedGroups(ValidRun({"replay.fraction=0.18"}).config), 1);
+}
+
+}  // namespace
+}  // namespace oxbow::config

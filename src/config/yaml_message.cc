@@ -1,0 +1,279 @@
+#include "config/yaml_message.h"
+
+#include <google/protobuf/descriptor.h>
+#include <yaml-cpp/yaml.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "config/nearest_name.h"
+
+namespace oxbow::config {
+namespace {
+
+namespace pb = google::protobuf;
+using pb::FieldDescriptor;
+
+// One place in the document: enough to complain about it.
+struct Spot {
+  const YamlSource& source;
+  std::string key;  // Dotted.
+
+  absl::Status Error(const YAML::Node& node, const std::string& reason) const {
+    return absl::InvalidArgumentError(absl::StrCat(source.Place(node), ": ", key, ": ", reason));
+  }
+};
+
+std::string Join(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : absl::StrCat(prefix, ".", name);
+}
+
+std::string KindOf(const YAML::Node& node) {
+  switch (node.Type()) {
+    case YAML::NodeType::Map:
+      return "a section";
+    case YAML::NodeType::Sequence:
+      return "a list";
+    case YAML::NodeType::Scalar:
+      return absl::StrCat("\"", node.Scalar(), "\"");
+    default:
+      return "nothing";
+  }
+}
+
+std::string ExpectedOf(const FieldDescriptor& field) {
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_STRING:
+      return "text";
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return "true or false";
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return "a number";
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return absl::StrCat("a whole number from 0 to ", std::numeric_limits<uint32_t>::max());
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return "a whole number of at least 0";
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return absl::StrCat("one of ", absl::StrJoin(EnumChoices(*field.enum_type()), ", "));
+    default:
+      return "a section";
+  }
+}
+
+std::string UnknownKey(const std::string& name, const pb::Descriptor& type) {
+  std::vector<std::string> names;
+  for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
+  const std::string nearest = NearestName(name, names);
+  return nearest.empty() ? absl::StrCat("unknown key; known here: ", absl::StrJoin(names, ", "))
+                         : absl::StrCat("unknown key; did you mean `", nearest, "`?");
+}
+
+const pb::EnumValueDescriptor* FindEnumValue(const pb::EnumDescriptor& type,
+                                             const std::string& text) {
+  for (int i = 0; i < type.value_count(); ++i) {
+    if (type.value(i)->number() != 0 && EnumText(*type.value(i)) == text) return type.value(i);
+  }
+  return nullptr;
+}
+
+// Sets a field (or appends to it, if repeated) from a scalar's text. False: the text does not fit.
+bool PutScalar(const std::string& text, const FieldDescriptor& field, pb::Message* message) {
+  const pb::Reflection& reflection = *message->GetReflection();
+  const auto put = [&](auto set, auto add, const auto& value) {
+    field.is_repeated() ? (reflection.*add)(message, &field, value)
+                        : (reflection.*set)(message, &field, value);
+    return true;
+  };
+  using R = pb::Reflection;
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_STRING:
+      field.is_repeated() ? reflection.AddString(message, &field, text)
+                          : reflection.SetString(message, &field, text);
+      return true;
+    case FieldDescriptor::CPPTYPE_BOOL:
+      if (text != "true" && text != "false") return false;
+      return put(&R::SetBool, &R::AddBool, text == "true");
+    case FieldDescriptor::CPPTYPE_DOUBLE: {
+      double value = 0;
+      if (!absl::SimpleAtod(text, &value) || !std::isfinite(value)) return false;
+      return put(&R::SetDouble, &R::AddDouble, value);
+    }
+    case FieldDescriptor::CPPTYPE_UINT32: {
+      uint32_t value = 0;
+      return absl::SimpleAtoi(text, &value) && put(&R::SetUInt32, &R::AddUInt32, value);
+    }
+    case FieldDescriptor::CPPTYPE_UINT64: {
+      uint64_t value = 0;
+      return absl::SimpleAtoi(text, &value) && put(&R::SetUInt64, &R::AddUInt64, value);
+    }
+    case FieldDescriptor::CPPTYPE_ENUM: {
+      const pb::EnumValueDescriptor* value = FindEnumValue(*field.enum_type(), text);
+      return value != nullptr && put(&R::SetEnum, &R::AddEnum, value);
+    }
+    default:
+      OXBOW_CHECK(false) << "config.proto has a field type the loader does not know: "
+                         << field.full_name();
+      return false;
+  }
+}
+
+absl::Status MergeScalar(const YAML::Node& node, const Spot& spot, const FieldDescriptor& field,
+                         pb::Message* message) {
+  if (!node.IsScalar() || !PutScalar(node.Scalar(), field, message)) {
+    return spot.Error(node, absl::StrCat("expected ", ExpectedOf(field), ", got ", KindOf(node)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MergeList(const YAML::Node& node, const Spot& spot, const FieldDescriptor& field,
+                       pb::Message* message) {
+  if (!node.IsSequence()) {
+    return spot.Error(
+        node, absl::StrCat("expected a list, each ", ExpectedOf(field), ", got ", KindOf(node)));
+  }
+  message->GetReflection()->ClearField(message, &field);
+  int index = 0;
+  for (const YAML::Node& element : node) {
+    const Spot at{spot.source, absl::StrCat(spot.key, "[", index++, "]")};
+    if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      if (!element.IsMap()) {
+        return at.Error(element, absl::StrCat("expected a section, got ", KindOf(element)));
+      }
+      OXBOW_RETURN_IF_ERROR(MergeYaml(element, spot.source, at.key,
+                                      message->GetReflection()->AddMessage(message, &field),
+                                      nullptr));
+    } else {
+      OXBOW_RETURN_IF_ERROR(MergeScalar(element, at, field, message));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MergeField(const YAML::Node& node, const Spot& spot, const FieldDescriptor& field,
+                        pb::Message* message, Provenance* provenance) {
+  if (!field.is_repeated() && field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+    if (node.IsNull()) return absl::OkStatus();  // "model:" with everything under it commented out.
+    if (!node.IsMap())
+      return spot.Error(node, absl::StrCat("expected a section, got ", KindOf(node)));
+    return MergeYaml(node, spot.source, spot.key,
+                     message->GetReflection()->MutableMessage(message, &field), provenance);
+  }
+  OXBOW_RETURN_IF_ERROR(field.is_repeated() ? MergeList(node, spot, field, message)
+                                            : MergeScalar(node, spot, field, message));
+  if (provenance != nullptr) (*provenance)[spot.key] = spot.source.Place(node);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string YamlSource::Place(const YAML::Node& node) const {
+  // yaml-cpp counts lines from 0; a null node has no mark.
+  return has_lines && !node.Mark().is_null() ? absl::StrCat(name, ":", node.Mark().line + 1) : name;
+}
+
+absl::StatusOr<YAML::Node> ParseYaml(const std::string& text, const YamlSource& source) {
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() <= 1) return documents.empty() ? YAML::Node() : documents[0];
+    return absl::InvalidArgumentError(absl::StrCat(
+        source.Place(documents[1]), ": a second document (---) would be ignored; keep one"));
+  } catch (const YAML::Exception& error) {
+    return absl::InvalidArgumentError(
+        source.has_lines ? absl::StrCat(source.name, ":", error.mark.line + 1, ":",
+                                        error.mark.column + 1, ": not valid YAML: ", error.msg)
+                         : absl::StrCat(source.name, ": not valid YAML: ", error.msg));
+  }
+}
+
+absl::Status MergeYaml(const YAML::Node& node, const YamlSource& source, const std::string& prefix,
+                       pb::Message* message, Provenance* provenance) {
+  OXBOW_CHECK(node.IsMap()) << "MergeYaml needs a map at " << prefix;
+  const pb::Descriptor& type = *message->GetDescriptor();
+  std::set<std::string> seen;
+  for (const auto& pair : node) {
+    if (!pair.first.IsScalar()) {
+      return Spot{source, prefix}.Error(pair.first, "keys must be plain names");
+    }
+    const std::string name = pair.first.Scalar();
+    const Spot spot{source, Join(prefix, name)};
+    const FieldDescriptor* field = type.FindFieldByName(name);
+    if (field == nullptr) return spot.Error(pair.first, UnknownKey(name, type));
+    if (!seen.insert(name).second)
+      return spot.Error(pair.first, "the key is given twice; keep one");
+    // A missing value has no place of its own; the key's is where to look.
+    if (pair.second.IsNull() &&
+        (field->is_repeated() || field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE)) {
+      return spot.Error(
+          pair.first,
+          absl::StrCat("expected ", field->is_repeated() ? "a list" : ExpectedOf(*field),
+                       ", got nothing"));
+    }
+    OXBOW_RETURN_IF_ERROR(MergeField(pair.second, spot, *field, message, provenance));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetByText(const std::string& dotted_key, const std::string& text,
+                       const YamlSource& source, pb::Message* message, Provenance* provenance) {
+  const std::vector<std::string> names = absl::StrSplit(dotted_key, '.');
+  std::string key;
+  const FieldDescriptor* field = nullptr;
+  for (size_t i = 0; i < names.size(); ++i) {
+    key = Join(key, names[i]);
+    const Spot spot{source, key};
+    field = message->GetDescriptor()->FindFieldByName(names[i]);
+    if (field == nullptr) return spot.Error({}, UnknownKey(names[i], *message->GetDescriptor()));
+    if (i + 1 == names.size()) break;
+    if (field->is_repeated() || field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+      return spot.Error(
+          {}, absl::StrCat("has no parts; it is ",
+                           field->is_repeated() ? "a list, set it whole" : ExpectedOf(*field)));
+    }
+    message = message->GetReflection()->MutableMessage(message, field);
+  }
+  YAML::Node node(text);
+  if (field->is_repeated() || field->cpp_type() != FieldDescriptor::CPPTYPE_STRING) {
+    OXBOW_ASSIGN_OR_RETURN(node, ParseYaml(text, source));
+  }
+  return MergeField(node, Spot{source, key}, *field, message, provenance);
+}
+
+std::string EnumText(const pb::EnumValueDescriptor& value) {
+  // The zero value is PREFIX_UNSPECIFIED in every enum of config.proto.
+  const std::string& zero = value.type()->FindValueByNumber(0)->name();
+  const size_t prefix = zero.size() - std::string("UNSPECIFIED").size();
+  return absl::AsciiStrToLower(value.name().substr(prefix));
+}
+
+std::vector<std::string> EnumChoices(const pb::EnumDescriptor& type) {
+  std::vector<std::string> choices;
+  for (int i = 0; i < type.value_count(); ++i) {
+    if (type.value(i)->number() != 0) choices.push_back(EnumText(*type.value(i)));
+  }
+  return choices;
+}
+
+std::vector<std::string> LeafKeys(const pb::Descriptor& type) {
+  std::vector<std::string> keys;
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    if (field.is_repeated() || field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+      keys.push_back(field.name());
+      continue;
+    }
+    for (const std::string& key : LeafKeys(*field.message_type())) {
+      keys.push_back(absl::StrCat(field.name(), ".", key));
+    }
+  }
+  return keys;
+}
+
+}  // namespace oxbow::config
