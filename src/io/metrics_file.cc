@@ -1,0 +1,98 @@
+#include "io/metrics_file.h"
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+
+namespace oxbow::io {
+namespace {
+
+using Line = std::map<std::string, double>;
+
+void AppendNumber(std::string& out, double value) {
+  if (!std::isfinite(value)) {
+    out += "null";
+    return;
+  }
+  char buffer[32];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value);
+  out.append(buffer, end.ptr);
+}
+
+// Absent if the text is not a JSON object with a numeric "step".
+std::optional<Line> ParseLine(std::string_view text) {
+  const nlohmann::json object = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return std::nullopt;
+  Line line;
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_number()) line[key] = value.get<double>();
+    if (value.is_null()) line[key] = std::numeric_limits<double>::quiet_NaN();
+  }
+  const auto step = line.find(kStepKey);
+  if (step == line.end() || !std::isfinite(step->second)) return std::nullopt;
+  return line;
+}
+
+// Calls `visit(line, text)` for each line; `text` includes the newline.
+template <typename Visit>
+absl::Status ForEachLine(std::string_view content, Visit visit) {
+  for (int number = 1; !content.empty(); ++number) {
+    const size_t newline = content.find('\n');
+    if (newline == std::string_view::npos) break;  // Torn: its newline was never written.
+    const std::string_view text = content.substr(0, newline + 1);
+    content.remove_prefix(newline + 1);
+    std::optional<Line> line = ParseLine(text);
+    if (line) {
+      visit(*std::move(line), text);
+    } else if (!content.empty()) {
+      return absl::DataLossError(
+          absl::StrCat("not a metrics object with a \"step\": line ", number));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string FormatMetricsLine(int64_t step, double wall_seconds,
+                              const std::map<std::string, double>& metrics) {
+  std::string out = absl::StrCat("{\"", kStepKey, "\":", step, ",\"", kWallKey, "\":");
+  AppendNumber(out, wall_seconds);
+  for (const auto& [name, value] : metrics) {
+    if (name == kStepKey || name == kWallKey) continue;
+    absl::StrAppend(&out, ",", nlohmann::json(name).dump(), ":");
+    AppendNumber(out, value);
+  }
+  out += "}\n";
+  return out;
+}
+
+absl::StatusOr<std::vector<Line>> ParseMetrics(std::string_view content) {
+  std::vector<Line> lines;
+  OXBOW_RETURN_IF_ERROR(ForEachLine(
+      content, [&](Line&& line, std::string_view) { lines.push_back(std::move(line)); }));
+  return lines;
+}
+
+absl::StatusOr<std::vector<Line>> ReadMetrics(const std::filesystem::path& path) {
+  OXBOW_ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
+  auto lines = ParseMetrics(content);
+  if (!lines.ok()) return Annotate(lines.status(), path.string());
+  return lines;
+}
+
+absl::StatusOr<std::string> KeepStepsUpTo(std::string_view content, int64_t last_step) {
+  std::string kept;
+  OXBOW_RETURN_IF_ERROR(ForEachLine(content, [&](Line&& line, std::string_view text) {
+    if (line.at(kStepKey) <= static_cast<double>(last_step)) kept += text;
+  }));
+  return kept;
+}
+
+}  // namespace oxbow::io

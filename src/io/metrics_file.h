@@ -1,0 +1,42 @@
+// metrics.jsonl: one JSON object per line and learner step, flat, every value a number or null.
+//
+//   {"step":12,"time/wall_s":3.25,"buffer/size":96,"eval/reward_mean":0.71,"train/loss":null}
+//
+// Numbers are the shortest decimals that read back as the same double. NaN and infinities, which
+// JSON lacks, are null; the key stays, so that a reader sees that the value was measured and
+// broken. Lines may repeat a step with other keys; readers merge them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace oxbow::io {
+
+inline constexpr char kMetricsFile[] = "metrics.jsonl";
+inline constexpr char kStepKey[] = "step";
+inline constexpr char kWallKey[] = "time/wall_s";
+
+// Formats one line with its newline: the step, the wall time, then the metrics in order of name.
+// "step" and "time/wall_s" in `metrics` are ignored.
+std::string FormatMetricsLine(int64_t step, double wall_seconds,
+                              const std::map<std::string, double>& metrics);
+
+// Parses a file's content, one map per line with "step" among its keys; null reads as NaN, values
+// that are not numbers are left out. A last line that is cut short, as a crash leaves it, is
+// ignored. kDataLoss with the line number if any other line is not a JSON object with a "step".
+absl::StatusOr<std::vector<std::map<std::string, double>>> ParseMetrics(std::string_view content);
+
+// kNotFound if there is no such file; else as ParseMetrics.
+absl::StatusOr<std::vector<std::map<std::string, double>>> ReadMetrics(
+    const std::filesystem::path& path);
+
+// Returns the whole lines whose step is at most `last_step`, byte for byte.
+absl::StatusOr<std::string> KeepStepsUpTo(std::string_view content, int64_t last_step);
+
+}  // namespace oxbow::io

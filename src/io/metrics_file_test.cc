@@ -1,0 +1,69 @@
+#include "io/metrics_file.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "gtest/gtest.h"
+
+namespace oxbow::io {
+namespace {
+
+TEST(MetricsFileTest, LineStartsWithStepAndTimeAndHoldsSortedNames) {
+  EXPECT_EQ(FormatMetricsLine(12, 3.25,
+                              {{"train/loss", std::nan("")},
+                               {"buffer/size", 96},
+                               {"eval/reward_mean", 0.1},
+                               {"a\"b", -std::numeric_limits<double>::infinity()}}),
+            "{\"step\":12,\"time/wall_s\":3.25,\"a\\\"b\":null,\"buffer/size\":96,"
+            "\"eval/reward_mean\":0.1,\"train/loss\":null}\n");
+}
+
+TEST(MetricsFileTest, EveryFiniteDoubleReadsBackBitForBit) {
+  constexpr uint64_t kSeed = 20260101;
+  std::mt19937_64 generator(kSeed);
+  for (int i = 0; i < 2000; ++i) {
+    const double value = std::bit_cast<double>(generator());
+    if (!std::isfinite(value)) continue;
+    const auto lines = ParseMetrics(FormatMetricsLine(1, 0, {{"x", value}}));
+    ASSERT_TRUE(lines.ok()) << lines.status();
+    EXPECT_EQ(std::bit_cast<uint64_t>(lines->at(0).at("x")), std::bit_cast<uint64_t>(value))
+        << "seed " << kSeed << " value " << value;
+  }
+}
+
+TEST(MetricsFileTest, NullReadsAsNaN) {
+  const auto lines = ParseMetrics("{\"step\":1,\"x\":null,\"name\":\"text\"}\n");
+  ASSERT_TRUE(lines.ok());
+  EXPECT_TRUE(std::isnan(lines->at(0).at("x")));
+  EXPECT_FALSE(lines->at(0).contains("name"));
+}
+
+TEST(MetricsFileTest, ACutAnywhereLosesAtMostTheLastLine) {
+  const std::string first = FormatMetricsLine(1, 0.5, {{"x", 1.5}});
+  const std::string both = first + FormatMetricsLine(2, 1.5, {{"x", 2.5}});
+  for (size_t length = first.size(); length <= both.size(); ++length) {
+    const auto lines = ParseMetrics(both.substr(0, length));
+    ASSERT_TRUE(lines.ok()) << lines.status();
+    EXPECT_EQ(lines->size(), length == both.size() ? 2u : 1u) << length;
+  }
+}
+
+TEST(MetricsFileTest, DamageInTheMiddleNamesTheLine) {
+  const std::string line = FormatMetricsLine(1, 0, {});
+  const auto lines = ParseMetrics(line + "{\"step\":\n" + line);
+  EXPECT_EQ(lines.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_NE(lines.status().message().find("line 2"), std::string::npos) << lines.status();
+}
+
+TEST(MetricsFileTest, KeepStepsUpToKeepsBytesAndDropsTheTornTail) {
+  const std::string kept = "{\"step\": 1, \"odd\":  0.10}\n" + FormatMetricsLine(2, 1, {{"x", 2}});
+  const std::string rest = FormatMetricsLine(3, 2, {}) + "{\"step\":4,\"x";
+  const auto result = KeepStepsUpTo(kept + rest, 2);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(*result, kept);
+}
+
+}  // namespace
+}  // namespace oxbow::io

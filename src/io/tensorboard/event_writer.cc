@@ -1,0 +1,139 @@
+#include "io/tensorboard/event_writer.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "io/tensorboard/record.h"
+#include "io/tensorboard/wire.h"
+
+namespace oxbow::io {
+namespace {
+
+// Field numbers of tensorboard/compat/proto/{event,summary,tensor,tensor_shape,types}.proto.
+namespace event {
+constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
+}
+namespace session_log {
+constexpr int kStatus = 1, kStatusStart = 1;
+}
+namespace summary {
+constexpr int kValue = 1;
+}
+namespace value {
+constexpr int kTag = 1, kSimpleValue = 2, kImage = 4, kTensor = 8, kMetadata = 9;
+}
+namespace image {
+constexpr int kHeight = 1, kWidth = 2, kColorspace = 3, kEncoded = 4, kRgb = 3;
+}
+namespace metadata {
+constexpr int kPluginData = 1, kPluginName = 1, kDataClass = 4, kTensorClass = 2, kBlobClass = 3;
+}
+namespace tensor {
+constexpr int kDtype = 1, kShape = 2, kStringValue = 8, kTypeString = 7;
+constexpr int kDimension = 2, kDimensionSize = 1;
+}  // namespace tensor
+
+WireMessage At(EventTime time) {
+  WireMessage message;
+  message.Double(event::kWallTime, time.unix_seconds);
+  if (time.step != 0) message.Integer(event::kStep, time.step);  // proto3 leaves zeros out.
+  return message;
+}
+
+std::string SummaryEvent(EventTime time, const WireMessage& content) {
+  return FrameRecord(At(time).Message(event::kSummary, content).bytes());
+}
+
+// A rank-one tensor of strings under the plugin that shows it.
+WireMessage StringsValue(const std::string& tag, const char* plugin, int data_class,
+                         const std::vector<std::string_view>& strings) {
+  const WireMessage size =
+      WireMessage().Integer(tensor::kDimensionSize, static_cast<int64_t>(strings.size()));
+  WireMessage content;
+  content.Integer(tensor::kDtype, tensor::kTypeString)
+      .Message(tensor::kShape, WireMessage().Message(tensor::kDimension, size));
+  for (const std::string_view text : strings) content.Bytes(tensor::kStringValue, text);
+  const WireMessage plugin_data = WireMessage().Bytes(metadata::kPluginName, plugin);
+  const WireMessage description = WireMessage()
+                                      .Message(metadata::kPluginData, plugin_data)
+                                      .Integer(metadata::kDataClass, data_class);
+  return WireMessage()
+      .Bytes(value::kTag, tag)
+      .Message(value::kTensor, content)
+      .Message(value::kMetadata, description);
+}
+
+std::filesystem::path FreePath(const std::filesystem::path& directory, const EventFileName& name) {
+  for (int n = 0;; ++n) {
+    const std::filesystem::path path =
+        directory / absl::StrFormat("events.out.tfevents.%010d.%s.%d.%d", name.unix_seconds,
+                                    name.host, name.process_id, n);
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) return path;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<EventWriter> EventWriter::Create(const std::filesystem::path& directory,
+                                                const EventFileName& name) {
+  const std::filesystem::path path = FreePath(directory, name);
+  OXBOW_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
+  WireMessage first;
+  first.Double(event::kWallTime, static_cast<double>(name.unix_seconds))
+      .Bytes(event::kFileVersion, "brain.Event:2");
+  OXBOW_RETURN_IF_ERROR(file.Append(FrameRecord(first.bytes()), /*sync=*/false));
+  return EventWriter(std::move(file), path);
+}
+
+absl::Status EventWriter::Restart(EventTime time) {
+  const WireMessage start = WireMessage().Integer(session_log::kStatus, session_log::kStatusStart);
+  return file_.Append(FrameRecord(At(time).Message(event::kSessionLog, start).bytes()),
+                      /*sync=*/false);
+}
+
+absl::Status EventWriter::Scalars(EventTime time, const std::map<std::string, double>& values) {
+  if (values.empty()) return absl::OkStatus();
+  WireMessage content;
+  for (const auto& [tag, scalar] : values) {
+    content.Message(summary::kValue, WireMessage()
+                                         .Bytes(value::kTag, tag)
+                                         .Float(value::kSimpleValue, static_cast<float>(scalar)));
+  }
+  return file_.Append(SummaryEvent(time, content), /*sync=*/false);
+}
+
+absl::Status EventWriter::Image(EventTime time, const std::string& tag,
+                                const EncodedPicture& picture) {
+  const WireMessage encoded = WireMessage()
+                                  .Integer(image::kHeight, picture.height)
+                                  .Integer(image::kWidth, picture.width)
+                                  .Integer(image::kColorspace, image::kRgb)
+                                  .Bytes(image::kEncoded, picture.bytes);
+  const WireMessage content = WireMessage().Message(
+      summary::kValue, WireMessage().Bytes(value::kTag, tag).Message(value::kImage, encoded));
+  return file_.Append(SummaryEvent(time, content), /*sync=*/false);
+}
+
+absl::Status EventWriter::Images(EventTime time, const std::string& tag,
+                                 const std::vector<EncodedPicture>& pictures) {
+  OXBOW_CHECK(!pictures.empty()) << "image strip " << tag << " without pictures";
+  const std::string width = absl::StrCat(pictures.front().width);
+  const std::string height = absl::StrCat(pictures.front().height);
+  std::vector<std::string_view> strings{width, height};
+  for (const EncodedPicture& picture : pictures) strings.push_back(picture.bytes);
+  const WireMessage content = WireMessage().Message(
+      summary::kValue, StringsValue(tag, "images", metadata::kBlobClass, strings));
+  return file_.Append(SummaryEvent(time, content), /*sync=*/false);
+}
+
+absl::Status EventWriter::Text(EventTime time, const std::string& tag, std::string_view markdown) {
+  const WireMessage content = WireMessage().Message(
+      summary::kValue, StringsValue(tag, "text", metadata::kTensorClass, {markdown}));
+  return file_.Append(SummaryEvent(time, content), /*sync=*/false);
+}
+
+}  // namespace oxbow::io

@@ -1,0 +1,69 @@
+// Writes what TensorBoard reads: scalars, images and text as events.out.tfevents.* in a run's
+// directory.
+//
+// Each event is appended with one write, so that a live TensorBoard sees it at once and a crash
+// tears at most the last one, which readers skip. Every start of a run writes a new file.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/file.h"
+
+namespace oxbow::io {
+
+// When and where an event belongs. `unix_seconds` is the wall clock's, as TensorBoard shows dates.
+struct EventTime {
+  double unix_seconds = 0;
+  int64_t step = 0;
+};
+
+struct EventFileName {
+  int64_t unix_seconds = 0;
+  std::string host;
+  int process_id = 0;
+};
+
+struct EncodedPicture {
+  int width = 0;
+  int height = 0;
+  std::string bytes;  // PNG.
+};
+
+// Owned by one thread.
+class EventWriter {
+ public:
+  // Creates events.out.tfevents.<seconds>.<host>.<pid>.<n> with the first n that is free.
+  static absl::StatusOr<EventWriter> Create(const std::filesystem::path& directory,
+                                            const EventFileName& name);
+
+  // Tells readers that the run was restarted: what older files hold from `time.step` on is void.
+  absl::Status Restart(EventTime time);
+
+  // One event with all values. Not-a-number values are written; TensorBoard marks them.
+  absl::Status Scalars(EventTime time, const std::map<std::string, double>& values);
+
+  absl::Status Image(EventTime time, const std::string& tag, const EncodedPicture& picture);
+  // A strip of pictures of one size under one tag.
+  absl::Status Images(EventTime time, const std::string& tag,
+                      const std::vector<EncodedPicture>& pictures);
+
+  absl::Status Text(EventTime time, const std::string& tag, std::string_view markdown);
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  EventWriter(AppendFile file, std::filesystem::path path)
+      : file_(std::move(file)), path_(std::move(path)) {}
+
+  AppendFile file_;
+  std::filesystem::path path_;
+};
+
+}  // namespace oxbow::io

@@ -1,0 +1,95 @@
+#include "io/tensorboard/event_writer.h"
+
+#include <cmath>
+#include <filesystem>
+
+#include "absl/strings/escaping.h"
+#include "gtest/gtest.h"
+#include "io/tensorboard/record.h"
+
+namespace oxbow::io {
+namespace {
+
+// Framed events made by the tensorboard package: tools/make_event_golden.py.
+constexpr char kVersion[] =
+    "1800000000000000a37f4b220900000040fc54d9411a0d627261696e2e4576656e743a32eced8f9d";
+constexpr char kScalars[] =
+    "3a000000000000001295eae20900001040fc54d94110ac022a2c0a170a106576616c2f7265776172"
+    "645f6d65616e150000783f0a110a0a747261696e2f6c6f73731517b7d1b843dc8965";
+constexpr char kText[] =
+    "3500000000000000d6c55de60900001040fc54d9412a2a0a280a06636f6e66696742120807120412"
+    "020801420823206469676974734a0a0a060a0474657874200232542c42";
+constexpr char kStrip[] =
+    "490000000000000036250ea30900001040fc54d94110ffffffffffffffffff012a330a310a046576"
+    "616c421b0807120412020804420232304201384204504e47314204504e47324a0c0a080a06696d61"
+    "676573200310c2b009";
+constexpr char kImage[] =
+    "2300000000000000b09f77430900001040fc54d94110072a160a140a057368656574220b08081014"
+    "18032203504e471f746fca";
+constexpr char kRestart[] = "0f000000000000006d532b090900001040fc54d941101a3a020801ec5cd644";
+
+constexpr double kTime = 1700000000.25;
+const EventFileName kName{1700000000, "host", 42};
+
+std::filesystem::path EmptyDirectory(const std::string& name) {
+  const auto directory = std::filesystem::path(testing::TempDir()) / "event_writer_test" / name;
+  std::filesystem::remove_all(directory);
+  std::filesystem::create_directories(directory);
+  return directory;
+}
+
+TEST(EventWriterTest, EveryEventHasTheBytesOfTheTensorboardPackage) {
+  auto writer = EventWriter::Create(EmptyDirectory("golden"), kName);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  std::string expected = absl::HexStringToBytes(kVersion);
+  const auto expect_appended = [&](const absl::Status& status, const char* golden) {
+    ASSERT_TRUE(status.ok()) << status;
+    expected += absl::HexStringToBytes(golden);
+    EXPECT_EQ(absl::BytesToHexString(*ReadFile(writer->path())), absl::BytesToHexString(expected));
+  };
+  expect_appended(
+      writer->Scalars({kTime, 300}, {{"eval/reward_mean", 0.96875}, {"train/loss", -1e-4}}),
+      kScalars);
+  expect_appended(writer->Text({kTime, 0}, "config", "# digits"), kText);
+  expect_appended(writer->Images({kTime, -1}, "eval", {{20, 8, "PNG1"}, {20, 8, "PNG2"}}), kStrip);
+  expect_appended(writer->Image({kTime, 7}, "sheet", {20, 8, "PNG"}), kImage);
+  expect_appended(writer->Restart({kTime, 26}), kRestart);
+}
+
+TEST(EventWriterTest, EveryStartWritesAFileOfItsOwn) {
+  const auto directory = EmptyDirectory("starts");
+  for (int start = 0; start < 3; ++start) {
+    const auto writer = EventWriter::Create(directory, kName);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    EXPECT_EQ(writer->path().filename(),
+              "events.out.tfevents.1700000000.host.42." + std::to_string(start));
+  }
+}
+
+TEST(EventWriterTest, AMissingDirectoryIsAnErrorThatNamesThePath) {
+  const auto writer = EventWriter::Create(EmptyDirectory("none") / "missing", kName);
+  EXPECT_EQ(writer.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(writer.status().message().find("missing"), std::string::npos);
+}
+
+TEST(RecordTest, ChecksumsMatchPublishedVectors) {
+  // RFC 3720, appendix B.4.
+  EXPECT_EQ(Crc32c("123456789"), 0xe3069283u);
+  EXPECT_EQ(Crc32c(std::string(32, '\0')), 0x8a9136aau);
+  EXPECT_EQ(Crc32c(std::string(32, '\xff')), 0x62a8ab43u);
+}
+
+TEST(RecordTest, ATornTailIsSkippedAndDamageIsReported) {
+  const std::string first = FrameRecord("first");
+  std::string both = first + FrameRecord("second");
+  for (size_t length = 0; length <= both.size(); ++length) {
+    const auto records = ReadRecords(std::string_view(both).substr(0, length));
+    ASSERT_TRUE(records.ok()) << records.status();
+    EXPECT_EQ(records->size(), length == both.size() ? 2u : length >= first.size() ? 1u : 0u);
+  }
+  both[14] ^= 1;
+  EXPECT_EQ(ReadRecords(both).status().code(), absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace oxbow::io

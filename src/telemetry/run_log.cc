@@ -1,0 +1,161 @@
+#include "telemetry/run_log.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "io/png.h"
+
+namespace oxbow::telemetry {
+namespace {
+
+constexpr char kSamples[] = "samples";
+constexpr std::string_view kStepPrefix = "step_";
+
+absl::Status CreateDirectory(const std::filesystem::path& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (!error) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("cannot create directory: ", error.message(), ": ", directory.string()));
+}
+
+// A host name usable in a file name.
+std::string HostName() {
+  char name[256] = {};
+  if (::gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "localhost";
+  std::string host = name;
+  for (char& c : host) {
+    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.') c = '_';
+  }
+  return host;
+}
+
+bool IsTag(const std::string& tag) {
+  for (const char c : tag) {
+    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '-') return false;
+  }
+  return !tag.empty();
+}
+
+// Absent if `name` is not step_<number>.
+std::optional<int64_t> StepOfDirectory(std::string_view name) {
+  if (!name.starts_with(kStepPrefix)) return std::nullopt;
+  name.remove_prefix(kStepPrefix.size());
+  int64_t step = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
+  return step;
+}
+
+absl::Status DropSamplesAfter(const std::filesystem::path& run_dir, int64_t last_step) {
+  std::error_code error;
+  std::filesystem::directory_iterator entries(run_dir / kSamples, error);
+  if (error == std::errc::no_such_file_or_directory) return absl::OkStatus();
+  std::vector<std::filesystem::path> later;
+  for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
+    const auto step = StepOfDirectory(entries->path().filename().string());
+    if (step && *step > last_step) later.push_back(entries->path());
+  }
+  for (const auto& directory : later) {
+    if (!error) std::filesystem::remove_all(directory, error);
+  }
+  if (!error) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("cannot remove samples of later steps: ",
+                                             error.message(), ": ", (run_dir / kSamples).string()));
+}
+
+// Makes metrics.jsonl hold the lines to keep and returns the last one's wall time.
+absl::StatusOr<double> TrimMetrics(const std::filesystem::path& path,
+                                   std::optional<int64_t> resume_after_step) {
+  std::string kept;
+  if (resume_after_step) {
+    auto content = ReadFile(path);
+    if (content.ok()) {
+      auto lines = io::KeepStepsUpTo(*content, *resume_after_step);
+      if (!lines.ok()) return Annotate(lines.status(), path.string());
+      kept = *std::move(lines);
+    } else if (content.status().code() != absl::StatusCode::kNotFound) {
+      return content.status();
+    }
+  }
+  OXBOW_RETURN_IF_ERROR(WriteFileAtomically(path, kept));
+  OXBOW_ASSIGN_OR_RETURN(const auto lines, io::ParseMetrics(kept));
+  if (lines.empty()) return 0.0;
+  const auto wall = lines.back().find(io::kWallKey);
+  return wall == lines.back().end() || !std::isfinite(wall->second) ? 0.0 : wall->second;
+}
+
+}  // namespace
+
+double UnixSeconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
+
+std::filesystem::path SampleDirectory(const std::filesystem::path& run_dir, int64_t step) {
+  return run_dir / kSamples / absl::StrFormat("step_%06d", step);
+}
+
+RunLog::RunLog(std::filesystem::path run_dir, AppendFile metrics, io::EventWriter events,
+               std::function<double()> unix_seconds)
+    : run_dir_(std::move(run_dir)),
+      metrics_(std::move(metrics)),
+      events_(std::move(events)),
+      unix_seconds_(std::move(unix_seconds)) {}
+
+absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Open(const std::filesystem::path& run_dir,
+                                                     std::optional<int64_t> resume_after_step,
+                                                     std::function<double()> unix_seconds) {
+  OXBOW_RETURN_IF_ERROR(CreateDirectory(run_dir));
+  const std::filesystem::path path = run_dir / io::kMetricsFile;
+  OXBOW_ASSIGN_OR_RETURN(const double wall_seconds, TrimMetrics(path, resume_after_step));
+  OXBOW_RETURN_IF_ERROR(DropSamplesAfter(run_dir, resume_after_step.value_or(-1)));
+  OXBOW_ASSIGN_OR_RETURN(AppendFile metrics, AppendFile::Open(path));
+  const double start = unix_seconds();
+  OXBOW_ASSIGN_OR_RETURN(
+      io::EventWriter events,
+      io::EventWriter::Create(run_dir, {static_cast<int64_t>(start), HostName(), ::getpid()}));
+  if (resume_after_step) {
+    OXBOW_RETURN_IF_ERROR(events.Restart({start, *resume_after_step + 1}));
+  }
+  std::unique_ptr<RunLog> log(
+      new RunLog(run_dir, std::move(metrics), std::move(events), std::move(unix_seconds)));
+  log->resumed_wall_seconds_ = wall_seconds;
+  return log;
+}
+
+absl::Status RunLog::Step(int64_t step, double wall_seconds,
+                          const std::map<std::string, double>& metrics) {
+  OXBOW_RETURN_IF_ERROR(
+      metrics_.Append(io::FormatMetricsLine(step, wall_seconds, metrics), /*sync=*/false));
+  std::map<std::string, double> scalars = metrics;
+  scalars[io::kWallKey] = wall_seconds;
+  return events_.Scalars({unix_seconds_(), step}, scalars);
+}
+
+absl::Status RunLog::Images(int64_t step, const std::string& tag, std::string_view caption,
+                            const io::Picture8& sheet) {
+  OXBOW_CHECK(IsTag(tag)) << "sample tag is not a file name: " << tag;
+  const std::filesystem::path directory = SampleDirectory(run_dir_, step);
+  OXBOW_RETURN_IF_ERROR(CreateDirectory(directory));
+  io::EncodedPicture picture{sheet.width, sheet.height, io::EncodePng(sheet)};
+  OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory / (tag + ".txt"), caption));
+  OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory / (tag + ".png"), picture.bytes));
+  return events_.Image({unix_seconds_(), step}, absl::StrCat("samples/", tag), picture);
+}
+
+absl::Status RunLog::Text(const std::string& tag, std::string_view markdown) {
+  return events_.Text({unix_seconds_(), 0}, tag, markdown);
+}
+
+}  // namespace oxbow::telemetry

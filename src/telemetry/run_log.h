@@ -1,0 +1,73 @@
+// What a run leaves for people: metrics.jsonl, sample sheets and TensorBoard events in its
+// directory.
+//
+//   metrics.jsonl                       one object per learner step (io/metrics_file.h)
+//   samples/step_000010/TAG.png         a contact sheet; TAG.txt beside it holds its caption
+//   events.out.tfevents.*               the same numbers and sheets for TensorBoard
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/file.h"
+#include "io/metrics_file.h"
+#include "io/picture.h"
+#include "io/tensorboard/event_writer.h"
+
+namespace oxbow::telemetry {
+
+// The reader of what RunLog writes; tolerates a torn last line of a run in progress.
+using io::ReadMetrics;
+
+// Seconds since 1970 by the system's clock; TensorBoard dates its events with it.
+double UnixSeconds();
+
+// Owned by one thread.
+class RunLog {
+ public:
+  // Without `resume_after_step` a new run: an existing metrics.jsonl is replaced by an empty one.
+  // With it, lines and sheets of later steps are dropped (the resumed run makes them again) and
+  // TensorBoard is told to forget them; the old metrics.jsonl is replaced whole or not at all.
+  // Creates `run_dir`.
+  static absl::StatusOr<std::unique_ptr<RunLog>> Open(
+      const std::filesystem::path& run_dir, std::optional<int64_t> resume_after_step = std::nullopt,
+      std::function<double()> unix_seconds = UnixSeconds);
+
+  // Appends one line. `wall_seconds` is the run's time so far. A resumed run goes on from
+  // resumed_wall_seconds().
+  absl::Status Step(int64_t step, double wall_seconds,
+                    const std::map<std::string, double>& metrics);
+
+  // Stores a sheet made by io::Grid. `tag` names the file ("eval"): letters, digits, '_' and '-'.
+  absl::Status Images(int64_t step, const std::string& tag, std::string_view caption,
+                      const io::Picture8& sheet);
+
+  // A page for TensorBoard's text tab, such as the resolved configuration.
+  absl::Status Text(const std::string& tag, std::string_view markdown);
+
+  // The wall time of the last line kept by a resume; 0 for a new run.
+  double resumed_wall_seconds() const { return resumed_wall_seconds_; }
+
+ private:
+  RunLog(std::filesystem::path run_dir, AppendFile metrics, io::EventWriter events,
+         std::function<double()> unix_seconds);
+
+  const std::filesystem::path run_dir_;
+  AppendFile metrics_;
+  io::EventWriter events_;
+  const std::function<double()> unix_seconds_;
+  double resumed_wall_seconds_ = 0;
+};
+
+// samples/step_000010 under the run's directory.
+std::filesystem::path SampleDirectory(const std::filesystem::path& run_dir, int64_t step);
+
+}  // namespace oxbow::telemetry

@@ -1,0 +1,97 @@
+#include "telemetry/run_log.h"
+
+#include <cmath>
+
+#include "gtest/gtest.h"
+#include "io/png.h"
+#include "io/tensorboard/record.h"
+
+namespace oxbow::telemetry {
+namespace {
+
+class RunLogTest : public testing::Test {
+ protected:
+  RunLogTest() { std::filesystem::remove_all(run_dir_); }
+
+  std::unique_ptr<RunLog> Open(std::optional<int64_t> resume_after_step = std::nullopt) {
+    auto log = RunLog::Open(run_dir_, resume_after_step, [] { return 1700000000.5; });
+    EXPECT_TRUE(log.ok()) << log.status();
+    return *std::move(log);
+  }
+
+  std::string Metrics() const { return *ReadFile(run_dir_ / "metrics.jsonl"); }
+
+  int EventFiles() const {
+    int files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(run_dir_)) {
+      if (!entry.path().filename().string().starts_with("events.out.tfevents.")) continue;
+      EXPECT_TRUE(io::ReadRecords(*ReadFile(entry.path())).ok()) << entry.path();
+      ++files;
+    }
+    return files;
+  }
+
+  const std::filesystem::path run_dir_ =
+      std::filesystem::path(testing::TempDir()) / "run_log_test" /
+      testing::UnitTest::GetInstance()->current_test_info()->name();
+  const io::Picture8 sheet_{2, 1, 1, {0, 255}};
+};
+
+TEST_F(RunLogTest, EveryStepIsReadableAsSoonAsItIsLogged) {
+  const auto log = Open();
+  ASSERT_TRUE(log->Step(1, 0.5, {{"train/loss", 0.25}, {"train/kl", std::nan("")}}).ok());
+  const auto lines = ReadMetrics(run_dir_ / "metrics.jsonl");
+  ASSERT_TRUE(lines.ok()) << lines.status();
+  ASSERT_EQ(lines->size(), 1u);
+  EXPECT_EQ(lines->front().at("step"), 1);
+  EXPECT_EQ(lines->front().at("time/wall_s"), 0.5);
+  EXPECT_EQ(lines->front().at("train/loss"), 0.25);
+  EXPECT_TRUE(std::isnan(lines->front().at("train/kl")));
+}
+
+TEST_F(RunLogTest, SheetsLieUnderTheirStepWithACaption) {
+  ASSERT_TRUE(Open()->Images(10, "eval", "64 held-out prompts", sheet_).ok());
+  const auto directory = run_dir_ / "samples" / "step_000010";
+  EXPECT_EQ(*ReadFile(directory / "eval.txt"), "64 held-out prompts");
+  const auto picture = io::DecodePng(*ReadFile(directory / "eval.png"));
+  ASSERT_TRUE(picture.ok()) << picture.status();
+  EXPECT_EQ(*picture, sheet_);
+}
+
+TEST_F(RunLogTest, AResumedRunLeavesTheFileOfOneThatNeverStopped) {
+  const auto log_steps = [&](RunLog& log, int first, int last) {
+    for (int step = first; step <= last; ++step) {
+      ASSERT_TRUE(log.Step(step, step * 0.25, {{"train/loss", 1.0 / step}}).ok());
+    }
+  };
+  log_steps(*Open(), 1, 10);
+  const std::string uninterrupted = Metrics();
+
+  {
+    const auto log = Open();
+    log_steps(*log, 1, 8);
+    ASSERT_TRUE(log->Images(4, "eval", "", sheet_).ok());
+    ASSERT_TRUE(log->Images(8, "eval", "", sheet_).ok());
+  }
+  ASSERT_TRUE(AppendFile::Open(run_dir_ / "metrics.jsonl")->Append("{\"step\":9,\"tr", false).ok());
+  const auto log = Open(5);
+  EXPECT_EQ(log->resumed_wall_seconds(), 1.25);
+  EXPECT_TRUE(std::filesystem::exists(SampleDirectory(run_dir_, 4)));
+  EXPECT_FALSE(std::filesystem::exists(SampleDirectory(run_dir_, 8)));
+  log_steps(*log, 6, 10);
+  EXPECT_EQ(Metrics(), uninterrupted);
+  EXPECT_EQ(EventFiles(), 3);
+}
+
+TEST_F(RunLogTest, ResumingWithDamagedMetricsNamesTheFileAndLeavesItAlone) {
+  { Open(); }
+  const auto path = run_dir_ / "metrics.jsonl";
+  ASSERT_TRUE(WriteFileAtomically(path, "garbage\n{\"step\":1}\n").ok());
+  const auto log = RunLog::Open(run_dir_, 1);
+  EXPECT_EQ(log.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_NE(log.status().message().find("metrics.jsonl"), std::string::npos) << log.status();
+  EXPECT_EQ(Metrics(), "garbage\n{\"step\":1}\n");
+}
+
+}  // namespace
+}  // namespace oxbow::telemetry
