@@ -1,0 +1,61 @@
+// Draws are fair, repeatable and blind to storage order.
+#include "core/replay/draw.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace oxbow::replay {
+namespace {
+
+std::vector<EntryId> Ids(uint64_t count) {
+  std::vector<EntryId> ids;
+  for (uint64_t i = 0; i < count; ++i) ids.push_back(EntryId(100 + 7 * i));
+  return ids;
+}
+
+TEST(DrawTest, ExcludesTheSameStepTheWornAndTheOld) {
+  const EntryFacts entry{.id = EntryId(1), .birth = LearnerStep(10), .uses = 2};
+  EXPECT_FALSE(Eligible(entry, LearnerStep(9), {}));
+  EXPECT_FALSE(Eligible(entry, LearnerStep(10), {}));
+  EXPECT_TRUE(Eligible(entry, LearnerStep(11), {}));
+  EXPECT_TRUE(Eligible(entry, LearnerStep(11), {.uses_max = 3}));
+  EXPECT_FALSE(Eligible(entry, LearnerStep(11), {.uses_max = 2}));
+  EXPECT_TRUE(Eligible(entry, LearnerStep(15), {.age_max = 5}));
+  EXPECT_FALSE(Eligible(entry, LearnerStep(16), {.age_max = 5}));
+}
+
+TEST(DrawTest, DependsOnSeedAndStepNotOnOrder) {
+  std::vector<EntryId> reversed = Ids(50);
+  std::reverse(reversed.begin(), reversed.end());
+  const auto drawn = DrawUniform(Ids(50), 10, 3, LearnerStep(5));
+  EXPECT_EQ(drawn, DrawUniform(reversed, 10, 3, LearnerStep(5)));
+  EXPECT_NE(drawn, DrawUniform(Ids(50), 10, 4, LearnerStep(5)));
+  EXPECT_NE(drawn, DrawUniform(Ids(50), 10, 3, LearnerStep(6)));
+}
+
+TEST(DrawTest, NeverRepeatsAndGivesAllWhenAskedForMore) {
+  const auto drawn = DrawUniform(Ids(20), 100, 3, LearnerStep(5));
+  EXPECT_EQ(std::set<EntryId>(drawn.begin(), drawn.end()).size(), 20u);
+  EXPECT_TRUE(DrawUniform({}, 5, 3, LearnerStep(5)).empty());
+  EXPECT_TRUE(DrawUniform(Ids(5), 0, 3, LearnerStep(5)).empty());
+}
+
+TEST(DrawTest, EveryPairIsEquallyLikely) {
+  std::map<std::set<EntryId>, int> counts;
+  const int draws = 15'000;
+  for (int step = 0; step < draws; ++step) {
+    const auto drawn = DrawUniform(Ids(6), 2, 11, LearnerStep(step));
+    ++counts[{drawn.begin(), drawn.end()}];
+  }
+  ASSERT_EQ(counts.size(), 15u);
+  double chi_squared = 0;
+  for (const auto& [pair, count] : counts)
+    chi_squared += (count - 1000.0) * (count - 1000.0) / 1000;
+  EXPECT_LT(chi_squared, 36.1);  // 99.9 % quantile at 14 degrees of freedom.
+}
+
+}  // namespace
+}  // namespace oxbow::replay

@@ -1,0 +1,45 @@
+#include "core/replay/priority.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace oxbow::replay {
+
+absl::Status Validate(const Decay& decay) {
+  if (!std::isfinite(decay.floor)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("replay.reward_floor must be finite: ", decay.floor));
+  }
+  if (decay.form == DecayForm::kMultiplicative && !(decay.rate > 0 && decay.rate <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("replay.decay_rate must be in (0, 1] for multiplicative decay: ", decay.rate));
+  }
+  if (decay.form == DecayForm::kSubtractive && !(decay.rate >= 0 && std::isfinite(decay.rate))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "replay.decay_rate must be finite and not negative for subtractive decay: ", decay.rate));
+  }
+  return absl::OkStatus();
+}
+
+uint64_t AgeAt(LearnerStep now, LearnerStep birth) {
+  return now > birth ? now.value - birth.value : 0;
+}
+
+double PriorityAt(const Decay& decay, double reward, uint64_t age) {
+  const double steps = static_cast<double>(age);
+  if (decay.form == DecayForm::kSubtractive) return reward - decay.rate * steps;
+  if (reward <= decay.floor) return reward;
+  return decay.floor + std::pow(decay.rate, steps) * (reward - decay.floor);
+}
+
+PriorityKey KeyOf(const Decay& decay, double reward, LearnerStep birth, EntryId id) {
+  OXBOW_CHECK(std::isfinite(reward)) << id << " " << reward;
+  const double steps = static_cast<double>(birth.value);
+  if (decay.form == DecayForm::kSubtractive) return {0, reward + decay.rate * steps, id};
+  if (reward <= decay.floor) return {0, reward, id};
+  return {1, std::log(reward - decay.floor) - steps * std::log(decay.rate), id};
+}
+
+}  // namespace oxbow::replay
