@@ -1,0 +1,206 @@
+#include "services/reward/reward_client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "core/task/digits.h"
+#include "oxbow/v1/reward.grpc.pb.h"
+#include "rpc/server.h"
+
+namespace oxbow::reward {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Stream = grpc::ServerReaderWriter<v1::ScoreResponse, v1::ScoreRequest>;
+using Handler = std::function<grpc::Status(const v1::ScoreRequest&, Stream&)>;
+
+// A replica whose answers a test writes. Remembers the size of every batch it was sent.
+class FakeReplica final : public v1::Reward::Service {
+ public:
+  explicit FakeReplica(Handler handler, std::string reward = "fake")
+      : handler_(std::move(handler)), reward_(std::move(reward)) {
+    server_ = rpc::Server::Start({}, {this}).value();
+  }
+  ~FakeReplica() override { server_->Shutdown(absl::Seconds(5)); }
+
+  const std::string& endpoint() const { return server_->endpoint(); }
+  std::vector<int> batches() const {
+    absl::MutexLock lock(&mutex_);
+    return batches_;
+  }
+
+  grpc::Status Describe(grpc::ServerContext*, const v1::DescribeRequest*,
+                        v1::DescribeResponse* response) override {
+    response->add_rewards()->set_name(reward_);
+    response->set_batch_max(4);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Score(grpc::ServerContext*, Stream* stream) override {
+    v1::ScoreRequest request;
+    while (stream->Read(&request)) {
+      {
+        absl::MutexLock lock(&mutex_);
+        batches_.push_back(request.items_size());
+      }
+      const grpc::Status status = handler_(request, *stream);
+      if (!status.ok()) return status;
+    }
+    return grpc::Status::OK;
+  }
+
+ private:
+  const Handler handler_;
+  const std::string reward_;
+  mutable absl::Mutex mutex_;
+  std::vector<int> batches_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<rpc::Server> server_;
+};
+
+void Answer(Stream& stream, uint64_t item, double value) {
+  v1::ScoreResponse response;
+  response.set_item(item);
+  response.add_rewards()->set_name("fake");
+  response.mutable_rewards(0)->set_value(value);
+  stream.Write(response);
+}
+
+// The score of a picture is its width, so that answers cannot be swapped unseen.
+double ValueOf(const v1::ScoreItem& item) { return item.picture().width(); }
+
+grpc::Status AnswerAll(const v1::ScoreRequest& request, Stream& stream) {
+  for (int i = request.items_size() - 1; i >= 0; --i) {  // Any order is allowed.
+    Answer(stream, request.items(i).item(), ValueOf(request.items(i)));
+  }
+  return grpc::Status::OK;
+}
+
+std::vector<Picture> Pictures(uint32_t count) {
+  std::vector<Picture> pictures;
+  for (uint32_t i = 0; i < count; ++i) {
+    pictures.push_back(
+        {.width = i + 1, .height = 1, .channels = 1, .pixels = std::string(i + 1, 'x')});
+  }
+  return pictures;
+}
+
+std::unique_ptr<RewardClient> ClientOf(std::vector<std::string> endpoints,
+                                       absl::Duration timeout = absl::Seconds(20)) {
+  auto client = RewardClient::Create(
+      {.endpoints = std::move(endpoints), .rewards = {"fake"}, .tries = 3, .timeout = timeout});
+  EXPECT_TRUE(client.ok()) << client.status();
+  return *std::move(client);
+}
+
+void ExpectAllScored(const std::vector<absl::StatusOr<Scores>>& results) {
+  for (size_t i = 0; i < results.size(); ++i) {
+    ASSERT_TRUE(results[i].ok()) << results[i].status();
+    EXPECT_EQ(results[i]->at("fake"), i + 1);
+  }
+}
+
+TEST(RewardClientTest, SplitsIntoBatchesAndTakesReplicasInTurn) {
+  FakeReplica a(AnswerAll);
+  FakeReplica b(AnswerAll);
+  ExpectAllScored(ClientOf({a.endpoint(), b.endpoint()})->Score("p", "", Pictures(11)));
+  EXPECT_THAT(a.batches(), ElementsAre(4, 3));
+  EXPECT_THAT(b.batches(), ElementsAre(4));
+}
+
+TEST(RewardClientTest, RestOfABatchGoesToAnotherReplicaWhenOneDies) {
+  FakeReplica dying([](const v1::ScoreRequest& request, Stream& stream) {
+    Answer(stream, request.items(0).item(), ValueOf(request.items(0)));
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "going down");
+  });
+  FakeReplica healthy(AnswerAll);
+  const auto client = ClientOf({dying.endpoint(), healthy.endpoint()});
+  ExpectAllScored(client->Score("p", "", Pictures(4)));
+  EXPECT_THAT(dying.batches(), ElementsAre(4));
+  EXPECT_THAT(healthy.batches(), ElementsAre(3));
+  // It rests: the next batches do not try it first.
+  ExpectAllScored(client->Score("p", "", Pictures(4)));
+  ExpectAllScored(client->Score("p", "", Pictures(4)));
+  EXPECT_EQ(dying.batches().size(), 1);
+}
+
+TEST(RewardClientTest, ScoreThatIsNotFiniteIsAnErrorOfThatPicture) {
+  for (const double value :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    FakeReplica replica([&](const v1::ScoreRequest& request, Stream& stream) {
+      Answer(stream, request.items(0).item(), value);
+      Answer(stream, request.items(1).item(), 2);
+      return grpc::Status::OK;
+    });
+    const auto results = ClientOf({replica.endpoint()})->Score("p", "", Pictures(2));
+    EXPECT_EQ(results[0].status().code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(std::string(results[0].status().message()), HasSubstr("not finite"));
+    EXPECT_TRUE(results[1].ok());
+  }
+}
+
+TEST(RewardClientTest, ReplicaThatNeverAnswersRunsIntoTheDeadline) {
+  absl::Notification released;
+  FakeReplica silent([&](const v1::ScoreRequest&, Stream&) {
+    released.WaitForNotificationWithTimeout(absl::Seconds(20));
+    return grpc::Status::OK;
+  });
+  const auto alone = ClientOf({silent.endpoint()}, absl::Milliseconds(100));
+  for (const auto& result : alone->Score("p", "", Pictures(2))) {
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded) << result.status();
+  }
+  FakeReplica healthy(AnswerAll);
+  const auto both = ClientOf({silent.endpoint(), healthy.endpoint()}, absl::Milliseconds(300));
+  ExpectAllScored(both->Score("p", "", Pictures(2)));
+  released.Notify();
+}
+
+TEST(RewardClientTest, ErrorsOfItemsAndRequestsAreNotRetried) {
+  FakeReplica by_item([](const v1::ScoreRequest& request, Stream& stream) {
+    v1::ScoreResponse response;
+    response.set_item(request.items(0).item());
+    response.set_status_code(grpc::INVALID_ARGUMENT);
+    response.set_status_message("no such prompt");
+    stream.Write(response);
+    return grpc::Status::OK;
+  });
+  const auto results = ClientOf({by_item.endpoint()})->Score("p", "", Pictures(1));
+  EXPECT_EQ(results[0].status(), absl::InvalidArgumentError("no such prompt"));
+  EXPECT_THAT(by_item.batches(), ElementsAre(1));
+
+  FakeReplica by_call([](const v1::ScoreRequest&, Stream&) {
+    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "batch too large");
+  });
+  const auto refused = ClientOf({by_call.endpoint()})->Score("p", "", Pictures(1));
+  EXPECT_EQ(refused[0].status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(by_call.batches(), ElementsAre(1));
+}
+
+TEST(RewardClientTest, MissingAnswerIsAskedForAgainAndThenAnError) {
+  FakeReplica forgetful([](const v1::ScoreRequest&, Stream&) { return grpc::Status::OK; });
+  const auto results = ClientOf({forgetful.endpoint()})->Score("p", "", Pictures(1));
+  EXPECT_EQ(results[0].status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(forgetful.batches(), ElementsAre(1, 1, 1));
+}
+
+TEST(RewardClientTest, CreateNamesWhatIsMissing) {
+  EXPECT_EQ(RewardClient::Create({}).status().code(), absl::StatusCode::kInvalidArgument);
+  FakeReplica replica(AnswerAll);
+  const auto lacking =
+      RewardClient::Create({.endpoints = {replica.endpoint()}, .rewards = {"hps"}});
+  EXPECT_EQ(lacking.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(lacking.status().message()), HasSubstr("hps"));
+  // Port 1 is never ours.
+  const auto absent = RewardClient::Create({.endpoints = {"127.0.0.1:1"}, .rewards = {"fake"}});
+  EXPECT_EQ(absent.status().code(), absl::StatusCode::kUnavailable);
+  // One replica of two is enough to start, and to score.
+  ExpectAllScored(ClientOf({"127.0.0.1:1", replica.endpoint()})->Score("p", "", Pictures(3)));
+}
+
+}  // namespace
+}  // namespace oxbow::reward

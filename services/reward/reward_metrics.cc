@@ -1,0 +1,78 @@
+#include "services/reward/reward_metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/histogram.h>
+
+namespace oxbow::reward {
+namespace {
+
+using Buckets = prometheus::Histogram::BucketBoundaries;
+
+const Buckets& SecondsBuckets() {
+  static const Buckets buckets = {.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10};
+  return buckets;
+}
+
+// Tenths of the reward's documented range.
+Buckets ScoreBuckets(const Scorer& scorer) {
+  Buckets buckets;
+  const double width = scorer.value_max() - scorer.value_min();
+  for (int i = 0; i <= 10; ++i) buckets.push_back(scorer.value_min() + width * i / 10);
+  return buckets;
+}
+
+}  // namespace
+
+RewardMetrics::RewardMetrics(prometheus::Registry& registry, const ScorerPanel& panel) {
+  auto& items = prometheus::BuildCounter()
+                    .Name("oxbow_reward_items_total")
+                    .Help(
+                        "Pictures by reward and outcome: scored, invalid (picture or prompt does "
+                        "not fit), failed (the scorer gave an error or no finite number).")
+                    .Register(registry);
+  auto& scores = prometheus::BuildHistogram()
+                     .Name("oxbow_reward_score")
+                     .Help("Scores given, by reward, in the reward's own units.")
+                     .Register(registry);
+  for (const auto& scorer : panel.scorers()) {
+    const std::string name = scorer->name();
+    rewards_[name] = {
+        .scored = &items.Add({{"reward", name}, {"outcome", "scored"}}),
+        .invalid = &items.Add({{"reward", name}, {"outcome", "invalid"}}),
+        .failed = &items.Add({{"reward", name}, {"outcome", "failed"}}),
+        .score = &scores.Add({{"reward", name}}, ScoreBuckets(*scorer)),
+    };
+  }
+  auto& calls = prometheus::BuildHistogram()
+                    .Name("oxbow_reward_request_duration_seconds")
+                    .Help("Duration of Score calls, by outcome of the call.")
+                    .Register(registry);
+  call_ok_ = &calls.Add({{"outcome", "ok"}}, SecondsBuckets());
+  call_error_ = &calls.Add({{"outcome", "error"}}, SecondsBuckets());
+  batch_items_ = &prometheus::BuildHistogram()
+                      .Name("oxbow_reward_batch_items")
+                      .Help("Pictures per batch received.")
+                      .Register(registry)
+                      .Add({}, Buckets{1, 2, 4, 8, 16, 32, 64, 128, 256});
+}
+
+void RewardMetrics::ItemScored(const std::string& reward, double score) {
+  const OfReward& of = rewards_.at(reward);
+  of.scored->Increment();
+  of.score->Observe(score);
+}
+
+void RewardMetrics::ItemRefused(const std::string& reward, const absl::Status& why) {
+  const OfReward& of = rewards_.at(reward);
+  (absl::IsInvalidArgument(why) ? of.invalid : of.failed)->Increment();
+}
+
+void RewardMetrics::BatchArrived(size_t items) {
+  batch_items_->Observe(static_cast<double>(items));
+}
+
+void RewardMetrics::CallEnded(absl::Duration duration, bool ok) {
+  (ok ? call_ok_ : call_error_)->Observe(absl::ToDoubleSeconds(duration));
+}
+
+}  // namespace oxbow::reward

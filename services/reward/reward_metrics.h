@@ -1,0 +1,39 @@
+// What a reward server counts, as verbs. Names, units and help are in the .cc file.
+#pragma once
+
+#include <prometheus/registry.h>
+
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "services/reward/scorer_panel.h"
+
+namespace oxbow::reward {
+
+// Thread-safe.
+class RewardMetrics {
+ public:
+  // Makes every series at once, so that rates start from 0. `registry` outlives this.
+  RewardMetrics(prometheus::Registry& registry, const ScorerPanel& panel);
+
+  void ItemScored(const std::string& reward, double score);
+  void ItemRefused(const std::string& reward, const absl::Status& why);
+  void BatchArrived(size_t items);
+  void CallEnded(absl::Duration duration, bool ok);
+
+ private:
+  struct OfReward {
+    prometheus::Counter* scored;
+    prometheus::Counter* invalid;
+    prometheus::Counter* failed;
+    prometheus::Histogram* score;
+  };
+  std::map<std::string, OfReward> rewards_;
+  prometheus::Histogram* call_ok_;
+  prometheus::Histogram* call_error_;
+  prometheus::Histogram* batch_items_;
+};
+
+}  // namespace oxbow::reward

@@ -1,0 +1,102 @@
+#include "services/reward/reward_service.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "rpc/status.h"
+
+namespace oxbow::reward {
+namespace {
+
+// Takes the pixels out of the message. Videos have no scorer in this build.
+absl::StatusOr<Picture> TakePicture(v1::Picture& message) {
+  if (message.frames() > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no scorer here reads videos: ", message.frames(), " frames"));
+  }
+  Picture picture{.width = message.width(),
+                  .height = message.height(),
+                  .channels = message.channels(),
+                  .pixels = std::move(*message.mutable_pixels())};
+  OXBOW_RETURN_IF_ERROR(Validate(picture));
+  return picture;
+}
+
+}  // namespace
+
+RewardService::RewardService(Options options, const ScorerPanel& panel, RewardMetrics& metrics,
+                             const Clock& clock)
+    : options_(options), panel_(panel), metrics_(metrics), clock_(clock) {}
+
+grpc::Status RewardService::Describe(grpc::ServerContext* /*context*/,
+                                     const v1::DescribeRequest* /*request*/,
+                                     v1::DescribeResponse* response) {
+  for (const auto& scorer : panel_.scorers()) {
+    v1::RewardDescription& description = *response->add_rewards();
+    description.set_name(scorer->name());
+    description.set_value_min(scorer->value_min());
+    description.set_value_max(scorer->value_max());
+    description.set_help(scorer->help());
+  }
+  response->set_batch_max(options_.batch_max);
+  response->set_version(OXBOW_VERSION);
+  return grpc::Status::OK;
+}
+
+grpc::Status RewardService::Score(grpc::ServerContext* context, Stream* stream) {
+  const absl::Duration start = clock_.Now();
+  const absl::Status status = ScoreBatches(*context, *stream);
+  metrics_.CallEnded(clock_.Now() - start, status.ok());
+  return rpc::ToGrpc(status);
+}
+
+absl::Status RewardService::ScoreBatches(grpc::ServerContext& context, Stream& stream) {
+  v1::ScoreRequest request;
+  while (stream.Read(&request)) {
+    metrics_.BatchArrived(request.items_size());
+    if (request.items_size() > static_cast<int>(options_.batch_max)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("batch has more items than Describe's batch_max: ", request.items_size(),
+                       " over ", options_.batch_max));
+    }
+    OXBOW_ASSIGN_OR_RETURN(const std::vector<const Scorer*> scorers,
+                           panel_.Select({request.rewards().begin(), request.rewards().end()}));
+    for (v1::ScoreItem& item : *request.mutable_items()) {
+      if (context.IsCancelled()) return absl::CancelledError("the client is gone");
+      if (!stream.Write(ScoreItem(request.prompt(), item, scorers))) {
+        return absl::CancelledError("the client is gone");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+v1::ScoreResponse RewardService::ScoreItem(const v1::Prompt& prompt, v1::ScoreItem& item,
+                                           const std::vector<const Scorer*>& scorers) {
+  v1::ScoreResponse response;
+  response.set_item(item.item());
+  const absl::StatusOr<Picture> picture = TakePicture(*item.mutable_picture());
+  absl::Status failure;
+  for (const Scorer* scorer : scorers) {
+    const absl::StatusOr<double> score =
+        picture.ok() ? ScoreOne(*scorer, prompt.text(), prompt.metadata_json(), *picture)
+                     : absl::StatusOr<double>(picture.status());
+    if (!score.ok()) {
+      metrics_.ItemRefused(scorer->name(), score.status());
+      failure.Update(score.status());
+      continue;
+    }
+    metrics_.ItemScored(scorer->name(), *score);
+    v1::NamedValue& value = *response.add_rewards();
+    value.set_name(scorer->name());
+    value.set_value(*score);
+  }
+  if (!failure.ok()) {
+    // All wanted rewards or none: half an answer would be taken for a whole one.
+    response.clear_rewards();
+    response.set_status_code(static_cast<int32_t>(failure.code()));
+    response.set_status_message(std::string(failure.message()));
+  }
+  return response;
+}
+
+}  // namespace oxbow::reward

@@ -1,0 +1,172 @@
+#include "services/reward/reward_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "core/reward/digits_ocr.h"
+#include "core/task/digits.h"
+#include "rpc/channel.h"
+#include "rpc/server.h"
+#include "telemetry/metrics.h"
+
+namespace oxbow::reward {
+namespace {
+
+using testing::HasSubstr;
+
+// Gives the number it was built with.
+class ConstantScorer final : public Scorer {
+ public:
+  ConstantScorer(std::string name, double value) : name_(std::move(name)), value_(value) {}
+  std::string name() const override { return name_; }
+  double value_min() const override { return 0; }
+  double value_max() const override { return 1; }
+  std::string help() const override { return "constant"; }
+  absl::StatusOr<double> Score(const std::string&, const std::string&,
+                               const Picture&) const override {
+    return value_;
+  }
+
+ private:
+  const std::string name_;
+  const double value_;
+};
+
+ScorerPanel DigitsAndBroken() {
+  std::vector<std::unique_ptr<Scorer>> scorers;
+  scorers.push_back(MakeDigitsOcr());
+  scorers.push_back(
+      std::make_unique<ConstantScorer>("not_a_number", std::numeric_limits<double>::quiet_NaN()));
+  return ScorerPanel(std::move(scorers));
+}
+
+class RewardServiceTest : public testing::Test {
+ protected:
+  RewardServiceTest()
+      : panel_(DigitsAndBroken()),
+        metrics_(registry_, panel_),
+        service_({.batch_max = 4}, panel_, metrics_, Clock::Steady()),
+        server_(rpc::Server::Start({}, {&service_}).value()),
+        stub_(v1::Reward::NewStub(rpc::Connect(server_->endpoint()))) {}
+
+  static v1::ScoreRequest Request(int items, const std::string& reward) {
+    v1::ScoreRequest request;
+    request.mutable_prompt()->set_text("text 473");
+    request.add_rewards(reward);
+    for (int i = 0; i < items; ++i) {
+      v1::ScoreItem& item = *request.add_items();
+      item.set_item(100 + i);
+      item.mutable_picture()->set_width(20);
+      item.mutable_picture()->set_height(8);
+      item.mutable_picture()->set_channels(1);
+      std::string pixels;
+      for (const float x : task::RenderDigits({4, 7, 3}, i % 2)) pixels += x > 0 ? '\xff' : '\0';
+      item.mutable_picture()->set_pixels(pixels);
+    }
+    return request;
+  }
+
+  // Answers of one call with these batches, and how the call ended.
+  std::pair<std::vector<v1::ScoreResponse>, grpc::Status> Score(
+      const std::vector<v1::ScoreRequest>& batches) {
+    const auto context = rpc::ContextWithDeadline(absl::Seconds(20));
+    const auto stream = stub_->Score(context.get());
+    for (const v1::ScoreRequest& batch : batches) stream->Write(batch);
+    stream->WritesDone();
+    std::vector<v1::ScoreResponse> answers;
+    for (v1::ScoreResponse answer; stream->Read(&answer);) answers.push_back(answer);
+    return {answers, stream->Finish()};
+  }
+
+  prometheus::Registry registry_;
+  ScorerPanel panel_;
+  RewardMetrics metrics_;
+  RewardService service_;
+  std::unique_ptr<rpc::Server> server_;
+  std::unique_ptr<v1::Reward::Stub> stub_;
+};
+
+TEST_F(RewardServiceTest, DescribesItsRewardsAndBatchLimit) {
+  v1::DescribeResponse response;
+  const auto context = rpc::ContextWithDeadline(absl::Seconds(20));
+  ASSERT_TRUE(stub_->Describe(context.get(), {}, &response).ok());
+  ASSERT_EQ(response.rewards_size(), 2);
+  EXPECT_EQ(response.rewards(0).name(), "digits_ocr");
+  EXPECT_EQ(response.rewards(0).value_max(), 1);
+  EXPECT_EQ(response.batch_max(), 4);
+}
+
+TEST_F(RewardServiceTest, BadItemGetsItsStatusAndTheOthersTheirScore) {
+  v1::ScoreRequest first = Request(3, "digits_ocr");
+  first.mutable_items(1)->mutable_picture()->set_pixels("short");
+  v1::ScoreRequest second = Request(1, "digits_ocr");
+  second.mutable_prompt()->set_text("a red cube");
+  const auto [answers, status] = Score({first, second});
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(answers.size(), 4);
+  for (const int good : {0, 2}) {
+    EXPECT_EQ(answers[good].item(), 100 + good);
+    EXPECT_EQ(answers[good].status_code(), 0);
+    EXPECT_EQ(answers[good].rewards(0).value(), 1);
+  }
+  for (const int bad : {1, 3}) {
+    EXPECT_EQ(answers[bad].status_code(), grpc::INVALID_ARGUMENT);
+    EXPECT_EQ(answers[bad].rewards_size(), 0);
+  }
+  const std::string text = telemetry::ScrapeText(registry_);
+  EXPECT_THAT(text,
+              HasSubstr(R"(oxbow_reward_items_total{outcome="scored",reward="digits_ocr"} 2)"));
+  EXPECT_THAT(text,
+              HasSubstr(R"(oxbow_reward_items_total{outcome="invalid",reward="digits_ocr"} 2)"));
+  EXPECT_THAT(text,
+              HasSubstr(R"(oxbow_reward_items_total{outcome="failed",reward="digits_ocr"} 0)"));
+  EXPECT_THAT(text, HasSubstr(R"(oxbow_reward_score_count{reward="digits_ocr"} 2)"));
+  EXPECT_THAT(text, HasSubstr(R"(oxbow_reward_score_sum{reward="digits_ocr"} 2)"));
+  EXPECT_THAT(text, HasSubstr(R"(oxbow_reward_request_duration_seconds_count{outcome="ok"} 1)"));
+  EXPECT_THAT(text, HasSubstr("oxbow_reward_batch_items_count 2"));
+}
+
+TEST_F(RewardServiceTest, ScoreThatIsNotFiniteIsAnErrorAndNeverSent) {
+  v1::ScoreRequest request = Request(1, "digits_ocr");
+  request.add_rewards("not_a_number");
+  const auto [answers, status] = Score({request});
+  ASSERT_TRUE(status.ok());
+  ASSERT_EQ(answers.size(), 1);
+  EXPECT_EQ(answers[0].status_code(), grpc::INTERNAL);
+  EXPECT_THAT(answers[0].status_message(), HasSubstr("not_a_number"));
+  EXPECT_EQ(answers[0].rewards_size(), 0);
+  EXPECT_THAT(telemetry::ScrapeText(registry_),
+              HasSubstr(R"(oxbow_reward_items_total{outcome="failed",reward="not_a_number"} 1)"));
+}
+
+TEST_F(RewardServiceTest, WrongCallsEndWithTheReason) {
+  EXPECT_EQ(Score({Request(5, "digits_ocr")}).second.error_code(), grpc::INVALID_ARGUMENT);
+  const grpc::Status unknown = Score({Request(1, "pickscore")}).second;
+  EXPECT_EQ(unknown.error_code(), grpc::NOT_FOUND);
+  EXPECT_THAT(unknown.error_message(), HasSubstr("pickscore"));
+  EXPECT_THAT(telemetry::ScrapeText(registry_),
+              HasSubstr(R"(oxbow_reward_request_duration_seconds_count{outcome="error"} 2)"));
+}
+
+TEST(ScorerPanelTest, RefusesPicturesThatDoNotHoldTogether) {
+  const auto code = [](Picture picture) { return Validate(picture).code(); };
+  EXPECT_TRUE(Validate({.width = 2, .height = 1, .channels = 3, .pixels = "abcdef"}).ok());
+  EXPECT_NE(code({.width = 2, .height = 1, .channels = 3, .pixels = "abcde"}),
+            absl::StatusCode::kOk);
+  EXPECT_NE(code({.width = 0, .height = 1, .channels = 1, .pixels = ""}), absl::StatusCode::kOk);
+  EXPECT_NE(code({.width = 1, .height = 1, .channels = 2, .pixels = "ab"}), absl::StatusCode::kOk);
+  // 65536 * 65536 wraps to 0 in 32 bits.
+  EXPECT_NE(code({.width = 65536, .height = 65536, .channels = 1, .pixels = ""}),
+            absl::StatusCode::kOk);
+}
+
+TEST(ScorerPanelTest, NamesMustBeKnownAndDistinct) {
+  EXPECT_FALSE(ScorerPanel::Create({}).ok());
+  EXPECT_FALSE(ScorerPanel::Create({"digits_ocr", "digits_ocr"}).ok());
+  EXPECT_FALSE(ScorerPanel::Create({"aesthetic"}).ok());
+}
+
+}  // namespace
+}  // namespace oxbow::reward
