@@ -1,4 +1,5 @@
-// One reverse step as a Gaussian kernel: x' ~ N(cx x + cv v, scale^2), scale = 0 for a deterministic step.
+// One reverse step as a Gaussian kernel: x' ~ N(cx x + cv v, scale^2), scale = 0 for a
+// deterministic step.
 //
 // Every dynamics of the field has this form; they differ in three numbers (papers in dynamics.cc):
 //   ode        x' = x + v dt
@@ -27,11 +28,11 @@ struct SamplingSpec {
   std::vector<double> sigmas;  // T + 1
   DynamicsKind dynamics = DynamicsKind::kFlowSde;
   double eta = 0.7;
-  std::vector<bool> sde;       // T flags: which steps are stochastic. The last one is false.
+  std::vector<bool> sde;  // T flags: which steps are stochastic. The last one is false.
   double guidance = 1;
 
   int steps() const { return static_cast<int>(sigmas.size()) - 1; }
-  uint64_t Id() const;         // Hash of all fields above; stored as schedule_id.
+  uint64_t Id() const;  // Hash of all fields above; stored as schedule_id.
 };
 
 struct StepKernel {
@@ -39,15 +40,17 @@ struct StepKernel {
   double sigma_next;  // Of x'.
   double cx;
   double cv;
-  double scale;       // S; 0: deterministic.
-  double std;         // Diffusion coefficient; S = std sqrt(-dt) but for CPS, where S = std.
+  double scale;  // S; 0: deterministic.
+  double std;    // Diffusion coefficient; S = std sqrt(-dt) but for CPS, where S = std.
 };
 
 // Kernel of step i under the spec; the ODE kernel where spec.sde[i] is false.
 StepKernel KernelAt(const SamplingSpec& spec, int step);
 
-// Kernel of one step from its noise levels alone. `sigma_1` guards 1 - sigma at sigma = 1 (flow_sde).
-StepKernel MakeKernel(DynamicsKind kind, double eta, double sigma, double sigma_next, double sigma_1);
+// Kernel of one step from its noise levels alone. `sigma_1` guards 1 - sigma at sigma = 1
+// (flow_sde).
+StepKernel MakeKernel(DynamicsKind kind, double eta, double sigma, double sigma_next,
+                      double sigma_1);
 
 // cx x + cv v, float32 whatever the inputs (float64 stays).
 at::Tensor KernelMean(const StepKernel& kernel, const at::Tensor& x, const at::Tensor& v);
@@ -55,15 +58,19 @@ at::Tensor KernelMean(const StepKernel& kernel, const at::Tensor& x, const at::T
 // mean + scale z.
 at::Tensor KernelStep(const StepKernel& kernel, const at::Tensor& mean, const at::Tensor& noise);
 
-// Log-density of x' per sample, mean over all but the first dimension: [B]. Requires kernel.scale > 0.
+// Log-density of x' per sample, mean over all but the first dimension: [B]. Requires kernel.scale >
+// 0.
 at::Tensor LogProb(const StepKernel& kernel, const at::Tensor& mean, const at::Tensor& x_next);
 
-// Kernels of many rows at once, one step per row. Sampling and training both go through these, so that
-// the same inputs give the same bits whatever the batch is made of.
+// Kernels of many rows at once, one step per row. Sampling and training both go through these, so
+// that the same inputs give the same bits whatever the batch is made of.
 struct RowKernels;
-std::shared_ptr<const RowKernels> GatherKernels(const SamplingSpec& spec, const std::vector<int>& steps);
-at::Tensor RowMean(const RowKernels& kernels, const at::Tensor& x, const at::Tensor& v);  // [R, C, H, W]
-at::Tensor RowLogProb(const RowKernels& kernels, const at::Tensor& mean, const at::Tensor& x_next);  // [R]
+std::shared_ptr<const RowKernels> GatherKernels(const SamplingSpec& spec,
+                                                const std::vector<int>& steps);
+at::Tensor RowMean(const RowKernels& kernels, const at::Tensor& x,
+                   const at::Tensor& v);  // [R, C, H, W]
+at::Tensor RowLogProb(const RowKernels& kernels, const at::Tensor& mean,
+                      const at::Tensor& x_next);  // [R]
 
 // kc_i = cv^2 / (2 S^2): how fast a change of velocity makes step i off-policy; 0 for ODE steps.
 double KernelSensitivity(const StepKernel& kernel);

@@ -1,8 +1,8 @@
 // Draws trajectories: x_0 from noise, then T kernel steps under a velocity model.
 //
 // Noise is counter-based, keyed by (run seed, group, sample, step): which worker draws it, in which
-// batch or attempt, never matters. x_{i+1} is rounded to the storage dtype first and scored after, so
-// that whoever recomputes a log-prob from stored latents gets the same number.
+// batch or attempt, never matters. x_{i+1} is rounded to the storage dtype first and scored after,
+// so that whoever recomputes a log-prob from stored latents gets the same number.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,18 +30,20 @@ using VelocityFunction = std::function<at::Tensor(const at::Tensor& x, const at:
 
 // B paths, or the tails of B paths, of one batch.
 struct Paths {
-  at::Tensor latents;   // [steps + 1, B, C, H, W] float32: values already rounded to the storage dtype.
+  at::Tensor
+      latents;  // [steps + 1, B, C, H, W] float32: values already rounded to the storage dtype.
   at::Tensor log_prob;  // [steps, B] float32; 0 where the step has no density.
   int first_step = 0;   // latents[0] is x_{first_step}.
 };
 
 // Samples whole paths for `keys` (B = keys.size()). `shape` is [C, H, W].
-Paths SamplePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys, at::IntArrayRef shape,
-                  at::ScalarType storage, const VelocityFunction& velocity);
+Paths SamplePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
+                  at::IntArrayRef shape, at::ScalarType storage, const VelocityFunction& velocity);
 
 // Continues from x_{first_step} = `start` [B, C, H, W] to x_T under `spec`.
-Paths ContinuePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys, const at::Tensor& start,
-                    int first_step, at::ScalarType storage, const VelocityFunction& velocity);
+Paths ContinuePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
+                    const at::Tensor& start, int first_step, at::ScalarType storage,
+                    const VelocityFunction& velocity);
 
 // Log-probs [B] of stored transitions x -> x_next at one step, with gradients if v has them.
 // The same operations as sampling: equal inputs give equal bits.

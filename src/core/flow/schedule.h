@@ -1,5 +1,5 @@
-// The noise levels a sampler visits: sigma_0 > sigma_1 > ... > sigma_T = 0, named grids of arXiv-era
-// pipelines. A schedule is stored with every trajectory and never recomputed.
+// The noise levels a sampler visits: sigma_0 > sigma_1 > ... > sigma_T = 0, named grids of
+// arXiv-era pipelines. A schedule is stored with every trajectory and never recomputed.
 //
 // Symbols: sigma in [0, 1], 1 = pure noise; x_t = (1 - sigma) x0 + sigma eps; v = eps - x0.
 #pragma once

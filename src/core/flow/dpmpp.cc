@@ -1,0 +1,47 @@
+#include "core/flow/dpmpp.h"
+
+#include <cmath>
+
+#include "base/check.h"
+
+namespace oxbow::flow {
+namespace {
+
+double Lambda(double sigma) { return std::log1p(-sigma) - std::log(sigma); }
+
+}  // namespace
+
+at::Tensor DpmppFirst(const at::Tensor& x, const at::Tensor& m0, double sigma, double sigma_next) {
+  OXBOW_CHECK(sigma > sigma_next && sigma_next >= 0) << "step " << sigma << " to " << sigma_next;
+  const double ratio = sigma_next / sigma;
+  return x * ratio + m0 * (1 - ratio);
+}
+
+at::Tensor DpmppSecond(DpmppKind kind, const at::Tensor& x, const at::Tensor& m0,
+                       const at::Tensor& m1, double sigma_prev, double sigma, double sigma_next) {
+  const at::Tensor first = DpmppFirst(x, m0, sigma, sigma_next);
+  if (kind == DpmppKind::kFirst || sigma_prev >= 1 || sigma_next <= 0) return first;
+  const double h = Lambda(sigma_next) - Lambda(sigma);
+  const double r0 = (Lambda(sigma) - Lambda(sigma_prev)) / h;
+  const double decay = std::expm1(-h);
+  const double weight = kind == DpmppKind::kMidpoint ? -0.5 * decay : decay / h + 1;
+  return first + (m0 - m1) * ((1 - sigma_next) * weight / r0);
+}
+
+at::Tensor SolveDpmpp(
+    DpmppKind kind, const std::vector<double>& sigmas, const at::Tensor& start,
+    const std::function<at::Tensor(const at::Tensor& x, const at::Tensor& sigma)>& velocity) {
+  at::Tensor x = start;
+  at::Tensor previous;
+  for (size_t i = 0; i + 1 < sigmas.size(); ++i) {
+    const at::Tensor sigma = at::full({x.size(0)}, sigmas[i], x.options());
+    const at::Tensor data = x - velocity(x, sigma) * sigmas[i];
+    const bool edge = i == 0 || i + 2 == sigmas.size();
+    x = edge ? DpmppFirst(x, data, sigmas[i], sigmas[i + 1])
+             : DpmppSecond(kind, x, data, previous, sigmas[i - 1], sigmas[i], sigmas[i + 1]);
+    previous = data;
+  }
+  return x;
+}
+
+}  // namespace oxbow::flow

@@ -1,0 +1,37 @@
+// DPM-Solver++ in data prediction (arXiv:2211.01095) for the rectified-flow path: fewer network
+// calls for deterministic sampling.
+//
+// alpha = 1 - s, lambda(s) = log alpha - log s, h = lambda(s') - lambda(s), m0 = x - s v:
+//   order 1       x' = (s'/s) x - alpha' (e^-h - 1) m0               (equals the Euler step)
+//   2M midpoint   .. - alpha' (e^-h - 1) D1 / 2,  D1 = (m0 - m1) / r0,  r0 = h_prev / h
+//   2M heun       .. + alpha' ((e^-h - 1) / h + 1) D1
+// lambda is infinite at s = 1 and at s' = 0; there the two-point form x' = (s'/s) x + (1 - s'/s) m0
+// holds.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+namespace at {
+class Tensor;
+}  // namespace at
+
+namespace oxbow::flow {
+
+enum class DpmppKind { kFirst, kMidpoint, kHeun };
+
+// x' of an order-1 step. Requires s > s' >= 0.
+at::Tensor DpmppFirst(const at::Tensor& x, const at::Tensor& m0, double sigma, double sigma_next);
+
+// x' of a second-order step; `m1` is the data prediction at `sigma_prev`. Falls back to order 1
+// where a lambda is infinite. Requires sigma_prev > sigma > sigma_next >= 0.
+at::Tensor DpmppSecond(DpmppKind kind, const at::Tensor& x, const at::Tensor& m0,
+                       const at::Tensor& m1, double sigma_prev, double sigma, double sigma_next);
+
+// Solves from x [B, ..] at sigmas.front() to sigmas.back(). The first and the last step have
+// order 1.
+at::Tensor SolveDpmpp(
+    DpmppKind kind, const std::vector<double>& sigmas, const at::Tensor& x,
+    const std::function<at::Tensor(const at::Tensor& x, const at::Tensor& sigma)>& velocity);
+
+}  // namespace oxbow::flow

@@ -1,0 +1,89 @@
+#include "core/flow/sampler.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include "base/check.h"
+#include "base/philox.h"
+
+namespace oxbow::flow {
+namespace {
+
+std::vector<int64_t> BatchShape(size_t batch, at::IntArrayRef shape) {
+  std::vector<int64_t> full = {static_cast<int64_t>(batch)};
+  full.insert(full.end(), shape.begin(), shape.end());
+  return full;
+}
+
+// One row per key, each from its own stream.
+at::Tensor DrawRows(const std::vector<NoiseKey>& keys, uint32_t step, at::IntArrayRef shape) {
+  at::Tensor noise = at::empty(BatchShape(keys.size(), shape), at::kFloat);
+  const size_t row = keys.empty() ? 0 : static_cast<size_t>(noise.numel()) / keys.size();
+  float* out = noise.data_ptr<float>();
+  for (const NoiseKey& key : keys) {
+    RandomStream stream(
+        {.seed = key.run_seed, .group = key.group, .sample = key.sample, .step = step});
+    stream.FillNormal(std::span<float>(out, row));
+    out += row;
+  }
+  return noise;
+}
+
+at::Tensor Rounded(const at::Tensor& x, at::ScalarType storage) {
+  return storage == at::kFloat ? x : x.to(storage).to(at::kFloat);
+}
+
+}  // namespace
+
+at::Tensor DrawNoise(const NoiseKey& key, uint32_t step, at::IntArrayRef shape) {
+  return DrawRows({key}, step, shape)[0];
+}
+
+Paths SamplePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
+                  at::IntArrayRef shape, at::ScalarType storage, const VelocityFunction& velocity) {
+  return ContinuePaths(spec, keys, DrawRows(keys, kInitialLatent, shape), 0, storage, velocity);
+}
+
+Paths ContinuePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
+                    const at::Tensor& start, int first_step, at::ScalarType storage,
+                    const VelocityFunction& velocity) {
+  OXBOW_CHECK(start.dim() >= 2 && start.size(0) == static_cast<int64_t>(keys.size()))
+      << "one start per key: " << keys.size();
+  OXBOW_CHECK(first_step >= 0 && first_step <= spec.steps()) << "first step " << first_step;
+  const at::NoGradGuard no_grad;
+  const int64_t batch = start.size(0);
+  const int64_t count = spec.steps() - first_step;
+  const at::IntArrayRef shape = start.sizes().slice(1);
+
+  Paths paths{.first_step = first_step};
+  std::vector<int64_t> path_shape = BatchShape(static_cast<size_t>(batch), shape);
+  path_shape.insert(path_shape.begin(), count + 1);
+  paths.latents = at::empty(path_shape, start.options().dtype(at::kFloat));
+  paths.log_prob = at::zeros({count, batch}, start.options().dtype(at::kFloat));
+
+  at::Tensor x = Rounded(start.to(at::kFloat), storage);
+  paths.latents[0].copy_(x);
+  for (int64_t n = 0; n < count; ++n) {
+    const int step = first_step + static_cast<int>(n);
+    const StepKernel kernel = KernelAt(spec, step);
+    const auto rows = GatherKernels(spec, std::vector<int>(static_cast<size_t>(batch), step));
+    const at::Tensor v = velocity(x, at::full({batch}, kernel.sigma, x.options()));
+    const at::Tensor mean = RowMean(*rows, x, v);
+    if (kernel.scale > 0) {
+      const at::Tensor noise = DrawRows(keys, static_cast<uint32_t>(step), shape).to(x.device());
+      x = Rounded(KernelStep(kernel, mean, noise), storage);
+      paths.log_prob[n].copy_(RowLogProb(*rows, mean, x));
+    } else {
+      x = Rounded(mean, storage);
+    }
+    paths.latents[n + 1].copy_(x);
+  }
+  return paths;
+}
+
+at::Tensor ScoreTransition(const SamplingSpec& spec, int step, const at::Tensor& x,
+                           const at::Tensor& x_next, const at::Tensor& velocity) {
+  const auto rows = GatherKernels(spec, std::vector<int>(static_cast<size_t>(x.size(0)), step));
+  return RowLogProb(*rows, RowMean(*rows, x, velocity), x_next);
+}
+
+}  // namespace oxbow::flow

@@ -1,0 +1,69 @@
+#include "core/flow/schedule.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace oxbow::flow {
+namespace {
+
+// The training grid has 1000 levels; its smallest is one thousandth.
+constexpr double kSmallestLevel = 1.0 / 1000.0;
+
+// `count` evenly spaced values, both ends exact.
+std::vector<double> Linspace(double first, double last, int count) {
+  std::vector<double> values(static_cast<size_t>(count), first);
+  for (int i = 1; i < count; ++i) {
+    values[static_cast<size_t>(i)] = first + i * ((last - first) / (count - 1));
+  }
+  if (count > 1) values.back() = last;
+  return values;
+}
+
+std::vector<double> Shifted(double shift, std::vector<double> levels) {
+  for (double& level : levels) level = Shift(shift, level);
+  return levels;
+}
+
+std::vector<double> EndingAtZero(std::vector<double> levels) {
+  levels.push_back(0);
+  return levels;
+}
+
+// Alphas run over [1, .001] in T + 1 points; noise levels are their complements, noisiest first,
+// and the clean end is dropped for an exact zero.
+std::vector<double> UnipcFlow(int steps, double shift) {
+  std::vector<double> levels = Linspace(1, kSmallestLevel, steps + 1);
+  for (double& level : levels) level = Shift(shift, 1 - level);
+  std::reverse(levels.begin(), levels.end());
+  levels.back() = 0;
+  return levels;
+}
+
+}  // namespace
+
+double Shift(double shift, double t) { return shift * t / (1 + (shift - 1) * t); }
+
+double DynamicShift(int64_t tokens, double base_shift, double max_shift, int64_t base_tokens,
+                    int64_t max_tokens) {
+  const double slope = (max_shift - base_shift) / static_cast<double>(max_tokens - base_tokens);
+  return std::exp(base_shift + slope * static_cast<double>(tokens - base_tokens));
+}
+
+std::vector<double> SigmaGrid(ScheduleKind kind, int steps, double shift) {
+  OXBOW_CHECK(steps >= 1 && shift > 0) << "sigma grid: steps " << steps << ", shift " << shift;
+  switch (kind) {
+    case ScheduleKind::kDiffusersDefault:
+      return EndingAtZero(Shifted(shift, Linspace(1, Shift(shift, kSmallestLevel), steps)));
+    case ScheduleKind::kLinspace:
+      return EndingAtZero(Shifted(shift, Linspace(1, 1.0 / steps, steps)));
+    case ScheduleKind::kDance:
+      return Shifted(shift, Linspace(1, 0, steps + 1));
+    case ScheduleKind::kUnipcFlow:
+      return UnipcFlow(steps, shift);
+  }
+  OXBOW_CHECK(false) << "schedule kind " << static_cast<int>(kind);
+}
+
+}  // namespace oxbow::flow
