@@ -238,11 +238,11 @@ TEST(ValidateTest, AnUnresolvedConfigIsRefused) {
 }
 
 TEST(ValidateTest, ProblemLinesSayWhereTheValueStands) {
-  const ResolvedConfig run = ValidRun({"batch.groups=0"});
+  const ResolvedConfig run = ValidRun({"batch.groups=0", "run.steps=0", "sampling.eta=0"});
   const absl::Status status = FirstError(Validate(run.config), run.provenance);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("--set: batch.groups: must be at least 1, got 0 (and "));
+              HasSubstr("--set: run.steps: must be at least 1, got 0 (and 2 more"));
 }
 
 TEST(ValidateTest, ReplayedGroupsRound) {
