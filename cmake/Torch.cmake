@@ -25,7 +25,9 @@ set(OXBOW_TORCH_LIB_DIR "${_torch_dir}/lib")
 
 add_library(oxbow_torch_interface INTERFACE)
 add_library(oxbow::torch ALIAS oxbow_torch_interface)
+# -pthread everywhere: gRPC's targets add it, and a precompiled header must see the same flags as its users.
 target_compile_options(oxbow_torch_interface INTERFACE
+  -pthread
   "SHELL:-idirafter ${_torch_dir}/include"
   "SHELL:-idirafter ${_torch_dir}/include/torch/csrc/api/include")
 # --no-as-needed: a linker that drops unreferenced backends loses CUDA without a word.
