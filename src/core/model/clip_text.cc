@@ -1,0 +1,197 @@
+#include "core/model/clip_text.h"
+
+#include <ATen/ATen.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "core/model/attention.h"
+#include "core/model/binding.h"
+#include "core/model/layers.h"
+
+namespace oxbow::model {
+namespace {
+
+constexpr char kPositionIds[] = "text_model.embeddings.position_ids";
+constexpr int64_t kLegacyEos = 2;
+
+struct Norm {
+  Norm(Binding& bind, const std::string& name, int64_t width, double eps)
+      : weight(bind.Take(name + ".weight", {width})),
+        bias(bind.Take(name + ".bias", {width})),
+        eps(eps) {}
+  at::Tensor operator()(const at::Tensor& x) const {
+    return at::layer_norm(x, {x.size(-1)}, weight, bias, eps);
+  }
+  at::Tensor weight, bias;
+  double eps;
+};
+
+class EncoderLayer {
+ public:
+  EncoderLayer(Binding& bind, const ClipTextParams& p, int64_t index)
+      : name_(absl::StrCat("text_model.encoder.layers.", index)),
+        heads_(p.num_attention_heads),
+        quick_(p.hidden_act == "quick_gelu"),
+        norm1_(bind, name_ + ".layer_norm1", p.hidden_size, p.layer_norm_eps),
+        norm2_(bind, name_ + ".layer_norm2", p.hidden_size, p.layer_norm_eps),
+        qkv_{bind.TakeLinear(name_ + ".self_attn.q_proj", p.hidden_size, p.hidden_size),
+             bind.TakeLinear(name_ + ".self_attn.k_proj", p.hidden_size, p.hidden_size),
+             bind.TakeLinear(name_ + ".self_attn.v_proj", p.hidden_size, p.hidden_size)},
+        out_(bind.TakeLinear(name_ + ".self_attn.out_proj", p.hidden_size, p.hidden_size)),
+        fc1_(bind.TakeLinear(name_ + ".mlp.fc1", p.hidden_size, p.intermediate_size)),
+        fc2_(bind.TakeLinear(name_ + ".mlp.fc2", p.intermediate_size, p.hidden_size)) {}
+
+  at::Tensor operator()(const at::Tensor& x) const {  // [B, S, D]
+    const auto parts = ApplyTogether(norm1_(x), qkv_)
+                           .view({x.size(0), x.size(1), 3, heads_, x.size(2) / heads_})
+                           .unbind(2);
+    const at::Tensor y = x + out_(Attend(parts[0], parts[1], parts[2], /*causal=*/true));
+    return y + fc2_(Activate(fc1_(norm2_(y))));
+  }
+
+ private:
+  at::Tensor Activate(const at::Tensor& x) const {
+    return quick_ ? x * at::sigmoid(1.702 * x) : at::gelu(x);
+  }
+
+  const std::string name_;
+  const int64_t heads_;
+  const bool quick_;
+  const Norm norm1_, norm2_;
+  const std::array<Linear, 3> qkv_;
+  const Linear out_, fc1_, fc2_;
+};
+
+class ClipText final : public ClipTextEncoder {
+ public:
+  ClipText(Binding& bind, const ClipTextParams& p)
+      : params_(p),
+        tokens_(bind.Take("text_model.embeddings.token_embedding.weight",
+                          {p.vocab_size, p.hidden_size})),
+        positions_(bind.Take("text_model.embeddings.position_embedding.weight",
+                             {p.max_position_embeddings, p.hidden_size})),
+        final_norm_(bind, "text_model.final_layer_norm", p.hidden_size, p.layer_norm_eps),
+        projection_(
+            bind.TakeLinear("text_projection", p.hidden_size, p.projection_dim, /*bias=*/false)) {
+    for (int64_t i = 0; i < p.num_hidden_layers; ++i) layers_.emplace_back(bind, p, i);
+  }
+
+  ClipTextOutput Encode(const at::Tensor& ids) const override {
+    OXBOW_CHECK(ids.dim() == 2 && ids.size(1) <= params_.max_position_embeddings)
+        << "ids " << ids.sizes() << " for " << params_.max_position_embeddings << " positions";
+    const at::Tensor padded = PadRows(ids);
+    at::Tensor hidden = at::embedding(tokens_, padded) + positions_.narrow(0, 0, padded.size(1));
+    at::Tensor penultimate;
+    for (const EncoderLayer& layer : layers_) {
+      penultimate = hidden;
+      hidden = layer(hidden);
+    }
+    const at::Tensor end = EndPositions(padded).view({-1, 1, 1}).expand({-1, 1, hidden.size(2)});
+    const at::Tensor pooled = projection_(final_norm_(hidden.gather(1, end).squeeze(1)));
+    return {penultimate.narrow(0, 0, ids.size(0)), pooled.narrow(0, 0, ids.size(0))};
+  }
+
+ private:
+  // Published configs say eos_token_id 2 while their tokenizers emit the highest id.
+  at::Tensor EndPositions(const at::Tensor& ids) const {
+    if (params_.eos_token_id == kLegacyEos) return ids.argmax(1);
+    return ids.eq(params_.eos_token_id).to(at::kInt).argmax(1);
+  }
+
+  const ClipTextParams params_;
+  const at::Tensor tokens_, positions_;
+  const Norm final_norm_;
+  const Linear projection_;
+  std::vector<EncoderLayer> layers_;
+};
+
+struct Field {
+  const char* key;
+  int64_t ClipTextParams::*member;
+  int64_t minimum;
+};
+
+constexpr Field kFields[] = {
+    {"vocab_size", &ClipTextParams::vocab_size, 1},
+    {"hidden_size", &ClipTextParams::hidden_size, 1},
+    {"intermediate_size", &ClipTextParams::intermediate_size, 1},
+    {"projection_dim", &ClipTextParams::projection_dim, 1},
+    {"num_hidden_layers", &ClipTextParams::num_hidden_layers, 1},
+    {"num_attention_heads", &ClipTextParams::num_attention_heads, 1},
+    {"max_position_embeddings", &ClipTextParams::max_position_embeddings, 1},
+    {"bos_token_id", &ClipTextParams::bos_token_id, 0},
+    {"eos_token_id", &ClipTextParams::eos_token_id, 0},
+    {"pad_token_id", &ClipTextParams::pad_token_id, 0}};
+constexpr int64_t kSizeMax = 1 << 20;
+
+absl::Status Bad(const std::string& what) {
+  return absl::InvalidArgumentError("text encoder config: " + what);
+}
+
+}  // namespace
+
+absl::StatusOr<ClipTextParams> ParseClipTextConfig(const std::string& config_json) {
+  const nlohmann::json json =
+      nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return Bad("not a JSON object");
+  ClipTextParams params;
+  for (const Field& field : kFields) {
+    if (!json.contains(field.key) || json[field.key].is_null()) continue;
+    const auto& value = json[field.key];
+    if (!value.is_number_integer() || value.get<int64_t>() < field.minimum ||
+        value.get<int64_t>() > kSizeMax) {
+      return Bad(absl::StrCat(field.key, " is not a size: ", value.dump()));
+    }
+    params.*field.member = value.get<int64_t>();
+  }
+  if (json.contains("layer_norm_eps")) {
+    if (!json["layer_norm_eps"].is_number()) return Bad("layer_norm_eps is not a number");
+    params.layer_norm_eps = json["layer_norm_eps"].get<double>();
+  }
+  if (json.contains("hidden_act")) {
+    if (!json["hidden_act"].is_string()) return Bad("hidden_act is not a string");
+    params.hidden_act = json["hidden_act"].get<std::string>();
+  }
+  if (params.hidden_act != "quick_gelu" && params.hidden_act != "gelu") {
+    return Bad("hidden_act other than quick_gelu or gelu: " + params.hidden_act);
+  }
+  if (params.hidden_size % params.num_attention_heads != 0) {
+    return Bad(absl::StrCat("hidden_size not divisible by heads: ", params.hidden_size, ", ",
+                            params.num_attention_heads));
+  }
+  return params;
+}
+
+std::string ClipTextConfigJson(const ClipTextParams& params) {
+  nlohmann::ordered_json json;
+  json["architectures"] = {"CLIPTextModelWithProjection"};
+  json["model_type"] = "clip_text_model";
+  json["dtype"] = "float32";
+  json["torch_dtype"] = "float32";
+  json["hidden_act"] = params.hidden_act;
+  json["layer_norm_eps"] = params.layer_norm_eps;
+  for (const Field& field : kFields) json[field.key] = params.*field.member;
+  return json.dump(2) + "\n";
+}
+
+Shapes ClipTextShapes(const ClipTextParams& params) {
+  Binding bind;
+  const ClipText shape_only(bind, params);
+  return bind.shapes();
+}
+
+absl::StatusOr<std::unique_ptr<ClipTextEncoder>> MakeClipTextEncoder(const ClipTextParams& params,
+                                                                     const NamedTensors& tensors) {
+  NamedTensors weights = tensors;
+  weights.erase(kPositionIds);
+  Binding bind(weights, nullptr);
+  auto encoder = std::make_unique<ClipText>(bind, params);
+  OXBOW_RETURN_IF_ERROR(bind.Finish());
+  return encoder;
+}
+
+}  // namespace oxbow::model

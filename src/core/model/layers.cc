@@ -1,0 +1,104 @@
+#include "core/model/layers.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "base/check.h"
+
+namespace oxbow::model {
+namespace {
+
+constexpr double kNormEpsilon = 1e-6;
+constexpr int64_t kTimestepFrequencies = 128;
+constexpr double kTimestepPeriodMax = 10000;
+
+// Above this width the products dominate, and copying weights side by side is not worth it.
+constexpr int64_t kTogetherWidthMax = 512;
+
+at::Tensor Product(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& bias) {
+  return bias.defined() ? at::addmm(bias, rows, weight.t()) : at::mm(rows, weight.t());
+}
+
+at::Tensor Reshaped(const at::Tensor& rows, at::IntArrayRef like) {
+  std::vector<int64_t> shape = like.vec();
+  shape.back() = rows.size(1);
+  return rows.view(shape);
+}
+
+// The low-rank products of all `linears` as two: x [A_0; A_1; ...]^T diag(B_0, B_1, ...)^T. PEFT's
+// scale is one for a whole adapter.
+at::Tensor AddLora(const at::Tensor& y, const at::Tensor& rows, at::ArrayRef<Linear> linears) {
+  std::vector<at::Tensor> a, b;
+  double scale = 0;
+  for (const Linear& linear : linears) {
+    const bool has = linear.lora_a.defined();
+    if (has) scale = linear.lora_scale;
+    a.push_back(has ? linear.lora_a : at::empty({0, linear.weight.size(1)}));
+    b.push_back(has ? linear.lora_b : at::empty({linear.weight.size(0), 0}));
+  }
+  if (scale == 0) return y;
+  const at::Tensor down = a.size() == 1 ? a[0] : at::cat(a);
+  const at::Tensor up = b.size() == 1 ? b[0] : at::block_diag(b);
+  return at::addmm(y, at::mm(rows, down.t()), up.t(), 1, scale);
+}
+
+}  // namespace
+
+at::Tensor Linear::operator()(const at::Tensor& x) const {
+  const at::Tensor rows = x.reshape({-1, x.size(-1)});
+  return Reshaped(AddLora(Product(rows, weight, bias), rows, *this), x.sizes());
+}
+
+at::Tensor ApplyTogether(const at::Tensor& x, at::ArrayRef<Linear> linears) {
+  std::vector<at::Tensor> parts, biases;
+  if (x.size(-1) > kTogetherWidthMax) {
+    for (const Linear& linear : linears) parts.push_back(linear(x));
+    return at::cat(parts, -1);
+  }
+  for (const Linear& linear : linears) {
+    parts.push_back(linear.weight);
+    biases.push_back(linear.bias);
+  }
+  const at::Tensor rows = x.reshape({-1, x.size(-1)});
+  return Reshaped(AddLora(Product(rows, at::cat(parts), at::cat(biases)), rows, linears),
+                  x.sizes());
+}
+
+at::Tensor NormModulate(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift) {
+  const at::Tensor norm = at::layer_norm(x, {x.size(-1)}, {}, {}, kNormEpsilon);
+  return at::addcmul(shift.unsqueeze(1), norm, (scale + 1).unsqueeze(1));
+}
+
+at::Tensor AddGated(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y) {
+  return at::addcmul(x, gate.unsqueeze(1), y);
+}
+
+at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight) {
+  if (!weight.defined()) return x;
+  return x * at::rsqrt(x.square().mean(-1, /*keepdim=*/true) + kNormEpsilon) * weight;
+}
+
+at::Tensor TimestepEmbedding(const at::Tensor& t) {
+  const at::Tensor exponent = at::arange(kTimestepFrequencies, at::kFloat) *
+                              (-std::log(kTimestepPeriodMax)) / double(kTimestepFrequencies);
+  const at::Tensor angle = t.unsqueeze(1) * at::exp(exponent);
+  return at::cat({at::cos(angle), at::sin(angle)}, 1);
+}
+
+at::Tensor GeluTanh(const at::Tensor& x) { return at::gelu(x, "tanh"); }
+
+at::Tensor PadRows(const at::Tensor& x) {
+  if (x.size(0) >= kRowsMin) return x;
+  return x.index_select(0, at::arange(kRowsMin, at::kLong).remainder(x.size(0)));
+}
+
+at::Tensor BroadcastRows(const at::Tensor& x, int64_t rows) {
+  if (x.size(0) == rows) return x;
+  OXBOW_CHECK(x.size(0) == 1) << x.size(0) << " rows for " << rows;
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape[0] = rows;
+  return x.expand(shape);
+}
+
+}  // namespace oxbow::model

@@ -1,0 +1,51 @@
+// The layers that transformers share. All take and return float32, and are differentiable.
+//
+// A row of a result depends on its own row alone, bit for bit, from kRowsMin rows on: below that,
+// matrix products take other paths.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+
+namespace oxbow::model {
+
+inline constexpr int64_t kRowsMin = 8;
+
+// y = x W^T + b [+ scale (x A^T) B^T].
+struct Linear {
+  at::Tensor weight;  // [out, in]
+  at::Tensor bias;    // [out], or undefined
+  at::Tensor lora_a;  // [r, in], or undefined
+  at::Tensor lora_b;  // [out, r]
+  double lora_scale = 1;
+
+  at::Tensor operator()(const at::Tensor& x) const;  // [..., in] -> [..., out]
+};
+
+// Several linears of one input as one product: [..., in] -> [..., out_0 + out_1 + ...].
+at::Tensor ApplyTogether(const at::Tensor& x, at::ArrayRef<Linear> linears);
+
+// Layer norm without affine, eps 1e-6, then scaled and shifted per sample:
+// LN(x) * (1 + scale) + shift. x [B, T, D]; scale, shift [B, D].
+at::Tensor NormModulate(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift);
+
+// x + gate * y, gate [B, D] per sample. x, y [B, T, D].
+at::Tensor AddGated(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y);
+
+// x * rsqrt(mean(x^2) + 1e-6) * weight over the last dimension; x itself if weight is undefined.
+at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight);
+
+// Sinusoidal embedding [B, 256] of t [B]: cosines first, frequencies exp(-ln(10000) i / 128).
+at::Tensor TimestepEmbedding(const at::Tensor& t);
+
+at::Tensor GeluTanh(const at::Tensor& x);
+
+// The first kRowsMin rows of x repeated for ever, if x has fewer; else x.
+at::Tensor PadRows(const at::Tensor& x);
+
+// x [1, ...] as [rows, ...]. Requires 1 or `rows` rows.
+at::Tensor BroadcastRows(const at::Tensor& x, int64_t rows);
+
+}  // namespace oxbow::model

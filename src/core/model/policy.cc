@@ -1,0 +1,140 @@
+#include "core/model/policy.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "core/model/binding.h"
+#include "core/model/sd3.h"
+
+namespace oxbow::model {
+namespace {
+
+constexpr char kSd3[] = "SD3Transformer2DModel";
+
+// A set of weights and the network bound to it.
+struct Network {
+  std::unique_ptr<ParameterSet> parameters;
+  std::unique_ptr<VelocityModel> model;
+};
+
+NamedTensors Merged(const NamedTensors& a, const NamedTensors& b) {
+  NamedTensors all = a;
+  all.insert(b.begin(), b.end());
+  return all;
+}
+
+class Sd3Policy final : public Policy {
+ public:
+  static absl::StatusOr<std::unique_ptr<Policy>> Create(const Options& options) {
+    OXBOW_ASSIGN_OR_RETURN(const Sd3Params params, ParseSd3Config(options.config_json));
+    OXBOW_RETURN_IF_ERROR(Annotate(CheckFit(Sd3Shapes(params), options.base), kSd3));
+    auto policy = std::unique_ptr<Sd3Policy>(new Sd3Policy(params, options));
+    NamedTensors trained;
+    if (options.trained == Trained::kLora) {
+      policy->frozen_ = Detached(options.base);
+      OXBOW_ASSIGN_OR_RETURN(trained,
+                             InitialLora(Sd3Linears(params), options.lora, options.lora_seed));
+    } else {
+      trained = options.base;
+      trained.erase(kSd3PositionTable);
+      policy->frozen_ = Detached({{kSd3PositionTable, options.base.at(kSd3PositionTable)}});
+    }
+    policy->Build(trained, options);
+    return policy;
+  }
+
+  const VelocityModel& current() const override { return *current_.model; }
+  const VelocityModel& reference() const override {
+    OXBOW_CHECK(reference_.model != nullptr) << "policy was made without a reference";
+    return *reference_.model;
+  }
+  const VelocityModel& ema() const override {
+    OXBOW_CHECK(ema_.model != nullptr) << "policy was made without a running average";
+    return *ema_.model;
+  }
+  ParameterSet& parameters() override { return *current_.parameters; }
+  ParameterSet& ema_parameters() override {
+    OXBOW_CHECK(ema_.parameters != nullptr) << "policy was made without a running average";
+    return *ema_.parameters;
+  }
+  const NamedTensors& frozen() const override { return frozen_; }
+
+  absl::Status Load(const NamedTensors& trained) override {
+    Shapes expected;
+    for (const auto& [name, view] : current_.parameters->tensors())
+      expected[name] = view.sizes().vec();
+    OXBOW_RETURN_IF_ERROR(CheckFit(expected, trained));
+    const at::NoGradGuard no_grad;
+    for (const auto& [name, view] : current_.parameters->tensors()) {
+      at::Tensor(view).copy_(trained.at(name));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  Sd3Policy(const Sd3Params& params, const Options& options)
+      : params_(params),
+        trained_(options.trained),
+        lora_scale_(options.lora.alpha / static_cast<double>(options.lora.rank)) {}
+
+  // Copies of its own, so that nobody else can change what must not change.
+  static NamedTensors Detached(const NamedTensors& tensors) {
+    NamedTensors copies;
+    for (const auto& [name, tensor] : tensors) {
+      copies[name] =
+          tensor.detach().to(at::kFloat, /*non_blocking=*/false, /*copy=*/true).contiguous();
+    }
+    return copies;
+  }
+
+  void Build(const NamedTensors& trained, const Options& options) {
+    current_ = Bind(trained, options.trainable);
+    if (options.with_ema) ema_ = Bind(trained, /*trainable=*/false);
+    if (trained_ == Trained::kLora) {
+      reference_.model = Made(frozen_, nullptr);
+    } else if (options.with_reference) {
+      reference_ = Bind(trained, /*trainable=*/false);
+    }
+  }
+
+  Network Bind(const NamedTensors& trained, bool trainable) const {
+    Network network{.parameters = std::make_unique<ParameterSet>(trained, trainable)};
+    const NamedTensors& views = network.parameters->tensors();
+    if (trained_ == Trained::kLora) {
+      const LoraAdapter adapter{.tensors = views, .scale = lora_scale_};
+      network.model = Made(frozen_, &adapter);
+    } else {
+      network.model = Made(Merged(frozen_, views), nullptr);
+    }
+    return network;
+  }
+
+  // Shapes were checked by Create.
+  std::unique_ptr<VelocityModel> Made(const NamedTensors& tensors,
+                                      const LoraAdapter* adapter) const {
+    auto model = MakeSd3Transformer(params_, tensors, adapter);
+    OXBOW_CHECK(model.ok()) << model.status().ToString();
+    return *std::move(model);
+  }
+
+  const Sd3Params params_;
+  const Trained trained_;
+  const double lora_scale_;
+  NamedTensors frozen_;
+  Network current_, reference_, ema_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Policy>> Policy::Create(Options options) {
+  if (options.architecture != kSd3) {
+    return absl::InvalidArgumentError(
+        "unknown transformer architecture (SD3Transformer2DModel is supported): " +
+        options.architecture);
+  }
+  return Sd3Policy::Create(options);
+}
+
+}  // namespace oxbow::model

@@ -1,0 +1,98 @@
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "core/model/sd3.h"
+
+namespace oxbow::model {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kSizeMax = 1 << 20;  // Of any one number; keeps products inside 64 bits.
+
+struct Field {
+  const char* key;
+  int64_t Sd3Params::*member;
+};
+
+constexpr Field kFields[] = {{"sample_size", &Sd3Params::sample_size},
+                             {"patch_size", &Sd3Params::patch_size},
+                             {"in_channels", &Sd3Params::in_channels},
+                             {"num_layers", &Sd3Params::num_layers},
+                             {"attention_head_dim", &Sd3Params::attention_head_dim},
+                             {"num_attention_heads", &Sd3Params::num_attention_heads},
+                             {"joint_attention_dim", &Sd3Params::joint_attention_dim},
+                             {"caption_projection_dim", &Sd3Params::caption_projection_dim},
+                             {"pooled_projection_dim", &Sd3Params::pooled_projection_dim},
+                             {"out_channels", &Sd3Params::out_channels},
+                             {"pos_embed_max_size", &Sd3Params::pos_embed_max_size}};
+
+absl::Status Bad(const std::string& what) {
+  return absl::InvalidArgumentError("transformer config: " + what);
+}
+
+bool IsSize(const Json& value, int64_t minimum) {
+  return value.is_number_integer() && value.get<int64_t>() >= minimum &&
+         value.get<int64_t>() <= kSizeMax;
+}
+
+absl::Status ReadDualLayers(const Json& value, Sd3Params& params) {
+  if (!value.is_array()) return Bad("dual_attention_layers is not a list");
+  for (const Json& layer : value) {
+    if (!IsSize(layer, 0)) return Bad("dual_attention_layers holds something else than indices");
+    params.dual_attention_layers.push_back(layer.get<int64_t>());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadKey(const std::string& key, const Json& value, Sd3Params& params) {
+  for (const Field& field : kFields) {
+    if (key != field.key) continue;
+    if (!IsSize(value, 1)) return Bad(absl::StrCat(key, " is not a positive size: ", value.dump()));
+    params.*field.member = value.get<int64_t>();
+    return absl::OkStatus();
+  }
+  if (key == "dual_attention_layers") return ReadDualLayers(value, params);
+  if (key == "qk_norm") {
+    if (value != "rms_norm") return Bad("qk_norm other than rms_norm or null: " + value.dump());
+    params.qk_rms_norm = true;
+    return absl::OkStatus();
+  }
+  return Bad("unknown key, and its meaning may matter: " + key);
+}
+
+}  // namespace
+
+absl::StatusOr<Sd3Params> ParseSd3Config(const std::string& config_json) {
+  const Json json = Json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return Bad("not a JSON object");
+  Sd3Params params;
+  for (const auto& [key, value] : json.items()) {
+    if (key.starts_with("_") || value.is_null()) continue;
+    OXBOW_RETURN_IF_ERROR(ReadKey(key, value, params));
+  }
+  if (!json.contains("out_channels") || json["out_channels"].is_null()) {
+    params.out_channels = params.in_channels;
+  }
+  if (params.caption_projection_dim != params.width()) {
+    return Bad(absl::StrCat("caption_projection_dim must equal heads * head_dim: ",
+                            params.caption_projection_dim, " != ", params.width()));
+  }
+  if (params.width() % 4 != 0)
+    return Bad(absl::StrCat("width not a multiple of 4: ", params.width()));
+  return params;
+}
+
+std::string Sd3ConfigJson(const Sd3Params& params) {
+  nlohmann::ordered_json json;
+  json["_class_name"] = "SD3Transformer2DModel";
+  json["_diffusers_version"] = "0.31.0";
+  for (const Field& field : kFields) json[field.key] = params.*field.member;
+  json["dual_attention_layers"] = params.dual_attention_layers;
+  json["qk_norm"] = params.qk_rms_norm ? Json("rms_norm") : Json();
+  return json.dump(2) + "\n";
+}
+
+}  // namespace oxbow::model
