@@ -1,0 +1,123 @@
+// Hands planned groups to workers and takes their results: the lease table, the plans, the workers'
+// sessions and the published versions under one lock.
+//
+// The learner's loop plans, publishes and commits; each worker has one session that states credit
+// and is given leases. A worker that falls silent loses its leases; a mixed group whose head cannot
+// be read is leased as a fresh one, so that a lost replay buffer never holds up a step.
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "oxbow/v1/coordinator.pb.h"
+#include "oxbow/v1/experience_sink.pb.h"
+#include "services/learner/group_assembler.h"
+#include "services/learner/group_check.h"
+#include "services/learner/learner_metrics.h"
+#include "services/learner/lease_table.h"
+#include "services/learner/step_plan.h"
+
+namespace oxbow::learner {
+
+class Coordinator {
+ public:
+  struct Options {
+    LeaseTable::Options leases;
+    GroupRules rules;
+    absl::Duration departure_grace = absl::Seconds(3);  // Leases of a worker whose stream broke.
+    uint32_t head_failures_max =
+        2;  // Failures of a mixed group before it is leased without its head.
+  };
+
+  // What one worker's stream is to the coordinator. Owned by the stream's handler.
+  class Session {
+   private:
+    friend class Coordinator;
+    std::string worker;
+    uint32_t credit = 0;
+    std::optional<LearnerStep> weights_step;  // Of the applied version; none: nothing applied yet.
+    std::deque<v1::WorkResponse> outbox;
+    bool open = false;
+    bool drain_sent = false;
+  };
+
+  Coordinator(Options options, const Clock& clock, GroupAssembler& assembler,
+              LearnerMetrics& metrics);
+
+  // The loop's side.
+  void Plan(StepPlan plan);
+  void Published(PolicyVersion version, LearnerStep committed);
+  // The groups of a step as they were leased in the end (a head may have been given up), by id. For
+  // a step whose groups are all accepted; they are forgotten here.
+  std::vector<PlannedGroup> TakePlanned(LearnerStep step);
+  void Commit(LearnerStep step);
+  void Drain();  // No more leases; every worker is told.
+  // The learner step of a published version; nothing if it is unknown or forgotten.
+  std::optional<LearnerStep> StepOfVersion(PolicyVersion version) const;
+
+  // A session's side. Open supersedes an older session of the same worker.
+  void Open(Session& session, const std::string& worker);
+  void Close(Session& session, bool goodbye);
+  void SetCredit(Session& session, PolicyVersion version, uint32_t groups);
+  void Renew(Session& session, const std::vector<LeaseId>& leases);
+  void Finish(Session& session, LeaseId lease, const std::string& failure);
+  // Waits up to `timeout` for something to send: a lease, cancel, renewal or drain. `closed` is set
+  // when the session has ended.
+  std::optional<v1::WorkResponse> Next(Session& session, absl::Duration timeout, bool& closed);
+
+  // The sink's side: checks, fences and keeps a result. `error` says why a group is INVALID.
+  v1::InsertOutcome Submit(ReceivedGroup group, std::string& error);
+
+  // The result of a lease was malformed before it was complete: the lease has failed.
+  void Refuse(LeaseId lease, const std::string& reason);
+
+  // What a person wants to know: fills workers, groups and versions.
+  void FillStatus(v1::StatusResponse& response) const;
+
+ private:
+  struct Worker {
+    uint64_t version = 0;
+    bool has_version = false;
+    uint64_t groups_done = 0;
+    absl::Duration seen;
+    Session* session = nullptr;
+  };
+
+  void ExpireLeases() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Grant(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  v1::Lease Describe(const LeaseGrant& grant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FailLease(LeaseId lease, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Report() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::optional<LearnerStep> StepOfLocked(uint64_t version) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Options options_;
+  const Clock& clock_;
+  GroupAssembler& assembler_;
+  LearnerMetrics& metrics_;
+
+  mutable absl::Mutex mutex_;
+  absl::CondVar changed_;  // Something that may let a session send.
+  LeaseTable table_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, PlannedGroup> planned_ ABSL_GUARDED_BY(mutex_);  // By group.
+  std::map<uint64_t, LeaseGrant> leases_ ABSL_GUARDED_BY(mutex_);     // Live ones, by lease.
+  std::map<uint64_t, LearnerStep> published_
+      ABSL_GUARDED_BY(mutex_);  // Version -> committed steps.
+  std::map<std::string, Worker> workers_ ABSL_GUARDED_BY(mutex_);
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace oxbow::learner

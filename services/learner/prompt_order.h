@@ -1,0 +1,49 @@
+// The order in which a run takes its prompts: one permutation after another, each keyed by
+// (run seed, pass over the data), so that a position of two integers is all a resumed run needs.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <set>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "oxbow/v1/common.pb.h"
+
+namespace oxbow::learner {
+
+// Where in the order a run is: `taken` prompts of pass `pass` are behind it.
+struct PromptPosition {
+  uint64_t pass = 0;
+  uint64_t taken = 0;
+  bool operator==(const PromptPosition&) const = default;
+};
+
+class PromptOrder {
+ public:
+  // Requires at least one prompt; ids are distinct.
+  PromptOrder(std::vector<v1::Prompt> prompts, uint64_t seed, PromptPosition position = {});
+
+  // Takes the next prompt whose id is not in `taken_ids`, and adds its id to them. Prompts that are
+  // skipped count as taken. Requires a prompt that is not in `taken_ids`.
+  v1::Prompt TakeNext(std::set<uint64_t>& taken_ids);
+
+  PromptPosition position() const { return position_; }
+  size_t size() const { return prompts_.size(); }
+
+ private:
+  void Shuffle();
+
+  const std::vector<v1::Prompt> prompts_;
+  const uint64_t seed_;
+  PromptPosition position_;
+  std::vector<uint32_t> order_;  // Of the current pass.
+};
+
+// Reads prompts: one per line of a .txt file; of a .jsonl file one object per line, its "prompt"
+// the text and the rest its metadata. Blank lines and repeated prompts are skipped. kNotFound
+// without the file; kInvalidArgument "FILE:LINE: ..." for a line that is no prompt, or if nothing
+// is left.
+absl::StatusOr<std::vector<v1::Prompt>> ReadPrompts(const std::filesystem::path& path);
+
+}  // namespace oxbow::learner
