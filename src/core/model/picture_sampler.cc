@@ -1,0 +1,71 @@
+#include "core/model/picture_sampler.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace oxbow::model {
+
+flow::SamplingSpec OdeSpec(std::vector<double> sigmas) {
+  flow::SamplingSpec spec;
+  spec.sde.assign(sigmas.size() - 1, false);
+  spec.sigmas = std::move(sigmas);
+  spec.dynamics = flow::DynamicsKind::kOde;
+  spec.eta = 0;
+  return spec;
+}
+
+std::vector<PictureRequest> RequestsFor(const Conditioning& conditioning, int per_prompt,
+                                        uint64_t seed) {
+  std::vector<PictureRequest> requests;
+  for (int64_t prompt = 0; prompt < conditioning.tokens.size(0); ++prompt) {
+    const Conditioning row{.tokens = conditioning.tokens.narrow(0, prompt, 1),
+                           .pooled = conditioning.pooled.narrow(0, prompt, 1)};
+    for (int sample = 0; sample < per_prompt; ++sample) {
+      requests.push_back({.conditioning = row,
+                          .key = {.run_seed = seed,
+                                  .group = static_cast<uint64_t>(prompt),
+                                  .sample = static_cast<uint32_t>(sample)}});
+    }
+  }
+  return requests;
+}
+
+at::Tensor SamplePictures(const VelocityModel& model, const ImageDecoder& decoder,
+                          const flow::SamplingSpec& spec,
+                          const std::vector<PictureRequest>& requests, at::IntArrayRef latent_shape,
+                          int64_t batch_max) {
+  OXBOW_CHECK(!requests.empty() && batch_max > 0) << requests.size() << " requests";
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> pictures;
+  const auto count = static_cast<int64_t>(requests.size());
+  for (int64_t first = 0; first < count; first += batch_max) {
+    const int64_t last = std::min(first + batch_max, count);
+    std::vector<flow::NoiseKey> keys;
+    std::vector<at::Tensor> tokens;
+    std::vector<at::Tensor> pooled;
+    for (int64_t i = first; i < last; ++i) {
+      keys.push_back(requests[i].key);
+      tokens.push_back(requests[i].conditioning.tokens);
+      pooled.push_back(requests[i].conditioning.pooled);
+    }
+    const Conditioning batch{.tokens = at::cat(tokens), .pooled = at::cat(pooled)};
+    const flow::Paths paths = flow::SamplePaths(spec, keys, latent_shape, at::kFloat,
+                                                [&](const at::Tensor& x, const at::Tensor& sigma) {
+                                                  return model.Velocity(x, sigma, batch);
+                                                });
+    pictures.push_back(decoder.Decode(paths.latents[paths.latents.size(0) - 1]));
+  }
+  return at::cat(pictures).contiguous();
+}
+
+std::string PixelsOf(const at::Tensor& pictures, int64_t index) {
+  const at::Tensor picture = pictures[index].contiguous();
+  OXBOW_CHECK(picture.scalar_type() == at::kByte && picture.dim() == 3) << "pictures [B, H, W, C]";
+  return std::string(reinterpret_cast<const char*>(picture.data_ptr<uint8_t>()), picture.numel());
+}
+
+}  // namespace oxbow::model

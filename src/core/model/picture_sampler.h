@@ -1,0 +1,47 @@
+// Pictures for people and scorers: noise in, 8-bit pictures out, by the plain ODE or any other
+// spec.
+//
+// Evaluation, `oxbow sample`, `oxbow eval` and pretraining all draw their pictures here.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "core/flow/sampler.h"
+#include "core/flow/schedule.h"
+#include "core/model/image_decoder.h"
+#include "core/model/velocity_model.h"
+
+namespace oxbow::model {
+
+// Deterministic sampling over these noise levels (T + 1 of them, the last 0).
+flow::SamplingSpec OdeSpec(std::vector<double> sigmas);
+
+// One picture: what it is asked to show and which noise it starts from. A key's group names the
+// prompt and its sample the picture of that prompt, so that equal keys give equal pictures in every
+// process and batch.
+struct PictureRequest {
+  Conditioning
+      conditioning;  // Rows of one: tokens [1, S, C], pooled [1, P]; equal S in all requests.
+  flow::NoiseKey key;
+};
+
+// `per_prompt` requests for each row of `conditioning` (tokens [N, S, C]): groups 0 .. N - 1,
+// samples 0 .. per_prompt - 1, in that order.
+std::vector<PictureRequest> RequestsFor(const Conditioning& conditioning, int per_prompt,
+                                        uint64_t seed);
+
+// uint8 [requests, height, width, channels], in order, without gradients. `latent_shape` is [C, H,
+// W]. Runs at most `batch_max` requests at once; the result does not depend on it. Requires
+// requests.
+at::Tensor SamplePictures(const VelocityModel& model, const ImageDecoder& decoder,
+                          const flow::SamplingSpec& spec,
+                          const std::vector<PictureRequest>& requests, at::IntArrayRef latent_shape,
+                          int64_t batch_max = 64);
+
+// The bytes of one picture of SamplePictures, rows top to bottom, channels interleaved.
+std::string PixelsOf(const at::Tensor& pictures, int64_t index);
+
+}  // namespace oxbow::model

@@ -1,0 +1,38 @@
+// Line and stacked charts over learner steps as inline SVG; colours come from the page's style
+// sheet (classes c0 .. c7), so that light, dark and print need one drawing.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "io/report/history.h"
+
+namespace oxbow::io {
+
+struct Series {
+  std::string name;
+  std::vector<Point> points;  // Ascending x; gaps in the line where y is not finite.
+};
+
+struct ChartSpec {
+  std::string title;
+  std::string unit;  // Of the y axis; shown above it.
+  std::optional<double> y_min;
+  std::optional<double> y_max;
+  bool stacked = false;     // Areas on top of each other; missing values count as 0.
+  bool scientific = false;  // Ticks and values as 1.5e-6.
+};
+
+// At most `count` + 1 or so round numbers (1, 2 or 5 times a power of ten apart) from at or below
+// `low` to at or above `high`. A constant gets a range around it.
+std::vector<double> NiceTicks(double low, double high, int count);
+
+// A number as people write it: 0.96, 1,152, 3.2e-05.
+std::string Number(double value, bool scientific = false);
+
+// Draws the series that have a finite point, with a legend that holds each last value. Without any
+// the figure says that nothing was measured. A single point is a dot.
+std::string Chart(const ChartSpec& spec, const std::vector<Series>& series);
+
+}  // namespace oxbow::io
