@@ -1,4 +1,5 @@
-// Client of one replay buffer shard: typed bytes in, typed bytes out, streaming and deadlines inside.
+// Client of one replay buffer shard: typed bytes in, typed bytes out, streaming and deadlines
+// inside.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,10 @@ class ReplayClient {
   ~ReplayClient();
 
   // All calls are safe to retry and are retried on UNAVAILABLE a few times within the timeout.
-  absl::StatusOr<v1::OfferResponse> Offer(Epoch epoch, const std::vector<EntryWithLatents>& entries);
-  absl::StatusOr<v1::DrawResponse> Draw(Epoch epoch, LearnerStep step, uint32_t count, uint64_t seed);
+  absl::StatusOr<v1::OfferResponse> Offer(Epoch epoch,
+                                          const std::vector<EntryWithLatents>& entries);
+  absl::StatusOr<v1::DrawResponse> Draw(Epoch epoch, LearnerStep step, uint32_t count,
+                                        uint64_t seed);
   // Latents [first, first + count) with the entry's header.
   absl::StatusOr<EntryWithLatents> Read(EntryId entry, uint32_t first, uint32_t count);
   absl::Status Advance(Epoch epoch, LearnerStep step, const std::vector<EntryId>& used,

@@ -1,0 +1,139 @@
+#include "services/buffer/database.h"
+
+#include <rocksdb/cache.h>
+#include <rocksdb/db.h>
+#include <rocksdb/table.h>
+#include <rocksdb/utilities/checkpoint.h>
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace oxbow::buffer {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+absl::Status FromRocks(const rocksdb::Status& status, const std::filesystem::path& path) {
+  if (status.ok()) return absl::OkStatus();
+  if (status.IsNoSpace()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("disk full, free some space: ", path.string(), ": ", status.ToString()));
+  }
+  const std::string what = absl::StrCat(path.string(), ": ", status.ToString());
+  if (status.IsNotFound()) return absl::NotFoundError(what);
+  if (status.IsCorruption() || status.IsPathNotFound() || status.IsInvalidArgument()) {
+    return absl::DataLossError(absl::StrCat("replay store is damaged: ", what));
+  }
+  if (status.IsIOError()) return absl::UnavailableError(absl::StrCat("disk error: ", what));
+  return absl::InternalError(what);
+}
+
+rocksdb::DBOptions Options(bool create, rocksdb::Env* environment) {
+  rocksdb::DBOptions options;
+  if (environment != nullptr) options.env = environment;
+  options.create_if_missing = create;
+  options.create_missing_column_families = create;
+  options.paranoid_checks = true;
+  // A log may end in a record that was being written; damage anywhere else is reported, not
+  // dropped.
+  options.wal_recovery_mode = rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
+  options.db_write_buffer_size = 16 * kMiB;
+  options.max_total_wal_size = 64 * kMiB;
+  options.max_open_files = 256;
+  options.max_background_jobs = 2;
+  options.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
+  options.keep_log_file_num = 2;
+  options.max_log_file_size = kMiB;
+  return options;
+}
+
+std::vector<rocksdb::ColumnFamilyDescriptor> Families() {
+  rocksdb::BlockBasedTableOptions table;
+  table.block_cache = rocksdb::NewLRUCache(16 * kMiB);
+  table.cache_index_and_filter_blocks = true;
+  rocksdb::ColumnFamilyOptions index;
+  index.compression = rocksdb::kNoCompression;  // Ids and noise: nothing to gain.
+  index.write_buffer_size = 4 * kMiB;
+  index.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+  rocksdb::ColumnFamilyOptions payload = index;
+  payload.write_buffer_size = 8 * kMiB;
+  payload.enable_blob_files = true;
+  payload.min_blob_size = 1024;
+  payload.blob_file_size = 64 * kMiB;
+  payload.enable_blob_garbage_collection = true;
+  payload.blob_garbage_collection_age_cutoff = 0.5;
+  payload.blob_garbage_collection_force_threshold = 0.5;
+  return {{rocksdb::kDefaultColumnFamilyName, index}, {"payload", payload}};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::filesystem::path& path,
+                                                         bool create, rocksdb::Env* environment) {
+  std::vector<rocksdb::ColumnFamilyHandle*> families;
+  rocksdb::DB* db = nullptr;
+  const rocksdb::Status status =
+      rocksdb::DB::Open(Options(create, environment), path.string(), Families(), &families, &db);
+  if (!status.ok()) return FromRocks(status, path);
+  return std::unique_ptr<Database>(new Database(path, db, families[0], families[1]));
+}
+
+Database::Database(std::filesystem::path path, rocksdb::DB* db, rocksdb::ColumnFamilyHandle* index,
+                   rocksdb::ColumnFamilyHandle* payload)
+    : path_(std::move(path)), db_(db), index_(index), payload_(payload) {}
+
+Database::~Database() {
+  db_->DestroyColumnFamilyHandle(index_);
+  db_->DestroyColumnFamilyHandle(payload_);
+  db_->Close();
+}
+
+absl::Status Database::Write(rocksdb::WriteBatch& batch, bool sync) {
+  rocksdb::WriteOptions options;
+  options.sync = sync;
+  return FromRocks(db_->Write(options, &batch), path_);
+}
+
+absl::Status Database::Resume() { return FromRocks(db_->Resume(), path_); }
+
+absl::StatusOr<std::string> Database::Get(rocksdb::ColumnFamilyHandle* family,
+                                          const std::string& key) const {
+  std::string value;
+  const rocksdb::Status status = db_->Get(rocksdb::ReadOptions(), family, key, &value);
+  if (!status.ok()) return FromRocks(status, path_);
+  return value;
+}
+
+absl::Status Database::ForEach(
+    char letter,
+    const std::function<absl::Status(const std::string&, const std::string&)>& visit) const {
+  const std::unique_ptr<rocksdb::Iterator> at(db_->NewIterator(rocksdb::ReadOptions(), index_));
+  const std::string prefix(1, letter);
+  for (at->Seek(prefix); at->Valid() && at->key().starts_with(prefix); at->Next()) {
+    if (absl::Status s = visit(at->key().ToString(), at->value().ToString()); !s.ok()) return s;
+  }
+  return FromRocks(at->status(), path_);
+}
+
+absl::Status Database::CopyTo(const std::filesystem::path& path) {
+  rocksdb::Checkpoint* made = nullptr;
+  if (const rocksdb::Status s = rocksdb::Checkpoint::Create(db_.get(), &made); !s.ok()) {
+    return FromRocks(s, path_);
+  }
+  const std::unique_ptr<rocksdb::Checkpoint> checkpoint(made);
+  return FromRocks(checkpoint->CreateCheckpoint(path.string()), path);
+}
+
+uint64_t Database::disk_bytes() const {
+  uint64_t total = 0;
+  for (rocksdb::ColumnFamilyHandle* family : {index_, payload_}) {
+    for (const char* property : {"rocksdb.total-sst-files-size", "rocksdb.total-blob-file-size"}) {
+      uint64_t bytes = 0;
+      if (db_->GetIntProperty(family, property, &bytes)) total += bytes;
+    }
+  }
+  return total;
+}
+
+}  // namespace oxbow::buffer

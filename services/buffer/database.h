@@ -1,0 +1,67 @@
+// One RocksDB of the replay store: an index family and a payload family whose values live in blob
+// files.
+//
+// Sized to stay small: 16 MiB of cache, 16 MiB of write buffers, 64 MiB of log. A value is checked
+// against its checksum when read.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace rocksdb {
+class ColumnFamilyHandle;
+class DB;
+class Env;
+class WriteBatch;
+}  // namespace rocksdb
+
+namespace oxbow::buffer {
+
+class Database {
+ public:
+  // With `create` an absent or unfinished database is made. kDataLoss if what is there is damaged
+  // or incomplete, kResourceExhausted if the disk is full.
+  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::filesystem::path& path,
+                                                        bool create, rocksdb::Env* environment);
+  ~Database();
+
+  // All of the batch or nothing. With `sync` it survives power loss when this returns OK.
+  absl::Status Write(rocksdb::WriteBatch& batch, bool sync);
+
+  // After a failed write RocksDB refuses others; this asks it to go on. Needs room on the disk.
+  absl::Status Resume();
+
+  // kNotFound, or kDataLoss on a wrong checksum.
+  absl::StatusOr<std::string> Get(rocksdb::ColumnFamilyHandle* family,
+                                  const std::string& key) const;
+
+  // Visits index keys that start with `letter`, in order, until `visit` fails.
+  absl::Status ForEach(char letter,
+                       const std::function<absl::Status(const std::string& key,
+                                                        const std::string& value)>& visit) const;
+
+  // Writes a copy made of hard links to `path`, which must not exist; it appears whole or not at
+  // all.
+  absl::Status CopyTo(const std::filesystem::path& path);
+
+  uint64_t disk_bytes() const;
+  rocksdb::ColumnFamilyHandle* index() const { return index_; }
+  rocksdb::ColumnFamilyHandle* payload() const { return payload_; }
+
+ private:
+  Database(std::filesystem::path path, rocksdb::DB* db, rocksdb::ColumnFamilyHandle* index,
+           rocksdb::ColumnFamilyHandle* payload);
+
+  const std::filesystem::path path_;
+  const std::unique_ptr<rocksdb::DB> db_;
+  rocksdb::ColumnFamilyHandle* const index_;  // Freed before the database.
+  rocksdb::ColumnFamilyHandle* const payload_;
+};
+
+}  // namespace oxbow::buffer

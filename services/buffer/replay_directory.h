@@ -1,0 +1,77 @@
+// The directory of a replay store: which database is live, and the checkpoints by name.
+//
+//   LOCK                      held while a process uses the directory
+//   CURRENT                   the name of the live database, replaced atomically
+//   live-000001/              a database; others than the live one are leftovers of a crash
+//   checkpoints/NAME.000004/  a database made of hard links; a higher number is younger
+//
+// Nothing here knows what is inside a database. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace oxbow::buffer {
+
+class ReplayDirectory {
+ public:
+  // Makes the directory if it is not there and locks it. kUnavailable if another process holds it.
+  static absl::StatusOr<std::unique_ptr<ReplayDirectory>> Open(const std::filesystem::path& path);
+  ~ReplayDirectory();
+
+  struct Live {
+    std::filesystem::path path;
+    bool settled = false;  // CURRENT names it: then it must be whole.
+  };
+  // kDataLoss if CURRENT is unreadable, or is missing with several databases to choose from.
+  absl::StatusOr<Live> FindLive() const;
+
+  // A path for the next live database; nothing is there.
+  std::filesystem::path NextLive() const;
+
+  // Makes `live` the one that the next start uses. The switch is atomic and durable.
+  absl::Status Settle(const std::filesystem::path& live);
+
+  // Deletes leftovers: databases other than `live`, unfinished or superseded checkpoints.
+  void Sweep(const std::filesystem::path& live) const;
+
+  // A path for a new checkpoint; nothing is there. Letters, digits, '-' and '_' make a name, at
+  // most 100 of them; otherwise kInvalidArgument.
+  absl::StatusOr<std::filesystem::path> NextCheckpoint(const std::string& name) const;
+
+  // Makes the checkpoint at `path` durable, forgets older ones of its name, and keeps the youngest
+  // `keep` names (0: all).
+  absl::Status Publish(const std::filesystem::path& path, uint64_t keep) const;
+
+  // kNotFound if there is none of this name.
+  absl::StatusOr<std::filesystem::path> FindCheckpoint(const std::string& name) const;
+
+  // Names of checkpoints, oldest first.
+  std::vector<std::string> checkpoints() const;
+
+  // Copies the database at `from` to `to`: immutable files as hard links, the others byte by byte.
+  // On failure nothing is left at `to`.
+  absl::Status Clone(const std::filesystem::path& from, const std::filesystem::path& to) const;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  struct Numbered {
+    uint64_t number = 0;
+    std::string name;
+    std::filesystem::path path;
+  };
+  ReplayDirectory(std::filesystem::path path, int lock);
+  std::vector<Numbered> List() const;  // Checkpoints, oldest first; superseded ones included.
+
+  const std::filesystem::path path_;
+  const int lock_;  // Descriptor of LOCK.
+};
+
+}  // namespace oxbow::buffer

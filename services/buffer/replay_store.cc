@@ -1,0 +1,363 @@
+#include "services/buffer/replay_store.h"
+
+#include <rocksdb/write_batch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "core/replay/replacement.h"
+#include "services/buffer/database.h"
+#include "services/buffer/replay_directory.h"
+
+namespace oxbow::buffer {
+
+absl::StatusOr<std::unique_ptr<ReplayStore>> ReplayStore::Open(Options options) {
+  OXBOW_RETURN_IF_ERROR(replay::Validate(options.decay));
+  if (options.capacity == 0) {
+    return absl::InvalidArgumentError("replay.capacity must be at least 1: 0");
+  }
+  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<ReplayDirectory> directory,
+                         ReplayDirectory::Open(options.directory));
+  std::unique_ptr<ReplayStore> store(new ReplayStore(std::move(options), std::move(directory)));
+  absl::MutexLock lock(&store->mutex_);
+  OXBOW_ASSIGN_OR_RETURN(const ReplayDirectory::Live live, store->directory_->FindLive());
+  store->live_ = live.path;
+  if (live.settled) {
+    store->directory_->Sweep(live.path);
+    OXBOW_RETURN_IF_ERROR(store->OpenLive());
+  } else {
+    OXBOW_RETURN_IF_ERROR(store->SwitchTo(live.path, /*create=*/true, Epoch(0)));
+  }
+  OXBOW_RETURN_IF_ERROR(store->TrimToCapacity());
+  return store;
+}
+
+ReplayStore::ReplayStore(Options options, std::unique_ptr<ReplayDirectory> directory)
+    : options_(std::move(options)), directory_(std::move(directory)) {}
+
+ReplayStore::~ReplayStore() = default;
+
+absl::Status ReplayStore::OpenLive() {
+  state_.reset();
+  database_.reset();  // RocksDB's own lock: closed before it is opened again.
+  OXBOW_ASSIGN_OR_RETURN(auto database,
+                         Database::Open(live_, /*create=*/false, options_.environment));
+  OXBOW_ASSIGN_OR_RETURN(state_, ReplayState::Load(*database, options_.decay));
+  database_ = std::move(database);
+  return absl::OkStatus();
+}
+
+// Asks RocksDB to go on after a failed write; where it will not, opens the database again, which
+// replays its log up to the last whole write.
+absl::Status ReplayStore::Recover() {
+  if (database_ == nullptr || !database_->Resume().ok()) {
+    OXBOW_RETURN_IF_ERROR(OpenLive());
+  } else {
+    OXBOW_ASSIGN_OR_RETURN(state_, ReplayState::Load(*database_, options_.decay));
+  }
+  write_failed_ = false;
+  OXBOW_LOG(Info) << "replay store writes again" << Field("entries", state_->index().size());
+  return absl::OkStatus();
+}
+
+absl::Status ReplayStore::CheckUsable() const {
+  if (state_ == nullptr) {
+    return absl::UnavailableError("replay store could not be reopened after a failed write");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReplayStore::Begin(Epoch epoch) {
+  if (write_failed_ || state_ == nullptr) OXBOW_RETURN_IF_ERROR(Recover());
+  const ClockRecord clock = state_->clock();
+  if (epoch < clock.epoch) {
+    return absl::AbortedError(absl::StrCat("call of an older learner, epoch ", epoch.value,
+                                           " is fenced by ", clock.epoch.value));
+  }
+  if (epoch == clock.epoch) return absl::OkStatus();
+  rocksdb::WriteBatch batch;
+  state_->SetClock({clock.step, epoch}, batch);
+  return Commit(batch, /*sync=*/true);
+}
+
+absl::Status ReplayStore::Commit(rocksdb::WriteBatch& batch, bool sync) {
+  if (batch.Count() == 0) return absl::OkStatus();
+  const absl::Status status = database_->Write(batch, sync);
+  if (status.ok()) return status;
+  // Memory is ahead of the disk now: go back to what the disk says.
+  write_failed_ = true;
+  auto state = ReplayState::Load(*database_, options_.decay);
+  state_ = state.ok() ? *std::move(state) : nullptr;
+  return status;
+}
+
+absl::Status ReplayStore::TrimToCapacity() {
+  rocksdb::WriteBatch batch;
+  while (state_->index().size() > options_.capacity) {
+    state_->Drop(state_->index().Lowest()->id, batch);
+  }
+  return Commit(batch, /*sync=*/true);
+}
+
+OfferResult ReplayStore::DecideOne(const NewEntry& entry, rocksdb::WriteBatch& batch) {
+  const replay::EntryFacts& facts = entry.facts;
+  const LearnerStep now = state_->clock().step;
+  if (state_->WasOffered(facts.id)) return {Outcome::kDuplicate, EntryId(), ""};
+  if (!std::isfinite(facts.reward)) {
+    return {Outcome::kRejectedInvalid, EntryId(), absl::StrCat("reward is ", facts.reward)};
+  }
+  if (replay::AgeAt(now, facts.birth) > options_.remembered_steps) {
+    return {Outcome::kRejectedInvalid, EntryId(),
+            absl::StrCat("born more than ", options_.remembered_steps,
+                         " steps ago: ", facts.birth.value)};
+  }
+  state_->Remember(facts.id, std::max(now, facts.birth), batch);
+  const replay::Decision decision = replay::Decide(
+      state_->index().SituationOf(facts.prompt, facts.reward, now, options_.capacity));
+  if (decision.verdict == replay::Verdict::kReject) {
+    return {Outcome::kRejectedLower, EntryId(), ""};
+  }
+  if (decision.verdict == replay::Verdict::kReplace) state_->Drop(decision.victim, batch);
+  state_->Insert(entry, batch);
+  return decision.verdict == replay::Verdict::kInsert
+             ? OfferResult{Outcome::kInserted, EntryId(), ""}
+             : OfferResult{Outcome::kReplaced, decision.victim, ""};
+}
+
+absl::StatusOr<OfferReport> ReplayStore::Offer(Epoch epoch, std::span<const NewEntry> entries) {
+  absl::MutexLock lock(&mutex_);
+  OXBOW_RETURN_IF_ERROR(Begin(epoch));
+  if (state_->remembered() + entries.size() > options_.remembered_max) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("too many offers without Advance, ids remembered: ", state_->remembered()));
+  }
+  rocksdb::WriteBatch batch;
+  OfferReport report;
+  bool changed = false;
+  for (const NewEntry& entry : entries) {
+    report.results.push_back(DecideOne(entry, batch));
+    const Outcome outcome = report.results.back().outcome;
+    changed |= outcome == Outcome::kInserted || outcome == Outcome::kReplaced;
+  }
+  const absl::Duration start = options_.clock->Now();
+  // Rejections need no fsync: should a crash forget one, it is decided again.
+  OXBOW_RETURN_IF_ERROR(Commit(batch, /*sync=*/changed));
+  if (changed) report.sync_time = options_.clock->Now() - start;
+  for (const OfferResult& result : report.results) ++offers_[static_cast<size_t>(result.outcome)];
+  return report;
+}
+
+absl::StatusOr<DrawReport> ReplayStore::Draw(Epoch epoch, LearnerStep step, uint64_t count,
+                                             uint64_t seed) {
+  absl::MutexLock lock(&mutex_);
+  OXBOW_RETURN_IF_ERROR(Begin(epoch));
+  const LearnerStep now = state_->clock().step;
+  if (step < now) {
+    return absl::AbortedError(
+        absl::StrCat("draw for a committed step: ", step.value, ", the buffer is at ", now.value));
+  }
+  const auto drawn = state_->draws().find(step);
+  if (drawn != state_->draws().end()) return ViewDraw(drawn->second);
+  if (state_->draws().size() >= options_.open_draws_max) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "too many steps hold drawn entries and were not committed: ", options_.open_draws_max));
+  }
+  std::vector<EntryId> eligible;
+  for (const auto& [id, facts] : state_->index().entries()) {
+    if (replay::Eligible(facts, step, options_.limits)) eligible.push_back(id);
+  }
+  DrawRecord draw;
+  draw.eligible = eligible.size();
+  draw.entries = replay::DrawUniform(std::move(eligible), count, seed, step);
+  rocksdb::WriteBatch batch;
+  state_->RecordDraw(step, draw, batch);
+  OXBOW_RETURN_IF_ERROR(Commit(batch, /*sync=*/true));
+  return ViewDraw(draw);
+}
+
+absl::StatusOr<DrawReport> ReplayStore::ViewDraw(const DrawRecord& draw) const {
+  DrawReport report;
+  report.eligible = draw.eligible;
+  for (const EntryId id : draw.entries) {
+    OXBOW_ASSIGN_OR_RETURN(EntryView view, View(state_->Find(id).value(), /*conditioning=*/true));
+    report.entries.push_back(std::move(view));
+  }
+  return report;
+}
+
+absl::StatusOr<AdvanceReport> ReplayStore::Advance(Epoch epoch, LearnerStep step,
+                                                   std::span<const EntryId> used,
+                                                   std::span<const EntryId> evict) {
+  absl::MutexLock lock(&mutex_);
+  OXBOW_RETURN_IF_ERROR(Begin(epoch));
+  if (step.value == std::numeric_limits<uint64_t>::max()) {
+    return absl::InvalidArgumentError(absl::StrCat("step is out of range: ", step.value));
+  }
+  const LearnerStep next(step.value + 1);
+  const ClockRecord clock = state_->clock();
+  if (next < clock.step) {
+    return absl::AbortedError(
+        absl::StrCat("step ", step.value, " is older than the committed ", clock.step.value - 1));
+  }
+  AdvanceReport report;
+  if (next == clock.step) return report;
+  rocksdb::WriteBatch batch;
+  for (const EntryId id : used) {
+    if (const auto record = state_->Find(id); record.has_value()) {
+      report.used_ages.push_back(replay::AgeAt(step, record->facts.birth));
+    }
+    state_->CountUse(id, step, batch);
+  }
+  state_->SetClock({next, clock.epoch}, batch);
+  state_->ReleaseDraws(step, batch);
+  for (const EntryId id : evict) {
+    if (state_->index().Find(id) == nullptr) continue;
+    state_->Drop(id, batch);
+    ++report.evicted;
+  }
+  if (next.value > options_.remembered_steps) {
+    state_->ForgetBefore(LearnerStep(next.value - options_.remembered_steps), batch);
+  }
+  OXBOW_RETURN_IF_ERROR(Commit(batch, /*sync=*/true));
+  return report;
+}
+
+absl::StatusOr<EntryView> ReplayStore::View(const EntryRecord& record, bool conditioning) const {
+  EntryView view;
+  view.facts = record.facts;
+  view.extent = record.extent;
+  view.priority = state_->index().PriorityOf(record.facts, state_->clock().step);
+  const EntryId id = record.facts.id;
+  OXBOW_ASSIGN_OR_RETURN(view.header, database_->Get(database_->index(), HeaderKey(id)));
+  if (!conditioning) return view;
+  OXBOW_ASSIGN_OR_RETURN(view.conditioning,
+                         database_->Get(database_->payload(), PartKey(id, kConditioningPart)));
+  return view;
+}
+
+absl::StatusOr<EntryView> ReplayStore::Find(EntryId entry) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  OXBOW_RETURN_IF_ERROR(CheckUsable());
+  const std::optional<EntryRecord> record = state_->Find(entry);
+  if (!record.has_value()) {
+    return absl::NotFoundError(absl::StrCat("replay entry is not in the buffer: ", entry.value));
+  }
+  return View(*record, /*conditioning=*/true);
+}
+
+absl::StatusOr<std::string> ReplayStore::ReadLatents(EntryId entry, uint32_t first,
+                                                     uint32_t count) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  OXBOW_RETURN_IF_ERROR(CheckUsable());
+  const std::optional<EntryRecord> record = state_->Find(entry);
+  if (!record.has_value()) {
+    return absl::NotFoundError(absl::StrCat("replay entry is not in the buffer: ", entry.value));
+  }
+  if (uint64_t{first} + count > record->extent.latents) {
+    return absl::OutOfRangeError(absl::StrCat("entry has ", record->extent.latents,
+                                              " latents, asked for ", first, " + ", count));
+  }
+  std::string latents;
+  latents.reserve(count * record->extent.latent_bytes);
+  for (uint32_t i = first; i < first + count; ++i) {
+    OXBOW_ASSIGN_OR_RETURN(const std::string latent,
+                           database_->Get(database_->payload(), PartKey(entry, i)));
+    latents += latent;
+  }
+  return latents;
+}
+
+absl::Status ReplayStore::Checkpoint(Epoch epoch, const std::string& name, uint64_t keep) {
+  absl::MutexLock lock(&mutex_);
+  OXBOW_RETURN_IF_ERROR(Begin(epoch));
+  OXBOW_ASSIGN_OR_RETURN(const std::filesystem::path path, directory_->NextCheckpoint(name));
+  if (absl::Status status = database_->CopyTo(path); !status.ok()) {
+    write_failed_ = true;  // It flushes first, so a full disk stops RocksDB here too.
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+    std::filesystem::remove_all(path.string() + ".tmp", ignored);
+    return status;
+  }
+  return directory_->Publish(path, keep);
+}
+
+absl::Status ReplayStore::Restore(Epoch epoch, const std::string& name) {
+  absl::MutexLock lock(&mutex_);
+  OXBOW_RETURN_IF_ERROR(Begin(epoch));
+  const std::filesystem::path next = directory_->NextLive();
+  if (!name.empty()) {
+    OXBOW_ASSIGN_OR_RETURN(const std::filesystem::path from, directory_->FindCheckpoint(name));
+    OXBOW_RETURN_IF_ERROR(directory_->Clone(from, next));
+  }
+  if (absl::Status status = SwitchTo(next, /*create=*/name.empty(), epoch); !status.ok()) {
+    if (live_ != next) {
+      std::error_code ignored;
+      std::filesystem::remove_all(next, ignored);
+    }
+    return status;
+  }
+  return TrimToCapacity();
+}
+
+// Opens the database at `live`, writes the epoch into it, makes it the one of the next start, then
+// uses it and deletes the others. Until the pointer has moved the old one is untouched.
+absl::Status ReplayStore::SwitchTo(const std::filesystem::path& live, bool create, Epoch epoch) {
+  OXBOW_ASSIGN_OR_RETURN(auto database, Database::Open(live, create, options_.environment));
+  OXBOW_ASSIGN_OR_RETURN(auto state, ReplayState::Load(*database, options_.decay));
+  rocksdb::WriteBatch batch;
+  state->SetClock({state->clock().step, std::max(epoch, state->clock().epoch)}, batch);
+  OXBOW_RETURN_IF_ERROR(database->Write(batch, /*sync=*/true));
+  OXBOW_RETURN_IF_ERROR(directory_->Settle(live));
+  state_ = std::move(state);
+  database_ = std::move(database);
+  live_ = live;
+  directory_->Sweep(live);
+  return absl::OkStatus();
+}
+
+StoreInfo ReplayStore::Info() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  StoreInfo info;
+  info.capacity = options_.capacity;
+  info.offers = offers_;
+  if (state_ == nullptr) return info;
+  const replay::ReplayIndex& index = state_->index();
+  info.entries = index.size();
+  info.bytes = state_->live_bytes();
+  info.retired = state_->retired().size();
+  info.disk_bytes = database_->disk_bytes();
+  info.step = state_->clock().step;
+  info.epoch = state_->clock().epoch;
+  if (index.size() == 0) return info;
+  info.priority_min = std::numeric_limits<double>::infinity();
+  for (const auto& [_, facts] : index.entries()) {
+    const double share = 1.0 / static_cast<double>(index.size());
+    const double priority = index.PriorityOf(facts, info.step);
+    const double age = static_cast<double>(replay::AgeAt(info.step, facts.birth));
+    info.reward_mean += share * facts.reward;
+    info.priority_mean += share * priority;
+    info.priority_min = std::min(info.priority_min, priority);
+    info.age_mean_steps += share * age;
+    info.age_max_steps = std::max(info.age_max_steps, age);
+    info.uses_mean += share * static_cast<double>(facts.uses);
+  }
+  return info;
+}
+
+absl::StatusOr<std::vector<EntryView>> ReplayStore::List(uint64_t limit, EntryId after) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  OXBOW_RETURN_IF_ERROR(CheckUsable());
+  std::vector<EntryView> views;
+  const auto& entries = state_->index().entries();
+  for (auto at = entries.upper_bound(after); at != entries.end() && views.size() < limit; ++at) {
+    OXBOW_ASSIGN_OR_RETURN(EntryView view, View(state_->Find(at->first).value(), false));
+    views.push_back(std::move(view));
+  }
+  return views;
+}
+
+}  // namespace oxbow::buffer
