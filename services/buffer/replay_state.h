@@ -34,6 +34,8 @@ struct NewEntry {
   std::string conditioning;
   uint32_t latent_count = 0;
   std::string latents;  // latent_count of equal size.
+  std::string invalid;  // Not empty: why it cannot be stored; the other fields but the id count for
+                        // nothing.
 };
 
 class ReplayState {

@@ -107,6 +107,7 @@ OfferResult ReplayStore::DecideOne(const NewEntry& entry, rocksdb::WriteBatch& b
   const replay::EntryFacts& facts = entry.facts;
   const LearnerStep now = state_->clock().step;
   if (state_->WasOffered(facts.id)) return {Outcome::kDuplicate, EntryId(), ""};
+  if (!entry.invalid.empty()) return {Outcome::kRejectedInvalid, EntryId(), entry.invalid};
   if (!std::isfinite(facts.reward)) {
     return {Outcome::kRejectedInvalid, EntryId(), absl::StrCat("reward is ", facts.reward)};
   }
@@ -293,28 +294,37 @@ absl::Status ReplayStore::Restore(Epoch epoch, const std::string& name) {
     OXBOW_ASSIGN_OR_RETURN(const std::filesystem::path from, directory_->FindCheckpoint(name));
     OXBOW_RETURN_IF_ERROR(directory_->Clone(from, next));
   }
-  if (absl::Status status = SwitchTo(next, /*create=*/name.empty(), epoch); !status.ok()) {
-    if (live_ != next) {
-      std::error_code ignored;
-      std::filesystem::remove_all(next, ignored);
-    }
-    return status;
-  }
+  OXBOW_RETURN_IF_ERROR(SwitchTo(next, /*create=*/name.empty(), epoch));
   return TrimToCapacity();
 }
 
 // Opens the database at `live`, writes the epoch into it, makes it the one of the next start, then
 // uses it and deletes the others. Until the pointer has moved the old one is untouched.
 absl::Status ReplayStore::SwitchTo(const std::filesystem::path& live, bool create, Epoch epoch) {
-  OXBOW_ASSIGN_OR_RETURN(auto database, Database::Open(live, create, options_.environment));
-  OXBOW_ASSIGN_OR_RETURN(auto state, ReplayState::Load(*database, options_.decay));
-  rocksdb::WriteBatch batch;
-  state->SetClock({state->clock().step, std::max(epoch, state->clock().epoch)}, batch);
-  OXBOW_RETURN_IF_ERROR(database->Write(batch, /*sync=*/true));
-  OXBOW_RETURN_IF_ERROR(directory_->Settle(live));
+  const auto prepare = [&]() -> absl::StatusOr<std::unique_ptr<Database>> {
+    OXBOW_ASSIGN_OR_RETURN(auto database, Database::Open(live, create, options_.environment));
+    OXBOW_ASSIGN_OR_RETURN(const auto state, ReplayState::Load(*database, options_.decay));
+    rocksdb::WriteBatch batch;
+    state->SetClock({state->clock().step, std::max(epoch, state->clock().epoch)}, batch);
+    OXBOW_RETURN_IF_ERROR(database->Write(batch, /*sync=*/true));
+    return database;
+  };
+  auto prepared = prepare();
+  if (!prepared.ok()) {
+    std::error_code ignored;
+    if (live != live_) std::filesystem::remove_all(live, ignored);
+    return prepared.status();
+  }
+  OXBOW_ASSIGN_OR_RETURN(auto state, ReplayState::Load(**prepared, options_.decay));
+  if (const absl::Status status = directory_->Settle(live); !status.ok()) {
+    // The pointer may have moved all the same; the next start must find what is in use.
+    if (live != live_) directory_->Settle(live_).IgnoreError();
+    return status;
+  }
   state_ = std::move(state);
-  database_ = std::move(database);
+  database_ = *std::move(prepared);
   live_ = live;
+  write_failed_ = false;
   directory_->Sweep(live);
   return absl::OkStatus();
 }

@@ -1,0 +1,73 @@
+#include "services/buffer/entry_conversion.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace oxbow::buffer {
+namespace {
+
+constexpr int64_t kLatentsMax = 100'000;
+
+}  // namespace
+
+absl::StatusOr<NewEntry> EntryFromProto(const v1::ReplayEntry& header) {
+  const v1::Tensor& latents = header.trajectory().latents();
+  if (header.entry_id() == 0) return absl::InvalidArgumentError("entry_id is not set");
+  if (!std::isfinite(header.raw_reward())) {
+    return absl::InvalidArgumentError(absl::StrCat("raw_reward is ", header.raw_reward()));
+  }
+  if (!latents.data().empty()) {
+    return absl::InvalidArgumentError("latents must travel in chunks, not in the header");
+  }
+  if (latents.shape_size() < 2 || latents.shape(0) < 1 || latents.shape(0) > kLatentsMax) {
+    return absl::InvalidArgumentError("latents need a shape [steps + 1, ...]");
+  }
+  NewEntry entry;
+  entry.facts.id = EntryId(header.entry_id());
+  entry.facts.prompt = PromptId(header.prompt().id());
+  entry.facts.birth = LearnerStep(header.birth_step());
+  entry.facts.reward = header.raw_reward();
+  entry.latent_count = static_cast<uint32_t>(latents.shape(0));
+  entry.conditioning = header.conditioning().SerializeAsString();
+  v1::ReplayEntry rest = header;
+  rest.clear_conditioning();
+  entry.header = rest.SerializeAsString();
+  return entry;
+}
+
+absl::StatusOr<v1::ReplayEntry> EntryToProto(const EntryView& view) {
+  v1::ReplayEntry entry;
+  if (!entry.ParseFromString(view.header)) {
+    return absl::DataLossError(
+        absl::StrCat("replay store is damaged: header of entry ", view.facts.id.value));
+  }
+  if (!view.conditioning.empty() &&
+      !entry.mutable_conditioning()->ParseFromString(view.conditioning)) {
+    return absl::DataLossError(
+        absl::StrCat("replay store is damaged: conditioning of entry ", view.facts.id.value));
+  }
+  entry.set_uses(static_cast<uint32_t>(view.facts.uses));
+  entry.set_last_used_step(view.facts.last_used.value);
+  entry.set_priority(view.priority);
+  return entry;
+}
+
+v1::OfferOutcome ToProto(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kInserted:
+      return v1::OFFER_OUTCOME_INSERTED;
+    case Outcome::kReplaced:
+      return v1::OFFER_OUTCOME_REPLACED;
+    case Outcome::kRejectedLower:
+      return v1::OFFER_OUTCOME_REJECTED_LOWER;
+    case Outcome::kDuplicate:
+      return v1::OFFER_OUTCOME_DUPLICATE;
+    case Outcome::kRejectedInvalid:
+      return v1::OFFER_OUTCOME_REJECTED_INVALID;
+  }
+  return v1::OFFER_OUTCOME_UNSPECIFIED;
+}
+
+}  // namespace oxbow::buffer

@@ -1,0 +1,110 @@
+#include "services/buffer/offer_assembly.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "rpc/convert.h"
+#include "services/buffer/entry_conversion.h"
+
+namespace oxbow::buffer {
+namespace {
+
+constexpr uint64_t kChunkBytesMax = 4 << 20;
+
+}  // namespace
+
+bool ByteBudget::TryTake(uint64_t bytes) {
+  uint64_t taken = taken_.load();
+  do {
+    if (bytes > bytes_max_ || taken > bytes_max_ - bytes) return false;
+  } while (!taken_.compare_exchange_weak(taken, taken + bytes));
+  return true;
+}
+
+OfferAssembly::OfferAssembly(uint64_t entry_bytes_max, ByteBudget& budget)
+    : entry_bytes_max_(entry_bytes_max), budget_(budget) {}
+
+OfferAssembly::~OfferAssembly() { budget_.Return(taken_); }
+
+absl::Status OfferAssembly::Take(uint64_t bytes) {
+  if (!budget_.TryTake(bytes)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("too many offered bytes at a time, limit ", budget_.bytes_max(),
+                     "; offer fewer entries per call or raise --offer-bytes-max"));
+  }
+  taken_ += bytes;
+  return absl::OkStatus();
+}
+
+absl::Status OfferAssembly::Add(const v1::OfferRequest& request) {
+  if (started_ && Epoch(request.epoch()) != epoch_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("epoch changes within one Offer: ", epoch_.value, ", ", request.epoch()));
+  }
+  started_ = true;
+  epoch_ = Epoch(request.epoch());
+  if (request.has_header()) return AddHeader(request.header());
+  if (request.has_chunk()) return AddChunk(request.chunk());
+  return absl::InvalidArgumentError("Offer message is neither header nor chunk");
+}
+
+absl::Status OfferAssembly::AddHeader(const v1::ReplayEntry& header) {
+  EndEntry();
+  OXBOW_RETURN_IF_ERROR(Take(header.ByteSizeLong()));
+  absl::StatusOr<NewEntry> entry = EntryFromProto(header);
+  const absl::StatusOr<uint64_t> declared =
+      rpc::DeclaredBytes(header.trajectory().latents(), entry_bytes_max_);
+  received_ = 0;
+  declared_ = declared.value_or(0);
+  NewEntry invalid;
+  invalid.facts.id = EntryId(header.entry_id());
+  if (!entry.ok()) {
+    invalid.invalid = std::string(entry.status().message());
+  } else if (!declared.ok()) {
+    invalid.invalid = absl::StrCat("latents: ", std::string(declared.status().message()));
+  } else if (declared_ == 0) {
+    invalid.invalid = "latents have no bytes";
+  } else if (declared_ + header.ByteSizeLong() > entry_bytes_max_) {
+    invalid.invalid = absl::StrCat("entry is larger than ", entry_bytes_max_, " bytes");
+  } else {
+    OXBOW_RETURN_IF_ERROR(Take(declared_));
+    entries_.push_back(*std::move(entry));
+    entries_.back().latents.reserve(declared_);
+    return absl::OkStatus();
+  }
+  entries_.push_back(std::move(invalid));
+  return absl::OkStatus();
+}
+
+absl::Status OfferAssembly::AddChunk(const v1::OfferRequest::Chunk& chunk) {
+  if (entries_.empty()) return absl::InvalidArgumentError("Offer starts with a chunk");
+  if (chunk.data().empty() || chunk.data().size() > kChunkBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunk must have 1 to ", kChunkBytesMax, " bytes: ", chunk.data().size()));
+  }
+  if (chunk.offset() != received_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunk out of order, expected offset ", received_, ": ", chunk.offset()));
+  }
+  received_ += chunk.data().size();
+  NewEntry& entry = entries_.back();
+  if (!entry.invalid.empty()) return absl::OkStatus();
+  if (received_ <= declared_) {
+    entry.latents += chunk.data();
+  } else {
+    entry.invalid = absl::StrCat("more latent bytes than declared: ", declared_);
+  }
+  return absl::OkStatus();
+}
+
+void OfferAssembly::EndEntry() {
+  if (entries_.empty() || !entries_.back().invalid.empty() || received_ == declared_) return;
+  entries_.back().invalid =
+      absl::StrCat("fewer latent bytes than declared: ", received_, " of ", declared_);
+}
+
+std::vector<NewEntry> OfferAssembly::Finish() {
+  EndEntry();
+  return std::move(entries_);
+}
+
+}  // namespace oxbow::buffer

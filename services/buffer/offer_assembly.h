@@ -1,0 +1,68 @@
+// Puts the entries of one Offer call together from its messages: [header][chunk]* [header][chunk]*
+// ...
+//
+// An entry that cannot be stored is carried along with the reason, so that every header gets its
+// outcome; a stream that breaks the protocol fails as a whole. Memory is taken from a budget that
+// all calls share, before it is used.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "oxbow/v1/replay_buffer.pb.h"
+#include "services/buffer/replay_state.h"
+
+namespace oxbow::buffer {
+
+// Bytes that may be in memory at a time. Thread-safe.
+class ByteBudget {
+ public:
+  explicit ByteBudget(uint64_t bytes_max) : bytes_max_(bytes_max) {}
+  bool TryTake(uint64_t bytes);
+  void Return(uint64_t bytes) { taken_ -= bytes; }
+  uint64_t bytes_max() const { return bytes_max_; }
+
+ private:
+  const uint64_t bytes_max_;
+  std::atomic<uint64_t> taken_ = 0;
+};
+
+class OfferAssembly {
+ public:
+  // `budget` outlives this; what was taken is returned at the end.
+  OfferAssembly(uint64_t entry_bytes_max, ByteBudget& budget);
+  ~OfferAssembly();
+  OfferAssembly(const OfferAssembly&) = delete;
+  OfferAssembly& operator=(const OfferAssembly&) = delete;
+
+  // kInvalidArgument for a chunk without header or out of order, or a second epoch;
+  // kResourceExhausted when the budget is spent. After an error the call is lost.
+  absl::Status Add(const v1::OfferRequest& request);
+
+  // The entries in order, ended; NewEntry::invalid says what is wrong with one.
+  std::vector<NewEntry> Finish();
+
+  Epoch epoch() const { return epoch_; }
+  uint64_t bytes() const { return taken_; }
+
+ private:
+  absl::Status AddHeader(const v1::ReplayEntry& header);
+  absl::Status AddChunk(const v1::OfferRequest::Chunk& chunk);
+  void EndEntry();
+  absl::Status Take(uint64_t bytes);
+
+  const uint64_t entry_bytes_max_;
+  ByteBudget& budget_;
+  uint64_t taken_ = 0;
+  bool started_ = false;
+  Epoch epoch_;
+  std::vector<NewEntry> entries_;
+  uint64_t declared_ = 0;  // Latent bytes of the last entry.
+  uint64_t received_ = 0;  // Counted even where the entry is invalid and its bytes are dropped.
+};
+
+}  // namespace oxbow::buffer

@@ -1,0 +1,178 @@
+#include "services/buffer/replay_client.h"
+
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "oxbow/v1/replay_buffer.grpc.pb.h"
+#include "rpc/channel.h"
+#include "rpc/convert.h"
+#include "rpc/status.h"
+
+namespace oxbow::buffer {
+
+struct ReplayClient::Impl {
+  Impl(std::string at, absl::Duration timeout)
+      : endpoint(std::move(at)),
+        call_timeout(timeout),
+        stub(v1::ReplayBuffer::NewStub(rpc::Connect(endpoint))) {}
+
+  // One deadline for all tries, so that a caller waits no longer than it asked for.
+  absl::Status Call(const char* name,
+                    const std::function<grpc::Status(grpc::ClientContext&)>& attempt) {
+    const absl::Duration deadline = Clock::Steady().Now() + call_timeout;
+    const auto once = [&]() -> absl::Status {
+      const absl::Duration left = deadline - Clock::Steady().Now();
+      if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError("no time left to retry");
+      const auto context = rpc::ContextWithDeadline(left);
+      return rpc::FromGrpc(attempt(*context));
+    };
+    return Annotate(rpc::Retry({}, once), absl::StrCat("replay buffer ", endpoint, " ", name));
+  }
+
+  const std::string endpoint;
+  const absl::Duration call_timeout;
+  const std::unique_ptr<v1::ReplayBuffer::Stub> stub;
+};
+
+namespace {
+
+bool WriteEntry(grpc::ClientWriter<v1::OfferRequest>& writer, Epoch epoch,
+                const EntryWithLatents& entry) {
+  v1::OfferRequest header;
+  header.set_epoch(epoch.value);
+  *header.mutable_header() = entry.header;
+  if (!writer.Write(header)) return false;
+  return rpc::ForEachChunk(entry.latents, rpc::kChunkBytes,
+                           [&](uint64_t offset, std::string_view piece) {
+                             v1::OfferRequest chunk;
+                             chunk.set_epoch(epoch.value);
+                             chunk.mutable_chunk()->set_offset(offset);
+                             chunk.mutable_chunk()->set_data(piece.data(), piece.size());
+                             return writer.Write(chunk);
+                           });
+}
+
+// Header, then chunks in order. What does not fit together is kDataLoss, not kUnavailable: asking
+// again would not help.
+grpc::Status ReadEntry(grpc::ClientReader<v1::ReadResponse>& reader, EntryWithLatents& entry) {
+  bool in_order = true;
+  bool has_header = false;
+  for (v1::ReadResponse message; reader.Read(&message);) {
+    if (message.has_header()) {
+      in_order &= !has_header;
+      has_header = true;
+      entry.header = std::move(*message.mutable_header());
+    } else {
+      in_order &= has_header && message.chunk().offset() == entry.latents.size();
+      entry.latents += message.chunk().data();
+    }
+  }
+  const grpc::Status status = reader.Finish();
+  if (!status.ok()) return status;
+  const auto declared = rpc::DeclaredBytes(entry.header.trajectory().latents(), uint64_t{1} << 40);
+  if (!in_order || !declared.ok() || *declared != entry.latents.size()) {
+    return grpc::Status(grpc::StatusCode::DATA_LOSS, "answer does not fit its header");
+  }
+  return status;
+}
+
+}  // namespace
+
+ReplayClient::ReplayClient(std::string endpoint, absl::Duration timeout)
+    : impl_(std::make_unique<Impl>(std::move(endpoint), timeout)) {}
+
+ReplayClient::~ReplayClient() = default;
+
+absl::StatusOr<v1::OfferResponse> ReplayClient::Offer(
+    Epoch epoch, const std::vector<EntryWithLatents>& entries) {
+  if (entries.empty()) return v1::OfferResponse();
+  v1::OfferResponse response;
+  OXBOW_RETURN_IF_ERROR(impl_->Call("Offer", [&](grpc::ClientContext& context) {
+    response.Clear();
+    const auto writer = impl_->stub->Offer(&context, &response);
+    for (const EntryWithLatents& entry : entries) {
+      if (!WriteEntry(*writer, epoch, entry)) break;  // Finish says why.
+    }
+    writer->WritesDone();
+    return writer->Finish();
+  }));
+  if (response.results_size() != static_cast<int>(entries.size())) {
+    return absl::InternalError(absl::StrCat("replay buffer answered ", response.results_size(),
+                                            " outcomes for ", entries.size(), " entries"));
+  }
+  return response;
+}
+
+absl::StatusOr<v1::DrawResponse> ReplayClient::Draw(Epoch epoch, LearnerStep step, uint32_t count,
+                                                    uint64_t seed) {
+  v1::DrawRequest request;
+  request.set_epoch(epoch.value);
+  request.set_step(step.value);
+  request.set_count(count);
+  request.set_seed(seed);
+  v1::DrawResponse response;
+  OXBOW_RETURN_IF_ERROR(impl_->Call("Draw", [&](grpc::ClientContext& context) {
+    return impl_->stub->Draw(&context, request, &response);
+  }));
+  return response;
+}
+
+absl::StatusOr<EntryWithLatents> ReplayClient::Read(EntryId entry, uint32_t first, uint32_t count) {
+  v1::ReadRequest request;
+  request.set_entry_id(entry.value);
+  request.set_first_latent(first);
+  request.set_latents(count);
+  EntryWithLatents answer;
+  OXBOW_RETURN_IF_ERROR(impl_->Call("Read", [&](grpc::ClientContext& context) {
+    answer = EntryWithLatents();
+    return ReadEntry(*impl_->stub->Read(&context, request), answer);
+  }));
+  return answer;
+}
+
+absl::Status ReplayClient::Advance(Epoch epoch, LearnerStep step, const std::vector<EntryId>& used,
+                                   const std::vector<EntryId>& evict) {
+  v1::AdvanceRequest request;
+  request.set_epoch(epoch.value);
+  request.set_step(step.value);
+  for (const EntryId id : used) request.add_used_entry_ids(id.value);
+  for (const EntryId id : evict) request.add_evict_entry_ids(id.value);
+  v1::AdvanceResponse response;
+  return impl_->Call("Advance", [&](grpc::ClientContext& context) {
+    return impl_->stub->Advance(&context, request, &response);
+  });
+}
+
+absl::Status ReplayClient::Checkpoint(Epoch epoch, const std::string& name, uint32_t keep) {
+  v1::CheckpointRequest request;
+  request.set_epoch(epoch.value);
+  request.set_name(name);
+  request.set_keep(keep);
+  v1::CheckpointResponse response;
+  return impl_->Call("Checkpoint", [&](grpc::ClientContext& context) {
+    return impl_->stub->Checkpoint(&context, request, &response);
+  });
+}
+
+absl::Status ReplayClient::Restore(Epoch epoch, const std::string& name) {
+  v1::RestoreRequest request;
+  request.set_epoch(epoch.value);
+  request.set_name(name);
+  v1::RestoreResponse response;
+  return impl_->Call("Restore", [&](grpc::ClientContext& context) {
+    return impl_->stub->Restore(&context, request, &response);
+  });
+}
+
+absl::StatusOr<v1::InfoResponse> ReplayClient::Info() {
+  v1::InfoResponse response;
+  OXBOW_RETURN_IF_ERROR(impl_->Call("Info", [&](grpc::ClientContext& context) {
+    return impl_->stub->Info(&context, v1::InfoRequest(), &response);
+  }));
+  return response;
+}
+
+}  // namespace oxbow::buffer

@@ -1,0 +1,60 @@
+// What the replay buffer counts, as verbs. Names, units and help are in the .cc file alone.
+#pragma once
+
+#include <prometheus/registry.h>
+
+#include <array>
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "services/buffer/replay_store.h"
+
+namespace prometheus {
+class Counter;
+class Gauge;
+class Histogram;
+}  // namespace prometheus
+
+namespace oxbow::buffer {
+
+class ReplayMetrics {
+ public:
+  explicit ReplayMetrics(prometheus::Registry& registry);
+
+  void Offered(const OfferReport& report, uint64_t bytes, absl::Duration duration);
+  void Drawn(uint64_t entries);
+  void BytesRead(uint64_t bytes);
+  void Advanced(const AdvanceReport& report);
+  void Holds(const StoreInfo& info);  // Sets the gauges.
+  void CallFailed();
+
+ private:
+  prometheus::Gauge& Gauge(prometheus::Registry& registry, const char* name, const char* help);
+  prometheus::Counter& Counter(prometheus::Registry& registry, const char* name, const char* help);
+
+  std::array<prometheus::Counter*, kOutcomes> offers_;
+  prometheus::Counter& offered_bytes_;
+  prometheus::Histogram& offer_seconds_;
+  prometheus::Histogram& sync_seconds_;
+  prometheus::Counter& draws_;
+  prometheus::Counter& drawn_entries_;
+  prometheus::Counter& read_bytes_;
+  prometheus::Counter& uses_;
+  prometheus::Counter& evicted_;
+  prometheus::Counter& failed_calls_;
+  prometheus::Histogram& staleness_steps_;
+  prometheus::Gauge& entries_;
+  prometheus::Gauge& capacity_;
+  prometheus::Gauge& retired_;
+  prometheus::Gauge& bytes_;
+  prometheus::Gauge& disk_bytes_;
+  prometheus::Gauge& step_;
+  prometheus::Gauge& reward_mean_;
+  prometheus::Gauge& priority_min_;
+  prometheus::Gauge& priority_mean_;
+  prometheus::Gauge& age_mean_;
+  prometheus::Gauge& age_max_;
+  prometheus::Gauge& uses_mean_;
+};
+
+}  // namespace oxbow::buffer

@@ -1,0 +1,206 @@
+#include "services/buffer/replay_service.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "rpc/channel.h"
+#include "rpc/convert.h"
+#include "rpc/status.h"
+#include "services/buffer/entry_conversion.h"
+
+namespace oxbow::buffer {
+namespace {
+
+constexpr uint64_t kResponseBytesMax = rpc::kMessageBytesMax * 3 / 4;  // Leaves room for the rest.
+constexpr uint64_t kListMax = 1000;
+
+std::vector<EntryId> Ids(const google::protobuf::RepeatedField<uint64_t>& values) {
+  std::vector<EntryId> ids;
+  for (const uint64_t value : values) ids.push_back(EntryId(value));
+  return ids;
+}
+
+std::string OutcomeName(size_t outcome) {
+  return v1::OfferOutcome_Name(ToProto(static_cast<Outcome>(outcome)));
+}
+
+}  // namespace
+
+ReplayService::ReplayService(Options options, ReplayStore& store, ReplayMetrics& metrics,
+                             const Clock& clock)
+    : options_(options),
+      store_(store),
+      metrics_(metrics),
+      clock_(clock),
+      budget_(options.offer_bytes_max) {
+  metrics_.Holds(store_.Info());
+}
+
+grpc::Status ReplayService::Ended(const absl::Status& status) {
+  if (!status.ok()) metrics_.CallFailed();
+  metrics_.Holds(store_.Info());
+  return rpc::ToGrpc(status);
+}
+
+grpc::Status ReplayService::Offer(grpc::ServerContext* context,
+                                  grpc::ServerReader<v1::OfferRequest>* reader,
+                                  v1::OfferResponse* response) {
+  return Ended(DoOffer(*context, *reader, *response));
+}
+
+absl::Status ReplayService::DoOffer(grpc::ServerContext& context,
+                                    grpc::ServerReader<v1::OfferRequest>& reader,
+                                    v1::OfferResponse& response) {
+  const absl::Duration start = clock_.Now();
+  OfferAssembly assembly(options_.entry_bytes_max, budget_);
+  for (v1::OfferRequest request; reader.Read(&request);) {
+    OXBOW_RETURN_IF_ERROR(assembly.Add(request));
+  }
+  // A stream that broke off ends like one that was closed; only this tells them apart.
+  if (context.IsCancelled()) return absl::CancelledError("Offer was cancelled by the caller");
+  const std::vector<NewEntry> entries = assembly.Finish();
+  OXBOW_ASSIGN_OR_RETURN(const OfferReport report, store_.Offer(assembly.epoch(), entries));
+  for (size_t i = 0; i < entries.size(); ++i) {
+    v1::OfferResponse::Result& result = *response.add_results();
+    result.set_entry_id(entries[i].facts.id.value);
+    result.set_outcome(ToProto(report.results[i].outcome));
+    result.set_replaced_entry_id(report.results[i].replaced.value);
+    result.set_error(report.results[i].error);
+  }
+  metrics_.Offered(report, assembly.bytes(), clock_.Now() - start);
+  return absl::OkStatus();
+}
+
+grpc::Status ReplayService::Draw(grpc::ServerContext*, const v1::DrawRequest* request,
+                                 v1::DrawResponse* response) {
+  return Ended(DoDraw(*request, *response));
+}
+
+absl::Status ReplayService::DoDraw(const v1::DrawRequest& request, v1::DrawResponse& response) {
+  OXBOW_ASSIGN_OR_RETURN(DrawReport report,
+                         store_.Draw(Epoch(request.epoch()), LearnerStep(request.step()),
+                                     request.count(), request.seed()));
+  uint64_t bytes = 0;
+  for (const EntryView& view : report.entries) {
+    bytes += view.header.size() + view.conditioning.size();
+  }
+  response.set_eligible(report.eligible);
+  for (EntryView& view : report.entries) {
+    if (bytes > kResponseBytesMax) view.conditioning.clear();
+    OXBOW_ASSIGN_OR_RETURN(*response.add_entries(), EntryToProto(view));
+  }
+  metrics_.Drawn(report.entries.size());
+  return absl::OkStatus();
+}
+
+grpc::Status ReplayService::Read(grpc::ServerContext*, const v1::ReadRequest* request,
+                                 grpc::ServerWriter<v1::ReadResponse>* writer) {
+  return Ended(DoRead(*request, *writer));
+}
+
+absl::Status ReplayService::DoRead(const v1::ReadRequest& request,
+                                   grpc::ServerWriter<v1::ReadResponse>& writer) {
+  const EntryId id(request.entry_id());
+  OXBOW_ASSIGN_OR_RETURN(const EntryView view, store_.Find(id));
+  v1::ReadResponse message;
+  OXBOW_ASSIGN_OR_RETURN(*message.mutable_header(), EntryToProto(view));
+  v1::Trajectory& trajectory = *message.mutable_header()->mutable_trajectory();
+  const uint64_t stored_first = trajectory.first_latent();
+  const uint64_t end = uint64_t{request.first_latent()} + request.latents();
+  if (request.first_latent() < stored_first || end > stored_first + view.extent.latents) {
+    return absl::OutOfRangeError(absl::StrCat("entry ", id.value, " holds latents ", stored_first,
+                                              " to ", stored_first + view.extent.latents,
+                                              " (exclusive), asked for ", request.first_latent(),
+                                              " + ", request.latents()));
+  }
+  trajectory.set_first_latent(request.first_latent());
+  trajectory.mutable_latents()->set_shape(0, request.latents());
+  const auto gone = [] { return absl::CancelledError("reader is gone"); };
+  if (!writer.Write(message)) return gone();
+  const uint64_t per_read = std::max<uint64_t>(1, rpc::kChunkBytes / view.extent.latent_bytes);
+  uint64_t sent = 0;
+  for (uint64_t i = request.first_latent() - stored_first; i < end - stored_first; i += per_read) {
+    const uint64_t count = std::min(per_read, end - stored_first - i);
+    OXBOW_ASSIGN_OR_RETURN(
+        const std::string latents,
+        store_.ReadLatents(id, static_cast<uint32_t>(i), static_cast<uint32_t>(count)));
+    const bool written =
+        rpc::ForEachChunk(latents, rpc::kChunkBytes, [&](uint64_t offset, std::string_view piece) {
+          v1::ReadResponse part;
+          part.mutable_chunk()->set_offset(sent + offset);
+          part.mutable_chunk()->set_data(piece.data(), piece.size());
+          return writer.Write(part);
+        });
+    if (!written) return gone();
+    sent += latents.size();
+  }
+  metrics_.BytesRead(sent);
+  return absl::OkStatus();
+}
+
+grpc::Status ReplayService::Advance(grpc::ServerContext*, const v1::AdvanceRequest* request,
+                                    v1::AdvanceResponse*) {
+  return Ended(DoAdvance(*request));
+}
+
+absl::Status ReplayService::DoAdvance(const v1::AdvanceRequest& request) {
+  OXBOW_ASSIGN_OR_RETURN(
+      const AdvanceReport report,
+      store_.Advance(Epoch(request.epoch()), LearnerStep(request.step()),
+                     Ids(request.used_entry_ids()), Ids(request.evict_entry_ids())));
+  metrics_.Advanced(report);
+  return absl::OkStatus();
+}
+
+grpc::Status ReplayService::Checkpoint(grpc::ServerContext*, const v1::CheckpointRequest* request,
+                                       v1::CheckpointResponse*) {
+  return Ended(store_.Checkpoint(Epoch(request->epoch()), request->name(), request->keep()));
+}
+
+grpc::Status ReplayService::Restore(grpc::ServerContext*, const v1::RestoreRequest* request,
+                                    v1::RestoreResponse*) {
+  return Ended(store_.Restore(Epoch(request->epoch()), request->name()));
+}
+
+grpc::Status ReplayService::Info(grpc::ServerContext*, const v1::InfoRequest*,
+                                 v1::InfoResponse* response) {
+  const StoreInfo info = store_.Info();
+  response->set_entries(info.entries);
+  response->set_capacity(info.capacity);
+  response->set_bytes(info.bytes);
+  response->set_step(info.step.value);
+  response->set_raw_reward_mean(info.reward_mean);
+  response->set_priority_min(info.priority_min);
+  response->set_priority_mean(info.priority_mean);
+  response->set_age_mean_steps(info.age_mean_steps);
+  response->set_age_max_steps(info.age_max_steps);
+  response->set_uses_mean(info.uses_mean);
+  for (size_t i = 0; i < info.offers.size(); ++i) {
+    v1::NamedValue& count = *response->add_offers();
+    count.set_name(OutcomeName(i));
+    count.set_value(static_cast<double>(info.offers[i]));
+  }
+  return Ended(absl::OkStatus());
+}
+
+grpc::Status ReplayService::List(grpc::ServerContext*, const v1::ListRequest* request,
+                                 v1::ListResponse* response) {
+  return Ended(DoList(*request, *response));
+}
+
+absl::Status ReplayService::DoList(const v1::ListRequest& request, v1::ListResponse& response) {
+  const uint64_t limit =
+      request.limit() == 0 ? kListMax : std::min<uint64_t>(request.limit(), kListMax);
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<EntryView> views,
+                         store_.List(limit, EntryId(request.after_entry_id())));
+  uint64_t bytes = 0;
+  for (const EntryView& view : views) {
+    bytes += view.header.size();
+    if (bytes > kResponseBytesMax) break;  // The caller asks on from the last id it got.
+    OXBOW_ASSIGN_OR_RETURN(*response.add_entries(), EntryToProto(view));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace oxbow::buffer
