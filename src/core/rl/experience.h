@@ -15,9 +15,9 @@ namespace oxbow::rl {
 
 // One trajectory. Steps are numbered in sampling order; x_0 is the noisiest latent.
 struct Sample {
-  uint32_t index = 0;                       // Member of its group.
-  at::Tensor latents;                       // [n + 1, C, H, W] float32: x_{first_latent} .. ; at least
-                                            // up to the successor of the last trained step.
+  uint32_t index = 0;  // Member of its group.
+  at::Tensor latents;  // [n + 1, C, H, W] float32: x_{first_latent} .. ; at least
+                       // up to the successor of the last trained step.
   int first_latent = 0;
   std::vector<float> log_prob;              // [T] under the behaviour policy; 0 where not sde.
   std::vector<bool> sde;                    // [T]

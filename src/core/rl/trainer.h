@@ -1,8 +1,9 @@
 // One learner step: from groups of trajectories to new weights. No RPC, clock or global generator.
 //
 // OP-GRPO with every setting that makes it Flow-GRPO (no replayed samples), off-policy with a
-// sequence-level correction, or the naive per-step baseline. Order of one step: advantages, masking,
-// pi_old log-probs of off-policy transitions and their weight W, then `updates` clipped updates.
+// sequence-level correction, or the naive per-step baseline. Order of one step: advantages,
+// masking, pi_old log-probs of off-policy transitions and their weight W, then `updates` clipped
+// updates.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,10 @@
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "core/flow/dynamics.h"
+#include "core/rl/advantage.h"
+#include "core/rl/correction.h"
 #include "core/rl/experience.h"
+#include "core/rl/kl.h"
 
 namespace oxbow::parallel {
 class Ranks;
@@ -25,11 +29,9 @@ class Policy;
 
 namespace oxbow::rl {
 
-enum class AdvantageStd { kGroup, kGlobal, kNone };
+// What a loss is divided by: B T_train with B all samples, or those of groups with variance only. A
+// sample with fewer trained steps weighs less.
 enum class ZeroVariance { kMeanOverAll, kMeanOverKept };
-enum class Correction { kSequence, kNaive, kNone, kBypass };
-enum class WeightScale { kMean, kSqrt, kSum };
-enum class KlSpace { kVelocity, kMean };
 
 struct TrainerOptions {
   flow::SamplingSpec sampling;  // Its sde flags are the trained steps (the last step never is).
@@ -46,6 +48,8 @@ struct TrainerOptions {
   double weight_cap = 2;
   double weight_floor = 0;
   double weight_log_clamp = 20;
+  int kept_steps = 0;  // i_off of stale fresh trajectories; 0: the steps with kc < kept_kc_max.
+  double kept_kc_max = 0.3;
   double kl_weight = 0;
   KlSpace kl_space = KlSpace::kVelocity;
   bool kl_all_steps = false;
@@ -74,14 +78,17 @@ class Trainer {
   Trainer(TrainerOptions options, model::Policy& policy, parallel::Ranks& ranks);
   ~Trainer();
 
-  // Trains on this rank's groups of learner step `step`. On-policy means behaviour_version == version()
-  // at entry. kInternal with the step and first bad tensor if loss or gradients are not finite; weights
-  // are then as before the step.
+  // Trains on this rank's groups of learner step `step`. On-policy means behaviour_version ==
+  // version() at entry. kInternal with the step and first bad tensor if loss or gradients are not
+  // finite; weights are then as before the step.
   absl::StatusOr<StepResult> Step(LearnerStep step, const std::vector<Group>& groups);
 
-  PolicyVersion version() const;  // Optimiser updates so far.
+  // Updates so far: `updates` per step, also where nothing could be learnt, so that a version names
+  // a step. Such an update leaves weights, moments and running average alone.
+  PolicyVersion version() const;
 
-  // Everything a resumed run needs besides the policy's own tensors: optimiser moments and counters.
+  // Everything a resumed run needs besides the policy's own tensors: optimiser moments and
+  // counters.
   std::map<std::string, at::Tensor> State() const;
   absl::Status LoadState(const std::map<std::string, at::Tensor>& state);
 

@@ -1,0 +1,23 @@
+#include "core/rl/objective.h"
+
+namespace oxbow::rl {
+
+at::Tensor ClippedLoss(const at::Tensor& lp_new, const at::Tensor& lp_old,
+                       const at::Tensor& advantage, const at::Tensor& weight, double clip_range) {
+  const at::Tensor ratio = (lp_new - lp_old.detach()).exp();
+  const at::Tensor gain = -advantage.detach();
+  const at::Tensor clipped = ratio.clamp(1 - clip_range, 1 + clip_range);
+  return weight.detach() * at::maximum(gain * ratio, gain * clipped);
+}
+
+at::Tensor OffPolicyLoss(const at::Tensor& lp_new, const at::Tensor& lp_old,
+                         const at::Tensor& lp_behaviour, const at::Tensor& advantage,
+                         double clip_range) {
+  const at::Tensor ratio = (lp_new - lp_behaviour.detach()).exp();
+  const at::Tensor centre = (lp_old - lp_behaviour).detach().exp();
+  const at::Tensor constant = advantage.detach();
+  const at::Tensor clipped = ratio.clamp((centre - clip_range).clamp_min(0), centre + clip_range);
+  return -at::minimum(ratio * constant, clipped * constant);
+}
+
+}  // namespace oxbow::rl
