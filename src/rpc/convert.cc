@@ -11,35 +11,34 @@
 namespace oxbow::rpc {
 namespace {
 
-std::vector<int64_t> ShapeOf(const v1::Tensor &tensor) {
+std::vector<int64_t> ShapeOf(const v1::Tensor& tensor) {
   return {tensor.shape().begin(), tensor.shape().end()};
 }
 
-bool NeverSet(const v1::Tensor &tensor) {
-  return tensor.dtype() == v1::DTYPE_UNSPECIFIED && tensor.shape().empty() &&
-         tensor.data().empty();
+bool NeverSet(const v1::Tensor& tensor) {
+  return tensor.dtype() == v1::DTYPE_UNSPECIFIED && tensor.shape().empty() && tensor.data().empty();
 }
 
-} // namespace
+}  // namespace
 
 v1::DType ToProto(io::DType dtype) {
   switch (dtype) {
-  case io::DType::kF32:
-    return v1::DTYPE_F32;
-  case io::DType::kF16:
-    return v1::DTYPE_F16;
-  case io::DType::kBF16:
-    return v1::DTYPE_BF16;
-  case io::DType::kF64:
-    return v1::DTYPE_F64;
-  case io::DType::kI64:
-    return v1::DTYPE_I64;
-  case io::DType::kI32:
-    return v1::DTYPE_I32;
-  case io::DType::kU8:
-    return v1::DTYPE_U8;
-  case io::DType::kBool:
-    return v1::DTYPE_BOOL;
+    case io::DType::kF32:
+      return v1::DTYPE_F32;
+    case io::DType::kF16:
+      return v1::DTYPE_F16;
+    case io::DType::kBF16:
+      return v1::DTYPE_BF16;
+    case io::DType::kF64:
+      return v1::DTYPE_F64;
+    case io::DType::kI64:
+      return v1::DTYPE_I64;
+    case io::DType::kI32:
+      return v1::DTYPE_I32;
+    case io::DType::kU8:
+      return v1::DTYPE_U8;
+    case io::DType::kBool:
+      return v1::DTYPE_BOOL;
   }
   OXBOW_CHECK(false) << "dtype " << static_cast<int>(dtype);
   return v1::DTYPE_UNSPECIFIED;
@@ -47,29 +46,29 @@ v1::DType ToProto(io::DType dtype) {
 
 absl::StatusOr<io::DType> DTypeFromProto(v1::DType dtype) {
   switch (dtype) {
-  case v1::DTYPE_F32:
-    return io::DType::kF32;
-  case v1::DTYPE_F16:
-    return io::DType::kF16;
-  case v1::DTYPE_BF16:
-    return io::DType::kBF16;
-  case v1::DTYPE_F64:
-    return io::DType::kF64;
-  case v1::DTYPE_I64:
-    return io::DType::kI64;
-  case v1::DTYPE_I32:
-    return io::DType::kI32;
-  case v1::DTYPE_U8:
-    return io::DType::kU8;
-  case v1::DTYPE_BOOL:
-    return io::DType::kBool;
-  default:
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor has no known dtype: ", static_cast<int>(dtype)));
+    case v1::DTYPE_F32:
+      return io::DType::kF32;
+    case v1::DTYPE_F16:
+      return io::DType::kF16;
+    case v1::DTYPE_BF16:
+      return io::DType::kBF16;
+    case v1::DTYPE_F64:
+      return io::DType::kF64;
+    case v1::DTYPE_I64:
+      return io::DType::kI64;
+    case v1::DTYPE_I32:
+      return io::DType::kI32;
+    case v1::DTYPE_U8:
+      return io::DType::kU8;
+    case v1::DTYPE_BOOL:
+      return io::DType::kBool;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor has no known dtype: ", static_cast<int>(dtype)));
   }
 }
 
-v1::Tensor HeaderOf(const io::TensorBytes &tensor) {
+v1::Tensor HeaderOf(const io::TensorBytes& tensor) {
   v1::Tensor header;
   header.set_dtype(ToProto(tensor.dtype));
   header.mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
@@ -82,8 +81,7 @@ v1::Tensor ToProto(io::TensorBytes tensor) {
   return message;
 }
 
-absl::StatusOr<io::TensorBytes> TensorFromProto(const v1::Tensor &header,
-                                                std::string data) {
+absl::StatusOr<io::TensorBytes> TensorFromProto(const v1::Tensor& header, std::string data) {
   io::TensorBytes tensor;
   OXBOW_ASSIGN_OR_RETURN(tensor.dtype, DTypeFromProto(header.dtype()));
   tensor.shape = ShapeOf(header);
@@ -92,24 +90,21 @@ absl::StatusOr<io::TensorBytes> TensorFromProto(const v1::Tensor &header,
   return tensor;
 }
 
-absl::StatusOr<io::TensorBytes> TensorFromProto(const v1::Tensor &tensor) {
+absl::StatusOr<io::TensorBytes> TensorFromProto(const v1::Tensor& tensor) {
   return TensorFromProto(tensor, tensor.data());
 }
 
-absl::StatusOr<uint64_t> DeclaredBytes(const v1::Tensor &header,
-                                       uint64_t bytes_max) {
-  if (NeverSet(header))
-    return 0;
+absl::StatusOr<uint64_t> DeclaredBytes(const v1::Tensor& header, uint64_t bytes_max) {
+  if (NeverSet(header)) return 0;
   OXBOW_ASSIGN_OR_RETURN(const io::DType dtype, DTypeFromProto(header.dtype()));
   return io::ByteSize(dtype, ShapeOf(header), bytes_max);
 }
 
-uint64_t PromptIdOf(const std::string &text, const std::string &metadata_json) {
+uint64_t PromptIdOf(const std::string& text, const std::string& metadata_json) {
   return Fingerprint64(text + "\n" + metadata_json);
 }
 
-v1::Prompt MakePrompt(const std::string &text,
-                      const std::string &metadata_json) {
+v1::Prompt MakePrompt(const std::string& text, const std::string& metadata_json) {
   v1::Prompt prompt;
   prompt.set_id(PromptIdOf(text, metadata_json));
   prompt.set_text(text);
@@ -117,30 +112,26 @@ v1::Prompt MakePrompt(const std::string &text,
   return prompt;
 }
 
-bool ForEachChunk(
-    std::string_view bytes, uint64_t chunk_bytes,
-    const std::function<bool(uint64_t offset, std::string_view piece)> &send) {
+bool ForEachChunk(std::string_view bytes, uint64_t chunk_bytes,
+                  const std::function<bool(uint64_t offset, std::string_view piece)>& send) {
   OXBOW_CHECK(chunk_bytes > 0) << "chunk size";
   for (uint64_t offset = 0; offset < bytes.size(); offset += chunk_bytes) {
-    if (!send(offset, bytes.substr(offset, chunk_bytes)))
-      return false;
+    if (!send(offset, bytes.substr(offset, chunk_bytes))) return false;
   }
   return true;
 }
 
-absl::StatusOr<ChunkAssembler>
-ChunkAssembler::Start(const std::vector<v1::Tensor> &headers,
-                      uint64_t bytes_max) {
+absl::StatusOr<ChunkAssembler> ChunkAssembler::Start(const std::vector<v1::Tensor>& headers,
+                                                     uint64_t bytes_max) {
   std::vector<uint64_t> sizes;
   sizes.reserve(headers.size());
   uint64_t total = 0;
   for (size_t i = 0; i < headers.size(); ++i) {
     absl::StatusOr<uint64_t> bytes = DeclaredBytes(headers[i], bytes_max);
-    if (!bytes.ok())
-      return Annotate(bytes.status(), absl::StrCat("tensor ", i));
+    if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("tensor ", i));
     if (*bytes > bytes_max - total) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "declared tensors exceed the limit: ", bytes_max, " bytes"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("declared tensors exceed the limit: ", bytes_max, " bytes"));
     }
     total += *bytes;
     sizes.push_back(*bytes);
@@ -150,38 +141,33 @@ ChunkAssembler::Start(const std::vector<v1::Tensor> &headers,
 
 ChunkAssembler::ChunkAssembler(std::vector<uint64_t> sizes)
     : sizes_(std::move(sizes)), data_(sizes_.size()) {
-  for (const uint64_t size : sizes_)
-    bytes_total_ += size;
+  for (const uint64_t size : sizes_) bytes_total_ += size;
   SkipFinished();
 }
 
 void ChunkAssembler::SkipFinished() {
-  while (current_ < sizes_.size() && data_[current_].size() == sizes_[current_])
-    ++current_;
+  while (current_ < sizes_.size() && data_[current_].size() == sizes_[current_]) ++current_;
 }
 
-absl::Status ChunkAssembler::Add(uint32_t tensor, uint64_t offset,
-                                 std::string_view piece) {
+absl::Status ChunkAssembler::Add(uint32_t tensor, uint64_t offset, std::string_view piece) {
   if (complete()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("chunk after the last declared byte: tensor ", tensor,
-                     ", offset ", offset));
+        absl::StrCat("chunk after the last declared byte: tensor ", tensor, ", offset ", offset));
   }
-  std::string &data = data_[current_];
+  std::string& data = data_[current_];
   if (tensor != current_ || offset != data.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("chunk out of order: tensor ", tensor, ", offset ", offset,
-                     "; expected tensor ", current_, ", offset ", data.size()));
+    return absl::InvalidArgumentError(absl::StrCat("chunk out of order: tensor ", tensor,
+                                                   ", offset ", offset, "; expected tensor ",
+                                                   current_, ", offset ", data.size()));
   }
   if (piece.empty() || piece.size() > sizes_[current_] - data.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "chunk does not fit: ", piece.size(), " bytes, ",
-        sizes_[current_] - data.size(), " left in tensor ", tensor));
+    return absl::InvalidArgumentError(absl::StrCat("chunk does not fit: ", piece.size(), " bytes, ",
+                                                   sizes_[current_] - data.size(),
+                                                   " left in tensor ", tensor));
   }
   // Reserved on the first piece alone: a header by itself costs its sender
   // nothing, so it costs us none.
-  if (data.empty())
-    data.reserve(sizes_[current_]);
+  if (data.empty()) data.reserve(sizes_[current_]);
   data.append(piece);
   SkipFinished();
   return absl::OkStatus();
@@ -192,4 +178,4 @@ std::vector<std::string> ChunkAssembler::Take() && {
   return std::move(data_);
 }
 
-} // namespace oxbow::rpc
+}  // namespace oxbow::rpc

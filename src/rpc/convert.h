@@ -26,41 +26,36 @@ v1::DType ToProto(io::DType dtype);
 absl::StatusOr<io::DType> DTypeFromProto(v1::DType dtype);
 
 v1::Tensor ToProto(io::TensorBytes tensor);
-v1::Tensor HeaderOf(
-    const io::TensorBytes &tensor); // dtype and shape; the bytes travel apart.
+v1::Tensor HeaderOf(const io::TensorBytes& tensor);  // dtype and shape; the bytes travel apart.
 
 // A tensor whose bytes are in the message. kInvalidArgument if they do not fill
 // dtype and shape exactly.
-absl::StatusOr<io::TensorBytes> TensorFromProto(const v1::Tensor &tensor);
+absl::StatusOr<io::TensorBytes> TensorFromProto(const v1::Tensor& tensor);
 
 // The same where the bytes came in pieces.
-absl::StatusOr<io::TensorBytes> TensorFromProto(const v1::Tensor &header,
-                                                std::string data);
+absl::StatusOr<io::TensorBytes> TensorFromProto(const v1::Tensor& header, std::string data);
 
 // Bytes that dtype and shape declare; 0 for a tensor that was never set.
 // kInvalidArgument for an unknown dtype, a bad shape, or a size over
 // `bytes_max`.
-absl::StatusOr<uint64_t> DeclaredBytes(const v1::Tensor &header,
-                                       uint64_t bytes_max);
+absl::StatusOr<uint64_t> DeclaredBytes(const v1::Tensor& header, uint64_t bytes_max);
 
 // Stable for all time: Fingerprint64(text + "\n" + metadata).
-uint64_t PromptIdOf(const std::string &text, const std::string &metadata_json);
-v1::Prompt MakePrompt(const std::string &text,
-                      const std::string &metadata_json);
+uint64_t PromptIdOf(const std::string& text, const std::string& metadata_json);
+v1::Prompt MakePrompt(const std::string& text, const std::string& metadata_json);
 
 // Calls `send(offset, piece)` for consecutive pieces of at most `chunk_bytes`;
 // none for empty bytes. Stops and returns false when `send` does.
-bool ForEachChunk(
-    std::string_view bytes, uint64_t chunk_bytes,
-    const std::function<bool(uint64_t offset, std::string_view piece)> &send);
+bool ForEachChunk(std::string_view bytes, uint64_t chunk_bytes,
+                  const std::function<bool(uint64_t offset, std::string_view piece)>& send);
 
 // Puts the tensors of one header together. Not thread-safe.
 class ChunkAssembler {
-public:
+ public:
   // `headers` declare what follows. kInvalidArgument for a bad header;
   // kResourceExhausted if all of them together exceed `bytes_max`.
-  static absl::StatusOr<ChunkAssembler>
-  Start(const std::vector<v1::Tensor> &headers, uint64_t bytes_max);
+  static absl::StatusOr<ChunkAssembler> Start(const std::vector<v1::Tensor>& headers,
+                                              uint64_t bytes_max);
 
   // Appends the next piece. kInvalidArgument, with nothing changed, if it is
   // empty, out of order, or longer than what is left of its tensor.
@@ -72,14 +67,14 @@ public:
   // The bytes of each tensor, in header order. Requires complete().
   std::vector<std::string> Take() &&;
 
-private:
+ private:
   explicit ChunkAssembler(std::vector<uint64_t> sizes);
   void SkipFinished();
 
   std::vector<uint64_t> sizes_;
   std::vector<std::string> data_;
-  size_t current_ = 0; // The tensor that is being filled.
+  size_t current_ = 0;  // The tensor that is being filled.
   uint64_t bytes_total_ = 0;
 };
 
-} // namespace oxbow::rpc
+}  // namespace oxbow::rpc

@@ -18,21 +18,18 @@ v1::Tensor Header(v1::DType dtype, std::vector<int64_t> shape) {
   return tensor;
 }
 
-std::string RandomBytes(std::mt19937_64 &random, size_t size) {
+std::string RandomBytes(std::mt19937_64& random, size_t size) {
   std::string bytes(size, '\0');
-  for (char &byte : bytes)
-    byte = static_cast<char>(random());
+  for (char& byte : bytes) byte = static_cast<char>(random());
   return bytes;
 }
 
 TEST(ConvertTest, EveryDTypeSurvivesTheRoundTrip) {
   for (const io::DType dtype :
-       {io::DType::kF32, io::DType::kF16, io::DType::kBF16, io::DType::kF64,
-        io::DType::kI64, io::DType::kI32, io::DType::kU8, io::DType::kBool}) {
-    const io::TensorBytes tensor{
-        dtype, {2, 3}, std::string(6 * io::WidthOf(dtype), '\1')};
-    const absl::StatusOr<io::TensorBytes> back =
-        TensorFromProto(ToProto(tensor));
+       {io::DType::kF32, io::DType::kF16, io::DType::kBF16, io::DType::kF64, io::DType::kI64,
+        io::DType::kI32, io::DType::kU8, io::DType::kBool}) {
+    const io::TensorBytes tensor{dtype, {2, 3}, std::string(6 * io::WidthOf(dtype), '\1')};
+    const absl::StatusOr<io::TensorBytes> back = TensorFromProto(ToProto(tensor));
     ASSERT_TRUE(back.ok()) << back.status();
     EXPECT_EQ(back->dtype, tensor.dtype);
     EXPECT_EQ(back->shape, tensor.shape);
@@ -42,15 +39,12 @@ TEST(ConvertTest, EveryDTypeSurvivesTheRoundTrip) {
 
 TEST(ConvertTest, RefusesUnspecifiedUnknownAndIllSizedTensors) {
   EXPECT_FALSE(TensorFromProto(v1::Tensor()).ok());
-  EXPECT_FALSE(
-      TensorFromProto(Header(static_cast<v1::DType>(99), {1}), "1234").ok());
+  EXPECT_FALSE(TensorFromProto(Header(static_cast<v1::DType>(99), {1}), "1234").ok());
   EXPECT_FALSE(TensorFromProto(Header(v1::DTYPE_F32, {2}), "1234").ok());
   EXPECT_FALSE(TensorFromProto(Header(v1::DTYPE_F32, {1}), "12345678").ok());
   EXPECT_FALSE(TensorFromProto(Header(v1::DTYPE_F32, {-1}), "").ok());
   EXPECT_FALSE(
-      DeclaredBytes(Header(v1::DTYPE_F32, {int64_t{1} << 40, int64_t{1} << 40}),
-                    1 << 20)
-          .ok());
+      DeclaredBytes(Header(v1::DTYPE_F32, {int64_t{1} << 40, int64_t{1} << 40}), 1 << 20).ok());
 }
 
 TEST(ConvertTest, PromptIdDependsOnTextAndMetadata) {
@@ -68,22 +62,18 @@ TEST(ConvertTest, RandomTensorsCutAnywhereComeBackWhole) {
     for (uint64_t i = random() % 5; i > 0; --i) {
       const bool absent = random() % 4 == 0;
       const size_t size = absent ? 0 : random() % 100;
-      headers.push_back(
-          absent ? v1::Tensor()
-                 : Header(v1::DTYPE_U8, {static_cast<int64_t>(size)}));
+      headers.push_back(absent ? v1::Tensor() : Header(v1::DTYPE_U8, {static_cast<int64_t>(size)}));
       sent.push_back(RandomBytes(random, size));
     }
-    absl::StatusOr<ChunkAssembler> assembler =
-        ChunkAssembler::Start(headers, 1000);
+    absl::StatusOr<ChunkAssembler> assembler = ChunkAssembler::Start(headers, 1000);
     ASSERT_TRUE(assembler.ok()) << assembler.status();
     const uint64_t chunk_bytes = 1 + random() % 40;
     for (uint32_t i = 0; i < sent.size(); ++i) {
-      ForEachChunk(sent[i], chunk_bytes,
-                   [&](uint64_t offset, std::string_view piece) {
-                     EXPECT_FALSE(assembler->complete());
-                     EXPECT_TRUE(assembler->Add(i, offset, piece).ok());
-                     return true;
-                   });
+      ForEachChunk(sent[i], chunk_bytes, [&](uint64_t offset, std::string_view piece) {
+        EXPECT_FALSE(assembler->complete());
+        EXPECT_TRUE(assembler->Add(i, offset, piece).ok());
+        return true;
+      });
     }
     ASSERT_TRUE(assembler->complete());
     EXPECT_EQ(std::move(*assembler).Take(), sent);
@@ -91,19 +81,18 @@ TEST(ConvertTest, RandomTensorsCutAnywhereComeBackWhole) {
 }
 
 TEST(ConvertTest, AssemblerRefusesWhatWasNotDeclaredAndStaysUsable) {
-  absl::StatusOr<ChunkAssembler> assembler = ChunkAssembler::Start(
-      {Header(v1::DTYPE_U8, {4}), Header(v1::DTYPE_U8, {2})}, 6);
+  absl::StatusOr<ChunkAssembler> assembler =
+      ChunkAssembler::Start({Header(v1::DTYPE_U8, {4}), Header(v1::DTYPE_U8, {2})}, 6);
   ASSERT_TRUE(assembler.ok());
-  EXPECT_FALSE(assembler->Add(1, 0, "ab").ok());    // Tensor 0 comes first.
-  EXPECT_FALSE(assembler->Add(0, 1, "a").ok());     // A gap.
-  EXPECT_FALSE(assembler->Add(0, 0, "abcde").ok()); // One byte too many.
-  EXPECT_FALSE(assembler->Add(0, 0, "").ok());      // Would go on forever.
+  EXPECT_FALSE(assembler->Add(1, 0, "ab").ok());     // Tensor 0 comes first.
+  EXPECT_FALSE(assembler->Add(0, 1, "a").ok());      // A gap.
+  EXPECT_FALSE(assembler->Add(0, 0, "abcde").ok());  // One byte too many.
+  EXPECT_FALSE(assembler->Add(0, 0, "").ok());       // Would go on forever.
   EXPECT_TRUE(assembler->Add(0, 0, "abcd").ok());
-  EXPECT_FALSE(assembler->Add(0, 0, "abcd").ok()); // Repeated.
+  EXPECT_FALSE(assembler->Add(0, 0, "abcd").ok());  // Repeated.
   EXPECT_TRUE(assembler->Add(1, 0, "ef").ok());
-  EXPECT_FALSE(assembler->Add(1, 2, "g").ok()); // After the end.
-  EXPECT_EQ(std::move(*assembler).Take(),
-            (std::vector<std::string>{"abcd", "ef"}));
+  EXPECT_FALSE(assembler->Add(1, 2, "g").ok());  // After the end.
+  EXPECT_EQ(std::move(*assembler).Take(), (std::vector<std::string>{"abcd", "ef"}));
 }
 
 TEST(ConvertTest, AssemblerRefusesDeclarationsOverTheLimit) {
@@ -111,9 +100,8 @@ TEST(ConvertTest, AssemblerRefusesDeclarationsOverTheLimit) {
   EXPECT_TRUE(ChunkAssembler::Start({four, four}, 8).ok());
   EXPECT_EQ(ChunkAssembler::Start({four, four}, 7).status().code(),
             absl::StatusCode::kResourceExhausted);
-  EXPECT_FALSE(
-      ChunkAssembler::Start({Header(v1::DTYPE_F64, {INT64_MAX, 3})}, 8).ok());
+  EXPECT_FALSE(ChunkAssembler::Start({Header(v1::DTYPE_F64, {INT64_MAX, 3})}, 8).ok());
 }
 
-} // namespace
-} // namespace oxbow::rpc
+}  // namespace
+}  // namespace oxbow::rpc

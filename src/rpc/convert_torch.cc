@@ -21,88 +21,81 @@ constexpr uint32_t kStepsMax = 10'000;
 
 absl::StatusOr<flow::ScheduleKind> ScheduleOf(v1::ScheduleKind kind) {
   switch (kind) {
-  case v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT:
-    return flow::ScheduleKind::kDiffusersDefault;
-  case v1::SCHEDULE_KIND_LINSPACE:
-    return flow::ScheduleKind::kLinspace;
-  case v1::SCHEDULE_KIND_DANCE:
-    return flow::ScheduleKind::kDance;
-  case v1::SCHEDULE_KIND_UNIPC_FLOW:
-    return flow::ScheduleKind::kUnipcFlow;
-  default:
-    return absl::InvalidArgumentError("sampling.schedule is not set");
+    case v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT:
+      return flow::ScheduleKind::kDiffusersDefault;
+    case v1::SCHEDULE_KIND_LINSPACE:
+      return flow::ScheduleKind::kLinspace;
+    case v1::SCHEDULE_KIND_DANCE:
+      return flow::ScheduleKind::kDance;
+    case v1::SCHEDULE_KIND_UNIPC_FLOW:
+      return flow::ScheduleKind::kUnipcFlow;
+    default:
+      return absl::InvalidArgumentError("sampling.schedule is not set");
   }
 }
 
 absl::StatusOr<flow::DynamicsKind> DynamicsOf(v1::DynamicsKind kind) {
   switch (kind) {
-  case v1::DYNAMICS_KIND_ODE:
-    return flow::DynamicsKind::kOde;
-  case v1::DYNAMICS_KIND_FLOW_SDE:
-    return flow::DynamicsKind::kFlowSde;
-  case v1::DYNAMICS_KIND_DANCE_SDE:
-    return flow::DynamicsKind::kDanceSde;
-  case v1::DYNAMICS_KIND_CPS:
-    return flow::DynamicsKind::kCps;
-  case v1::DYNAMICS_KIND_WAN_SDE:
-    return flow::DynamicsKind::kWanSde;
-  default:
-    return absl::InvalidArgumentError("sampling.dynamics is not set");
+    case v1::DYNAMICS_KIND_ODE:
+      return flow::DynamicsKind::kOde;
+    case v1::DYNAMICS_KIND_FLOW_SDE:
+      return flow::DynamicsKind::kFlowSde;
+    case v1::DYNAMICS_KIND_DANCE_SDE:
+      return flow::DynamicsKind::kDanceSde;
+    case v1::DYNAMICS_KIND_CPS:
+      return flow::DynamicsKind::kCps;
+    case v1::DYNAMICS_KIND_WAN_SDE:
+      return flow::DynamicsKind::kWanSde;
+    default:
+      return absl::InvalidArgumentError("sampling.dynamics is not set");
   }
 }
 
-absl::StatusOr<at::Tensor> RowFromProto(const v1::Tensor &message,
-                                        int64_t dimensions) {
+absl::StatusOr<at::Tensor> RowFromProto(const v1::Tensor& message, int64_t dimensions) {
   OXBOW_ASSIGN_OR_RETURN(const io::TensorBytes bytes, TensorFromProto(message));
   if (static_cast<int64_t>(bytes.shape.size()) != dimensions) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "expected ", dimensions, " dimensions, got ", bytes.shape.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected ", dimensions, " dimensions, got ", bytes.shape.size()));
   }
   OXBOW_ASSIGN_OR_RETURN(const at::Tensor tensor, io::ToTorch(bytes));
   return tensor.unsqueeze(0);
 }
 
-absl::Status CheckSteps(const v1::Trajectory &trajectory) {
+absl::Status CheckSteps(const v1::Trajectory& trajectory) {
   const int steps = trajectory.log_prob_size();
   if (steps == 0 || trajectory.sde_size() != steps ||
       trajectory.behaviour_version_size() != steps) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("per-step lists differ in length: log_prob ", steps,
-                     ", sde ", trajectory.sde_size(), ", behaviour_version ",
-                     trajectory.behaviour_version_size()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "per-step lists differ in length: log_prob ", steps, ", sde ", trajectory.sde_size(),
+        ", behaviour_version ", trajectory.behaviour_version_size()));
   }
   if (trajectory.kept_steps() > static_cast<uint32_t>(steps) ||
       trajectory.first_latent() > static_cast<uint32_t>(steps)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "kept_steps ", trajectory.kept_steps(), " or first_latent ",
-        trajectory.first_latent(), " is beyond the steps: ", steps));
+    return absl::InvalidArgumentError(absl::StrCat("kept_steps ", trajectory.kept_steps(),
+                                                   " or first_latent ", trajectory.first_latent(),
+                                                   " is beyond the steps: ", steps));
   }
   for (int i = 0; i < steps; ++i) {
     if (!std::isfinite(trajectory.log_prob(i))) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("log_prob is not finite at step ", i));
+      return absl::InvalidArgumentError(absl::StrCat("log_prob is not finite at step ", i));
     }
   }
-  if (!std::isfinite(trajectory.reward()) ||
-      !std::isfinite(trajectory.stored_reward())) {
+  if (!std::isfinite(trajectory.reward()) || !std::isfinite(trajectory.stored_reward())) {
     return absl::InvalidArgumentError("reward is not finite");
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<at::Tensor> LatentsFromProto(const v1::Trajectory &trajectory) {
-  OXBOW_ASSIGN_OR_RETURN(const io::TensorBytes bytes,
-                         TensorFromProto(trajectory.latents()));
+absl::StatusOr<at::Tensor> LatentsFromProto(const v1::Trajectory& trajectory) {
+  OXBOW_ASSIGN_OR_RETURN(const io::TensorBytes bytes, TensorFromProto(trajectory.latents()));
   if (bytes.shape.size() != 4) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "latents are not [n, C, H, W]: ", bytes.shape.size(), " dimensions"));
-  }
-  const int64_t end =
-      bytes.shape[0] + static_cast<int64_t>(trajectory.first_latent());
-  if (end > trajectory.log_prob_size() + 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("latents go beyond the last step: ", end, " of ",
-                     trajectory.log_prob_size() + 1));
+        absl::StrCat("latents are not [n, C, H, W]: ", bytes.shape.size(), " dimensions"));
+  }
+  const int64_t end = bytes.shape[0] + static_cast<int64_t>(trajectory.first_latent());
+  if (end > trajectory.log_prob_size() + 1) {
+    return absl::InvalidArgumentError(absl::StrCat("latents go beyond the last step: ", end, " of ",
+                                                   trajectory.log_prob_size() + 1));
   }
   OXBOW_ASSIGN_OR_RETURN(const at::Tensor stored, io::ToTorch(bytes));
   at::Tensor latents = stored.to(at::kFloat);
@@ -112,36 +105,31 @@ absl::StatusOr<at::Tensor> LatentsFromProto(const v1::Trajectory &trajectory) {
   return latents;
 }
 
-absl::StatusOr<std::map<std::string, double>>
-RewardsFromProto(const v1::Trajectory &trajectory) {
+absl::StatusOr<std::map<std::string, double>> RewardsFromProto(const v1::Trajectory& trajectory) {
   std::map<std::string, double> rewards;
-  for (const v1::NamedValue &reward : trajectory.rewards()) {
+  for (const v1::NamedValue& reward : trajectory.rewards()) {
     if (!std::isfinite(reward.value())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("reward is not finite: ", reward.name()));
+      return absl::InvalidArgumentError(absl::StrCat("reward is not finite: ", reward.name()));
     }
     if (!rewards.emplace(reward.name(), reward.value()).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("reward is named twice: ", reward.name()));
+      return absl::InvalidArgumentError(absl::StrCat("reward is named twice: ", reward.name()));
     }
   }
   return rewards;
 }
 
-} // namespace
+}  // namespace
 
-absl::StatusOr<flow::SamplingSpec>
-SamplingSpecFromConfig(const v1::SamplingConfig &config) {
+absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConfig& config) {
   if (config.steps() == 0 || config.steps() > kStepsMax) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "sampling.steps must be 1 to ", kStepsMax, ": ", config.steps()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("sampling.steps must be 1 to ", kStepsMax, ": ", config.steps()));
   }
   if (!(config.shift() > 0)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "sampling.shift must be above 0 (is it resolved?): ", config.shift()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("sampling.shift must be above 0 (is it resolved?): ", config.shift()));
   }
-  OXBOW_ASSIGN_OR_RETURN(const flow::ScheduleKind schedule,
-                         ScheduleOf(config.schedule()));
+  OXBOW_ASSIGN_OR_RETURN(const flow::ScheduleKind schedule, ScheduleOf(config.schedule()));
   flow::SamplingSpec spec;
   OXBOW_ASSIGN_OR_RETURN(spec.dynamics, DynamicsOf(config.dynamics()));
   const int steps = static_cast<int>(config.steps());
@@ -152,69 +140,57 @@ SamplingSpecFromConfig(const v1::SamplingConfig &config) {
   const uint64_t end = uint64_t{config.sde_first()} + config.sde_count();
   // The last step's density is so narrow that rounding alone would move it:
   // never stochastic.
-  for (uint64_t i = config.sde_first(); i < end && i + 1 < config.steps();
-       ++i) {
+  for (uint64_t i = config.sde_first(); i < end && i + 1 < config.steps(); ++i) {
     spec.sde[i] = spec.dynamics != flow::DynamicsKind::kOde;
   }
   return spec;
 }
 
-absl::StatusOr<at::ScalarType>
-StorageFromConfig(const v1::SamplingConfig &config) {
+absl::StatusOr<at::ScalarType> StorageFromConfig(const v1::SamplingConfig& config) {
   switch (config.storage()) {
-  case v1::STORAGE_D_TYPE_F32:
-    return at::kFloat;
-  case v1::STORAGE_D_TYPE_F16:
-    return at::kHalf;
-  case v1::STORAGE_D_TYPE_BF16:
-    return at::kBFloat16;
-  default:
-    return absl::InvalidArgumentError("sampling.storage is not set");
+    case v1::STORAGE_D_TYPE_F32:
+      return at::kFloat;
+    case v1::STORAGE_D_TYPE_F16:
+      return at::kHalf;
+    case v1::STORAGE_D_TYPE_BF16:
+      return at::kBFloat16;
+    default:
+      return absl::InvalidArgumentError("sampling.storage is not set");
   }
 }
 
-v1::Conditioning ToProto(const model::Conditioning &conditioning) {
-  OXBOW_CHECK(
-      conditioning.tokens.dim() == 3 && conditioning.tokens.size(0) == 1 &&
-      conditioning.pooled.dim() == 2 && conditioning.pooled.size(0) == 1)
+v1::Conditioning ToProto(const model::Conditioning& conditioning) {
+  OXBOW_CHECK(conditioning.tokens.dim() == 3 && conditioning.tokens.size(0) == 1 &&
+              conditioning.pooled.dim() == 2 && conditioning.pooled.size(0) == 1)
       << "conditioning of one prompt has one row";
   v1::Conditioning message;
-  *message.mutable_tokens() =
-      ToProto(io::FromTorch(conditioning.tokens.squeeze(0)));
-  *message.mutable_pooled() =
-      ToProto(io::FromTorch(conditioning.pooled.squeeze(0)));
+  *message.mutable_tokens() = ToProto(io::FromTorch(conditioning.tokens.squeeze(0)));
+  *message.mutable_pooled() = ToProto(io::FromTorch(conditioning.pooled.squeeze(0)));
   return message;
 }
 
-absl::StatusOr<model::Conditioning>
-ConditioningFromProto(const v1::Conditioning &conditioning) {
+absl::StatusOr<model::Conditioning> ConditioningFromProto(const v1::Conditioning& conditioning) {
   absl::StatusOr<at::Tensor> tokens = RowFromProto(conditioning.tokens(), 2);
-  if (!tokens.ok())
-    return Annotate(tokens.status(), "conditioning.tokens");
+  if (!tokens.ok()) return Annotate(tokens.status(), "conditioning.tokens");
   absl::StatusOr<at::Tensor> pooled = RowFromProto(conditioning.pooled(), 1);
-  if (!pooled.ok())
-    return Annotate(pooled.status(), "conditioning.pooled");
+  if (!pooled.ok()) return Annotate(pooled.status(), "conditioning.pooled");
   return model::Conditioning{*std::move(tokens), *std::move(pooled)};
 }
 
-v1::Trajectory ToProto(const rl::Sample &sample, uint64_t schedule_id,
-                       at::ScalarType storage) {
+v1::Trajectory ToProto(const rl::Sample& sample, uint64_t schedule_id, at::ScalarType storage) {
   v1::Trajectory message;
   message.set_sample(sample.index);
   if (sample.latents.defined()) {
-    *message.mutable_latents() =
-        ToProto(io::FromTorch(sample.latents.to(storage)));
+    *message.mutable_latents() = ToProto(io::FromTorch(sample.latents.to(storage)));
   }
   message.set_first_latent(static_cast<uint32_t>(sample.first_latent));
-  message.mutable_log_prob()->Add(sample.log_prob.begin(),
-                                  sample.log_prob.end());
-  for (const bool sde : sample.sde)
-    message.add_sde(sde);
+  message.mutable_log_prob()->Add(sample.log_prob.begin(), sample.log_prob.end());
+  for (const bool sde : sample.sde) message.add_sde(sde);
   message.mutable_behaviour_version()->Add(sample.behaviour_version.begin(),
                                            sample.behaviour_version.end());
   message.set_schedule_id(schedule_id);
-  for (const auto &[name, value] : sample.rewards) {
-    v1::NamedValue &reward = *message.add_rewards();
+  for (const auto& [name, value] : sample.rewards) {
+    v1::NamedValue& reward = *message.add_rewards();
     reward.set_name(name);
     reward.set_value(value);
   }
@@ -227,16 +203,18 @@ v1::Trajectory ToProto(const rl::Sample &sample, uint64_t schedule_id,
   return message;
 }
 
-absl::StatusOr<rl::Sample> SampleFromProto(const v1::Trajectory &trajectory) {
+absl::StatusOr<rl::Sample> SampleFromProto(const v1::Trajectory& trajectory) {
   OXBOW_RETURN_IF_ERROR(CheckSteps(trajectory));
   rl::Sample sample;
   sample.index = trajectory.sample();
-  if (trajectory.has_latents()) {
+  // Whoever put the bytes back may have touched the message: never set means no
+  // dtype and no shape.
+  if (trajectory.latents().dtype() != v1::DTYPE_UNSPECIFIED ||
+      trajectory.latents().shape_size() > 0) {
     OXBOW_ASSIGN_OR_RETURN(sample.latents, LatentsFromProto(trajectory));
   }
   sample.first_latent = static_cast<int>(trajectory.first_latent());
-  sample.log_prob.assign(trajectory.log_prob().begin(),
-                         trajectory.log_prob().end());
+  sample.log_prob.assign(trajectory.log_prob().begin(), trajectory.log_prob().end());
   sample.sde.assign(trajectory.sde().begin(), trajectory.sde().end());
   sample.behaviour_version.assign(trajectory.behaviour_version().begin(),
                                   trajectory.behaviour_version().end());
@@ -250,36 +228,32 @@ absl::StatusOr<rl::Sample> SampleFromProto(const v1::Trajectory &trajectory) {
   return sample;
 }
 
-v1::Group ToProto(const rl::Group &group, uint64_t schedule_id,
-                  at::ScalarType storage) {
+v1::Group ToProto(const rl::Group& group, uint64_t schedule_id, at::ScalarType storage) {
   v1::Group message;
   message.set_group_id(group.id.value);
-  *message.mutable_prompt() =
-      MakePrompt(group.prompt_text, group.prompt_metadata_json);
-  for (const rl::Sample &sample : group.samples) {
+  *message.mutable_prompt() = MakePrompt(group.prompt_text, group.prompt_metadata_json);
+  for (const rl::Sample& sample : group.samples) {
     *message.add_trajectories() = ToProto(sample, schedule_id, storage);
   }
   return message;
 }
 
-absl::StatusOr<rl::Group> GroupFromProto(const v1::Group &group) {
+absl::StatusOr<rl::Group> GroupFromProto(const v1::Group& group) {
   rl::Group result;
   result.id = GroupId(group.group_id());
   result.prompt_id = PromptId(group.prompt().id());
   result.prompt_text = group.prompt().text();
   result.prompt_metadata_json = group.prompt().metadata_json();
-  if (result.prompt_id.value !=
-      PromptIdOf(result.prompt_text, result.prompt_metadata_json)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "prompt id does not belong to the prompt: ", result.prompt_id.value));
+  if (result.prompt_id.value != PromptIdOf(result.prompt_text, result.prompt_metadata_json)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("prompt id does not belong to the prompt: ", result.prompt_id.value));
   }
   std::set<uint32_t> seen;
-  for (const v1::Trajectory &trajectory : group.trajectories()) {
+  for (const v1::Trajectory& trajectory : group.trajectories()) {
     absl::StatusOr<rl::Sample> sample = SampleFromProto(trajectory);
     if (!sample.ok()) {
       return Annotate(sample.status(),
-                      absl::StrCat("group ", group.group_id(), " sample ",
-                                   trajectory.sample()));
+                      absl::StrCat("group ", group.group_id(), " sample ", trajectory.sample()));
     }
     if (!seen.insert(sample->index).second) {
       return absl::InvalidArgumentError(
@@ -290,4 +264,4 @@ absl::StatusOr<rl::Group> GroupFromProto(const v1::Group &group) {
   return result;
 }
 
-} // namespace oxbow::rpc
+}  // namespace oxbow::rpc

@@ -24,36 +24,31 @@ namespace oxbow::rpc {
 // How a run samples. kInvalidArgument names a setting that is unspecified or
 // out of range; sampling.shift must be resolved (not 0): the model's own value
 // is the learner's to read.
-absl::StatusOr<flow::SamplingSpec>
-SamplingSpecFromConfig(const v1::SamplingConfig &config);
+absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConfig& config);
 
 // kInvalidArgument for STORAGE_D_TYPE_UNSPECIFIED.
-absl::StatusOr<at::ScalarType>
-StorageFromConfig(const v1::SamplingConfig &config);
+absl::StatusOr<at::ScalarType> StorageFromConfig(const v1::SamplingConfig& config);
 
 // One row: tokens [1, S, C] and pooled [1, P] travel as [S, C] and [P].
-v1::Conditioning ToProto(const model::Conditioning &conditioning);
-absl::StatusOr<model::Conditioning>
-ConditioningFromProto(const v1::Conditioning &conditioning);
+v1::Conditioning ToProto(const model::Conditioning& conditioning);
+absl::StatusOr<model::Conditioning> ConditioningFromProto(const v1::Conditioning& conditioning);
 
 // The trajectory with its latent bytes inside the message; an undefined latents
 // tensor stays unset.
-v1::Trajectory ToProto(const rl::Sample &sample, uint64_t schedule_id,
-                       at::ScalarType storage);
+v1::Trajectory ToProto(const rl::Sample& sample, uint64_t schedule_id, at::ScalarType storage);
 
 // Latents come back as float32. kInvalidArgument for per-step lists of
 // different lengths, latents that are not [n, C, H, W] or lie outside the
 // steps, or a number that is not finite.
-absl::StatusOr<rl::Sample> SampleFromProto(const v1::Trajectory &trajectory);
+absl::StatusOr<rl::Sample> SampleFromProto(const v1::Trajectory& trajectory);
 
 // Prompt and trajectories; lease, epoch, step, worker and timings are the
 // caller's to fill.
-v1::Group ToProto(const rl::Group &group, uint64_t schedule_id,
-                  at::ScalarType storage);
+v1::Group ToProto(const rl::Group& group, uint64_t schedule_id, at::ScalarType storage);
 
 // Everything but the conditioning, which does not travel with a group.
 // kInvalidArgument also for sample indices that repeat or a prompt id that is
 // not the prompt's.
-absl::StatusOr<rl::Group> GroupFromProto(const v1::Group &group);
+absl::StatusOr<rl::Group> GroupFromProto(const v1::Group& group);
 
-} // namespace oxbow::rpc
+}  // namespace oxbow::rpc

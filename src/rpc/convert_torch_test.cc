@@ -15,22 +15,19 @@ namespace oxbow::rpc {
 namespace {
 
 // Values that `storage` holds exactly, as sampling leaves them.
-at::Tensor Rounded(std::mt19937_64 &random, at::IntArrayRef shape,
-                   at::ScalarType storage) {
+at::Tensor Rounded(std::mt19937_64& random, at::IntArrayRef shape, at::ScalarType storage) {
   at::Tensor tensor = at::empty(shape, at::kFloat);
   RandomStream(StreamKey{.seed = random()})
-      .FillNormal(std::span(tensor.data_ptr<float>(),
-                            static_cast<size_t>(tensor.numel())));
+      .FillNormal(std::span(tensor.data_ptr<float>(), static_cast<size_t>(tensor.numel())));
   return tensor.to(storage).to(at::kFloat);
 }
 
-rl::Sample RandomSample(std::mt19937_64 &random, uint32_t index, int steps,
+rl::Sample RandomSample(std::mt19937_64& random, uint32_t index, int steps,
                         at::ScalarType storage) {
   rl::Sample sample;
   sample.index = index;
   sample.first_latent = static_cast<int>(random() % 3);
-  sample.latents =
-      Rounded(random, {steps + 1 - sample.first_latent, 1, 2, 3}, storage);
+  sample.latents = Rounded(random, {steps + 1 - sample.first_latent, 1, 2, 3}, storage);
   for (int i = 0; i < steps; ++i) {
     sample.log_prob.push_back(static_cast<float>(random() % 1000) / 7);
     sample.sde.push_back(random() % 2 == 0);
@@ -46,9 +43,8 @@ rl::Sample RandomSample(std::mt19937_64 &random, uint32_t index, int steps,
   return sample;
 }
 
-bool SameBits(const at::Tensor &a, const at::Tensor &b) {
-  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
-         at::equal(a, b);
+bool SameBits(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() && at::equal(a, b);
 }
 
 TEST(ConvertTorchTest, GroupsSurviveTheWireBitForBitInEveryStorageDType) {
@@ -60,11 +56,9 @@ TEST(ConvertTorchTest, GroupsSurviveTheWireBitForBitInEveryStorageDType) {
     group.id = GroupId(random());
     group.prompt_text = "text 473";
     group.prompt_metadata_json = "{}";
-    for (uint32_t i = 0; i < 3; ++i)
-      group.samples.push_back(RandomSample(random, i, 6, storage));
+    for (uint32_t i = 0; i < 3; ++i) group.samples.push_back(RandomSample(random, i, 6, storage));
     v1::Group parsed;
-    ASSERT_TRUE(
-        parsed.ParseFromString(ToProto(group, 7, storage).SerializeAsString()));
+    ASSERT_TRUE(parsed.ParseFromString(ToProto(group, 7, storage).SerializeAsString()));
     const absl::StatusOr<rl::Group> back = GroupFromProto(parsed);
     ASSERT_TRUE(back.ok()) << back.status();
     EXPECT_EQ(back->id, group.id);
@@ -93,8 +87,7 @@ TEST(ConvertTorchTest, ConditioningSurvivesTheWire) {
   std::mt19937_64 random(1);
   const model::Conditioning sent{Rounded(random, {1, 6, 4}, at::kFloat),
                                  Rounded(random, {1, 5}, at::kFloat)};
-  const absl::StatusOr<model::Conditioning> back =
-      ConditioningFromProto(ToProto(sent));
+  const absl::StatusOr<model::Conditioning> back = ConditioningFromProto(ToProto(sent));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_TRUE(SameBits(sent.tokens, back->tokens));
   EXPECT_TRUE(SameBits(sent.pooled, back->pooled));
@@ -105,44 +98,34 @@ TEST(ConvertTorchTest, ATailWithoutLatentsStaysWithoutLatents) {
   std::mt19937_64 random(2);
   rl::Sample sample = RandomSample(random, 7, 4, at::kFloat);
   sample.latents = at::Tensor();
-  const absl::StatusOr<rl::Sample> back =
-      SampleFromProto(ToProto(sample, 1, at::kFloat));
+  const absl::StatusOr<rl::Sample> back = SampleFromProto(ToProto(sample, 1, at::kFloat));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_FALSE(back->latents.defined());
 }
 
 TEST(ConvertTorchTest, RefusesMalformedTrajectories) {
   std::mt19937_64 random(3);
-  const v1::Trajectory good =
-      ToProto(RandomSample(random, 0, 5, at::kFloat), 1, at::kFloat);
+  const v1::Trajectory good = ToProto(RandomSample(random, 0, 5, at::kFloat), 1, at::kFloat);
   ASSERT_TRUE(SampleFromProto(good).ok());
-  const std::vector<std::function<void(v1::Trajectory &)>> breakages = {
-      [](v1::Trajectory &t) { t.add_log_prob(0); },
-      [](v1::Trajectory &t) { t.mutable_sde()->RemoveLast(); },
-      [](v1::Trajectory &t) { t.set_log_prob(0, NAN); },
-      [](v1::Trajectory &t) { t.set_reward(INFINITY); },
-      [](v1::Trajectory &t) { t.mutable_rewards(0)->set_value(NAN); },
-      [](v1::Trajectory &t) {
-        t.mutable_rewards(1)->set_name(t.rewards(0).name());
-      },
-      [](v1::Trajectory &t) { t.set_kept_steps(6); },
-      [](v1::Trajectory &t) { t.set_first_latent(t.first_latent() + 1); },
-      [](v1::Trajectory &t) {
-        t.mutable_latents()->mutable_data()->pop_back();
-      },
-      [](v1::Trajectory &t) {
-        t.mutable_latents()->set_dtype(v1::DTYPE_UNSPECIFIED);
-      },
-      [](v1::Trajectory &t) {
+  const std::vector<std::function<void(v1::Trajectory&)>> breakages = {
+      [](v1::Trajectory& t) { t.add_log_prob(0); },
+      [](v1::Trajectory& t) { t.mutable_sde()->RemoveLast(); },
+      [](v1::Trajectory& t) { t.set_log_prob(0, NAN); },
+      [](v1::Trajectory& t) { t.set_reward(INFINITY); },
+      [](v1::Trajectory& t) { t.mutable_rewards(0)->set_value(NAN); },
+      [](v1::Trajectory& t) { t.mutable_rewards(1)->set_name(t.rewards(0).name()); },
+      [](v1::Trajectory& t) { t.set_kept_steps(6); },
+      [](v1::Trajectory& t) { t.set_first_latent(t.first_latent() + 1); },
+      [](v1::Trajectory& t) { t.mutable_latents()->mutable_data()->pop_back(); },
+      [](v1::Trajectory& t) { t.mutable_latents()->set_dtype(v1::DTYPE_UNSPECIFIED); },
+      [](v1::Trajectory& t) {
         t.mutable_latents()->mutable_data()->replace(0, 4, "\xff\xff\xff\xff");
       },
   };
   for (size_t i = 0; i < breakages.size(); ++i) {
     v1::Trajectory bad = good;
     breakages[i](bad);
-    EXPECT_EQ(SampleFromProto(bad).status().code(),
-              absl::StatusCode::kInvalidArgument)
-        << i;
+    EXPECT_EQ(SampleFromProto(bad).status().code(), absl::StatusCode::kInvalidArgument) << i;
   }
   v1::Group twice;
   *twice.mutable_prompt() = MakePrompt("text 473", "");
@@ -161,15 +144,13 @@ TEST(ConvertTorchTest, TheLastStepIsNeverStochastic) {
   config.set_sde_first(2);
   config.set_sde_count(UINT32_MAX);
   config.set_guidance(1);
-  const absl::StatusOr<flow::SamplingSpec> spec =
-      SamplingSpecFromConfig(config);
+  const absl::StatusOr<flow::SamplingSpec> spec = SamplingSpecFromConfig(config);
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->steps(), 10);
-  for (size_t i = 0; i < 10; ++i)
-    EXPECT_EQ(spec->sde[i], i >= 2 && i < 9) << i;
+  for (size_t i = 0; i < 10; ++i) EXPECT_EQ(spec->sde[i], i >= 2 && i < 9) << i;
   config.set_shift(0);
   EXPECT_FALSE(SamplingSpecFromConfig(config).ok());
 }
 
-} // namespace
-} // namespace oxbow::rpc
+}  // namespace
+}  // namespace oxbow::rpc

@@ -1,0 +1,70 @@
+// Published weights: a manifest that names every tensor, and the pieces it is
+// made of by content hash.
+//
+// Two snapshots that share bytes share chunks, so a watcher of an adapter's
+// updates never fetches the base again. One hash covers the whole manifest, one
+// the frozen part. No torch, no RPC.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "io/tensor_bytes.h"
+#include "oxbow/v1/weight_channel.pb.h"
+
+namespace oxbow::weights {
+
+inline constexpr uint64_t kSnapshotChunkBytes = 1 << 20;
+
+// Shared: snapshots with equal bytes hold one copy.
+using Chunk = std::shared_ptr<const std::string>;
+using ChunksByHash = std::map<std::string, Chunk>;  // Key: 32 raw bytes of SHA-256.
+
+using TensorBytesByName = std::map<std::string, io::TensorBytes>;
+
+struct Snapshot {
+  v1::SnapshotManifest manifest;
+  ChunksByHash chunks;
+};
+
+struct SnapshotIdentity {
+  Epoch epoch;
+  PolicyVersion version;
+  LearnerStep step;
+};
+
+// `frozen` and `trained` have no name in common. The probe is the caller's to
+// fill.
+Snapshot MakeSnapshot(SnapshotIdentity identity, const TensorBytesByName& frozen,
+                      const TensorBytesByName& trained, uint64_t chunk_bytes = kSnapshotChunkBytes);
+
+// SHA-256 over names, dtypes, shapes and chunk hashes of the tensors `include`
+// selects, in order.
+std::string HashTensors(const v1::SnapshotManifest& manifest,
+                        const std::function<bool(const std::string& name)>& include);
+
+// Checks a manifest from the wire before anything is fetched for it: its own
+// hash, names, shapes, number of chunks. kDataLoss for a wrong hash,
+// kInvalidArgument otherwise. Declared bytes are at most `bytes_max`.
+absl::Status CheckManifest(const v1::SnapshotManifest& manifest, uint64_t bytes_max);
+
+// Each distinct chunk of a checked manifest with its size, in order of first
+// use.
+struct ChunkSize {
+  std::string sha256;
+  uint64_t bytes = 0;
+};
+std::vector<ChunkSize> ChunksOf(const v1::SnapshotManifest& manifest);
+
+// Puts the tensors together from verified chunks. Requires CheckManifest and
+// every chunk.
+TensorBytesByName AssembleTensors(const v1::SnapshotManifest& manifest, const ChunksByHash& chunks);
+
+}  // namespace oxbow::weights

@@ -1,0 +1,257 @@
+// A follower against a real server on port 0 that drops, cuts and corrupts what
+// it sends.
+#include "services/weights/weight_follower.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <prometheus/registry.h>
+
+#include <algorithm>
+#include <deque>
+
+#include "base/sha256.h"
+#include "rpc/channel.h"
+#include "rpc/server.h"
+#include "services/weights/weight_channel_service.h"
+#include "telemetry/metrics.h"
+
+namespace oxbow::weights {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kDeadline = absl::Seconds(20);
+constexpr Epoch kEpoch{7};
+
+io::TensorBytes Tensor(std::string data) {
+  const int64_t size = static_cast<int64_t>(data.size());
+  return {io::DType::kU8, {size}, std::move(data)};
+}
+
+// Three base chunks and one adapter chunk of 8 bytes each.
+Snapshot Version(uint64_t version, const std::string& adapter) {
+  return MakeSnapshot({kEpoch, PolicyVersion(version), LearnerStep(version)},
+                      {{"base", Tensor("base-one"
+                                       "base-two"
+                                       "base-tri")}},
+                      {{"adapter", Tensor(adapter)}}, /*chunk_bytes=*/8);
+}
+
+// Serves as the product does, but for what the test plans for the next Fetch
+// calls.
+class FaultyService final : public WeightChannelService {
+ public:
+  struct Fault {
+    std::string corrupt;       // Chunk content to send with its first byte altered.
+    bool cut_in_half = false;  // End with UNAVAILABLE in the middle of the second chunk.
+  };
+
+  using WeightChannelService::WeightChannelService;
+
+  grpc::Status Fetch(grpc::ServerContext* context, const v1::FetchRequest* request,
+                     grpc::ServerWriter<v1::FetchResponse>* writer) override {
+    Fault fault;
+    {
+      absl::MutexLock lock(&mutex_);
+      requests_.push_back(*request);
+      if (always_) fault = *always_;
+      if (!faults_.empty()) {
+        fault = faults_.front();
+        faults_.pop_front();
+      }
+    }
+    if (fault.cut_in_half) {
+      Send(*writer, request->chunk_sha256(0), 0, "base-one");
+      Send(*writer, request->chunk_sha256(1), 0, "base");
+      return grpc::Status(grpc::StatusCode::UNAVAILABLE, "cut");
+    }
+    if (!fault.corrupt.empty()) {
+      const std::string target = Sha256(fault.corrupt);
+      if (request->chunk_sha256(0) != target) {
+        v1::FetchRequest others = *request;
+        auto& hashes = *others.mutable_chunk_sha256();
+        hashes.erase(std::remove(hashes.begin(), hashes.end(), target), hashes.end());
+        return WeightChannelService::Fetch(context, &others, writer);
+      }
+      fault.corrupt[0] ^= 1;
+      Send(*writer, target, 0, fault.corrupt);
+      return grpc::Status::OK;
+    }
+    return WeightChannelService::Fetch(context, request, writer);
+  }
+
+  void Plan(Fault fault) {
+    absl::MutexLock lock(&mutex_);
+    faults_.push_back(std::move(fault));
+  }
+  void Always(Fault fault) {
+    absl::MutexLock lock(&mutex_);
+    always_ = std::move(fault);
+  }
+  std::vector<v1::FetchRequest> requests() {
+    absl::MutexLock lock(&mutex_);
+    return requests_;
+  }
+
+ private:
+  static void Send(grpc::ServerWriter<v1::FetchResponse>& writer, const std::string& hash,
+                   uint64_t offset, const std::string& data) {
+    v1::FetchResponse piece;
+    piece.set_chunk_sha256(hash);
+    piece.set_offset(offset);
+    piece.set_data(data);
+    writer.Write(piece);
+  }
+
+  absl::Mutex mutex_;
+  std::deque<Fault> faults_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Fault> always_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::FetchRequest> requests_ ABSL_GUARDED_BY(mutex_);
+};
+
+class WeightFollowerTest : public testing::Test {
+ protected:
+  WeightFollowerTest() {
+    auto server = rpc::Server::Start({}, {&service_});
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  ~WeightFollowerTest() override {
+    follower_.reset();
+    service_.Stop();
+  }
+
+  void Follow() {
+    follower_ = std::make_unique<WeightFollower>(
+        WeightFollower::Options{.endpoints = {server_->endpoint()},
+                                .epoch = kEpoch,
+                                .worker_id = "w",
+                                .tries = 3,
+                                .backoff_first = absl::Milliseconds(1),
+                                .backoff_max = absl::Milliseconds(5)},
+        follow_metrics_, Clock::Steady(), [this] {
+          absl::MutexLock lock(&mutex_);
+          ++ready_;
+        });
+  }
+
+  std::optional<VerifiedSnapshot> AwaitSnapshot() {
+    absl::MutexLock lock(&mutex_);
+    const auto ready = [this] { return ready_ > taken_; };
+    if (!mutex_.AwaitWithTimeout(absl::Condition(&ready), kDeadline)) return std::nullopt;
+    taken_ = ready_;
+    return follower_->TakeNewest();
+  }
+
+  v1::ReportAppliedRequest AwaitReport() {
+    absl::MutexLock lock(&mutex_);
+    const auto reported = [this] { return !reports_.empty(); };
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&reported), kDeadline));
+    return reports_.empty() ? v1::ReportAppliedRequest() : reports_.front();
+  }
+
+  prometheus::Registry registry_;
+  PublishMetrics publish_metrics_{registry_};
+  FollowMetrics follow_metrics_{registry_};
+  absl::Mutex mutex_;
+  int ready_ = 0;
+  int taken_ = 0;
+  std::vector<v1::ReportAppliedRequest> reports_;
+  FaultyService service_{{.epoch = kEpoch, .snapshots_kept = 2},
+                         publish_metrics_,
+                         Clock::Steady(),
+                         [this](const v1::ReportAppliedRequest& report) {
+                           absl::MutexLock lock(&mutex_);
+                           reports_.push_back(report);
+                         }};
+  std::unique_ptr<rpc::Server> server_;
+  std::unique_ptr<WeightFollower> follower_;
+};
+
+TEST_F(WeightFollowerTest, FetchesOnlyTheChunksThatChanged) {
+  ASSERT_TRUE(service_.Publish(Version(1, "adapter1")).ok());
+  Follow();
+  const auto first = AwaitSnapshot();
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->fetched_bytes, 32u);
+  ASSERT_TRUE(service_.Publish(Version(2, "adapter2")).ok());
+  const auto second = AwaitSnapshot();
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->fetched_bytes, 8u);
+  EXPECT_EQ(second->manifest.policy_version(), 2u);
+  EXPECT_EQ(second->tensors.at("base").data, "base-onebase-twobase-tri");
+  EXPECT_EQ(second->tensors.at("adapter").data, "adapter2");
+}
+
+TEST_F(WeightFollowerTest, LateJoinerGetsTheNewestOnly) {
+  for (uint64_t v = 1; v <= 3; ++v) {
+    ASSERT_TRUE(service_.Publish(Version(v, "adapter" + std::to_string(v))).ok());
+  }
+  Follow();
+  const auto snapshot = AwaitSnapshot();
+  ASSERT_TRUE(snapshot);
+  EXPECT_EQ(snapshot->manifest.policy_version(), 3u);
+  EXPECT_EQ(service_.requests().size(), 1u);
+  EXPECT_FALSE(follower_->TakeNewest());
+}
+
+TEST_F(WeightFollowerTest, CorruptChunkIsFetchedAgain) {
+  service_.Plan({.corrupt = "adapter1"});
+  ASSERT_TRUE(service_.Publish(Version(1, "adapter1")).ok());
+  Follow();
+  const auto snapshot = AwaitSnapshot();
+  ASSERT_TRUE(snapshot);
+  EXPECT_EQ(snapshot->tensors.at("adapter").data, "adapter1");
+  EXPECT_THAT(telemetry::ScrapeText(registry_), HasSubstr("oxbow_weights_corrupt_chunks_total 1"));
+}
+
+TEST_F(WeightFollowerTest, WeightsThatNeverVerifyAreReportedAndNeverHandedOut) {
+  service_.Always({.corrupt = "adapter1"});
+  ASSERT_TRUE(service_.Publish(Version(1, "adapter1")).ok());
+  Follow();
+  const v1::ReportAppliedRequest report = AwaitReport();
+  EXPECT_EQ(report.policy_version(), 1u);
+  EXPECT_THAT(report.failure(), HasSubstr("chunk does not match its hash"));
+  EXPECT_FALSE(follower_->TakeNewest());
+  EXPECT_THAT(telemetry::ScrapeText(registry_), HasSubstr("outcome=\"refused\"} "));
+}
+
+TEST_F(WeightFollowerTest, AlteredManifestIsRefused) {
+  Snapshot snapshot = Version(1, "adapter1");
+  snapshot.manifest.mutable_tensors(0)->set_name("other");
+  ASSERT_TRUE(service_.Publish(std::move(snapshot)).ok());
+  Follow();
+  EXPECT_THAT(AwaitReport().failure(), HasSubstr("manifest does not match its hash"));
+  EXPECT_FALSE(follower_->TakeNewest());
+  EXPECT_TRUE(service_.requests().empty());
+}
+
+TEST_F(WeightFollowerTest, LostStreamResumesInTheMiddleOfTheChunk) {
+  Snapshot snapshot = MakeSnapshot({kEpoch, PolicyVersion(1), LearnerStep(1)},
+                                   {{"base", Tensor("base-one"
+                                                    "base-two")}},
+                                   {}, 8);
+  service_.Plan({.cut_in_half = true});
+  ASSERT_TRUE(service_.Publish(std::move(snapshot)).ok());
+  Follow();
+  const auto taken = AwaitSnapshot();
+  ASSERT_TRUE(taken);
+  EXPECT_EQ(taken->tensors.at("base").data, "base-onebase-two");
+  EXPECT_EQ(taken->fetched_bytes, 16u);  // No byte twice.
+  const auto requests = service_.requests();
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[1].chunk_sha256_size(), 1);
+  EXPECT_EQ(requests[1].first_offset(), 4u);
+}
+
+TEST_F(WeightFollowerTest, AnotherEpochIsAborted) {
+  const auto stub = v1::WeightChannel::NewStub(rpc::Connect(server_->endpoint()));
+  v1::FetchRequest request;
+  request.set_epoch(kEpoch.value + 1);
+  const auto context = rpc::ContextWithDeadline(kDeadline);
+  const auto reader = stub->Fetch(context.get(), request);
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::ABORTED);
+}
+
+}  // namespace
+}  // namespace oxbow::weights

@@ -1,0 +1,109 @@
+#include "services/weights/weights_metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+namespace oxbow::weights {
+namespace {
+
+using Labels = std::map<std::string, std::string>;
+
+prometheus::Counter& Counter(prometheus::Registry& registry, const char* name, const char* help,
+                             const Labels& labels = {}) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add(labels);
+}
+
+prometheus::Gauge& Gauge(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({});
+}
+
+prometheus::Histogram& Seconds(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(
+      {}, prometheus::Histogram::BucketBoundaries{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100});
+}
+
+}  // namespace
+
+PublishMetrics::PublishMetrics(prometheus::Registry& registry)
+    : publish_seconds_(Seconds(registry, "oxbow_weights_publish_seconds",
+                               "Time to hash, cut and announce a snapshot.")),
+      published_version_(
+          Gauge(registry, "oxbow_weights_published_version", "Newest published policy version.")),
+      held_bytes_(
+          Gauge(registry, "oxbow_weights_held_bytes", "Bytes of retained chunks, each held once.")),
+      served_bytes_(
+          Counter(registry, "oxbow_weights_served_bytes_total", "Chunk bytes sent to watchers.")),
+      applied_equal_(Counter(registry, "oxbow_weights_reports_total",
+                             "Reports of watchers, by what their probe said.",
+                             {{"outcome", "equal"}})),
+      applied_close_(Counter(registry, "oxbow_weights_reports_total",
+                             "Reports of watchers, by what their probe said.",
+                             {{"outcome", "close"}})),
+      refused_(Counter(registry, "oxbow_weights_reports_total",
+                       "Reports of watchers, by what their probe said.",
+                       {{"outcome", "refused"}})) {}
+
+void PublishMetrics::Published(PolicyVersion version, absl::Duration took, uint64_t bytes_held) {
+  publish_seconds_.Observe(absl::ToDoubleSeconds(took));
+  published_version_.Set(static_cast<double>(version.value));
+  held_bytes_.Set(static_cast<double>(bytes_held));
+}
+
+void PublishMetrics::ChunkServed(uint64_t bytes) {
+  served_bytes_.Increment(static_cast<double>(bytes));
+}
+
+void PublishMetrics::WatcherApplied(bool bits_equal) {
+  (bits_equal ? applied_equal_ : applied_close_).Increment();
+}
+
+void PublishMetrics::WatcherRefused() { refused_.Increment(); }
+
+FollowMetrics::FollowMetrics(prometheus::Registry& registry)
+    : fetch_seconds_(Seconds(registry, "oxbow_weights_fetch_seconds",
+                             "Time from manifest to verified tensors.")),
+      apply_seconds_(Seconds(registry, "oxbow_weights_apply_seconds",
+                             "Time to load verified tensors and run the probe.")),
+      fetched_bytes_(
+          Counter(registry, "oxbow_weights_fetched_bytes_total", "Chunk bytes received.")),
+      corrupt_chunks_(Counter(registry, "oxbow_weights_corrupt_chunks_total",
+                              "Chunks whose hash was wrong; they are fetched again.")),
+      refused_(Counter(registry, "oxbow_weights_refused_total",
+                       "Snapshots that were not applied: bad hash, shape or probe.")),
+      announced_version_(Gauge(registry, "oxbow_weights_announced_version",
+                               "Newest policy version this worker knows of.")),
+      applied_version_(Gauge(registry, "oxbow_weights_applied_version",
+                             "Policy version this worker samples with.")),
+      lag_(Gauge(registry, "oxbow_weights_lag_versions", "Announced minus applied version.")) {}
+
+void FollowMetrics::Announced(PolicyVersion version) {
+  announced_version_.Set(static_cast<double>(version.value));
+  SetLag();
+}
+
+void FollowMetrics::Fetched(absl::Duration took, uint64_t bytes) {
+  fetch_seconds_.Observe(absl::ToDoubleSeconds(took));
+  fetched_bytes_.Increment(static_cast<double>(bytes));
+}
+
+void FollowMetrics::ChunkCorrupt() { corrupt_chunks_.Increment(); }
+
+void FollowMetrics::Applied(PolicyVersion version, absl::Duration took) {
+  apply_seconds_.Observe(absl::ToDoubleSeconds(took));
+  applied_version_.Set(static_cast<double>(version.value));
+  SetLag();
+}
+
+void FollowMetrics::Refused() { refused_.Increment(); }
+
+void FollowMetrics::SetLag() {
+  lag_.Set(std::max(0.0, announced_version_.Value() - applied_version_.Value()));
+}
+
+}  // namespace oxbow::weights
