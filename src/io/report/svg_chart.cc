@@ -191,9 +191,8 @@ std::vector<double> NiceTicks(double low, double high, int count) {
   if (!std::isfinite(low) || !std::isfinite(high)) low = 0, high = 1;
   const double size = std::max(std::abs(low), std::abs(high));
   if (high - low <= size * 1e-12) {
-    const double margin = size > 0 ? size * 0.5 : 0.5;
-    low -= margin;
-    high += margin;
+    low -= size * 0.5;
+    high += size > 0 ? size * 0.5 : 1;
   }
   const double rough = high / count - low / count;
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
@@ -215,7 +214,7 @@ std::string Number(double value, bool scientific) {
   if (!std::isfinite(value)) return "not a number";
   if (value == 0) return "0";
   const double size = std::abs(value);
-  if (scientific || size < 1e-3 || size >= 1e7) return absl::StrFormat("%.1e", value);
+  if (scientific || size < 1e-4 || size >= 1e7) return absl::StrFormat("%.1e", value);
   if (size >= 1000) return absl::StrFormat("%.0f", value);
   return absl::StrFormat("%.3g", value);
 }

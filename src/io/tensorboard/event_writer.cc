@@ -68,7 +68,7 @@ WireMessage StringsValue(const std::string& tag, const char* plugin, int data_cl
 
 std::filesystem::path FreePath(const std::filesystem::path& directory, const EventFileName& name) {
   for (int n = 0;; ++n) {
-    const std::filesystem::path path =
+    std::filesystem::path path =
         directory / absl::StrFormat("events.out.tfevents.%010d.%s.%d.%d", name.unix_seconds,
                                     name.host, name.process_id, n);
     std::error_code ignored;

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""House rules that no compiler knows (CONTRIBUTING.md). Prints file:line: rule; exits 1 on an error.
+
+Errors: banned words in file names, <torch/torch.h>, files over 600 lines, lines over 100 columns,
+headers without #pragma once or outside every CMakeLists.txt, TODO, words about how the code came to
+be, sleeps in tests, trailing blanks. Functions over 70 lines are listed as warnings.
+"""
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LINES_MAX, COLUMNS_MAX, FUNCTION_LINES_MAX = 600, 100, 70
+DRAWERS = re.compile(r"(^|_)(util|utils|helper|helpers|common|manager|misc)(_|$)")
+# The message types that every service shares; the name is in the wire's descriptors.
+NAMED_OTHERWISE = {"proto/oxbow/v1/common.proto"}
+SLEEP = re.compile(r"\b(sleep_for|sleep_until|absl::SleepFor|usleep|nanosleep)\b|[^\w.:]sleep\(")
+# A worker's stream may be a session; the sitting in which code was written is nobody's business.
+WORDS = re.compile(r"\bassistants?\b|\b(this|last|previous|earlier|next|another) session\b",
+                   re.IGNORECASE)
+TODO = re.compile(r"\b(TODO|FIXME|XXX)\b")
+FUNCTION_END = re.compile(r"^}\s*(//.*)?$")
+FUNCTION_START = re.compile(r"^[\w:<>,*&~\[\]\s\"=().]*\)[\w\s:&>*,<(){}-]*\{$")
+
+
+def tracked():
+    out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True,
+                         capture_output=True, text=True).stdout
+    return [name for name in out.splitlines() if (ROOT / name).is_file()]
+
+
+def name_errors(path):
+    stem = Path(path).stem.lower()
+    if DRAWERS.search(stem) and path not in NAMED_OTHERWISE:
+        yield 0, "the name is a drawer, not a noun; say what it is"
+
+
+def line_errors(path, lines):
+    is_code = path.endswith((".h", ".cc", ".cu"))
+    is_test = path.endswith("_test.cc") or path.startswith("tests/")
+    for number, line in enumerate(lines, 1):
+        if is_code and len(line) > COLUMNS_MAX and "http" not in line:
+            yield number, f"line over {COLUMNS_MAX} columns: {len(line)}"
+        if is_code and line != line.rstrip():
+            yield number, "trailing blank"
+        if is_code and "<torch/torch.h>" in line and "#include" in line:
+            yield number, "<torch/torch.h> is banned; include single ATen headers"
+        if is_test and is_code and SLEEP.search(line):
+            yield number, "sleep in a test; use FakeClock or a notification with a deadline"
+        if path == "tools/tidy.py":  # It names what it bans.
+            continue
+        if TODO.search(line):
+            yield number, "unfinished work belongs in an issue"
+        if WORDS.search(line):
+            yield number, "say what the code does, not who wrote it or when"
+
+
+def header_errors(path, lines, listed):
+    if "#pragma once" not in lines:
+        yield 0, "header without #pragma once"
+    if Path(path).name not in listed.get(path, ""):
+        yield 0, "header that no CMakeLists.txt lists"
+
+
+def long_functions(lines):
+    """Top-level blocks whose head looks like a function; a heuristic, so only warned about."""
+    start = None
+    for number, line in enumerate(lines, 1):
+        if line and not line[0].isspace() and FUNCTION_START.match(line):
+            if not line.startswith(("namespace", "class", "struct", "enum", "extern")):
+                start = number
+        if start and FUNCTION_END.match(line):
+            if number - start + 1 > FUNCTION_LINES_MAX:
+                yield start, f"function of {number - start + 1} lines"
+            start = None
+
+
+def cmake_texts(headers):
+    """For each header the CMake files of its folder and of the folders above."""
+    texts = {}
+    for path in headers:
+        found = []
+        for folder in Path(path).parents:
+            for cmake in (ROOT / folder).glob("CMakeLists.txt"):
+                found.append(cmake.read_text())
+        texts[path] = "\n".join(found)
+    return texts
+
+
+def main():
+    files = [f for f in tracked() if f.endswith((".h", ".cc", ".cu", ".py", ".proto", ".cmake",
+                                                 ".yaml", ".sh", ".md", "CMakeLists.txt"))]
+    listed = cmake_texts([f for f in files if f.endswith(".h")])
+    errors, warnings = [], []
+    for path in files:
+        lines = (ROOT / path).read_text(errors="replace").splitlines()
+        found = list(name_errors(path)) + list(line_errors(path, lines))
+        if path.endswith((".h", ".cc", ".cu")) and len(lines) > LINES_MAX:
+            found.append((0, f"file over {LINES_MAX} lines: {len(lines)}"))
+        if path.endswith(".h"):
+            found += header_errors(path, lines, listed)
+        if path.endswith((".h", ".cc")):
+            warnings += [f"{path}:{n}: warning: {why}" for n, why in long_functions(lines)]
+        errors += [f"{path}:{n}: {why}" for n, why in found]
+    print("\n".join(warnings + errors))
+    print(f"tidy: {len(files)} files, {len(errors)} errors, {len(warnings)} warnings")
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
