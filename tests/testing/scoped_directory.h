@@ -12,10 +12,16 @@ namespace oxbow::testing {
 
 class ScopedDirectory {
  public:
-  ScopedDirectory() {
-    std::string pattern = std::filesystem::temp_directory_path() / "oxbow_test_XXXXXX";
+  explicit ScopedDirectory(
+      const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string pattern = parent / "oxbow_test_XXXXXX";
     OXBOW_CHECK(mkdtemp(pattern.data()) != nullptr) << pattern;
     path_ = pattern;
+  }
+  // In memory where the system has such a place: for tests that sync thousands of times.
+  static std::filesystem::path Memory() {
+    return std::filesystem::is_directory("/dev/shm") ? std::filesystem::path("/dev/shm")
+                                                     : std::filesystem::temp_directory_path();
   }
   ~ScopedDirectory() {
     std::error_code ignored;

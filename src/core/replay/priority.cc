@@ -1,5 +1,6 @@
 #include "core/replay/priority.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -31,7 +32,9 @@ double PriorityAt(const Decay& decay, double reward, uint64_t age) {
   const double steps = static_cast<double>(age);
   if (decay.form == DecayForm::kSubtractive) return reward - decay.rate * steps;
   if (reward <= decay.floor) return reward;
-  return decay.floor + std::pow(decay.rate, steps) * (reward - decay.floor);
+  // The sum may round past the reward itself, and a tie must stay a tie.
+  const double kept = std::pow(decay.rate, steps);
+  return kept == 1 ? reward : std::min(reward, decay.floor + kept * (reward - decay.floor));
 }
 
 PriorityKey KeyOf(const Decay& decay, double reward, LearnerStep birth, EntryId id) {

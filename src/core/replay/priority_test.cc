@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -83,6 +84,14 @@ TEST_P(KeyOrderTest, PriorityNeverRisesWithAge) {
       ASSERT_LE(now, before) << distance << " at age " << age;
       before = now;
     }
+  }
+}
+
+TEST_P(KeyOrderTest, FreshPriorityIsTheRewardToTheLastBit) {
+  RandomStream random({.seed = 8});
+  for (int trial = 0; trial < 10'000; ++trial) {
+    const double reward = random.NextNormal();
+    ASSERT_EQ(PriorityAt(GetParam(), reward, 0), reward);
   }
 }
 
