@@ -1,0 +1,102 @@
+// Bad input gets one clear line that names the thing, the place and the fix, and a documented exit
+// code.
+#include <fstream>
+
+#include "base/check.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/training_run.h"
+
+namespace oxbow::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+struct Outcome {
+  int exit_code;
+  std::string message;
+};
+
+Outcome RunOxbow(std::vector<std::string> arguments) {
+  Process::Options options;
+  options.argv = {BinaryPath("oxbow")};
+  options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
+  auto process = Process::Start(std::move(options));
+  OXBOW_CHECK(process.ok()) << process.status().ToString();
+  const int exit_code = (*process)->WaitExit(absl::Seconds(60)).value();
+  return {exit_code, (*process)->error_output()};
+}
+
+class BadInputTest : public ::testing::Test {
+ protected:
+  std::string ConfigFile(const std::string& content) {
+    const std::filesystem::path path = scratch_.path() / "bad.yaml";
+    std::ofstream(path) << content;
+    return path.string();
+  }
+  Outcome Train(const std::string& config, std::vector<std::string> extra = {}) {
+    const std::string source = OXBOW_SOURCE_DIR;
+    std::vector<std::string> arguments = {
+        "train", config,
+        "--set", "run.directory=" + scratch_.path().string(),
+        "--set", "model.path=" + source + "/models/digits",
+        "--set", "prompts.train=" + source + "/configs/prompts/digits_train.txt",
+        "--set", "prompts.eval=" + source + "/configs/prompts/digits_eval.txt"};
+    arguments.insert(arguments.end(), extra.begin(), extra.end());
+    return RunOxbow(arguments);
+  }
+  const std::string digits_ = std::string(OXBOW_SOURCE_DIR) + "/configs/digits.yaml";
+  ScopedDirectory scratch_;
+};
+
+TEST_F(BadInputTest, UnknownKeyNamesFileLineAndNearestName) {
+  const Outcome outcome = Train(ConfigFile("run:\n  name: x\nbatch:\n  group_sise: 8\n"));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.message,
+              AllOf(HasSubstr("bad.yaml:4"), HasSubstr("group_sise"), HasSubstr("group_size")));
+}
+
+TEST_F(BadInputTest, ImpossibleStalenessIsRefusedBeforeAnythingStarts) {
+  const Outcome outcome = Train(
+      digits_, {"--set", "off_policy.publish_every=4", "--set", "off_policy.staleness_max=1"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.message, HasSubstr("off_policy.staleness_max"));
+  EXPECT_FALSE(std::filesystem::exists(scratch_.path() / "digits" / "replay"));
+}
+
+TEST_F(BadInputTest, MissingModelExitsWithDataError) {
+  const Outcome outcome = Train(digits_, {"--set", "model.path=/nowhere/model"});
+  EXPECT_EQ(outcome.exit_code, 4);
+  EXPECT_THAT(outcome.message, HasSubstr("/nowhere/model"));
+}
+
+TEST_F(BadInputTest, TruncatedModelExitsWithDataErrorAndNamesTheFile) {
+  const std::filesystem::path model = scratch_.path() / "model";
+  std::filesystem::copy(std::string(OXBOW_SOURCE_DIR) + "/models/digits", model,
+                        std::filesystem::copy_options::recursive);
+  const std::filesystem::path weights =
+      model / "transformer" / "diffusion_pytorch_model.safetensors";
+  std::filesystem::resize_file(weights, std::filesystem::file_size(weights) / 2);
+  const Outcome outcome = Train(digits_, {"--set", "model.path=" + model.string()});
+  EXPECT_EQ(outcome.exit_code, 4);
+  EXPECT_THAT(outcome.message, HasSubstr("diffusion_pytorch_model.safetensors"));
+}
+
+TEST_F(BadInputTest, UnknownRewardIsRefused) {
+  const Outcome outcome = Train(digits_, {"--set", "reward.observed=[no_such_reward]"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.message, HasSubstr("no_such_reward"));
+}
+
+TEST_F(BadInputTest, AnExistingRunIsNotOverwritten) {
+  std::filesystem::create_directories(scratch_.path() / "digits");
+  std::ofstream(scratch_.path() / "digits" / "metrics.jsonl") << "{\"step\":1}\n";
+  const Outcome outcome = Train(digits_);
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.message, HasSubstr("--resume"));
+  EXPECT_EQ(std::filesystem::file_size(scratch_.path() / "digits" / "metrics.jsonl"), 11u);
+}
+
+}  // namespace
+}  // namespace oxbow::testing

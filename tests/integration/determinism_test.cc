@@ -1,0 +1,48 @@
+// In deterministic mode a run is a function of its configuration: repeated, resumed or interrupted
+// by a crash.
+#include <signal.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/training_run.h"
+
+namespace oxbow::testing {
+namespace {
+
+using ::testing::ElementsAreArray;
+using ::testing::SizeIs;
+
+const std::vector<std::string> kOverrides = {"run.steps=10", "run.deterministic=true",
+                                             "checkpoint.every=4", "replay.fraction=0.25",
+                                             "services.lease_seconds=3"};
+
+std::vector<double> UninterruptedLosses() {
+  TrainingRun run(kOverrides);
+  EXPECT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  return run.Series("train/loss");
+}
+
+TEST(DeterminismTest, KillingTheLearnerChangesNoLoss) {
+  const std::vector<double> expected = UninterruptedLosses();
+  ASSERT_THAT(expected, SizeIs(10));
+
+  TrainingRun killed(kOverrides);
+  ASSERT_TRUE(killed.WaitForStep(6)) << killed.process().error_output();
+  ASSERT_TRUE(killed.KillChild("learner", SIGKILL));
+  ASSERT_EQ(killed.WaitExit().value(), 0) << killed.process().error_output();
+  EXPECT_THAT(killed.Series("train/loss"), ElementsAreArray(expected));
+}
+
+TEST(DeterminismTest, WorkerCountAndDeathsChangeNoLoss) {
+  const std::vector<double> expected = UninterruptedLosses();
+  std::vector<std::string> overrides = kOverrides;
+  overrides.insert(overrides.end(), {"services.rollout_workers=2", "services.groups_in_flight=3"});
+  TrainingRun run(overrides);
+  ASSERT_TRUE(run.WaitForStep(3)) << run.process().error_output();
+  ASSERT_TRUE(run.KillChild("rollout_worker", SIGKILL));
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  EXPECT_THAT(run.Series("train/loss"), ElementsAreArray(expected));
+}
+
+}  // namespace
+}  // namespace oxbow::testing

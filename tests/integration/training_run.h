@@ -1,0 +1,60 @@
+// A whole run under test: `oxbow train` with its real child processes, in a directory of its own.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "nlohmann/json.hpp"
+#include "tests/testing/process.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::testing {
+
+inline constexpr absl::Duration kRunDeadline = absl::Seconds(150);
+
+class TrainingRun {
+ public:
+  // Starts the digits recipe with `overrides` ("run.steps=4"). Small by default: few evaluation
+  // images.
+  explicit TrainingRun(std::vector<std::string> overrides, std::vector<std::string> flags = {});
+
+  // The same directory again, with --resume.
+  void Resume(std::vector<std::string> overrides);
+
+  // Waits until metrics.jsonl has a row of `step` or later. False after the deadline or if the run
+  // ended first.
+  bool WaitForStep(int64_t step, absl::Duration timeout = kRunDeadline);
+
+  // Sends a signal to one child by its process name; false if there is none.
+  bool KillChild(const std::string& name, int signal);
+
+  Process& process() { return *process_; }
+  absl::StatusOr<int> WaitExit(absl::Duration timeout = kRunDeadline) {
+    return process_->WaitExit(timeout);
+  }
+
+  std::filesystem::path directory() const { return scratch_.path() / "run"; }
+
+  // Rows of metrics.jsonl so far.
+  std::vector<nlohmann::json> metrics() const;
+
+  // One value per step >= 1, in order.
+  std::vector<double> Series(const std::string& key) const;
+
+ private:
+  void Start(std::vector<std::string> overrides, std::vector<std::string> flags);
+
+  ScopedDirectory scratch_;
+  std::unique_ptr<Process> process_;
+};
+
+// pids of the direct children of `parent` whose process name is `name`.
+std::vector<pid_t> ChildrenNamed(pid_t parent, const std::string& name);
+
+}  // namespace oxbow::testing

@@ -1,0 +1,101 @@
+// What a run leaves behind, and what must hold in every step of it.
+#include "tests/integration/training_run.h"
+
+#include <signal.h>
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace oxbow::testing {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+std::string Content(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+bool HasFileStartingWith(const std::filesystem::path& directory, const std::string& prefix) {
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (entry.path().filename().string().starts_with(prefix)) return true;
+  }
+  return false;
+}
+
+TEST(TrainingRunTest, LeavesMetricsReportWeightsAndCheckpoints) {
+  TrainingRun run({"run.steps=6", "checkpoint.every=3", "eval.every=6"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+
+  EXPECT_THAT(run.Series("train/loss"), SizeIs(6));
+  EXPECT_THAT(run.Series("train/clip_frac_total"), SizeIs(6));
+  EXPECT_THAT(run.Series("train/iw_ess"), SizeIs(6));
+  EXPECT_THAT(run.Series("buffer/size"), SizeIs(6));
+  EXPECT_THAT(run.Series("buffer/staleness_mean"), SizeIs(6));
+  // Not small: zero. Worker and learner computed the same bits, over the wire and through the
+  // buffer.
+  EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), AllOf(SizeIs(6), Each(0.0)));
+  EXPECT_GT(run.Series("buffer/size").back(), 0);
+  EXPECT_TRUE(run.metrics().back().contains("eval/reward_mean"));
+  EXPECT_TRUE(run.metrics().back().contains("eval/strict_mean"));
+
+  const std::string report = Content(run.directory() / "report.html");
+  EXPECT_THAT(report, HasSubstr("<svg"));
+  EXPECT_THAT(report, HasSubstr("data:image/png;base64,"));
+  EXPECT_EQ(report.find("src=\"http"), std::string::npos)
+      << "the report must open without a network";
+  EXPECT_TRUE(HasFileStartingWith(run.directory(), "events.out.tfevents."));
+  EXPECT_TRUE(std::filesystem::exists(run.directory() / "config.resolved.yaml"));
+  EXPECT_TRUE(std::filesystem::exists(run.directory() / "checkpoints" / "step_000006"));
+  EXPECT_TRUE(std::filesystem::exists(run.directory() / "weights"));
+}
+
+TEST(TrainingRunTest, ReplayedHeadsAreCorrectedAndFreshOnesAreNot) {
+  TrainingRun run({"run.steps=8", "replay.fraction=0.5", "optimizer.learning_rate=1e-3"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  const std::vector<double> ess = run.Series("train/iw_ess");
+  EXPECT_GT(*std::max_element(ess.begin(), ess.end()), 0) << "no replayed sample was trained on";
+  EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), Each(0.0));
+}
+
+TEST(TrainingRunTest, DelayedWeightsStayWithinTheStalenessBudget) {
+  TrainingRun run({"run.steps=8", "off_policy.publish_every=2", "off_policy.staleness_max=2"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  const std::vector<double> staleness = run.Series("rollout/staleness_max");
+  ASSERT_THAT(staleness, SizeIs(8));
+  EXPECT_LE(*std::max_element(staleness.begin(), staleness.end()), 2);
+  EXPECT_GT(*std::max_element(staleness.begin(), staleness.end()), 0);
+}
+
+TEST(TrainingRunTest, LoraLeavesAnAdapter) {
+  TrainingRun run({"run.steps=2", "model.trained=lora", "model.lora.rank=4", "model.lora.alpha=8"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  EXPECT_TRUE(
+      std::filesystem::exists(run.directory() / "weights" / "pytorch_lora_weights.safetensors"));
+  EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), Each(0.0));
+}
+
+TEST(TrainingRunTest, InterruptDrainsWritesACheckpointAndResumes) {
+  TrainingRun run({"run.steps=500", "checkpoint.every=0"});
+  ASSERT_TRUE(run.WaitForStep(2)) << run.process().error_output();
+  run.process().Kill(SIGINT);
+  EXPECT_EQ(run.WaitExit(absl::Seconds(60)).value(), 130) << run.process().error_output();
+  const int64_t reached = run.metrics().back()["step"];
+
+  run.Resume({"run.steps=" + std::to_string(reached + 2)});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  const std::vector<nlohmann::json> rows = run.metrics();
+  EXPECT_EQ(rows.back()["step"], reached + 2);
+  for (size_t i = 1; i < rows.size(); ++i) EXPECT_LT(rows[i - 1]["step"], rows[i]["step"]);
+}
+
+}  // namespace
+}  // namespace oxbow::testing
