@@ -1,0 +1,317 @@
+#include "services/rollout/engagement.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "io/tensor_torch.h"
+#include "rpc/convert_torch.h"
+#include "services/rollout/reward_stage.h"
+
+namespace oxbow::rollout {
+namespace {
+
+constexpr int kClerks = 4;
+constexpr absl::Duration kLinger = absl::Milliseconds(3);  // For leases still on their way.
+constexpr absl::Duration kIdle = absl::Milliseconds(200);  // Between looks at the stop flag.
+
+const char* NameOf(v1::InsertOutcome outcome) {
+  switch (outcome) {
+    case v1::INSERT_OUTCOME_ACCEPTED:
+      return "accepted";
+    case v1::INSERT_OUTCOME_DUPLICATE:
+      return "duplicate";
+    case v1::INSERT_OUTCOME_FENCED:
+      return "fenced";
+    default:
+      return "invalid";
+  }
+}
+
+}  // namespace
+
+Engagement::Engagement(RunSpec spec, std::string worker_id, v1::Coordinator::Stub& coordinator,
+                       reward::RewardClient& rewards, RolloutMetrics& metrics,
+                       weights::FollowMetrics& follow_metrics, const Clock& clock)
+    : spec_(std::move(spec)),
+      worker_id_(std::move(worker_id)),
+      rewards_(rewards),
+      metrics_(metrics),
+      follow_metrics_(follow_metrics),
+      clock_(clock),
+      line_(coordinator, spec_.epoch, worker_id_),
+      board_(spec_.groups_in_flight),
+      decoder_(model::MakePixelDecoder()),
+      keeper_(spec_) {
+  for (const std::string& endpoint : spec_.buffer_endpoints) {
+    buffers_.push_back(std::make_unique<buffer::ReplayClient>(endpoint, spec_.rpc_timeout));
+  }
+  for (const std::string& endpoint : spec_.sink_endpoints) {
+    senders_.push_back(std::make_unique<ExperienceSender>(endpoint, spec_.rpc_timeout));
+  }
+  weights::WeightFollower::Options follow;
+  follow.endpoints = spec_.weight_endpoints;
+  follow.epoch = spec_.epoch;
+  follow.worker_id = worker_id_;
+  follow.timeout = spec_.rpc_timeout;
+  follower_ = std::make_unique<weights::WeightFollower>(std::move(follow), follow_metrics_, clock_,
+                                                        [this] { board_.Wake(); });
+  threads_.emplace_back([this] { SampleLoop(); });
+  threads_.emplace_back([this] { RenewLoop(); });
+  for (int i = 0; i < kClerks; ++i) {
+    threads_.emplace_back([this] {
+      while (auto errand = errands_.Pop()) (*errand)();
+    });
+  }
+}
+
+Engagement::~Engagement() {
+  stopping_.Notify();
+  line_.Cancel();
+  board_.Wake();
+  errands_.Close();
+  follower_.reset();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+absl::Status Engagement::Serve() {
+  line_.Open();
+  OfferCredit();
+  v1::WorkResponse message;
+  while (line_.Read(message)) OnMessage(message);
+  return line_.Close();
+}
+
+void Engagement::Leave(absl::Duration timeout) {
+  board_.Drain();
+  OfferCredit();
+  if (!board_.AwaitEmpty(timeout)) {
+    OXBOW_LOG(Warning) << "leaving with unfinished leases" << Field("leases", board_.held().size());
+  }
+  line_.Goodbye();
+  line_.Cancel();
+}
+
+void Engagement::OnMessage(const v1::WorkResponse& message) {
+  switch (message.message_case()) {
+    case v1::WorkResponse::kLease:
+      if (board_.Arrived(message.lease())) PrepareLease(message.lease());
+      break;
+    case v1::WorkResponse::kCancel:
+      board_.Cancel(message.cancel().lease_id());
+      OfferCredit();
+      break;
+    case v1::WorkResponse::kDrain:
+      OXBOW_LOG(Info) << "the learner drains: no more leases";
+      board_.Drain();
+      break;
+    default:
+      break;  // Renewals need no answer: an expired lease is fenced when its group arrives.
+  }
+}
+
+void Engagement::PrepareLease(v1::Lease lease) {
+  metrics_.GroupsInFlight(board_.held().size());
+  if (!lease.has_head()) {
+    board_.Ready({std::move(lease), std::nullopt});
+    return;
+  }
+  errands_.Push([this, lease = std::move(lease)]() mutable {
+    absl::StatusOr<ReplayedHead> head = ReadHead(lease);
+    if (head.ok()) {
+      board_.Ready({std::move(lease), *std::move(head)});
+    } else {
+      Finish(lease.lease_id(),
+             absl::StrCat("cannot read the replayed head: ", head.status().ToString()));
+    }
+  });
+}
+
+absl::StatusOr<ReplayedHead> Engagement::ReadHead(const v1::Lease& lease) {
+  const v1::Lease::Head& head = lease.head();
+  if (head.buffer_shard() >= buffers_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("no such buffer shard: ", head.buffer_shard()));
+  }
+  OXBOW_ASSIGN_OR_RETURN(
+      buffer::EntryWithLatents entry,
+      buffers_[head.buffer_shard()]->Read(EntryId(head.entry_id()), head.kept_steps(), 1));
+  v1::Tensor header;
+  header.set_dtype(entry.header.trajectory().latents().dtype());
+  for (const int64_t size : spec_.latent_shape) header.add_shape(size);
+  OXBOW_ASSIGN_OR_RETURN(const io::TensorBytes bytes,
+                         rpc::TensorFromProto(header, std::move(entry.latents)));
+  OXBOW_ASSIGN_OR_RETURN(at::Tensor latent, io::ToTorch(bytes));
+  return ReplayedHead{.entry = EntryId(head.entry_id()),
+                      .kept_steps = static_cast<int>(head.kept_steps()),
+                      .stored_reward = head.stored_reward(),
+                      .latent = latent.to(at::kFloat)};
+}
+
+void Engagement::SampleLoop() {
+  while (!stopping_.HasBeenNotified()) {
+    ApplyNewest();
+    const absl::Duration idle_since = clock_.Now();
+    std::vector<ReadyLease> batch = board_.TakeBatch(
+        keeper_.ready() ? std::optional(keeper_.version()) : std::nullopt, kLinger, kIdle);
+    metrics_.WaitedForLeases(absl::ToDoubleSeconds(clock_.Now() - idle_since));
+    if (!batch.empty()) SampleBatch(std::move(batch));
+  }
+}
+
+void Engagement::ApplyNewest() {
+  std::optional<weights::VerifiedSnapshot> snapshot = follower_->TakeNewest();
+  if (!snapshot.has_value()) return;
+  const absl::Duration start = clock_.Now();
+  weights::ProbeComparison comparison;
+  absl::Status status;
+  try {
+    status = keeper_.Apply(*snapshot, comparison);
+  } catch (const std::exception& error) {
+    status = absl::InternalError(absl::StrCat("torch: ", error.what()));
+  }
+  const absl::Duration took = clock_.Now() - start;
+  const PolicyVersion version(snapshot->manifest.policy_version());
+  v1::ReportAppliedRequest report;
+  report.set_policy_version(version.value);
+  report.set_fetch_seconds(absl::ToDoubleSeconds(snapshot->fetch_time));
+  report.set_apply_seconds(absl::ToDoubleSeconds(took));
+  report.set_fetched_bytes(snapshot->fetched_bytes);
+  report.set_probe_difference_max(comparison.difference_max);
+  report.set_probe_bits_equal(comparison.bits_equal);
+  if (status.ok()) {
+    follow_metrics_.Applied(version, took);
+    metrics_.WeightsApplied(version.value, absl::ToDoubleSeconds(took));
+    absl::MutexLock lock(&mutex_);
+    applied_ = version;
+  } else {
+    OXBOW_LOG(Error) << "weights refused" << Field("version", version)
+                     << Field("reason", status.ToString());
+    follow_metrics_.Refused();
+    report.set_failure(status.ToString());
+    absl::MutexLock lock(&mutex_);
+    applied_.reset();
+  }
+  OfferCredit();
+  // Off the torch thread: a slow answer must not delay sampling.
+  errands_.Push([this, report = std::move(report)] { follower_->Report(report).IgnoreError(); });
+}
+
+void Engagement::SampleBatch(std::vector<ReadyLease> batch) {
+  const absl::Duration start = clock_.Now();
+  std::vector<GroupTask> tasks;
+  std::vector<v1::Lease> leases;
+  for (ReadyLease& ready : batch) {
+    absl::StatusOr<model::Conditioning> conditioning =
+        rpc::ConditioningFromProto(ready.lease.conditioning());
+    if (!conditioning.ok()) {
+      Finish(ready.lease.lease_id(), conditioning.status().ToString());
+      continue;
+    }
+    tasks.push_back({GroupId(ready.lease.group_id()), ready.lease.group_size(),
+                     *std::move(conditioning), std::move(ready.head)});
+    leases.push_back(std::move(ready.lease));
+  }
+  if (tasks.empty()) return;
+  std::vector<SampledGroup> groups;
+  try {
+    groups = SampleGroups(spec_, keeper_.model(), keeper_.version(), *decoder_, tasks);
+  } catch (const std::exception& error) {
+    for (const v1::Lease& lease : leases)
+      Finish(lease.lease_id(), absl::StrCat("torch: ", error.what()));
+    return;
+  }
+  const double seconds = absl::ToDoubleSeconds(clock_.Now() - start);
+  uint64_t samples = 0;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    samples += groups[i].samples.size();
+    // Shared: std::function wants what it holds to be copyable.
+    auto group = std::make_shared<SampledGroup>(std::move(groups[i]));
+    errands_.Push([this, lease = std::move(leases[i]), group, seconds] {
+      Deliver(lease, std::move(*group), seconds);
+    });
+  }
+  metrics_.BatchSampled(samples, seconds);
+}
+
+void Engagement::Deliver(const v1::Lease& lease, SampledGroup sampled, double sample_seconds) {
+  const absl::Duration start = clock_.Now();
+  const absl::StatusOr<v1::InsertResponse::Ack> ack =
+      ScoreAndSend(lease, std::move(sampled), sample_seconds);
+  const double seconds = absl::ToDoubleSeconds(clock_.Now() - start);
+  if (!ack.ok()) {
+    OXBOW_LOG(Warning) << "group not delivered" << Field("group", lease.group_id())
+                       << Field("lease", lease.lease_id())
+                       << Field("reason", ack.status().ToString());
+    metrics_.GroupDelivered("failed", seconds);
+    Finish(lease.lease_id(), ack.status().ToString());
+    return;
+  }
+  metrics_.GroupDelivered(NameOf(ack->outcome()), seconds);
+  if (ack->outcome() == v1::INSERT_OUTCOME_INVALID) {
+    OXBOW_LOG(Error) << "group refused" << Field("group", lease.group_id())
+                     << Field("reason", ack->error());
+    Finish(lease.lease_id(), absl::StrCat("refused: ", ack->error()));
+    return;
+  }
+  Finish(lease.lease_id(), "");
+}
+
+absl::StatusOr<v1::InsertResponse::Ack> Engagement::ScoreAndSend(const v1::Lease& lease,
+                                                                 SampledGroup sampled,
+                                                                 double sample_seconds) {
+  if (lease.sink_rank() >= senders_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("no such learner rank: ", lease.sink_rank()));
+  }
+  const absl::Duration start = clock_.Now();
+  const auto scores =
+      rewards_.Score(lease.prompt().text(), lease.prompt().metadata_json(), sampled.pictures);
+  const double reward_seconds = absl::ToDoubleSeconds(clock_.Now() - start);
+  metrics_.GroupScored(reward_seconds);
+  OXBOW_RETURN_IF_ERROR(ApplyScores(spec_.reward, scores, sampled.samples));
+
+  rl::Group group;
+  group.id = GroupId(lease.group_id());
+  group.prompt_id = PromptId(lease.prompt().id());
+  group.prompt_text = lease.prompt().text();
+  group.prompt_metadata_json = lease.prompt().metadata_json();
+  group.samples = std::move(sampled.samples);
+  v1::Group message = rpc::ToProto(group, spec_.sampling.Id(), spec_.storage);
+  message.set_learner_step(lease.learner_step());
+  message.set_lease_id(lease.lease_id());
+  message.set_epoch(spec_.epoch.value);
+  message.set_worker_id(worker_id_);
+  message.set_sample_seconds(sample_seconds);
+  message.set_reward_seconds(reward_seconds);
+  return senders_[lease.sink_rank()]->Send(message);
+}
+
+void Engagement::Finish(uint64_t lease_id, const std::string& failure) {
+  line_.Finished(lease_id, failure);
+  board_.Done(lease_id);
+  metrics_.GroupsInFlight(board_.held().size());
+  OfferCredit();
+}
+
+void Engagement::OfferCredit() {
+  std::optional<PolicyVersion> version;
+  {
+    absl::MutexLock lock(&mutex_);
+    version = applied_;
+  }
+  if (version.has_value()) line_.Credit(*version, board_.free_places());
+}
+
+void Engagement::RenewLoop() {
+  while (true) {
+    const uint32_t seconds = board_.lease_seconds_min();
+    const absl::Duration pause = seconds == 0 ? absl::Seconds(1) : absl::Seconds(seconds) / 3;
+    if (stopping_.WaitForNotificationWithTimeout(pause)) return;
+    const std::vector<uint64_t> held = board_.held();
+    if (!held.empty()) line_.Renew(held);
+  }
+}
+
+}  // namespace oxbow::rollout

@@ -1,0 +1,84 @@
+// A worker's service to one epoch of the learner: from a registration until the epoch ends or the
+// worker leaves.
+//
+//   line (caller's thread)   leases in, renewals answered
+//   clerks (a few threads)   read heads; score, send and report finished groups
+//   sampler (one thread)     the only one that touches torch: applies weights, denoises batches
+//   renewer                  extends the leases held, at a third of their time
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/notification.h"
+#include "base/bounded_queue.h"
+#include "base/clock.h"
+#include "services/buffer/replay_client.h"
+#include "services/rollout/experience_sender.h"
+#include "services/rollout/lease_board.h"
+#include "services/rollout/model_keeper.h"
+#include "services/rollout/rollout_metrics.h"
+#include "services/rollout/run_spec.h"
+#include "services/rollout/work_line.h"
+#include "services/weights/weight_follower.h"
+#include "services/weights/weights_metrics.h"
+
+namespace oxbow::rollout {
+
+class Engagement {
+ public:
+  // All references outlive it. `rewards` serves spec's reward names.
+  Engagement(RunSpec spec, std::string worker_id, v1::Coordinator::Stub& coordinator,
+             reward::RewardClient& rewards, RolloutMetrics& metrics,
+             weights::FollowMetrics& follow_metrics, const Clock& clock);
+  ~Engagement();
+
+  // Serves one connection: returns why it ended. May be called again while the epoch lasts.
+  absl::Status Serve();
+
+  // Takes no more leases, waits up to `timeout` for those held to be delivered, says goodbye and
+  // ends Serve. From any thread.
+  void Leave(absl::Duration timeout);
+
+ private:
+  void OnMessage(const v1::WorkResponse& message);
+  void PrepareLease(v1::Lease lease);
+  absl::StatusOr<ReplayedHead> ReadHead(const v1::Lease& lease);
+  void SampleLoop();
+  void ApplyNewest();
+  void SampleBatch(std::vector<ReadyLease> batch);
+  void Deliver(const v1::Lease& lease, SampledGroup sampled, double sample_seconds);
+  absl::StatusOr<v1::InsertResponse::Ack> ScoreAndSend(const v1::Lease& lease, SampledGroup sampled,
+                                                       double sample_seconds);
+  void Finish(uint64_t lease_id, const std::string& failure);
+  void OfferCredit();
+  void RenewLoop();
+
+  const RunSpec spec_;
+  const std::string worker_id_;
+  reward::RewardClient& rewards_;
+  RolloutMetrics& metrics_;
+  weights::FollowMetrics& follow_metrics_;
+  const Clock& clock_;
+
+  WorkLine line_;
+  LeaseBoard board_;
+  std::vector<std::unique_ptr<buffer::ReplayClient>> buffers_;  // By shard.
+  std::vector<std::unique_ptr<ExperienceSender>> senders_;      // By rank.
+  const std::unique_ptr<model::ImageDecoder> decoder_;
+
+  absl::Mutex mutex_;
+  std::optional<PolicyVersion> applied_ ABSL_GUARDED_BY(mutex_);
+
+  ModelKeeper keeper_;  // The sampler thread's own.
+  absl::Notification stopping_;
+  BoundedQueue<std::function<void()>> errands_{256};
+  std::unique_ptr<weights::WeightFollower> follower_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace oxbow::rollout

@@ -1,0 +1,49 @@
+// Samples leased groups: every waiting lease in one denoising batch. No RPC, no clock.
+//
+// A group's result depends on the run seed, the group id and the weights alone: not on the batch it
+// shares, the attempt or the worker. The replayed member of a mixed group is the last one; its head
+// stays in the buffer, its tail is regenerated from x_{kept_steps}.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/ids.h"
+#include "core/model/image_decoder.h"
+#include "core/model/velocity_model.h"
+#include "core/reward/picture.h"
+#include "core/rl/experience.h"
+#include "services/rollout/run_spec.h"
+
+namespace oxbow::rollout {
+
+// The head that a mixed group continues.
+struct ReplayedHead {
+  EntryId entry;
+  int kept_steps = 0;  // i_off
+  double stored_reward = 0;
+  at::Tensor latent;  // x_{kept_steps}, [C, H, W] float32
+};
+
+struct GroupTask {
+  GroupId group;
+  uint32_t group_size = 0;
+  model::Conditioning conditioning;  // Rows of one.
+  std::optional<ReplayedHead> head;
+};
+
+struct SampledGroup {
+  std::vector<rl::Sample> samples;        // Rewards missing.
+  std::vector<reward::Picture> pictures;  // One per sample, in order.
+};
+
+// Samples all tasks under `model`, whose version is `version`. Owned by the torch thread; runs
+// without gradients. Requires tasks whose conditionings have equal shapes.
+std::vector<SampledGroup> SampleGroups(const RunSpec& spec, const model::VelocityModel& model,
+                                       PolicyVersion version, const model::ImageDecoder& decoder,
+                                       const std::vector<GroupTask>& tasks);
+
+}  // namespace oxbow::rollout

@@ -1,0 +1,77 @@
+#include "services/rollout/model_keeper.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+
+#include "base/status_macros.h"
+#include "io/tensor_torch.h"
+
+namespace oxbow::rollout {
+namespace {
+
+absl::StatusOr<model::NamedTensors> TensorsOf(const weights::TensorBytesByName& bytes) {
+  model::NamedTensors tensors;
+  for (const auto& [name, value] : bytes) {
+    absl::StatusOr<at::Tensor> tensor = io::ToTorch(value);
+    if (!tensor.ok()) return Annotate(tensor.status(), name);
+    tensors.emplace(name, *std::move(tensor));
+  }
+  return tensors;
+}
+
+// Adapter matrices are recognised by PEFT's names; everything else is the base.
+bool IsAdapterName(const std::string& name) {
+  return name.find(".lora_A.") != std::string::npos || name.find(".lora_B.") != std::string::npos;
+}
+
+model::NamedTensors BaseOf(const model::NamedTensors& tensors) {
+  model::NamedTensors base;
+  for (const auto& [name, tensor] : tensors) {
+    if (!IsAdapterName(name)) base.emplace(name, tensor);
+  }
+  return base;
+}
+
+}  // namespace
+
+ModelKeeper::ModelKeeper(const RunSpec& spec) : spec_(spec) {}
+
+absl::Status ModelKeeper::Load(const weights::VerifiedSnapshot& snapshot) {
+  OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors tensors, TensorsOf(snapshot.tensors));
+  if (policy_ == nullptr) {
+    OXBOW_ASSIGN_OR_RETURN(policy_,
+                           model::Policy::Create({.architecture = spec_.architecture,
+                                                  .config_json = spec_.transformer_config_json,
+                                                  .base = BaseOf(tensors),
+                                                  .trained = spec_.trained,
+                                                  .lora = spec_.lora,
+                                                  .lora_seed = 0,
+                                                  .with_reference = false,
+                                                  .with_ema = false,
+                                                  .trainable = false}));
+  }
+  model::NamedTensors trained;
+  for (const auto& [name, parameter] : policy_->parameters().tensors()) {
+    const auto found = tensors.find(name);
+    if (found != tensors.end()) trained.emplace(name, found->second);
+  }
+  return policy_->Load(trained);
+}
+
+absl::Status ModelKeeper::Apply(const weights::VerifiedSnapshot& snapshot,
+                                weights::ProbeComparison& comparison) {
+  version_.reset();
+  OXBOW_RETURN_IF_ERROR(Load(snapshot));
+  OXBOW_ASSIGN_OR_RETURN(const weights::ProbeShape shape,
+                         weights::ProbeShapeOf(spec_.transformer_config_json, spec_.latent_shape));
+  const v1::SnapshotManifest::Probe& expected = snapshot.manifest.probe();
+  const c10::InferenceMode no_gradients;
+  comparison = weights::CompareProbes(
+      expected,
+      weights::RunProbe(policy_->current(), shape, expected.seed(), expected.tolerance()));
+  OXBOW_RETURN_IF_ERROR(weights::JudgeProbe(expected, comparison));
+  version_ = PolicyVersion(snapshot.manifest.policy_version());
+  return absl::OkStatus();
+}
+
+}  // namespace oxbow::rollout

@@ -1,0 +1,32 @@
+// What a rollout worker counts, as verbs. Names, units and help stand in rollout_metrics.cc alone.
+#pragma once
+
+#include <prometheus/registry.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace oxbow::rollout {
+
+// Thread-safe.
+class RolloutMetrics {
+ public:
+  explicit RolloutMetrics(prometheus::Registry& registry);
+  ~RolloutMetrics();
+
+  void BatchSampled(uint64_t samples, double seconds);
+  void WaitedForLeases(double seconds);
+  void GroupScored(double seconds);
+  void GroupDelivered(const std::string& outcome,
+                      double seconds);  // accepted|duplicate|fenced|invalid|failed
+  void WeightsApplied(uint64_t policy_version, double seconds);
+  void GroupsInFlight(uint64_t groups);
+  void Reconnected();
+
+ private:
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace oxbow::rollout

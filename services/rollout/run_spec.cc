@@ -1,0 +1,81 @@
+#include "services/rollout/run_spec.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "nlohmann/json.hpp"
+#include "rpc/convert_torch.h"
+
+namespace oxbow::rollout {
+namespace {
+
+absl::StatusOr<std::string> ArchitectureOf(const std::string& config_json) {
+  const nlohmann::json config =
+      nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object() || !config.contains("_class_name") ||
+      !config["_class_name"].is_string()) {
+    return absl::InvalidArgumentError("the learner's transformer config has no _class_name");
+  }
+  return config["_class_name"].get<std::string>();
+}
+
+int LatentsSent(const flow::SamplingSpec& sampling) {
+  int sent = 1;
+  for (int i = 0; i < sampling.steps(); ++i) {
+    if (sampling.sde[static_cast<size_t>(i)]) sent = i + 2;
+  }
+  return sent;
+}
+
+template <typename Repeated>
+std::vector<std::string> Strings(const Repeated& values) {
+  return {values.begin(), values.end()};
+}
+
+}  // namespace
+
+absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
+  const v1::RunConfig& config = response.config();
+  RunSpec spec;
+  spec.epoch = Epoch(response.epoch());
+  spec.run_id = response.run_id();
+  spec.run_seed = config.run().seed();
+  OXBOW_ASSIGN_OR_RETURN(spec.sampling, rpc::SamplingSpecFromConfig(config.sampling()));
+  OXBOW_ASSIGN_OR_RETURN(spec.storage, rpc::StorageFromConfig(config.sampling()));
+  if (spec.sampling.guidance != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("classifier-free guidance is not sampled here; set sampling.guidance to 1: ",
+                     spec.sampling.guidance));
+  }
+  if (!response.autoencoder_config_json().empty()) {
+    return absl::InvalidArgumentError("models with an autoencoder are not decoded here");
+  }
+  spec.sde_tail = config.sampling().tail() == v1::TAIL_KIND_SDE;
+  spec.latent_shape = {response.latent_shape().begin(), response.latent_shape().end()};
+  if (spec.latent_shape.size() != 3) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("latent shape is not [C, H, W]; dimensions: ", spec.latent_shape.size()));
+  }
+  spec.latents_sent = LatentsSent(spec.sampling);
+
+  spec.transformer_config_json = response.transformer_config_json();
+  OXBOW_ASSIGN_OR_RETURN(spec.architecture, ArchitectureOf(spec.transformer_config_json));
+  if (config.model().trained() == v1::TRAINED_PART_LORA) spec.trained = model::Trained::kLora;
+  spec.lora.rank = config.model().lora().rank();
+  spec.lora.alpha = config.model().lora().alpha();
+  spec.lora.targets = Strings(config.model().lora().targets());
+
+  spec.reward = config.reward();
+  spec.reward_endpoints = Strings(response.reward_endpoints());
+  spec.sink_endpoints = Strings(response.sink_endpoints());
+  spec.buffer_endpoints = Strings(response.buffer_endpoints());
+  spec.weight_endpoints = Strings(response.weight_endpoints());
+  if (spec.sink_endpoints.empty() || spec.weight_endpoints.empty() ||
+      spec.reward_endpoints.empty()) {
+    return absl::InvalidArgumentError("the learner named no sink, weight or reward endpoint");
+  }
+  spec.groups_in_flight = std::max(1u, config.services().groups_in_flight());
+  spec.rpc_timeout = absl::Seconds(std::max(1u, config.services().rpc_timeout_seconds()));
+  return spec;
+}
+
+}  // namespace oxbow::rollout

@@ -1,0 +1,47 @@
+// All a worker knows of its run: what Register told it, checked and converted once.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/ids.h"
+#include "core/flow/dynamics.h"
+#include "core/model/policy.h"
+#include "oxbow/v1/coordinator.pb.h"
+
+namespace oxbow::rollout {
+
+struct RunSpec {
+  Epoch epoch;
+  std::string run_id;
+  uint64_t run_seed = 0;
+
+  flow::SamplingSpec sampling;
+  at::ScalarType storage = at::kFloat;
+  bool sde_tail = false;              // How tails of replayed heads are regenerated.
+  std::vector<int64_t> latent_shape;  // [C, H, W]
+  int latents_sent = 0;  // x_0 .. of a fresh sample: up to the last trained step's successor.
+
+  std::string architecture;
+  std::string transformer_config_json;
+  model::Trained trained = model::Trained::kFull;
+  model::LoraSpec lora;
+
+  v1::RewardConfig reward;
+  std::vector<std::string> reward_endpoints;
+  std::vector<std::string> sink_endpoints;
+  std::vector<std::string> buffer_endpoints;
+  std::vector<std::string> weight_endpoints;
+  uint32_t groups_in_flight = 2;
+  absl::Duration rpc_timeout;
+};
+
+// kInvalidArgument names what is missing or cannot be served by this worker.
+absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response);
+
+}  // namespace oxbow::rollout

@@ -1,0 +1,90 @@
+#include "services/rollout/work_line.h"
+
+#include "rpc/channel.h"
+#include "rpc/status.h"
+
+namespace oxbow::rollout {
+namespace {
+
+// A stream needs some deadline; this one outlives any run. Liveness is keep-alive's and expiry's.
+constexpr absl::Duration kLineDeadline = absl::Hours(24 * 365);
+
+}  // namespace
+
+WorkLine::WorkLine(v1::Coordinator::Stub& stub, Epoch epoch, std::string worker_id)
+    : stub_(stub), epoch_(epoch), worker_id_(std::move(worker_id)) {}
+
+v1::WorkRequest WorkLine::Request() const {
+  v1::WorkRequest request;
+  request.set_epoch(epoch_.value);
+  request.set_worker_id(worker_id_);
+  return request;
+}
+
+void WorkLine::Open() {
+  {
+    absl::MutexLock lock(&mutex_);
+    context_ = rpc::ContextWithDeadline(kLineDeadline);
+    stream_ = stub_.Work(context_.get());
+  }
+  v1::WorkRequest hello = Request();
+  hello.mutable_hello();
+  Write(hello);
+}
+
+bool WorkLine::Read(v1::WorkResponse& response) {
+  std::shared_ptr<Stream> stream;
+  {
+    absl::MutexLock lock(&mutex_);
+    stream = stream_;
+  }
+  return stream != nullptr && stream->Read(&response);
+}
+
+absl::Status WorkLine::Close() {
+  absl::MutexLock lock(&mutex_);
+  if (stream_ == nullptr) return absl::OkStatus();
+  stream_->WritesDone();
+  const absl::Status status = rpc::FromGrpc(stream_->Finish());
+  stream_.reset();
+  context_.reset();
+  return status;
+}
+
+void WorkLine::Cancel() {
+  absl::MutexLock lock(&mutex_);
+  if (context_ != nullptr) context_->TryCancel();
+}
+
+void WorkLine::Write(const v1::WorkRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  if (stream_ != nullptr) stream_->Write(request);
+}
+
+void WorkLine::Credit(PolicyVersion version, uint32_t groups) {
+  v1::WorkRequest request = Request();
+  request.mutable_credit()->set_policy_version(version.value);
+  request.mutable_credit()->set_groups(groups);
+  Write(request);
+}
+
+void WorkLine::Renew(const std::vector<uint64_t>& lease_ids) {
+  v1::WorkRequest request = Request();
+  for (const uint64_t id : lease_ids) request.mutable_renew()->add_lease_ids(id);
+  Write(request);
+}
+
+void WorkLine::Finished(uint64_t lease_id, const std::string& failure) {
+  v1::WorkRequest request = Request();
+  request.mutable_finished()->set_lease_id(lease_id);
+  request.mutable_finished()->set_failure(failure);
+  Write(request);
+}
+
+void WorkLine::Goodbye() {
+  v1::WorkRequest request = Request();
+  request.mutable_goodbye();
+  Write(request);
+}
+
+}  // namespace oxbow::rollout

@@ -1,0 +1,51 @@
+// The worker's end of Coordinator.Work: one stream that is written from many threads and read by
+// one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "base/ids.h"
+#include "oxbow/v1/coordinator.grpc.pb.h"
+
+namespace oxbow::rollout {
+
+class WorkLine {
+ public:
+  WorkLine(v1::Coordinator::Stub& stub, Epoch epoch, std::string worker_id);
+
+  // Opens the stream and says hello. Requires that none is open.
+  void Open();
+  // Reads one message; false when the stream has ended. Close then says why. One reader.
+  bool Read(v1::WorkResponse& response);
+  // Ends the stream for good and returns its status. By the reader, after Read said false.
+  absl::Status Close();
+  // Makes a blocked Read return false.
+  void Cancel();
+
+  // Writes on a line that is down are dropped: the learner learns from expiry and renewals.
+  void Credit(PolicyVersion version, uint32_t groups);
+  void Renew(const std::vector<uint64_t>& lease_ids);
+  void Finished(uint64_t lease_id, const std::string& failure);
+  void Goodbye();
+
+ private:
+  using Stream = grpc::ClientReaderWriter<v1::WorkRequest, v1::WorkResponse>;
+  v1::WorkRequest Request() const;
+  void Write(const v1::WorkRequest& request);
+
+  v1::Coordinator::Stub& stub_;
+  const Epoch epoch_;
+  const std::string worker_id_;
+  absl::Mutex mutex_;
+  // Shared: the reader blocks in Read without the lock while writers use it.
+  std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace oxbow::rollout

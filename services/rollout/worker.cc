@@ -1,0 +1,117 @@
+#include "services/rollout/worker.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "rpc/channel.h"
+#include "rpc/status.h"
+#include "services/rollout/reward_stage.h"
+
+namespace oxbow::rollout {
+namespace {
+
+// What cannot become better by waiting.
+bool IsFinal(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kInvalidArgument ||
+         status.code() == absl::StatusCode::kUnimplemented ||
+         status.code() == absl::StatusCode::kPermissionDenied;
+}
+
+}  // namespace
+
+Worker::Worker(Options options, RolloutMetrics& metrics, weights::FollowMetrics& follow_metrics,
+               const Clock& clock)
+    : options_(std::move(options)),
+      metrics_(metrics),
+      follow_metrics_(follow_metrics),
+      clock_(clock),
+      stub_(v1::Coordinator::NewStub(rpc::Connect(options_.learner))) {}
+
+Worker::~Worker() = default;
+
+absl::StatusOr<v1::RegisterResponse> Worker::Register() {
+  v1::RegisterRequest request;
+  request.set_worker_id(options_.worker_id);
+  request.set_host(options_.host);
+  request.set_version(OXBOW_VERSION);
+  v1::RegisterResponse response;
+  const auto context = rpc::ContextWithDeadline(options_.register_timeout);
+  OXBOW_RETURN_IF_ERROR(rpc::FromGrpc(stub_->Register(context.get(), request, &response)));
+  return response;
+}
+
+absl::Status Worker::Run() {
+  absl::Duration backoff = options_.backoff_first;
+  bool said = false;
+  while (true) {
+    const absl::StatusOr<v1::RegisterResponse> registration = Register();
+    absl::Status status = registration.status();
+    if (status.ok()) {
+      OXBOW_LOG(Info) << "registered" << Field("run", registration->run_id())
+                      << Field("epoch", registration->epoch());
+      status = ServeEpoch(*registration);
+      backoff = options_.backoff_first;
+      said = false;
+    }
+    if (IsFinal(status)) return status;
+    if (!said) {
+      OXBOW_LOG(Info) << "looking for the learner" << Field("endpoint", options_.learner)
+                      << Field("reason", status.ToString());
+      said = true;
+    }
+    if (!Pause(backoff)) return absl::OkStatus();
+    backoff = std::min(2 * backoff, options_.backoff_max);
+  }
+}
+
+absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
+  OXBOW_ASSIGN_OR_RETURN(RunSpec spec, RunSpecFrom(registration));
+  OXBOW_ASSIGN_OR_RETURN(
+      const std::unique_ptr<reward::RewardClient> rewards,
+      reward::RewardClient::Create({.endpoints = spec.reward_endpoints,
+                                    .rewards = RewardNames(spec.reward),
+                                    .tries = static_cast<int>(std::max(1u, spec.reward.tries())),
+                                    .timeout = absl::Seconds(spec.reward.timeout_seconds())}));
+  auto engagement = std::make_shared<Engagement>(std::move(spec), options_.worker_id, *stub_,
+                                                 *rewards, metrics_, follow_metrics_, clock_);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) return absl::OkStatus();
+    engagement_ = engagement;
+  }
+  // A broken line is taken up again with all leases, as long as the learner is in the same epoch.
+  absl::Status status;
+  while (true) {
+    status = engagement->Serve();
+    if (!Pause(options_.backoff_first)) break;
+    const absl::StatusOr<v1::RegisterResponse> again = Register();
+    if (!again.ok() || again->epoch() != registration.epoch()) break;
+    metrics_.Reconnected();
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    engagement_.reset();
+  }
+  engagement.reset();
+  return status.ok() ? absl::UnavailableError("the learner ended the epoch") : status;
+}
+
+bool Worker::Pause(absl::Duration duration) {
+  absl::MutexLock lock(&mutex_);
+  const auto stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; };
+  return !mutex_.AwaitWithTimeout(absl::Condition(&stopping), duration);
+}
+
+void Worker::Stop() {
+  std::shared_ptr<Engagement> engagement;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    engagement = engagement_;
+  }
+  if (engagement != nullptr) engagement->Leave(options_.leave_timeout);
+}
+
+}  // namespace oxbow::rollout
