@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "io/tensor_torch.h"
+#include "rpc/convert.h"
 #include "rpc/convert_torch.h"
 #include "services/rollout/reward_stage.h"
 

@@ -18,6 +18,7 @@
 #include "base/bounded_queue.h"
 #include "base/clock.h"
 #include "services/buffer/replay_client.h"
+#include "services/reward/reward_client.h"
 #include "services/rollout/experience_sender.h"
 #include "services/rollout/lease_board.h"
 #include "services/rollout/model_keeper.h"
