@@ -1,0 +1,53 @@
+// Held-out prompts drawn by the plain ODE from fixed noise and scored by the reward servers: the
+// number a run is judged by, the same pictures' noise every time.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/flow/dynamics.h"
+#include "core/model/image_decoder.h"
+#include "core/model/velocity_model.h"
+#include "io/picture.h"
+#include "oxbow/v1/config.pb.h"
+#include "services/learner/conditioning_cache.h"
+#include "services/reward/reward_client.h"
+
+namespace oxbow::learner {
+
+struct EvaluationResult {
+  std::map<std::string, double> metrics;  // "eval/reward_mean", "eval/strict_mean", ...
+  io::Picture8 sheet;                     // The first pictures, framed by right and wrong.
+  std::string caption;
+};
+
+// Owned by the thread that owns torch.
+class Evaluation {
+ public:
+  struct Options {
+    uint32_t images = 128;
+    uint32_t sheet_images = 64;
+    std::vector<double> sigmas;  // Of the ODE.
+    std::vector<int64_t> latent_shape;
+    uint64_t seed = 0;
+    std::map<std::string, double> weights;  // Of the rewards trained on, by name.
+  };
+
+  // `prompts`: held out, not empty; taken in turn until `images` are drawn.
+  Evaluation(Options options, std::vector<v1::Prompt> prompts, ConditioningCache& conditioning,
+             const model::ImageDecoder& decoder, reward::RewardClient& rewards);
+
+  // kUnavailable if a picture could not be scored: an evaluation of a part would be another number.
+  absl::StatusOr<EvaluationResult> Run(const model::VelocityModel& model);
+
+ private:
+  const Options options_;
+  const std::vector<v1::Prompt> prompts_;
+  ConditioningCache& conditioning_;
+  const model::ImageDecoder& decoder_;
+  reward::RewardClient& rewards_;
+};
+
+}  // namespace oxbow::learner

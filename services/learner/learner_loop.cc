@@ -1,0 +1,248 @@
+#include "services/learner/learner_loop.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "services/learner/experience_builder.h"
+#include "services/learner/group_check.h"
+
+namespace oxbow::learner {
+namespace {
+
+constexpr absl::Duration kWaitSlice = absl::Milliseconds(500);  // Between looks at a drain request.
+
+double Percentile95(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[static_cast<size_t>(0.95 * static_cast<double>(values.size() - 1) + 0.5)];
+}
+
+double Mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+}  // namespace
+
+LearnerLoop::LearnerLoop(Options options, Parts parts)
+    : options_(std::move(options)),
+      parts_(std::move(parts)),
+      committed_(options_.first_step.value),
+      planned_(committed_),
+      checkpointed_(committed_) {}
+
+void LearnerLoop::RequestDrain() {
+  drain_ = true;
+  parts_.coordinator.Drain();
+}
+
+absl::Status LearnerLoop::Run() {
+  OXBOW_RETURN_IF_ERROR(
+      parts_.publish(parts_.trainer.version(), LearnerStep(committed_)));
+  bool fresh_start = committed_ == 0;
+  while (true) {
+    if (!last()) OXBOW_RETURN_IF_ERROR(PlanAhead());
+    if (fresh_start || committed_ > options_.first_step.value) OXBOW_RETURN_IF_ERROR(FinishStep());
+    fresh_start = false;
+    if (last()) break;
+    const absl::Status status = TrainOne(LearnerStep(committed_));
+    if (absl::IsCancelled(status) && drain_) {
+      break;  // The step's groups are leased again by the resumed run.
+    }
+    OXBOW_RETURN_IF_ERROR(status);
+  }
+  return checkpointed_ == committed_ && committed_ > 0 ? absl::OkStatus() : WriteCheckpoint();
+}
+
+absl::Status LearnerLoop::PlanAhead() {
+  parts_.board.Enter("plan");
+  while (planned_ < options_.steps && planned_ <= committed_ + options_.staleness_max) {
+    OXBOW_RETURN_IF_ERROR(PlanOne(LearnerStep(planned_)));
+    ++planned_;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LearnerLoop::PlanOne(LearnerStep step) {
+  const uint32_t wanted = HeadsWanted(options_.fraction, options_.groups);
+  std::vector<DrawnHead> heads;
+  if (parts_.buffer != nullptr) heads = parts_.buffer->Draw(step, wanted);
+  StepPlan plan = PlanStep(step, options_.groups, std::move(heads), parts_.prompts);
+  positions_[step.value] = plan.before;
+  for (PlannedGroup& group : plan.groups) {
+    OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
+                           parts_.conditioning.Get(group.prompt));
+    group.conditioning = entry->wire;
+  }
+  parts_.coordinator.Plan(std::move(plan));
+  return absl::OkStatus();
+}
+
+// Everything about the committed step that workers need not wait for.
+absl::Status LearnerLoop::FinishStep() {
+  const bool end = last();
+  const bool evaluates = options_.eval_every > 0 && (committed_ % options_.eval_every == 0 || end);
+  if (evaluates) Evaluate();
+  const bool checkpoints = options_.checkpoint_every > 0 && committed_ > 0 &&
+                           committed_ % options_.checkpoint_every == 0;
+  if (checkpoints || end) OXBOW_RETURN_IF_ERROR(WriteCheckpoint());
+  parts_.board.Enter("log");
+  const std::map<std::string, double> seconds = parts_.board.TakeSeconds();
+  double total = 0;
+  for (const auto& [phase, value] : seconds) {
+    numbers_["time/" + phase + "_s"] = value;
+    total += value;
+  }
+  numbers_["time/step_s"] = total;
+  if (const auto samples = numbers_.find("train/samples"); samples != numbers_.end() && total > 0) {
+    numbers_["throughput/samples_per_s"] = samples->second / total;
+  }
+  const double wall = options_.wall_seconds_before + parts_.board.wall_seconds();
+  OXBOW_RETURN_IF_ERROR(parts_.log.Step(static_cast<int64_t>(committed_), wall, numbers_));
+  parts_.board.StepCommitted(committed_, parts_.trainer.version().value, numbers_);
+  if (committed_ > 0) parts_.metrics.StepCommitted(total, numbers_);
+  numbers_.clear();
+  return absl::OkStatus();
+}
+
+void LearnerLoop::Evaluate() {
+  parts_.board.Enter("eval");
+  const absl::StatusOr<EvaluationResult> result = parts_.evaluate();
+  if (!result.ok()) {
+    // A number is missing; training loses nothing by it.
+    parts_.metrics.EvaluationFailed();
+    OXBOW_LOG(Warning) << "evaluation failed" << Field("step", committed_)
+                       << Field("error", std::string(result.status().message()));
+    return;
+  }
+  numbers_.insert(result->metrics.begin(), result->metrics.end());
+  const absl::Status status = parts_.log.Images(static_cast<int64_t>(committed_), "eval",
+                                                result->caption, result->sheet);
+  if (!status.ok()) {
+    OXBOW_LOG(Warning) << "pictures were not written" << Field("error", std::string(status.message()));
+  }
+}
+
+absl::StatusOr<std::vector<ReceivedGroup>> LearnerLoop::Await(LearnerStep step) {
+  parts_.board.Enter("wait");
+  while (true) {
+    auto groups = parts_.assembler.Take(step, options_.groups, kWaitSlice);
+    if (!absl::IsDeadlineExceeded(groups.status())) return groups;
+    if (drain_) return absl::CancelledError("drained");
+  }
+}
+
+absl::Status LearnerLoop::TrainOne(LearnerStep step) {
+  OXBOW_ASSIGN_OR_RETURN(std::vector<ReceivedGroup> received, Await(step));
+  parts_.board.Enter("update");
+  const std::vector<PlannedGroup> planned = parts_.coordinator.TakePlanned(step);
+  std::vector<rl::Group> groups;
+  for (size_t i = 0; i < received.size(); ++i) {
+    OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
+                           parts_.conditioning.Get(planned[i].prompt));
+    OXBOW_ASSIGN_OR_RETURN(rl::Group group,
+                           BuildGroup(received[i].group, planned[i], entry->tensors));
+    groups.push_back(std::move(group));
+  }
+  OXBOW_RETURN_IF_ERROR(
+      parts_.step_log.Freeze(options_.epoch, step, parts_.trainer.version(), received));
+  OXBOW_ASSIGN_OR_RETURN(rl::StepResult result, parts_.trainer.Step(step, groups));
+  numbers_ = std::move(result.metrics);
+  Measure(step, received, planned);
+  committed_ = step.value + 1;
+  parts_.coordinator.Commit(step);
+  positions_.erase(positions_.begin(), positions_.lower_bound(committed_));
+  if (committed_ % options_.publish_every == 0) {
+    parts_.board.Enter("publish");
+    OXBOW_RETURN_IF_ERROR(parts_.publish(parts_.trainer.version(), LearnerStep(committed_)));
+  }
+  CommitToBuffer(step, received, planned, result);
+  return absl::OkStatus();
+}
+
+void LearnerLoop::CommitToBuffer(LearnerStep step, const std::vector<ReceivedGroup>& received,
+                                 const std::vector<PlannedGroup>& planned,
+                                 const rl::StepResult& result) {
+  if (parts_.buffer == nullptr) return;
+  parts_.board.Enter("offer");
+  ReplayLink::StepCommit commit{.step = step, .offers = {}, .used = result.used, .evict = result.evict};
+  for (size_t i = 0; i < received.size(); ++i) {
+    auto offer = MakeOffer(received[i].group, planned[i], options_.offers);
+    if (offer.has_value()) commit.offers.push_back(*std::move(offer));
+  }
+  numbers_["buffer/offers"] = static_cast<double>(commit.offers.size());
+  parts_.buffer->Commit(std::move(commit));
+  numbers_["buffer/attached"] = parts_.buffer->attached() ? 1 : 0;
+  const std::optional<v1::InfoResponse> info = parts_.buffer->Info();
+  if (!info.has_value()) return;
+  numbers_["buffer/size"] = static_cast<double>(info->entries());
+  numbers_["buffer/raw_reward_mean"] = info->raw_reward_mean();
+  numbers_["buffer/priority_mean"] = info->priority_mean();
+  numbers_["buffer/age_mean"] = info->age_mean_steps();
+  for (const v1::NamedValue& offers : info->offers()) {
+    numbers_["buffer/offers_" + offers.name()] = offers.value();
+  }
+}
+
+void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& received,
+                          const std::vector<PlannedGroup>& planned) {
+  std::vector<double> staleness;
+  std::vector<double> ages;
+  std::vector<double> uses;
+  double samples = 0;
+  for (size_t i = 0; i < received.size(); ++i) {
+    for (const v1::Trajectory& trajectory : received[i].group.trajectories()) {
+      ++samples;
+      uint64_t stale = 0;
+      if (!trajectory.replayed() && trajectory.behaviour_version_size() > 0) {
+        const auto made =
+            parts_.coordinator.StepOfVersion(PolicyVersion(trajectory.behaviour_version(0)));
+        if (made.has_value() && made->value < step.value) stale = step.value - made->value;
+        staleness.push_back(static_cast<double>(stale));
+      }
+      parts_.metrics.SampleConsumed(stale, trajectory.replayed());
+    }
+    if (planned[i].head.has_value()) {
+      ages.push_back(static_cast<double>(planned[i].head->age));
+      uses.push_back(static_cast<double>(planned[i].head->uses + 1));
+    }
+  }
+  numbers_["train/samples"] = samples;
+  numbers_["train/groups_replayed"] = static_cast<double>(ages.size());
+  numbers_["rollout/staleness_mean"] = Mean(staleness);
+  numbers_["rollout/staleness_max"] =
+      staleness.empty() ? 0 : *std::max_element(staleness.begin(), staleness.end());
+  if (ages.empty()) return;
+  numbers_["buffer/staleness_mean"] = Mean(ages);
+  numbers_["buffer/staleness_p95"] = Percentile95(ages);
+  numbers_["buffer/reuse_mean"] = Mean(uses);
+}
+
+absl::Status LearnerLoop::WriteCheckpoint() {
+  parts_.board.Enter("checkpoint");
+  const std::string name = CheckpointName(committed_);
+  RunState state{.committed_steps = committed_,
+                 .policy_version = parts_.trainer.version().value,
+                 .epoch = options_.epoch.value};
+  // A step that is planned ahead is planned again by the resumed run, from where it was planned first.
+  const auto planned = positions_.find(committed_);
+  state.prompts = planned != positions_.end() ? planned->second : parts_.prompts.position();
+  state.wall_seconds = options_.wall_seconds_before + parts_.board.wall_seconds();
+  if (parts_.buffer != nullptr) {
+    const absl::Status kept = parts_.buffer->Checkpoint(name, options_.checkpoints_kept);
+    if (kept.ok()) state.buffer_checkpoint = name;
+    if (!kept.ok()) {
+      OXBOW_LOG(Warning) << "checkpoint without the replay buffer" << Field("step", committed_)
+                         << Field("error", std::string(kept.message()));
+    }
+  }
+  OXBOW_RETURN_IF_ERROR(parts_.checkpoint(std::move(state)));
+  checkpointed_ = committed_;
+  return absl::OkStatus();
+}
+
+}  // namespace oxbow::learner

@@ -1,0 +1,108 @@
+// The learner's loop over steps. The one thread that owns torch.
+//
+//   plan k .. k+S -> [log, evaluate and checkpoint step k-1 while workers sample] -> wait for step k
+//   -> freeze its manifest -> train -> publish -> offer and advance the buffer -> k+1
+//
+// With S = 0 step k is planned after the buffer took the commit of k-1, so that a run is a function of
+// its seed. Evaluation and checkpoints use the weights after k-1, which nothing changes until step k
+// trains: they cost only what workers do not.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "core/rl/trainer.h"
+#include "oxbow/v1/config.pb.h"
+#include "services/learner/checkpoint_store.h"
+#include "services/learner/conditioning_cache.h"
+#include "services/learner/coordinator.h"
+#include "services/learner/evaluation.h"
+#include "services/learner/group_assembler.h"
+#include "services/learner/learner_metrics.h"
+#include "services/learner/prompt_order.h"
+#include "services/learner/replay_link.h"
+#include "services/learner/replay_offer.h"
+#include "services/learner/run_board.h"
+#include "services/learner/step_log.h"
+#include "telemetry/run_log.h"
+
+namespace oxbow::learner {
+
+class LearnerLoop {
+ public:
+  struct Options {
+    Epoch epoch;
+    LearnerStep first_step;  // Committed before.
+    uint64_t steps = 0;      // In all.
+    uint32_t groups = 0;     // U
+    double fraction = 0;     // Of groups with a replayed head.
+    uint64_t staleness_max = 0;
+    uint32_t publish_every = 1;
+    uint32_t eval_every = 0;
+    uint32_t checkpoint_every = 0;
+    uint32_t checkpoints_kept = 2;
+    double wall_seconds_before = 0;  // Of the run before it was resumed.
+    OfferRules offers;
+  };
+
+  // What the loop works with; all outlive it.
+  struct Parts {
+    rl::Trainer& trainer;
+    ConditioningCache& conditioning;
+    PromptOrder& prompts;
+    Coordinator& coordinator;
+    GroupAssembler& assembler;
+    ReplayLink* buffer;  // Null: the run does not replay.
+    StepLog& step_log;
+    RunBoard& board;
+    LearnerMetrics& metrics;
+    telemetry::RunLog& log;
+    std::function<absl::Status(PolicyVersion, LearnerStep)> publish;
+    std::function<absl::StatusOr<EvaluationResult>()> evaluate;
+    std::function<absl::Status(RunState)> checkpoint;
+  };
+
+  LearnerLoop(Options options, Parts parts);
+
+  // Runs to the last step or the first that is asked to be the last. OK when the run is whole or was
+  // drained; then a checkpoint of the last step exists.
+  absl::Status Run();
+
+  // Thread-safe: ends the run, after the step in progress if its groups are all here.
+  void RequestDrain();
+
+  uint64_t committed() const { return committed_; }
+
+ private:
+  absl::Status PlanAhead();
+  absl::Status PlanOne(LearnerStep step);
+  absl::Status FinishStep();
+  absl::Status TrainOne(LearnerStep step);
+  absl::StatusOr<std::vector<ReceivedGroup>> Await(LearnerStep step);
+  void Evaluate();
+  void CommitToBuffer(LearnerStep step, const std::vector<ReceivedGroup>& received,
+                      const std::vector<PlannedGroup>& planned, const rl::StepResult& result);
+  void Measure(LearnerStep step, const std::vector<ReceivedGroup>& received,
+               const std::vector<PlannedGroup>& planned);
+  absl::Status WriteCheckpoint();
+  bool last() const { return committed_ == options_.steps || drain_; }
+
+  const Options options_;
+  const Parts parts_;
+  std::atomic<bool> drain_ = false;
+  uint64_t committed_;
+  uint64_t planned_;
+  uint64_t checkpointed_;
+  std::map<uint64_t, PromptPosition> positions_;  // Of the prompt order before each planned step.
+  std::map<std::string, double> numbers_;         // Of the step that was committed last.
+};
+
+}  // namespace oxbow::learner
