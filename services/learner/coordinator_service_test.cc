@@ -344,7 +344,7 @@ TEST_F(CoordinatorServiceTest, FailuresBeyondTheLimitStopTheLearnerWithTheReason
 TEST_F(CoordinatorServiceTest, ScrapeHasEveryNameFromTheStart) {
   const std::string text = telemetry::ScrapeText(registry_);
   for (const char* name :
-       {"oxbow_learner_clip_ratio{origin=\"replay\",side=\"zero_gradient\"} 0",
+       {"oxbow_learner_clip_ratio{origin=\"replay\",side=\"any\"} 0",
         "oxbow_learner_sequence_weight_min 0", "oxbow_learner_onpolicy_ratio_error 0",
         "oxbow_learner_leases_total{event=\"expired\"} 0",
         "oxbow_learner_results_total{outcome=\"fenced\"} 0",

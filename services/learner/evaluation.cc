@@ -44,11 +44,12 @@ absl::StatusOr<EvaluationResult> Evaluation::Run(const model::VelocityModel& mod
     const uint32_t count = static_cast<uint32_t>(prompts_.size());
     OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
                            conditioning_.Get(prompts_[i % count]));
-    requests.push_back({.conditioning = entry->tensors,
-                        .key = {.run_seed = options_.seed, .group = i % count, .sample = i / count}});
+    requests.push_back(
+        {.conditioning = entry->tensors,
+         .key = {.run_seed = options_.seed, .group = i % count, .sample = i / count}});
   }
-  const at::Tensor pictures = model::SamplePictures(model, decoder_, model::OdeSpec(options_.sigmas),
-                                                    requests, options_.latent_shape);
+  const at::Tensor pictures = model::SamplePictures(
+      model, decoder_, model::OdeSpec(options_.sigmas), requests, options_.latent_shape);
   std::map<std::string, double> sums;
   double reward_sum = 0;
   std::vector<io::GridCell> cells(options_.images);
@@ -67,7 +68,8 @@ absl::StatusOr<EvaluationResult> Evaluation::Run(const model::VelocityModel& mod
         rewards_.Score(prompts_[prompt].text(), prompts_[prompt].metadata_json(), batch);
     for (size_t k = 0; k < members.size(); ++k) {
       if (!scores[k].ok()) {
-        return Annotate(scores[k].status(), absl::StrCat("evaluation of \"", prompts_[prompt].text(), "\""));
+        return Annotate(scores[k].status(),
+                        absl::StrCat("evaluation of \"", prompts_[prompt].text(), "\""));
       }
       double reward = 0;
       for (const auto& [name, value] : *scores[k]) {
@@ -98,7 +100,8 @@ absl::StatusOr<EvaluationResult> Evaluation::Run(const model::VelocityModel& mod
   }
   if (cells.size() > options_.sheet_images) cells.resize(options_.sheet_images);
   result.sheet = io::Grid(cells);
-  result.caption = absl::StrFormat("held-out prompts, reward %.3f", result.metrics["eval/reward_mean"]);
+  result.caption =
+      absl::StrFormat("held-out prompts, reward %.3f", result.metrics["eval/reward_mean"]);
   return result;
 }
 

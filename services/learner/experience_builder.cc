@@ -29,7 +29,8 @@ absl::Status CompleteHead(const ReplayHead& planned, rl::Sample& sample) {
   OXBOW_ASSIGN_OR_RETURN(const rl::Sample head, rpc::SampleFromProto(planned.trajectory));
   const int kept = static_cast<int>(planned.kept_steps);
   if (head.log_prob.size() != sample.log_prob.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("stored trajectory has ", head.log_prob.size(), " steps"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("stored trajectory has ", head.log_prob.size(), " steps"));
   }
   OXBOW_RETURN_IF_ERROR(JoinLatents(head.latents, kept, sample));
   for (size_t i = 0; i < static_cast<size_t>(kept); ++i) {
@@ -49,7 +50,8 @@ absl::StatusOr<rl::Group> BuildGroup(const v1::Group& received, const PlannedGro
   group.conditioning = conditioning;
   for (rl::Sample& sample : group.samples) {
     if (!sample.replayed) continue;
-    if (!planned.head.has_value()) return absl::InvalidArgumentError("replayed sample without a head");
+    if (!planned.head.has_value())
+      return absl::InvalidArgumentError("replayed sample without a head");
     OXBOW_RETURN_IF_ERROR(
         Annotate(CompleteHead(*planned.head, sample), absl::StrCat("group ", planned.id.value)));
   }

@@ -12,8 +12,8 @@
 namespace oxbow::learner {
 
 // The trainer's group. A replayed member becomes whole: its head (latents, log-probs, SDE flags and
-// versions of steps below i_off) from the buffer, its tail from the worker. kInvalidArgument for what
-// does not fit together.
+// versions of steps below i_off) from the buffer, its tail from the worker. kInvalidArgument for
+// what does not fit together.
 absl::StatusOr<rl::Group> BuildGroup(const v1::Group& received, const PlannedGroup& planned,
                                      const model::Conditioning& conditioning);
 

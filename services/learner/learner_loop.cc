@@ -41,8 +41,7 @@ void LearnerLoop::RequestDrain() {
 }
 
 absl::Status LearnerLoop::Run() {
-  OXBOW_RETURN_IF_ERROR(
-      parts_.publish(parts_.trainer.version(), LearnerStep(committed_)));
+  OXBOW_RETURN_IF_ERROR(parts_.publish(parts_.trainer.version(), LearnerStep(committed_)));
   bool fresh_start = committed_ == 0;
   while (true) {
     if (!last()) OXBOW_RETURN_IF_ERROR(PlanAhead());
@@ -120,10 +119,11 @@ void LearnerLoop::Evaluate() {
     return;
   }
   numbers_.insert(result->metrics.begin(), result->metrics.end());
-  const absl::Status status = parts_.log.Images(static_cast<int64_t>(committed_), "eval",
-                                                result->caption, result->sheet);
+  const absl::Status status =
+      parts_.log.Images(static_cast<int64_t>(committed_), "eval", result->caption, result->sheet);
   if (!status.ok()) {
-    OXBOW_LOG(Warning) << "pictures were not written" << Field("error", std::string(status.message()));
+    OXBOW_LOG(Warning) << "pictures were not written"
+                       << Field("error", std::string(status.message()));
   }
 }
 
@@ -169,7 +169,8 @@ void LearnerLoop::CommitToBuffer(LearnerStep step, const std::vector<ReceivedGro
                                  const rl::StepResult& result) {
   if (parts_.buffer == nullptr) return;
   parts_.board.Enter("offer");
-  ReplayLink::StepCommit commit{.step = step, .offers = {}, .used = result.used, .evict = result.evict};
+  ReplayLink::StepCommit commit{
+      .step = step, .offers = {}, .used = result.used, .evict = result.evict};
   for (size_t i = 0; i < received.size(); ++i) {
     auto offer = MakeOffer(received[i].group, planned[i], options_.offers);
     if (offer.has_value()) commit.offers.push_back(*std::move(offer));
@@ -228,7 +229,8 @@ absl::Status LearnerLoop::WriteCheckpoint() {
   RunState state{.committed_steps = committed_,
                  .policy_version = parts_.trainer.version().value,
                  .epoch = options_.epoch.value};
-  // A step that is planned ahead is planned again by the resumed run, from where it was planned first.
+  // A step that is planned ahead is planned again by the resumed run, from where it was planned
+  // first.
   const auto planned = positions_.find(committed_);
   state.prompts = planned != positions_.end() ? planned->second : parts_.prompts.position();
   state.wall_seconds = options_.wall_seconds_before + parts_.board.wall_seconds();

@@ -1,11 +1,12 @@
 // The learner's loop over steps. The one thread that owns torch.
 //
-//   plan k .. k+S -> [log, evaluate and checkpoint step k-1 while workers sample] -> wait for step k
+//   plan k .. k+S -> [log, evaluate and checkpoint step k-1 while workers sample] -> wait for step
+//   k
 //   -> freeze its manifest -> train -> publish -> offer and advance the buffer -> k+1
 //
-// With S = 0 step k is planned after the buffer took the commit of k-1, so that a run is a function of
-// its seed. Evaluation and checkpoints use the weights after k-1, which nothing changes until step k
-// trains: they cost only what workers do not.
+// With S = 0 step k is planned after the buffer took the commit of k-1, so that a run is a function
+// of its seed. Evaluation and checkpoints use the weights after k-1, which nothing changes until
+// step k trains: they cost only what workers do not.
 #pragma once
 
 #include <atomic>
@@ -72,8 +73,8 @@ class LearnerLoop {
 
   LearnerLoop(Options options, Parts parts);
 
-  // Runs to the last step or the first that is asked to be the last. OK when the run is whole or was
-  // drained; then a checkpoint of the last step exists.
+  // Runs to the last step or the first that is asked to be the last. OK when the run is whole or
+  // was drained; then a checkpoint of the last step exists.
   absl::Status Run();
 
   // Thread-safe: ends the run, after the step in progress if its groups are all here.

@@ -36,8 +36,7 @@ std::vector<GaugeOfMetric> StepGauges(const std::vector<std::string>& rewards) {
        "Largest |ratio - 1| of on-policy samples before the first update."},
       {"train/grad_norm", "oxbow_learner_grad_norm", "Gradient norm before clipping."},
       {"train/loss", "oxbow_learner_loss", "Loss of the last step."},
-      {"train/kl_div", "oxbow_learner_kl",
-       "Distance to the reference policy in the configured space."},
+      {"train/kl_loss", "oxbow_learner_kl_loss", "Weighted distance to the reference policy."},
       {"train/reward_zero_std_ratio", "oxbow_learner_zero_std_group_ratio",
        "Share of groups whose rewards are all equal and teach nothing."},
       {"eval/reward_mean", "oxbow_learner_eval_reward_mean",
@@ -59,17 +58,19 @@ std::vector<GaugeOfMetric> StepGauges(const std::vector<std::string>& rewards) {
                      "Mean reward of the last step, by name.",
                      {{"reward", reward}}});
   }
+  // Sides over all origins, and all sides of each origin: what the trainer measures.
+  for (const auto& [part, side] : std::map<std::string, std::string>{
+           {"high", "upper"}, {"low", "lower"}, {"zero_grad", "zero_gradient"}, {"total", "any"}}) {
+    table.push_back({"train/clip_frac_" + part,
+                     "oxbow_learner_clip_ratio",
+                     "Share of trained transitions outside the clip range, by origin and side.",
+                     {{"origin", "all"}, {"side", side}}});
+  }
   for (const std::string origin : {"fresh", "stale", "replay"}) {
-    for (const auto& [part, side] :
-         std::map<std::string, std::string>{{"", "total"},
-                                            {"high_", "upper"},
-                                            {"low_", "lower"},
-                                            {"zero_grad_", "zero_gradient"}}) {
-      table.push_back({"train/clip_frac_" + part + origin,
-                       "oxbow_learner_clip_ratio",
-                       "Share of trained transitions outside the clip range, by origin and side.",
-                       {{"origin", origin}, {"side", side}}});
-    }
+    table.push_back({"train/clip_frac_" + origin,
+                     "oxbow_learner_clip_ratio",
+                     "Share of trained transitions outside the clip range, by origin and side.",
+                     {{"origin", origin}, {"side", "any"}}});
   }
   return table;
 }

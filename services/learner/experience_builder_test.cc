@@ -1,0 +1,82 @@
+#include "services/learner/experience_builder.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "rpc/convert.h"
+#include "rpc/convert_torch.h"
+
+namespace oxbow::learner {
+namespace {
+
+constexpr int kSteps = 4;
+constexpr int kKept = 2;
+
+at::Tensor Path() {
+  return at::arange((kSteps + 1) * 4, at::kFloat).reshape({kSteps + 1, 1, 2, 2}).div(7);
+}
+
+v1::Trajectory WireSample(uint32_t index, const at::Tensor& latents, uint64_t version) {
+  rl::Sample sample;
+  sample.index = index;
+  sample.latents = latents;
+  for (int step = 0; step < kSteps; ++step) {
+    sample.log_prob.push_back(-1.f - static_cast<float>(step) - static_cast<float>(version));
+    sample.sde.push_back(step < 3);
+    sample.behaviour_version.push_back(version);
+  }
+  sample.reward = 0.5;
+  return rpc::ToProto(sample, 77, at::kFloat);
+}
+
+// A stored head (version 4) and a tail that starts at `tail_from` (version 10).
+struct Mixed {
+  v1::Group group;
+  PlannedGroup planned{.id = GroupId(3)};
+};
+
+Mixed MakeMixed(const at::Tensor& tail) {
+  Mixed mixed;
+  *mixed.group.mutable_prompt() = rpc::MakePrompt("text 123", "");
+  *mixed.group.add_trajectories() = WireSample(0, Path(), 10);
+  v1::Trajectory replayed = WireSample(1, tail, 10);
+  if (!tail.defined()) replayed.clear_latents();
+  replayed.set_first_latent(kKept);
+  replayed.set_replayed(true);
+  replayed.set_entry_id(9);
+  replayed.set_kept_steps(kKept);
+  *mixed.group.add_trajectories() = replayed;
+  mixed.planned.head = ReplayHead{.entry = EntryId(9), .kept_steps = kKept, .stored_reward = 0.75};
+  mixed.planned.head->trajectory = WireSample(5, Path().slice(0, 0, kKept + 1), 4);
+  return mixed;
+}
+
+TEST(ExperienceBuilderTest, ReplayedSampleIsTheStoredHeadAndTheFreshTailBitForBit) {
+  const Mixed mixed = MakeMixed(Path().slice(0, kKept));
+  const auto group = BuildGroup(mixed.group, mixed.planned, {});
+  ASSERT_TRUE(group.ok()) << group.status();
+  EXPECT_TRUE(at::equal(group->samples[0].latents, Path()));
+  const rl::Sample& replayed = group->samples[1];
+  EXPECT_TRUE(at::equal(replayed.latents, Path()));
+  EXPECT_EQ(replayed.first_latent, 0);
+  EXPECT_EQ(replayed.behaviour_version, (std::vector<uint64_t>{4, 4, 10, 10}));
+  EXPECT_EQ(replayed.log_prob, (std::vector<float>{-5, -6, -13, -14}));
+  EXPECT_EQ(replayed.stored_reward, 0.75);
+  EXPECT_EQ(replayed.entry_id, EntryId(9));
+}
+
+TEST(ExperienceBuilderTest, TailThatWasNotKeptLeavesTheHead) {
+  const Mixed mixed = MakeMixed({});
+  const auto group = BuildGroup(mixed.group, mixed.planned, {});
+  ASSERT_TRUE(group.ok()) << group.status();
+  EXPECT_TRUE(at::equal(group->samples[1].latents, Path().slice(0, 0, kKept + 1)));
+}
+
+TEST(ExperienceBuilderTest, TailOfAnotherHeadIsRefused) {
+  const Mixed mixed = MakeMixed(Path().slice(0, kKept).add(1e-6));
+  EXPECT_EQ(BuildGroup(mixed.group, mixed.planned, {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace oxbow::learner
