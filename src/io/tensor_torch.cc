@@ -65,4 +65,22 @@ TensorBytes FromTorch(const at::Tensor& tensor) {
   return result;
 }
 
+absl::StatusOr<std::map<std::string, at::Tensor>> AllToTorch(
+    std::map<std::string, TensorBytes> tensors) {
+  std::map<std::string, at::Tensor> result;
+  while (!tensors.empty()) {
+    const auto node = tensors.extract(tensors.begin());
+    auto tensor = ToTorch(node.mapped());
+    if (!tensor.ok()) return Annotate(tensor.status(), "tensor '" + node.key() + "'");
+    result.emplace_hint(result.end(), node.key(), *std::move(tensor));
+  }
+  return result;
+}
+
+std::map<std::string, TensorBytes> AllFromTorch(const std::map<std::string, at::Tensor>& tensors) {
+  std::map<std::string, TensorBytes> result;
+  for (const auto& [name, tensor] : tensors) result.emplace(name, FromTorch(tensor));
+  return result;
+}
+
 }  // namespace oxbow::io

@@ -1,6 +1,9 @@
 // Typed bytes <-> at::Tensor.
 #pragma once
 
+#include <map>
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "io/tensor_bytes.h"
 
@@ -16,5 +19,11 @@ absl::StatusOr<at::Tensor> ToTorch(const TensorBytes& tensor);
 
 // Copies to contiguous CPU bytes. Requires a dtype of DType.
 TensorBytes FromTorch(const at::Tensor& tensor);
+
+// The same for named tensors. The first consumes its argument, so that no two copies of a large
+// model are alive at once.
+absl::StatusOr<std::map<std::string, at::Tensor>> AllToTorch(
+    std::map<std::string, TensorBytes> tensors);
+std::map<std::string, TensorBytes> AllFromTorch(const std::map<std::string, at::Tensor>& tensors);
 
 }  // namespace oxbow::io

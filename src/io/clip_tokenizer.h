@@ -1,0 +1,54 @@
+// CLIP's byte-level BPE tokenizer, giving the ids that transformers' CLIPTokenizer gives.
+//
+//   text -> special tokens cut out -> NFC, runs of white space to one space, lower case
+//        -> words: 's|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+
+//        -> UTF-8 bytes as printable characters, the last with "</w>", merged by rank
+//        -> BOS ids EOS, cut to length keeping EOS, padded
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace oxbow::io {
+
+class ClipTokenizer {
+ public:
+  // Reads vocab.json, merges.txt and, where present, special_tokens_map.json and
+  // tokenizer_config.json of a tokenizer directory. kNotFound or kDataLoss, naming the file.
+  static absl::StatusOr<ClipTokenizer> Load(const std::filesystem::path& directory);
+
+  // Exactly `length` ids. Malformed UTF-8 becomes U+FFFD. Requires length >= 2.
+  std::vector<int64_t> Encode(const std::string& text, int64_t length) const;
+
+  int64_t model_max_length() const { return model_max_length_; }
+  int64_t end_id() const { return end_; }
+
+ private:
+  ClipTokenizer() = default;
+  absl::Status ReadVocabulary(const std::filesystem::path& directory);
+  absl::Status ReadMerges(const std::filesystem::path& directory);
+  absl::Status ReadSpecials(const std::filesystem::path& directory);
+  void AppendText(std::string_view text, std::vector<int64_t>& ids) const;
+  void AppendWord(std::string_view word, std::vector<int64_t>& ids) const;
+
+  std::unordered_map<std::string, int64_t> vocabulary_;
+  std::unordered_map<std::string, int64_t> ranks_;         // "left right" -> order of the merge
+  std::vector<std::pair<std::string, int64_t>> specials_;  // Longest first.
+  int64_t begin_ = 0, end_ = 0, unknown_ = 0, pad_ = 0;
+  int64_t model_max_length_ = 77;
+};
+
+// The files of a small tokenizer: the byte alphabet, its word-final forms, the given merges ("t e",
+// "te xt</w>") in order, then BOS and EOS = pad as the two highest ids. File name -> content.
+std::map<std::string, std::string> ClipTokenizerFiles(const std::vector<std::string>& merges,
+                                                      int64_t model_max_length);
+
+}  // namespace oxbow::io

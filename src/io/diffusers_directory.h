@@ -1,0 +1,57 @@
+// A model as a diffusers directory: model_index.json and one folder per component.
+//
+//   model_index.json                        {"transformer": ["diffusers", "SD3Transformer2DModel"],
+//   ...} transformer/   config.json  diffusion_pytorch_model.safetensors (or sharded, or fp16)
+//   text_encoder/  config.json  model.safetensors (same)
+//   tokenizer/     vocab.json  merges.txt ...
+//   scheduler/     scheduler_config.json
+//
+// Which implementation reads a component follows from its class name.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "io/tensor_bytes.h"
+
+namespace oxbow::io {
+
+struct DiffusersComponent {
+  std::string class_name;  // "SD3Transformer2DModel"
+  std::filesystem::path directory;
+  std::string config_json;  // config.json or scheduler_config.json; empty for a tokenizer.
+};
+
+// Components by folder name: always transformer, text_encoder, tokenizer and scheduler.
+using DiffusersComponents = std::map<std::string, DiffusersComponent>;
+
+// Reads model_index.json and the configs, no weights. kNotFound for a missing file, kDataLoss for
+// broken JSON, kInvalidArgument for a class or component that is not supported, naming those that
+// are.
+absl::StatusOr<DiffusersComponents> OpenDiffusersDirectory(const std::filesystem::path& directory);
+
+// Reads the tensors of a transformer or text encoder folder: the sharded index, else the single
+// file, else the fp16 variants of the two.
+absl::StatusOr<std::map<std::string, TensorBytes>> ReadComponentWeights(
+    const DiffusersComponent& component);
+
+// What a whole pipeline directory consists of.
+struct DiffusersContent {
+  std::string transformer_config_json;
+  std::map<std::string, TensorBytes> transformer;
+  std::string text_encoder_config_json;
+  std::map<std::string, TensorBytes> text_encoder;
+  std::map<std::string, std::string> tokenizer_files;  // File name -> content.
+  std::string scheduler_config_json;                   // Empty: a plain one with shift 1.
+  std::map<std::string, std::string> metadata;         // Provenance, in the weights' headers.
+};
+
+// Writes a directory that diffusers' and transformers' from_pretrained load. model_index.json comes
+// last, so that an interrupted write is not mistaken for a model.
+absl::Status WriteDiffusersDirectory(const std::filesystem::path& directory,
+                                     const DiffusersContent& content);
+
+}  // namespace oxbow::io
