@@ -1,0 +1,107 @@
+#include "core/rl/objective.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/rl/kl.h"
+#include "core/rl/ratio_statistics.h"
+#include "tests/golden/golden.h"
+
+namespace oxbow::rl {
+namespace {
+
+using ::oxbow::testing::Golden;
+using ::oxbow::testing::kGoldenTolerance;
+
+at::Tensor One(double value) { return at::full({1}, value, at::kDouble); }
+
+TEST(ObjectiveTest, GoldenLosses) {
+  for (const auto& r : Golden()["objective"]) {
+    const auto fresh =
+        ClippedLoss(One(r["lp_new"]), One(r["lp_old"]), One(r["adv"]), One(1), r["eps"]);
+    EXPECT_NEAR(fresh.item<double>(), r["ppo_loss"], kGoldenTolerance);
+    const auto naive =
+        ClippedLoss(One(r["lp_new"]), One(r["lp_off"]), One(r["adv"]), One(1), r["eps"]);
+    EXPECT_NEAR(naive.item<double>(), r["naive_loss"], kGoldenTolerance);
+    const auto off = OffPolicyLoss(One(r["lp_new"]), One(r["lp_old"]), One(r["lp_off"]),
+                                   One(r["adv"]), r["eps"]);
+    EXPECT_NEAR(-off.item<double>(), r["off_policy_grpo"], kGoldenTolerance);
+  }
+}
+
+// Log-ratios inside the clip, above and below it, for both signs of the advantage.
+TEST(ObjectiveTest, GradientsMatchFiniteDifferencesOnBothSidesOfTheClip) {
+  constexpr double kStep = 1e-6;
+  for (const double clip : {1e-3, 0.2}) {
+    for (const double offset : {-3., -0.5, 0.5, 3.}) {
+      for (const double advantage : {1.5, -1.5}) {
+        const auto clipped = [&](const at::Tensor& lp) {
+          return ClippedLoss(lp, One(-1), One(advantage), One(.7), clip);
+        };
+        const auto off_policy = [&](const at::Tensor& lp) {
+          return OffPolicyLoss(lp, One(-1), One(-1.1), One(advantage), clip);
+        };
+        const auto check = [&](const auto& loss) {
+          const double at_lp = -1 + offset * clip;
+          at::Tensor lp = One(at_lp).requires_grad_(true);
+          loss(lp).sum().backward();
+          const double slope =
+              (loss(One(at_lp + kStep)) - loss(One(at_lp - kStep))).template item<double>() /
+              (2 * kStep);
+          EXPECT_NEAR(lp.grad().item<double>(), slope, 1e-8)
+              << clip << " " << offset << " " << advantage;
+        };
+        check(clipped);
+        check(off_policy);
+        at::Tensor lp = One(-1 + offset * clip).requires_grad_(true);
+        clipped(lp).sum().backward();
+        const bool silenced = (offset > 1 && advantage > 0) || (offset < -1 && advantage < 0);
+        EXPECT_EQ(lp.grad().item<double>() == 0, silenced) << offset << " " << advantage;
+      }
+    }
+  }
+}
+
+TEST(ObjectiveTest, NothingButTheNewLogProbGetsAGradient) {
+  at::Tensor lp = One(-1).requires_grad_(true), old = One(-1).requires_grad_(true);
+  at::Tensor advantage = One(1).requires_grad_(true), weight = One(.5).requires_grad_(true);
+  ClippedLoss(lp, old, advantage, weight, .1).sum().backward();
+  EXPECT_DOUBLE_EQ(lp.grad().item<double>(), -.5);
+  EXPECT_FALSE(old.grad().defined() || advantage.grad().defined() || weight.grad().defined());
+}
+
+TEST(ObjectiveTest, KlGradientAndScale) {
+  const at::Tensor reference = at::tensor({.1, -.4, .8, -.25}, at::kDouble).view({1, 4});
+  at::Tensor v = at::tensor({.12, -.37, .79, -.28}, at::kDouble).view({1, 4}).requires_grad_(true);
+  const auto kernel = flow::MakeKernel(flow::DynamicsKind::kFlowSde, .7, .8, .7, .96);
+  const double scale = KlScale(KlSpace::kMean, kernel);
+  const at::Tensor kl = RowKl(v, reference, One(scale));
+  EXPECT_NEAR(kl.item<double>(), 2.27363360969e-6, 1e-16);
+  kl.sum().backward();
+  const at::Tensor want = (v.detach() - reference) * (2 * scale / 4);
+  EXPECT_LT((v.grad() - want).abs().max().item<double>(), 1e-15);
+}
+
+TEST(RatioStatisticsTest, CountsSidesOriginsAndSilencedRows) {
+  RatioStatistics statistics;
+  statistics.Add(Origin::kFresh, 0, 1, .1);
+  statistics.Add(Origin::kFresh, .2, 1, .1);
+  statistics.Add(Origin::kReplay, -.2, 1, .1);
+  statistics.Add(Origin::kReplay, .3, -1, .1);
+  std::map<std::string, double> metrics;
+  statistics.AppendMetrics(metrics);
+  EXPECT_DOUBLE_EQ(metrics["train/clip_frac_total"], .75);
+  EXPECT_DOUBLE_EQ(metrics["train/clip_frac_high"], .5);
+  EXPECT_DOUBLE_EQ(metrics["train/clip_frac_low"], .25);
+  EXPECT_DOUBLE_EQ(metrics["train/clip_frac_zero_grad"], .25);
+  EXPECT_DOUBLE_EQ(metrics["train/clip_frac_fresh"], .5);
+  EXPECT_DOUBLE_EQ(metrics["train/clip_frac_replay"], 1);
+  EXPECT_EQ(metrics.count("train/clip_frac_stale"), 0u);
+  EXPECT_NEAR(metrics["train/approx_kl"], .5 * (.04 + .04 + .09) / 4, 1e-15);
+  EXPECT_NEAR(metrics["train/ratio_max"], std::exp(.3), 1e-12);
+}
+
+}  // namespace
+}  // namespace oxbow::rl
