@@ -5,6 +5,14 @@
 # oxbow_binary(name SOURCES ... DEPS ... [TORCH])
 #   An executable in build/<preset>/bin.
 
+# Executables that reuse the precompiled torch header must be compiled as it was: -fPIC, not -fPIE.
+function(_oxbow_torch_executable target)
+  target_link_libraries(${target} PRIVATE oxbow::torch)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIC)
+  target_precompile_headers(${target} REUSE_FROM oxbow_torch_pch)
+endfunction()
+
 function(_oxbow_torch target)
   target_link_libraries(${target} PUBLIC oxbow::torch)
   target_precompile_headers(${target} REUSE_FROM oxbow_torch_pch)
@@ -27,8 +35,7 @@ function(oxbow_binary name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} Threads::Threads)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
   if(ARG_TORCH)
-    target_link_libraries(${name} PRIVATE oxbow::torch)
-    target_precompile_headers(${name} REUSE_FROM oxbow_torch_pch)
+    _oxbow_torch_executable(${name})
   endif()
 endfunction()
 
@@ -41,7 +48,7 @@ function(oxbow_test name)
     OXBOW_SOURCE_DIR="${CMAKE_SOURCE_DIR}" OXBOW_BINARY_DIR="${CMAKE_BINARY_DIR}/bin")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   if(ARG_TORCH)
-    target_link_libraries(${name} PRIVATE oxbow::torch)
+    _oxbow_torch_executable(${name})
   endif()
   set(_env OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=1 ${ARG_ENV})
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
