@@ -1,0 +1,28 @@
+// One run of the learner from its resolved config to its final weights: makes the parts, connects
+// them, runs the loop, takes them down in order.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "oxbow/v1/config.pb.h"
+
+namespace oxbow::learner {
+
+struct RunOptions {
+  v1::RunConfig config;  // Resolved.
+  std::filesystem::path directory;
+  std::vector<std::string> buffer_endpoints;
+  std::vector<std::string> reward_endpoints;
+  std::string listen = "127.0.0.1:0";
+  std::string metrics_listen = "127.0.0.1:0";
+  bool resume = false;
+};
+
+// Returns when the run is whole, was drained (a stop signal or the Drain call), or failed. Requires
+// BlockStopSignals before.
+absl::Status RunLearner(RunOptions options);
+
+}  // namespace oxbow::learner

@@ -1,0 +1,30 @@
+// Everything a run needs of its model directory, read and checked before anything starts.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/image_decoder.h"
+#include "core/model/parameters.h"
+#include "oxbow/v1/config.pb.h"
+#include "services/learner/conditioning_cache.h"
+
+namespace oxbow::learner {
+
+struct LoadedModel {
+  std::string architecture;  // "SD3Transformer2DModel"
+  std::string transformer_config_json;
+  std::string autoencoder_config_json;  // Empty: the latent is the picture.
+  model::NamedTensors transformer;
+  std::vector<int64_t> latent_shape;  // [C, H, W]
+  double shift = 1;                   // Of scheduler_config.json.
+  PromptEncoder encoder;
+  std::unique_ptr<model::ImageDecoder> decoder;
+};
+
+// Reads a diffusers directory. kNotFound, kDataLoss or kInvalidArgument name the file.
+absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config);
+
+}  // namespace oxbow::learner
