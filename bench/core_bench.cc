@@ -1,0 +1,152 @@
+// The mathematics of one learner step on the digits-sized transformer with random weights, one
+// thread.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <benchmark/benchmark.h>
+#include <c10/core/InferenceMode.h>
+
+#include <memory>
+#include <vector>
+
+#include "base/check.h"
+#include "core/flow/sampler.h"
+#include "core/model/initial_weights.h"
+#include "core/model/policy.h"
+#include "core/parallel/ranks.h"
+#include "core/rl/adamw.h"
+#include "core/rl/trainer.h"
+
+namespace oxbow {
+namespace {
+
+constexpr int kGroups = 8;
+constexpr int kGroupSize = 8;
+const std::vector<int64_t> kLatentShape = {1, 8, 20};
+
+model::Sd3Params DigitsSized() {
+  model::Sd3Params params;
+  params.sample_size = 20;
+  params.patch_size = 4;
+  params.in_channels = params.out_channels = 1;
+  params.num_layers = 3;
+  params.num_attention_heads = 4;
+  params.attention_head_dim = 16;
+  params.joint_attention_dim = params.caption_projection_dim = params.pooled_projection_dim = 64;
+  params.pos_embed_max_size = 5;
+  return params;
+}
+
+std::unique_ptr<model::Policy> MakePolicy() {
+  RandomStream random({.seed = 1, .step = kWeightInit});
+  model::NamedTensors weights = model::InitialSd3Weights(DigitsSized(), random);
+  // Zero output layers would make every velocity zero and every gradient trivial.
+  for (auto& [name, tensor] : weights) tensor.add_(at::randn_like(tensor) * 0.02);
+  auto policy = model::Policy::Create({.architecture = "SD3Transformer2DModel",
+                                       .config_json = model::Sd3ConfigJson(DigitsSized()),
+                                       .base = weights});
+  OXBOW_CHECK(policy.ok()) << policy.status().ToString();
+  return *std::move(policy);
+}
+
+flow::SamplingSpec Spec() {
+  flow::SamplingSpec spec;
+  spec.sigmas = flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, 10, 1.0);
+  spec.sde.assign(10, false);
+  for (int i = 0; i < 5; ++i) spec.sde[static_cast<size_t>(i)] = true;
+  return spec;
+}
+
+flow::Paths SampleAll(const model::Policy& policy, const flow::SamplingSpec& spec,
+                      const model::Conditioning& conditioning) {
+  std::vector<flow::NoiseKey> keys;
+  for (uint64_t group = 0; group < kGroups; ++group) {
+    for (uint32_t sample = 0; sample < kGroupSize; ++sample) keys.push_back({0, group, sample});
+  }
+  const c10::InferenceMode no_gradients;
+  return flow::SamplePaths(spec, keys, kLatentShape, at::kFloat,
+                           [&](const at::Tensor& x, const at::Tensor& sigma) {
+                             return policy.current().Velocity(x, sigma, conditioning);
+                           });
+}
+
+model::Conditioning RandomConditioning() {
+  return {at::randn({kGroups * kGroupSize, 6, 64}), at::randn({kGroups * kGroupSize, 64})};
+}
+
+// Groups with made-up rewards: half of each group right.
+std::vector<rl::Group> GroupsOf(const flow::Paths& paths, const flow::SamplingSpec& spec,
+                                const model::Conditioning& conditioning) {
+  std::vector<rl::Group> groups;
+  for (int g = 0; g < kGroups; ++g) {
+    rl::Group group{.id = GroupId(static_cast<uint64_t>(g)),
+                    .prompt_id = PromptId(static_cast<uint64_t>(g))};
+    group.conditioning = {conditioning.tokens.narrow(0, g * kGroupSize, 1).clone(),
+                          conditioning.pooled.narrow(0, g * kGroupSize, 1).clone()};
+    for (int s = 0; s < kGroupSize; ++s) {
+      const int64_t row = g * kGroupSize + s;
+      rl::Sample sample{.index = static_cast<uint32_t>(s),
+                        .latents = paths.latents.narrow(0, 0, 6).select(1, row).clone()};
+      sample.log_prob.resize(10);
+      for (int64_t i = 0; i < 5; ++i)
+        sample.log_prob[static_cast<size_t>(i)] = paths.log_prob[i][row].item<float>();
+      sample.sde = spec.sde;
+      sample.behaviour_version.assign(10, 0);
+      sample.reward = s % 2;
+      group.samples.push_back(std::move(sample));
+    }
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+void RolloutOf64(benchmark::State& state) {
+  const auto policy = MakePolicy();
+  const flow::SamplingSpec spec = Spec();
+  const model::Conditioning conditioning = RandomConditioning();
+  for (auto _ : state)
+    benchmark::DoNotOptimize(SampleAll(*policy, spec, conditioning).latents.data_ptr());
+}
+BENCHMARK(RolloutOf64)->Unit(benchmark::kMillisecond);
+
+void TrainerStepOf64(benchmark::State& state) {
+  const auto ranks = parallel::MakeSingleRank();
+  const flow::SamplingSpec spec = Spec();
+  for (auto _ : state) {
+    state.PauseTiming();
+    const auto policy = MakePolicy();
+    model::Conditioning conditioning = RandomConditioning();
+    for (int64_t g = 0; g < kGroups; ++g) {  // One conditioning per group, as in a run.
+      conditioning.tokens.narrow(0, g * kGroupSize, kGroupSize)
+          .copy_(conditioning.tokens[g * kGroupSize].clone());
+      conditioning.pooled.narrow(0, g * kGroupSize, kGroupSize)
+          .copy_(conditioning.pooled[g * kGroupSize].clone());
+    }
+    const std::vector<rl::Group> groups =
+        GroupsOf(SampleAll(*policy, spec, conditioning), spec, conditioning);
+    rl::TrainerOptions options;
+    options.sampling = spec;
+    options.clip_range = 2e-3;
+    options.kl_weight = 1e-3;
+    rl::Trainer trainer(options, *policy, *ranks);
+    state.ResumeTiming();
+    OXBOW_CHECK(trainer.Step(LearnerStep(0), groups).ok());
+  }
+}
+BENCHMARK(TrainerStepOf64)->Unit(benchmark::kMillisecond);
+
+void AdamWFlat(benchmark::State& state) {
+  at::Tensor weights = at::randn({437'776});
+  const at::Tensor grad = at::randn_like(weights);
+  rl::AdamW optimizer({}, weights);
+  for (auto _ : state) optimizer.Step(weights, grad);
+}
+BENCHMARK(AdamWFlat)->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace oxbow
+
+int main(int argc, char** argv) {
+  at::set_num_threads(1);
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+}
