@@ -18,9 +18,9 @@ double AdamW::learning_rate() const {
   return options_.learning_rate * std::min(1., risen);
 }
 
-void AdamW::Step(at::Tensor& flat, const at::Tensor& grad) {
+void AdamW::Step(at::Tensor& flat, const at::Tensor& grad, double rate_factor) {
   const at::NoGradGuard no_grad;
-  const double rate = learning_rate();
+  const double rate = learning_rate() * rate_factor;
   ++updates_;
   const auto k = static_cast<double>(updates_);
   const double correction1 = 1 - std::pow(options_.beta1, k);

@@ -23,8 +23,8 @@ class AdamW {
   // Moments start at zero, with the shape and device of `flat`.
   AdamW(AdamWOptions options, const at::Tensor& flat);
 
-  // One update of `flat` in place.
-  void Step(at::Tensor& flat, const at::Tensor& grad);
+  // One update of `flat` in place. `rate_factor` is the caller's schedule at this update.
+  void Step(at::Tensor& flat, const at::Tensor& grad, double rate_factor = 1);
 
   double learning_rate() const;  // Of the next update.
   int64_t updates() const { return updates_; }

@@ -1,0 +1,42 @@
+// What a set of pictures of the world `digits` is worth: reward, strictness, and what reward hides.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "core/task/digits.h"
+#include "core/task/digits_reading.h"
+
+namespace oxbow::task {
+
+struct DigitsReport {
+  int64_t pictures = 0;
+  double reward = 0;              // Mean of 1 - edit distance / 3.
+  double reward_stderr = 0;       // Its standard error.
+  double strict = 0;              // Share with all digits right.
+  double speckle = 0;             // Mean grey dust.
+  double unreadable = 0;          // Share of cells.
+  double minority_row_share = 0;  // .5: both rows alike; 0: diversity is gone.
+  std::array<double, kDigitCount> digit_accuracy = {};  // Share of right digits per position.
+};
+
+// Counts pictures one by one.
+class DigitsTally {
+ public:
+  // `pixels`: kPicturePixels bytes.
+  void Add(const Digits& wanted, std::span<const uint8_t> pixels);
+  DigitsReport Report() const;  // All zero if nothing was added.
+
+ private:
+  int64_t pictures_ = 0;
+  double reward_ = 0;
+  double reward_squares_ = 0;
+  int64_t strict_ = 0;
+  double speckle_ = 0;
+  int64_t unreadable_ = 0;
+  std::array<int64_t, kDigitCount> right_ = {};
+  RowShare rows_;
+};
+
+}  // namespace oxbow::task
