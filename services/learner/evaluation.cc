@@ -98,6 +98,11 @@ absl::StatusOr<EvaluationResult> Evaluation::Run(const model::VelocityModel& mod
       result.metrics["eval/" + ShortName(name) + "_mean"] = sum / options_.images;
     }
   }
+  // A scorer that says which of two equally right layouts was drawn measures diversity.
+  if (const auto row = sums.find("digits_row"); row != sums.end()) {
+    const double share = row->second / options_.images;
+    result.metrics["eval/minority_share"] = std::min(share, 1 - share);
+  }
   if (cells.size() > options_.sheet_images) cells.resize(options_.sheet_images);
   result.sheet = io::Grid(cells);
   result.caption =

@@ -23,6 +23,7 @@
 #include "rpc/server.h"
 #include "services/learner/coordinator_service.h"
 #include "services/learner/experience_sink_service.h"
+#include "services/learner/final_weights.h"
 #include "services/learner/learner_loop.h"
 #include "services/learner/loaded_model.h"
 #include "services/learner/trainer_options.h"
@@ -73,26 +74,6 @@ std::string ConfigFingerprint(v1::RunConfig config) {
   return Sha256Hex(config.DebugString());
 }
 
-// Weights for use elsewhere: the trained tensors and, for a full fine-tune, what never trains with
-// them.
-absl::Status WriteFinalWeights(const std::filesystem::path& directory, model::Policy& policy,
-                               const v1::RunConfig& config, const std::string& config_json) {
-  const bool full = config.model().trained() == v1::TRAINED_PART_FULL;
-  const auto write = [&](const std::string& name,
-                         const model::ParameterSet& trained) -> absl::Status {
-    std::error_code error;
-    std::filesystem::create_directories(directory / name, error);
-    model::NamedTensors tensors = trained.tensors();
-    if (full) tensors.insert(policy.frozen().begin(), policy.frozen().end());
-    OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory / name / "config.json", config_json));
-    return io::WriteSafetensors(directory / name / "diffusion_pytorch_model.safetensors",
-                                {.tensors = BytesOf(tensors), .metadata = {}});
-  };
-  OXBOW_RETURN_IF_ERROR(write("transformer", policy.parameters()));
-  return config.ema().enabled() ? write("transformer_ema", policy.ema_parameters())
-                                : absl::OkStatus();
-}
-
 v1::DType StorageDType(const v1::SamplingConfig& sampling) {
   switch (sampling.storage()) {
     case v1::STORAGE_D_TYPE_F16:
@@ -112,7 +93,7 @@ absl::Status RunLearner(RunOptions options) {
   std::filesystem::create_directories(options.directory, error);
 
   // What is read from disk.
-  OXBOW_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(config.model()));
+  OXBOW_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(config.model(), config.sampling()));
   if (config.sampling().shift() == 0) config.mutable_sampling()->set_shift(loaded.shift);
   OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec sampling,
                          rpc::SamplingSpecFromConfig(config.sampling()));
@@ -359,7 +340,7 @@ absl::Status RunLearner(RunOptions options) {
   absl::Status status = loop.Run();
   if (status.ok()) {
     status = WriteFinalWeights(options.directory / "weights", *policy, config,
-                               loaded.transformer_config_json);
+                               loaded.transformer_config_json, trainer.version());
   }
   coordinator.Drain();
   channel.Stop();

@@ -24,7 +24,9 @@ struct LoadedModel {
   std::unique_ptr<model::ImageDecoder> decoder;
 };
 
-// Reads a diffusers directory. kNotFound, kDataLoss or kInvalidArgument name the file.
-absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config);
+// Reads a diffusers directory for pictures of the configured size. kNotFound, kDataLoss or
+// kFailedPrecondition (another kind of model) name the file.
+absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
+                                      const v1::SamplingConfig& sampling);
 
 }  // namespace oxbow::learner

@@ -33,6 +33,8 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
   options.sampling = sampling;
   options.run_seed = config.run().seed();
   options.updates = static_cast<int>(config.batch().updates());
+  options.kept_steps = KeptStepsOf(config, sampling);
+  options.kept_kc_max = method.kept_kc_max();
   options.clip_range = method.clip_range();
   options.advantage_clip = method.advantage_clip();
   options.advantage_std = FromWire<rl::AdvantageStd>(method.advantage_std());

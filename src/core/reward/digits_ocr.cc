@@ -11,9 +11,7 @@
 namespace oxbow::reward {
 namespace {
 
-// Edit distance, 0..3, of what the picture shows and what the prompt asks for.
-absl::StatusOr<int> Distance(const std::string& prompt_text, const Picture& picture) {
-  OXBOW_ASSIGN_OR_RETURN(const task::Digits wanted, task::ParseDigitsPrompt(prompt_text));
+absl::StatusOr<task::Reading> ReadingOf(const Picture& picture) {
   if (picture.width != task::kPictureWidth || picture.height != task::kPictureHeight ||
       picture.channels != 1 || picture.pixels.size() != task::kPicturePixels) {
     return absl::InvalidArgumentError(absl::StrCat("picture is not grey of 20 x 8: ", picture.width,
@@ -21,7 +19,14 @@ absl::StatusOr<int> Distance(const std::string& prompt_text, const Picture& pict
                                                    " channels, ", picture.pixels.size(), " bytes"));
   }
   const auto* bytes = reinterpret_cast<const uint8_t*>(picture.pixels.data());
-  return task::EditDistance(task::ReadDigits({bytes, picture.pixels.size()}), wanted);
+  return task::ReadDigits({bytes, picture.pixels.size()});
+}
+
+// Edit distance, 0..3, of what the picture shows and what the prompt asks for.
+absl::StatusOr<int> Distance(const std::string& prompt_text, const Picture& picture) {
+  OXBOW_ASSIGN_OR_RETURN(const task::Digits wanted, task::ParseDigitsPrompt(prompt_text));
+  OXBOW_ASSIGN_OR_RETURN(const task::Reading reading, ReadingOf(picture));
+  return task::EditDistance(reading, wanted);
 }
 
 class DigitsOcr final : public Scorer {
@@ -50,9 +55,25 @@ class DigitsStrict final : public Scorer {
   }
 };
 
+// Both rows are equally right, so this is to be observed, not trained on: a mean that leaves .5
+// says that pictures become alike.
+class DigitsRow final : public Scorer {
+ public:
+  std::string name() const override { return "digits_row"; }
+  double value_min() const override { return 0; }
+  double value_max() const override { return 1; }
+  std::string help() const override { return "the row the digits stand in, 0 or 1"; }
+  absl::StatusOr<double> Score(const std::string& /*prompt*/, const std::string& /*metadata*/,
+                               const Picture& picture) const override {
+    OXBOW_ASSIGN_OR_RETURN(const task::Reading reading, ReadingOf(picture));
+    return reading.offset;
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<Scorer> MakeDigitsOcr() { return std::make_unique<DigitsOcr>(); }
+std::unique_ptr<Scorer> MakeDigitsRow() { return std::make_unique<DigitsRow>(); }
 std::unique_ptr<Scorer> MakeDigitsStrict() { return std::make_unique<DigitsStrict>(); }
 
 }  // namespace oxbow::reward

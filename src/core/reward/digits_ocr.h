@@ -16,4 +16,7 @@ namespace oxbow::reward {
 std::unique_ptr<Scorer> MakeDigitsOcr();
 std::unique_ptr<Scorer> MakeDigitsStrict();
 
+// `digits_row`: the row the digits stand in. For watching diversity, not for training.
+std::unique_ptr<Scorer> MakeDigitsRow();
+
 }  // namespace oxbow::reward

@@ -15,6 +15,7 @@ struct Row {
 constexpr Row kTable[] = {
     {"digits_ocr", MakeDigitsOcr},
     {"digits_strict", MakeDigitsStrict},
+    {"digits_row", MakeDigitsRow},
 };
 
 }  // namespace

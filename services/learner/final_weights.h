@@ -1,0 +1,21 @@
+// What a finished run hands to other tools: a transformer or an adapter that diffusers loads.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/ids.h"
+#include "core/model/policy.h"
+#include "oxbow/v1/config.pb.h"
+
+namespace oxbow::learner {
+
+// Writes into `directory`:
+//   full   transformer/ (averaged weights where EMA is on) and raw/transformer/
+//   LoRA   pytorch_lora_weights.safetensors (averaged) and raw/pytorch_lora_weights.safetensors
+absl::Status WriteFinalWeights(const std::filesystem::path& directory, model::Policy& policy,
+                               const v1::RunConfig& config,
+                               const std::string& transformer_config_json, PolicyVersion version);
+
+}  // namespace oxbow::learner
