@@ -1,0 +1,182 @@
+// The real binary: what it links, how it refuses bad starts, and what a kill -9 leaves.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <thread>
+
+#include "base/philox.h"
+#include "services/buffer/replay_client.h"
+#include "services/buffer/replay_entries.h"
+#include "tests/testing/process.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::buffer {
+namespace {
+
+namespace fs = std::filesystem;
+using oxbow::testing::Process;
+using oxbow::testing::ScopedDirectory;
+
+constexpr absl::Duration kPatience = absl::Seconds(30);
+constexpr Epoch kEpoch(1);
+
+std::unique_ptr<Process> StartBuffer(const fs::path& data,
+                                     const std::vector<std::string>& more = {}) {
+  std::vector<std::string> argv = {oxbow::testing::BinaryPath("replay_buffer"), "--data", data};
+  argv.insert(argv.end(), more.begin(), more.end());
+  return Process::Start({.argv = argv}).value();
+}
+
+std::string EndpointOf(Process& process) {
+  const auto ready = process.WaitForLine("READY", kPatience);
+  EXPECT_TRUE(ready.ok()) << ready.status();
+  return ready.ok() ? oxbow::testing::ValueOf(*ready, "grpc") : "127.0.0.1:1";
+}
+
+TEST(ReplayProcessTest, DoesNotLinkLibTorch) {
+  const std::string command = "ldd " + oxbow::testing::BinaryPath("replay_buffer");
+  FILE* pipe = popen(command.c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  std::string libraries;
+  for (std::array<char, 512> part; std::fgets(part.data(), part.size(), pipe) != nullptr;) {
+    libraries += part.data();
+  }
+  ASSERT_EQ(pclose(pipe), 0);
+  EXPECT_NE(libraries.find("librocksdb"), std::string::npos);
+  for (const char* library : {"torch", "libc10"}) {
+    EXPECT_EQ(libraries.find(library), std::string::npos) << libraries;
+  }
+}
+
+TEST(ReplayProcessTest, MakesItsDirectoryAndEndsWithZeroOnSigterm) {
+  const ScopedDirectory directory;
+  const auto buffer = StartBuffer(directory.path() / "not" / "there");
+  ReplayClient client(EndpointOf(*buffer), kPatience);
+  ASSERT_TRUE(client.Offer(kEpoch, {TestMessage(1, 1, 0, 1)}).ok());
+  EXPECT_LT(buffer->resident_bytes_max(), uint64_t{150} << 20);
+  buffer->Kill(SIGTERM);
+  EXPECT_EQ(buffer->WaitExit(kPatience).value(), 0);
+}
+
+TEST(ReplayProcessTest, SecondProcessOnTheSameDirectoryIsRefused) {
+  const ScopedDirectory directory;
+  const auto first = StartBuffer(directory.path());
+  EndpointOf(*first);
+  const auto second = StartBuffer(directory.path());
+  EXPECT_EQ(second->WaitExit(kPatience).value(), 3);
+  EXPECT_NE(second->error_output().find("in use by another replay_buffer"), std::string::npos)
+      << second->error_output();
+}
+
+// Overwrites the first file that starts with `prefix` in the live database.
+void Damage(const fs::path& data, const std::string& prefix) {
+  for (const auto& file : fs::directory_iterator(data / "live-000001")) {
+    if (file.path().filename().string().compare(0, prefix.size(), prefix) != 0) continue;
+    std::ofstream(file.path(), std::ios::trunc) << "this is no database file";
+    return;
+  }
+  FAIL() << "nothing to damage: " << prefix;
+}
+
+class DamagedStoreTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(DamagedStoreTest, IsOneClearLineAndExitFour) {
+  const ScopedDirectory directory;
+  {
+    const auto buffer = StartBuffer(directory.path());
+    ReplayClient client(EndpointOf(*buffer), kPatience);
+    ASSERT_TRUE(client.Offer(kEpoch, {TestMessage(1, 1, 0, 1)}).ok());
+    ASSERT_TRUE(client.Checkpoint(kEpoch, "a", 1).ok());  // Flushes, so that there is a table file.
+    buffer->Kill(SIGTERM);
+    ASSERT_EQ(buffer->WaitExit(kPatience).value(), 0);
+  }
+  Damage(directory.path(), GetParam());
+  const auto again = StartBuffer(directory.path());
+  EXPECT_EQ(again->WaitExit(kPatience).value(), 4) << again->error_output();
+  const std::string error = again->error_output();
+  EXPECT_EQ(error.compare(0, 15, "replay_buffer: "), 0) << error;
+  EXPECT_NE(error.find("replay store is damaged"), std::string::npos) << error;
+  EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1) << error;
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, DamagedStoreTest, ::testing::Values("CURRENT", "MANIFEST"));
+
+// What clients were told, and what must therefore be there.
+struct Acknowledged {
+  std::map<uint64_t, EntryWithLatents> by_id;
+  std::map<uint64_t, uint64_t> live_of_prompt;  // Prompt -> entry id.
+  uint64_t answered = 0;
+};
+
+// Offers until a call fails. Rewards rise, so that each entry replaces the one of its prompt.
+void OfferUntilItDies(ReplayClient& client, uint64_t& next_id, Acknowledged& told,
+                      std::atomic<uint64_t>& acknowledged) {
+  while (true) {
+    std::vector<EntryWithLatents> batch;
+    for (int i = 0; i < 3; ++i, ++next_id) {
+      batch.push_back(TestMessage(next_id, next_id % 10, 0, static_cast<double>(next_id),
+                                  next_id % 2 == 0 ? 40 : 4000));
+    }
+    const auto response = client.Offer(kEpoch, batch);
+    if (!response.ok()) return;
+    for (const EntryWithLatents& entry : batch) {
+      told.by_id[entry.header.entry_id()] = entry;
+      told.live_of_prompt[entry.header.prompt().id()] = entry.header.entry_id();
+    }
+    ++told.answered;
+    ++acknowledged;
+  }
+}
+
+// Every acknowledged entry is there with all its bytes, or gave way to a younger one of its prompt.
+void ExpectNothingLost(ReplayClient& client, const Acknowledged& told, uint64_t next_id) {
+  for (const auto& [prompt, id] : told.live_of_prompt) {
+    auto entry = client.Read(EntryId(id), 0, 3);
+    for (uint64_t other = id + 10; !entry.ok() && other < next_id; other += 10) {
+      entry = client.Read(EntryId(other), 0, 3);  // Stored, though the answer was lost.
+    }
+    ASSERT_TRUE(entry.ok()) << "prompt " << prompt << ": " << entry.status();
+    const uint64_t found = entry->header.entry_id();
+    ASSERT_EQ(entry->latents, TestMessage(found, prompt, 0, 0, found % 2 == 0 ? 40 : 4000).latents);
+  }
+  const auto info = client.Info();
+  ASSERT_TRUE(info.ok()) << info.status();
+  ASSERT_LE(info->entries(), 10u);
+  ASSERT_GE(info->entries(), told.live_of_prompt.size());
+}
+
+TEST(ReplayProcessTest, KillDashNineLosesNothingThatWasAcknowledged) {
+  const uint64_t seed = 17;
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  RandomStream random({.seed = seed});
+  const ScopedDirectory directory;
+  Acknowledged told;
+  uint64_t next_id = 1;
+  for (int round = 0; round < 6; ++round) {
+    const auto buffer = StartBuffer(directory.path());
+    // Short: a call to the killed process must not be tried for long.
+    ReplayClient client(EndpointOf(*buffer), absl::Seconds(5));
+    ASSERT_NO_FATAL_FAILURE(ExpectNothingLost(client, told, next_id)) << "round " << round;
+    std::atomic<uint64_t> acknowledged = 0;
+    const uint64_t target = 1 + random.NextBelow(25);
+    std::thread killer([&] {
+      for (uint64_t seen = 0; seen < target; seen = acknowledged.load()) std::this_thread::yield();
+      buffer->Kill(SIGKILL);
+    });
+    OfferUntilItDies(client, next_id, told, acknowledged);
+    acknowledged = target;  // Should offers have failed before the kill, let the killer go on.
+    killer.join();
+    ASSERT_EQ(buffer->WaitExit(kPatience).value(), -SIGKILL);
+  }
+  EXPECT_GT(told.answered, 6u);
+}
+
+}  // namespace
+}  // namespace oxbow::buffer

@@ -1,0 +1,261 @@
+// Client and service over a real connection: conversions, limits, lost requests and responses,
+// metrics.
+#include "services/buffer/replay_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+
+#include "rpc/channel.h"
+#include "rpc/server.h"
+#include "rpc/status.h"
+#include "services/buffer/replay_client.h"
+#include "services/buffer/replay_entries.h"
+#include "telemetry/metrics.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::buffer {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr Epoch kEpoch(4);
+
+enum class Loss { kNone, kRequest, kResponse };
+
+// Loses the next call once: before it reaches the service, or after it had its effect.
+class LossyService final : public v1::ReplayBuffer::Service {
+ public:
+  explicit LossyService(ReplayService& inner) : inner_(inner) {}
+  void LoseNext(Loss loss) { loss_ = loss; }
+  int lost() const { return lost_; }
+
+  grpc::Status Offer(grpc::ServerContext* context, grpc::ServerReader<v1::OfferRequest>* reader,
+                     v1::OfferResponse* response) override {
+    return Pass([&] { return inner_.Offer(context, reader, response); });
+  }
+  grpc::Status Draw(grpc::ServerContext* context, const v1::DrawRequest* request,
+                    v1::DrawResponse* response) override {
+    return Pass([&] { return inner_.Draw(context, request, response); });
+  }
+  grpc::Status Advance(grpc::ServerContext* context, const v1::AdvanceRequest* request,
+                       v1::AdvanceResponse* response) override {
+    return Pass([&] { return inner_.Advance(context, request, response); });
+  }
+  grpc::Status Info(grpc::ServerContext* context, const v1::InfoRequest* request,
+                    v1::InfoResponse* response) override {
+    return inner_.Info(context, request, response);
+  }
+
+ private:
+  template <typename Call>
+  grpc::Status Pass(Call call) {
+    const Loss loss = loss_.exchange(Loss::kNone);
+    if (loss == Loss::kNone) return call();
+    ++lost_;
+    if (loss == Loss::kResponse) {
+      const grpc::Status status = call();
+      EXPECT_TRUE(status.ok()) << status.error_message();
+    }
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "lost");
+  }
+
+  ReplayService& inner_;
+  std::atomic<Loss> loss_ = Loss::kNone;
+  std::atomic<int> lost_ = 0;
+};
+
+class ReplayServiceTest : public ::testing::Test {
+ protected:
+  void SetUp() override { Serve({}); }
+
+  void Serve(ReplayService::Options options) {
+    service_ = std::make_unique<ReplayService>(options, *store_, metrics_, Clock::Steady());
+    lossy_ = std::make_unique<LossyService>(*service_);
+    server_ = rpc::Server::Start({}, {service_.get()}).value();
+    lossy_server_ = rpc::Server::Start({}, {lossy_.get()}).value();
+    client_ = std::make_unique<ReplayClient>(server_->endpoint(), absl::Seconds(20));
+    lossy_client_ = std::make_unique<ReplayClient>(lossy_server_->endpoint(), absl::Seconds(20));
+  }
+
+  v1::OfferResponse::Result OfferOne(const EntryWithLatents& entry) {
+    const auto response = client_->Offer(kEpoch, {entry});
+    EXPECT_TRUE(response.ok()) << response.status();
+    return response.ok() ? response->results(0) : v1::OfferResponse::Result();
+  }
+
+  // Sends messages as they are, however wrong.
+  absl::Status OfferRaw(const std::vector<v1::OfferRequest>& messages) {
+    const auto stub = v1::ReplayBuffer::NewStub(rpc::Connect(server_->endpoint()));
+    const auto context = rpc::ContextWithDeadline(absl::Seconds(20));
+    v1::OfferResponse response;
+    const auto writer = stub->Offer(context.get(), &response);
+    for (const v1::OfferRequest& message : messages) writer->Write(message);
+    writer->WritesDone();
+    return rpc::FromGrpc(writer->Finish());
+  }
+
+  const oxbow::testing::ScopedDirectory directory_{oxbow::testing::ScopedDirectory::Memory()};
+  const std::unique_ptr<ReplayStore> store_ =
+      ReplayStore::Open({.directory = directory_.path(), .capacity = 4}).value();
+  prometheus::Registry registry_;
+  ReplayMetrics metrics_{registry_};
+  std::unique_ptr<ReplayService> service_;
+  std::unique_ptr<LossyService> lossy_;
+  std::unique_ptr<rpc::Server> server_;
+  std::unique_ptr<rpc::Server> lossy_server_;
+  std::unique_ptr<ReplayClient> client_;
+  std::unique_ptr<ReplayClient> lossy_client_;
+};
+
+TEST_F(ReplayServiceTest, EntryComesBackAsItWent) {
+  const EntryWithLatents entry = TestMessage(7, 1, 0, 0.5, /*latent_bytes=*/3 << 20);
+  ASSERT_EQ(OfferOne(entry).outcome(), v1::OFFER_OUTCOME_INSERTED);
+  const auto drawn = client_->Draw(kEpoch, LearnerStep(1), 3, 5);
+  ASSERT_TRUE(drawn.ok()) << drawn.status();
+  ASSERT_EQ(drawn->entries_size(), 1);
+  EXPECT_EQ(drawn->eligible(), 1u);
+  v1::ReplayEntry expected = entry.header;
+  expected.set_priority(0.5);
+  EXPECT_EQ(drawn->entries(0).SerializeAsString(), expected.SerializeAsString());
+
+  const auto part = client_->Read(EntryId(7), 1, 2);
+  ASSERT_TRUE(part.ok()) << part.status();
+  EXPECT_EQ(part->latents, entry.latents.substr(3 << 20));
+  EXPECT_EQ(part->header.trajectory().first_latent(), 1u);
+  EXPECT_EQ(part->header.trajectory().latents().shape(0), 2);
+  EXPECT_EQ(client_->Read(EntryId(7), 2, 2).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(client_->Read(EntryId(8), 0, 1).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ReplayServiceTest, LostRequestAndLostResponseHaveOneEffect) {
+  lossy_->LoseNext(Loss::kRequest);
+  auto response = lossy_client_->Offer(kEpoch, {TestMessage(1, 1, 0, 1)});
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(response->results(0).outcome(), v1::OFFER_OUTCOME_INSERTED);
+
+  lossy_->LoseNext(Loss::kResponse);
+  response = lossy_client_->Offer(kEpoch, {TestMessage(2, 2, 0, 1), TestMessage(3, 2, 0, 2)});
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(response->results(0).outcome(), v1::OFFER_OUTCOME_DUPLICATE);  // Replaced since.
+  EXPECT_EQ(response->results(1).outcome(), v1::OFFER_OUTCOME_DUPLICATE);
+
+  const auto first = lossy_client_->Draw(kEpoch, LearnerStep(1), 1, 5);
+  lossy_->LoseNext(Loss::kResponse);
+  const auto again = lossy_client_->Draw(kEpoch, LearnerStep(1), 1, 5);
+  ASSERT_TRUE(first.ok() && again.ok());
+  EXPECT_EQ(first->SerializeAsString(), again->SerializeAsString());
+
+  lossy_->LoseNext(Loss::kResponse);
+  const EntryId used(first->entries(0).entry_id());
+  ASSERT_TRUE(lossy_client_->Advance(kEpoch, LearnerStep(1), {used}, {}).ok());
+  EXPECT_EQ(store_->Find(used)->facts.uses, 1u);
+  EXPECT_EQ(store_->Info().entries, 2u);
+  EXPECT_EQ(lossy_->lost(), 4);
+}
+
+TEST_F(ReplayServiceTest, InvalidEntriesAreRejectedAloneWithTheReason) {
+  EntryWithLatents no_number = TestMessage(1, 1, 0, std::nan(""));
+  EntryWithLatents short_of_bytes = TestMessage(2, 2, 0, 1);
+  short_of_bytes.latents.pop_back();
+  EntryWithLatents too_many = TestMessage(3, 3, 0, 1);
+  too_many.latents += "x";
+  EntryWithLatents no_shape = TestMessage(4, 4, 0, 1);
+  no_shape.header.mutable_trajectory()->mutable_latents()->clear_shape();
+  const EntryWithLatents good = TestMessage(5, 5, 0, 1);
+  const auto response =
+      client_->Offer(kEpoch, {no_number, short_of_bytes, too_many, no_shape, good});
+  ASSERT_TRUE(response.ok()) << response.status();
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(response->results(i).outcome(), v1::OFFER_OUTCOME_REJECTED_INVALID) << i;
+  }
+  EXPECT_THAT(response->results(0).error(), HasSubstr("raw_reward is nan"));
+  EXPECT_THAT(response->results(1).error(), HasSubstr("fewer latent bytes than declared"));
+  EXPECT_THAT(response->results(2).error(), HasSubstr("more latent bytes than declared"));
+  EXPECT_THAT(response->results(3).error(), HasSubstr("shape"));
+  EXPECT_EQ(response->results(4).outcome(), v1::OFFER_OUTCOME_INSERTED);
+  EXPECT_EQ(OfferOne(TestMessage(2, 2, 0, 1)).outcome(), v1::OFFER_OUTCOME_INSERTED);
+}
+
+TEST_F(ReplayServiceTest, BrokenStreamStoresNothing) {
+  v1::OfferRequest header;
+  header.set_epoch(kEpoch.value);
+  *header.mutable_header() = TestMessage(1, 1, 0, 1).header;
+  v1::OfferRequest chunk;
+  chunk.set_epoch(kEpoch.value);
+  chunk.mutable_chunk()->set_data("abcd");
+  v1::OfferRequest far = chunk;
+  far.mutable_chunk()->set_offset(99);
+  v1::OfferRequest other_epoch = chunk;
+  other_epoch.set_epoch(kEpoch.value + 1);
+  for (const auto& stream : std::vector<std::vector<v1::OfferRequest>>{
+           {chunk}, {header, far}, {header, other_epoch}, {v1::OfferRequest()}}) {
+    EXPECT_EQ(OfferRaw(stream).code(), absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(store_->Info().entries, 0u);
+}
+
+TEST_F(ReplayServiceTest, SizesPastTheLimitsAreRefusedAndTheBudgetComesBack) {
+  Serve({.entry_bytes_max = 4000, .offer_bytes_max = 9000});
+  const auto result = OfferOne(TestMessage(1, 1, 0, 1, /*latent_bytes=*/4000));
+  EXPECT_EQ(result.outcome(), v1::OFFER_OUTCOME_REJECTED_INVALID);
+  std::vector<EntryWithLatents> many;
+  for (uint64_t id = 2; id < 8; ++id) many.push_back(TestMessage(id, id, 0, 1, 1000));
+  EXPECT_EQ(client_->Offer(kEpoch, many).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(store_->Info().entries, 0u);
+  many.resize(2);
+  EXPECT_TRUE(client_->Offer(kEpoch, many).ok());
+  EXPECT_EQ(store_->Info().entries, 2u);
+}
+
+TEST_F(ReplayServiceTest, OlderEpochIsAborted) {
+  OfferOne(TestMessage(1, 1, 0, 1));
+  const Epoch older(kEpoch.value - 1);
+  EXPECT_TRUE(absl::IsAborted(client_->Offer(older, {TestMessage(2, 2, 0, 1)}).status()));
+  EXPECT_TRUE(absl::IsAborted(client_->Restore(older, "")));
+  EXPECT_EQ(store_->Info().entries, 1u);
+}
+
+TEST_F(ReplayServiceTest, MetricsSayWhatHappened) {
+  OfferOne(TestMessage(1, 1, 0, 0.25));
+  OfferOne(TestMessage(2, 1, 0, 0.75));
+  OfferOne(TestMessage(2, 1, 0, 0.75));
+  OfferOne(TestMessage(3, 1, 0, 0.5));
+  ASSERT_TRUE(client_->Draw(kEpoch, LearnerStep(2), 1, 5).ok());
+  ASSERT_TRUE(client_->Read(EntryId(2), 0, 1).ok());
+  ASSERT_TRUE(client_->Advance(kEpoch, LearnerStep(2), {EntryId(2)}, {}).ok());
+  ASSERT_FALSE(client_->Read(EntryId(99), 0, 1).ok());
+  const std::string text = telemetry::ScrapeText(registry_);
+  for (const char* line : {
+           "oxbow_replay_offers_total{outcome=\"inserted\"} 1\n",
+           "oxbow_replay_offers_total{outcome=\"replaced\"} 1\n",
+           "oxbow_replay_offers_total{outcome=\"duplicate\"} 1\n",
+           "oxbow_replay_offers_total{outcome=\"rejected_lower\"} 1\n",
+           "oxbow_replay_offers_total{outcome=\"rejected_invalid\"} 0\n",
+           "oxbow_replay_entries 1\n",
+           "oxbow_replay_capacity 4\n",
+           "oxbow_replay_step 3\n",
+           "oxbow_replay_entry_age_mean_steps 3\n",
+           "oxbow_replay_reward_mean 0.75\n",
+           "oxbow_replay_draws_total 1\n",
+           "oxbow_replay_drawn_entries_total 1\n",
+           "oxbow_replay_read_bytes_total 40\n",
+           "oxbow_replay_uses_total 1\n",
+           "oxbow_replay_staleness_steps_sum 2\n",
+           "oxbow_replay_offer_duration_seconds_count 4\n",
+           "oxbow_replay_wal_sync_duration_seconds_count 2\n",
+           "oxbow_replay_failed_calls_total 1\n",
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  const auto info = client_->Info();
+  ASSERT_TRUE(info.ok());
+  EXPECT_EQ(info->uses_mean(), 1);
+  EXPECT_EQ(info->offers(0).name(), "OFFER_OUTCOME_INSERTED");
+  EXPECT_EQ(info->offers(0).value(), 1);
+}
+
+}  // namespace
+}  // namespace oxbow::buffer
