@@ -2,6 +2,7 @@
 
 #include <rocksdb/cache.h>
 #include <rocksdb/db.h>
+#include <rocksdb/env.h>
 #include <rocksdb/table.h>
 #include <rocksdb/utilities/checkpoint.h>
 
@@ -87,6 +88,15 @@ Database::~Database() {
   db_->DestroyColumnFamilyHandle(index_);
   db_->DestroyColumnFamilyHandle(payload_);
   db_->Close();
+}
+
+absl::Status Database::ProbeRoom(const std::filesystem::path& path, rocksdb::Env* environment) {
+  rocksdb::Env* const env = environment != nullptr ? environment : rocksdb::Env::Default();
+  const std::string probe = path.string() + ".probe";
+  const rocksdb::Status status =
+      rocksdb::WriteStringToFile(env, std::string(kMiB, '\0'), probe, /*should_sync=*/true);
+  env->DeleteFile(probe).PermitUncheckedError();
+  return FromRocks(status, path);
 }
 
 absl::Status Database::Write(rocksdb::WriteBatch& batch, bool sync) {

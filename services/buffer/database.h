@@ -31,6 +31,10 @@ class Database {
                                                         bool create, rocksdb::Env* environment);
   ~Database();
 
+  // Writes, syncs and deletes a file of 1 MiB beside `path`: is there room to open a database
+  // again?
+  static absl::Status ProbeRoom(const std::filesystem::path& path, rocksdb::Env* environment);
+
   // All of the batch or nothing. With `sync` it survives power loss when this returns OK.
   absl::Status Write(rocksdb::WriteBatch& batch, bool sync);
 

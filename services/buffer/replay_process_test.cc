@@ -58,8 +58,10 @@ TEST(ReplayProcessTest, DoesNotLinkLibTorch) {
 TEST(ReplayProcessTest, MakesItsDirectoryAndEndsWithZeroOnSigterm) {
   const ScopedDirectory directory;
   const auto buffer = StartBuffer(directory.path() / "not" / "there");
-  ReplayClient client(EndpointOf(*buffer), kPatience);
-  ASSERT_TRUE(client.Offer(kEpoch, {TestMessage(1, 1, 0, 1)}).ok());
+  {  // An idle client notices the end of the server late, and the server waits for it.
+    ReplayClient client(EndpointOf(*buffer), kPatience);
+    ASSERT_TRUE(client.Offer(kEpoch, {TestMessage(1, 1, 0, 1)}).ok());
+  }
   EXPECT_LT(buffer->resident_bytes_max(), uint64_t{150} << 20);
   buffer->Kill(SIGTERM);
   EXPECT_EQ(buffer->WaitExit(kPatience).value(), 0);
@@ -91,9 +93,11 @@ TEST_P(DamagedStoreTest, IsOneClearLineAndExitFour) {
   const ScopedDirectory directory;
   {
     const auto buffer = StartBuffer(directory.path());
-    ReplayClient client(EndpointOf(*buffer), kPatience);
-    ASSERT_TRUE(client.Offer(kEpoch, {TestMessage(1, 1, 0, 1)}).ok());
-    ASSERT_TRUE(client.Checkpoint(kEpoch, "a", 1).ok());  // Flushes, so that there is a table file.
+    {
+      ReplayClient client(EndpointOf(*buffer), kPatience);
+      ASSERT_TRUE(client.Offer(kEpoch, {TestMessage(1, 1, 0, 1)}).ok());
+      ASSERT_TRUE(client.Checkpoint(kEpoch, "a", 1).ok());  // Flushes: there is a table file.
+    }
     buffer->Kill(SIGTERM);
     ASSERT_EQ(buffer->WaitExit(kPatience).value(), 0);
   }

@@ -52,9 +52,11 @@ absl::Status ReplayStore::OpenLive() {
 }
 
 // Asks RocksDB to go on after a failed write; where it will not, opens the database again, which
-// replays its log up to the last whole write.
+// replays its log up to the last whole write. Not before there is room: a database that is closed
+// and cannot be opened could not even be read.
 absl::Status ReplayStore::Recover() {
   if (database_ == nullptr || !database_->Resume().ok()) {
+    OXBOW_RETURN_IF_ERROR(Database::ProbeRoom(live_, options_.environment));
     OXBOW_RETURN_IF_ERROR(OpenLive());
   } else {
     OXBOW_ASSIGN_OR_RETURN(state_, ReplayState::Load(*database_, options_.decay));
