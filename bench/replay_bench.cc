@@ -82,3 +82,5 @@ BENCHMARK(ReadOneLatent)->Arg(1024)->Arg(131072)->UseRealTime();
 
 }  // namespace
 }  // namespace oxbow::buffer
+
+BENCHMARK_MAIN();

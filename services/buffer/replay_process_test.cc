@@ -62,9 +62,29 @@ TEST(ReplayProcessTest, MakesItsDirectoryAndEndsWithZeroOnSigterm) {
     ReplayClient client(EndpointOf(*buffer), kPatience);
     ASSERT_TRUE(client.Offer(kEpoch, {TestMessage(1, 1, 0, 1)}).ok());
   }
-  EXPECT_LT(buffer->resident_bytes_max(), uint64_t{150} << 20);
   buffer->Kill(SIGTERM);
   EXPECT_EQ(buffer->WaitExit(kPatience).value(), 0);
+}
+
+TEST(ReplayProcessTest, StaysUnderItsMemoryBudgetThroughARun) {
+  const ScopedDirectory directory;
+  const auto buffer = StartBuffer(directory.path());
+  ReplayClient client(EndpointOf(*buffer), kPatience);
+  for (uint64_t step = 0; step < 60; ++step) {
+    std::vector<EntryWithLatents> batch;
+    for (uint64_t id = 1 + 48 * step; id <= 48 * (step + 1); ++id) {
+      batch.push_back(TestMessage(id, id % 700, step, static_cast<double>(id), 16'000));
+    }
+    ASSERT_TRUE(client.Offer(kEpoch, batch).ok());
+    const auto drawn = client.Draw(kEpoch, LearnerStep(step), 12, 1);
+    ASSERT_TRUE(drawn.ok()) << drawn.status();
+    for (const v1::ReplayEntry& entry : drawn->entries()) {
+      ASSERT_TRUE(client.Read(EntryId(entry.entry_id()), 0, 3).ok());
+    }
+    ASSERT_TRUE(client.Advance(kEpoch, LearnerStep(step), {}, {}).ok());
+  }
+  RecordProperty("resident_mib_max", static_cast<int>(buffer->resident_bytes_max() >> 20));
+  EXPECT_LT(buffer->resident_bytes_max(), uint64_t{150} << 20);
 }
 
 TEST(ReplayProcessTest, SecondProcessOnTheSameDirectoryIsRefused) {
