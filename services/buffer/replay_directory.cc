@@ -182,12 +182,6 @@ absl::StatusOr<fs::path> ReplayDirectory::FindCheckpoint(const std::string& name
   return absl::NotFoundError(absl::StrCat("replay checkpoint does not exist: ", name));
 }
 
-std::vector<std::string> ReplayDirectory::checkpoints() const {
-  std::vector<std::string> names;
-  for (const Numbered& checkpoint : List()) names.push_back(checkpoint.name);
-  return names;
-}
-
 absl::Status ReplayDirectory::Clone(const fs::path& from, const fs::path& to) const {
   const auto copy = [&]() -> absl::Status {
     std::error_code error;

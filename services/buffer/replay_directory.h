@@ -52,14 +52,9 @@ class ReplayDirectory {
   // kNotFound if there is none of this name.
   absl::StatusOr<std::filesystem::path> FindCheckpoint(const std::string& name) const;
 
-  // Names of checkpoints, oldest first.
-  std::vector<std::string> checkpoints() const;
-
   // Copies the database at `from` to `to`: immutable files as hard links, the others byte by byte.
   // On failure nothing is left at `to`.
   absl::Status Clone(const std::filesystem::path& from, const std::filesystem::path& to) const;
-
-  const std::filesystem::path& path() const { return path_; }
 
  private:
   struct Numbered {
