@@ -1,0 +1,206 @@
+#include "core/model/policy.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "core/model/initial_weights.h"
+#include "core/model/sd3.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace oxbow::model {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const Sd3Params kParams{.sample_size = 8,
+                        .patch_size = 2,
+                        .in_channels = 2,
+                        .num_layers = 2,
+                        .attention_head_dim = 8,
+                        .num_attention_heads = 2,
+                        .joint_attention_dim = 12,
+                        .caption_projection_dim = 16,
+                        .pooled_projection_dim = 10,
+                        .out_channels = 2,
+                        .pos_embed_max_size = 4,
+                        .dual_attention_layers = {0},
+                        .qk_rms_norm = true};
+const char* const kToQ = "transformer_blocks.1.attn.to_q";
+
+Policy::Options FullOptions() {
+  RandomStream random({.seed = 3});
+  Policy::Options options{.architecture = "SD3Transformer2DModel",
+                          .config_json = Sd3ConfigJson(kParams),
+                          .base = InitialSd3Weights(kParams, random)};
+  for (auto& [name, tensor] : options.base) {
+    if (name == kSd3PositionTable) continue;
+    for (int64_t i = 0; i < tensor.numel(); ++i) {
+      tensor.mutable_data_ptr<float>()[i] += static_cast<float>(0.1 * random.NextNormal());
+    }
+  }
+  return options;
+}
+
+Policy::Options LoraOptions() {
+  Policy::Options options = FullOptions();
+  options.trained = Trained::kLora;
+  options.lora = {
+      .rank = 3, .alpha = 6, .targets = {"attn.to_q", "attn.to_k", "attn.to_v", "ff.net.2"}};
+  options.lora_seed = 5;
+  return options;
+}
+
+at::Tensor Velocity(const VelocityModel& model) {
+  RandomStream random({.seed = 9});
+  const auto draw = [&](at::IntArrayRef shape) {
+    at::Tensor tensor = at::empty(shape, at::kFloat);
+    random.FillNormal(std::span<float>(tensor.mutable_data_ptr<float>(), tensor.numel()));
+    return tensor;
+  };
+  return model.Velocity(draw({3, 2, 8, 6}), at::sigmoid(draw({3})),
+                        {draw({3, 5, 12}), draw({3, 10})});
+}
+
+std::string RefusalOf(Policy::Options options) {
+  const auto policy = Policy::Create(std::move(options));
+  EXPECT_EQ(policy.status().code(), absl::StatusCode::kInvalidArgument);
+  return std::string(policy.status().message());
+}
+
+TEST(PolicyTest, AFreshPolicyEqualsItsReferenceAndAverageExactly) {
+  for (Policy::Options options : {FullOptions(), LoraOptions()}) {
+    const auto policy = *Policy::Create(std::move(options));
+    EXPECT_TRUE(at::equal(Velocity(policy->current()), Velocity(policy->reference())));
+    EXPECT_TRUE(at::equal(Velocity(policy->current()), Velocity(policy->ema())));
+  }
+}
+
+TEST(PolicyTest, TrainingMovesCurrentAloneAndNeverTheBuffer) {
+  for (Policy::Options options : {FullOptions(), LoraOptions()}) {
+    const auto policy = *Policy::Create(std::move(options));
+    const at::Tensor before = Velocity(policy->reference()).detach();
+    EXPECT_FALSE(policy->parameters().Has(kSd3PositionTable));
+    EXPECT_TRUE(policy->frozen().contains(kSd3PositionTable));
+    Velocity(policy->current()).square().sum().backward();
+    EXPECT_GT(policy->parameters().flat_grad().abs().max().item<float>(), 0);
+    const at::NoGradGuard no_grad;
+    policy->parameters().flat().sub_(policy->parameters().flat_grad(), 1e-2);
+    EXPECT_FALSE(at::equal(Velocity(policy->current()), before));
+    EXPECT_TRUE(at::equal(Velocity(policy->reference()), before));
+    EXPECT_TRUE(at::equal(Velocity(policy->ema()), before));
+    policy->ema_parameters().CopyFrom(policy->parameters());
+    EXPECT_TRUE(at::equal(Velocity(policy->ema()), Velocity(policy->current())));
+  }
+}
+
+// The adapter's network against one whose weights have scale * B A added, outputs and gradients.
+TEST(PolicyTest, AnAdapterIsTheMergedWeight) {
+  const auto policy = *Policy::Create(LoraOptions());
+  ParameterSet& adapter = policy->parameters();
+  RandomStream random({.seed = 21});
+  std::vector<float> noise(static_cast<size_t>(adapter.numel()));
+  random.FillNormal(std::span<float>(noise));
+  adapter.flat().add_(at::from_blob(noise.data(), {adapter.numel()}), 0.1);
+
+  ParameterSet merged(policy->frozen(), /*trainable=*/true);
+  {
+    const at::NoGradGuard no_grad;
+    for (const auto& [name, a] : adapter.tensors()) {
+      const size_t suffix = name.find(".lora_A.weight");
+      if (suffix == std::string::npos) continue;
+      const std::string module = name.substr(0, suffix);
+      at::Tensor(merged.Get(module + ".weight"))
+          .add_(at::mm(adapter.Get(module + ".lora_B.weight"), a), 2.0);
+    }
+  }
+  const auto network = *MakeSd3Transformer(kParams, merged.tensors());
+  const at::Tensor ours = Velocity(policy->current()), oracle = Velocity(*network);
+  EXPECT_TRUE(at::allclose(ours, oracle, 1e-4, 1e-4)) << (ours - oracle).abs().max();
+  ours.square().sum().backward();
+  oracle.square().sum().backward();
+  const std::string a = std::string(kToQ) + ".lora_A.weight",
+                    b = std::string(kToQ) + ".lora_B.weight";
+  const at::Tensor dw = merged.Get(std::string(kToQ) + ".weight").grad() * 2.0;
+  const at::NoGradGuard no_grad;
+  const auto near = [](const at::Tensor& x, const at::Tensor& y) {
+    return (x - y).abs().max().item<double>() <= 1e-4 * y.abs().max().item<double>();
+  };
+  EXPECT_TRUE(near(adapter.Get(a).grad(), at::mm(adapter.Get(b).t(), dw)));
+  EXPECT_TRUE(near(adapter.Get(b).grad(), at::mm(dw, adapter.Get(a).t())));
+}
+
+TEST(PolicyTest, LoraTargetsMatchAsPeftDoes) {
+  const LinearModules modules = Sd3Linears(kParams);
+  const auto q = *MatchLoraTargets(modules, {"attn.to_q"});
+  EXPECT_THAT(q, testing::ElementsAre("transformer_blocks.0.attn.to_q", kToQ));  // Not attn2.
+  EXPECT_THAT(*MatchLoraTargets(modules, {"proj_out"}), testing::ElementsAre("proj_out"));
+  const Sd3Params medium{.num_layers = 24,
+                         .num_attention_heads = 24,
+                         .caption_projection_dim = 1536,
+                         .pos_embed_max_size = 384,
+                         .dual_attention_layers = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
+                         .qk_rms_norm = true};
+  const auto published =
+      *MatchLoraTargets(Sd3Linears(medium),
+                        {"attn.add_k_proj", "attn.add_q_proj", "attn.add_v_proj", "attn.to_add_out",
+                         "attn.to_k", "attn.to_out.0", "attn.to_q", "attn.to_v"});
+  EXPECT_EQ(published.size(), 191u);
+  int64_t elements = 0;
+  for (const auto& [name, shape] : Sd3Shapes(medium)) {
+    int64_t numel = 1;
+    for (const int64_t n : shape) numel *= n;
+    elements += numel;
+  }
+  EXPECT_EQ(Sd3Shapes(medium).size(), 909u);  // SD3.5-medium as published.
+  EXPECT_EQ(elements, 2'469'663'936);
+}
+
+TEST(PolicyTest, InitialAdaptersHavePeftsSpread) {
+  const auto lora = *InitialLora({{"m", {4000, 7}}}, {.rank = 5, .alpha = 1, .targets = {"m"}}, 1);
+  EXPECT_NEAR(lora.at("m.lora_A.weight").std().item<double>(), 1.0 / 5, 0.005);
+  EXPECT_EQ(lora.at("m.lora_B.weight").abs().max().item<float>(), 0);
+}
+
+TEST(PolicyTest, BadInputIsRefusedByName) {
+  Policy::Options options = FullOptions();
+  options.base.erase("proj_out.bias");
+  options.base["stray"] = at::zeros({1});
+  options.base["norm_out.linear.bias"] = at::zeros({3});
+  EXPECT_THAT(RefusalOf(options),
+              AllOf(HasSubstr("missing: proj_out.bias"), HasSubstr("unexpected: stray"),
+                    HasSubstr("norm_out.linear.bias [3] instead of [32]")));
+  options = FullOptions();
+  options.architecture = "FluxTransformer2DModel";
+  EXPECT_THAT(RefusalOf(options), HasSubstr("FluxTransformer2DModel"));
+  options = LoraOptions();
+  options.lora.targets.push_back("attn.to_nothing");
+  EXPECT_THAT(RefusalOf(options), HasSubstr("attn.to_nothing"));
+  options = LoraOptions();
+  options.lora.rank = 0;
+  EXPECT_THAT(RefusalOf(options), HasSubstr("rank"));
+  for (const char* config :
+       {"[]", "{\"qk_norm\":\"layer_norm\"}", "{\"num_layers\":0}", "{\"patch_sise\":2}",
+        "{\"num_layers\":\"two\"}", "{\"caption_projection_dim\":7}"}) {
+    options = FullOptions();
+    options.config_json = config;
+    EXPECT_THAT(RefusalOf(options), HasSubstr("transformer config")) << config;
+  }
+}
+
+TEST(PolicyTest, LoadReplacesTheTrainedPartOrNamesWhatDoesNotFit) {
+  const auto source = *Policy::Create(LoraOptions());
+  Policy::Options other = LoraOptions();
+  other.lora_seed = 6;
+  other.trainable = false;
+  const auto worker = *Policy::Create(std::move(other));
+  NamedTensors weights = source->parameters().tensors();
+  ASSERT_TRUE(worker->Load(weights).ok());
+  EXPECT_TRUE(at::equal(worker->parameters().flat(), source->parameters().flat()));
+  weights.erase(weights.begin());
+  EXPECT_EQ(worker->Load(weights).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace oxbow::model

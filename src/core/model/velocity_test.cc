@@ -1,0 +1,152 @@
+// What reinforcement learning relies on: a row's velocity has the same bits whatever the batch, and
+// the same with and without gradients. Ratios are exactly 1 on-policy because of this.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+
+#include "core/model/clip_text.h"
+#include "core/model/initial_weights.h"
+#include "core/model/policy.h"
+#include "core/model/sd3.h"
+#include "gtest/gtest.h"
+
+namespace oxbow::model {
+namespace {
+
+constexpr uint64_t kSeed = 11;
+
+Sd3Params DigitsParams() {
+  return {.sample_size = 20,
+          .patch_size = 4,
+          .in_channels = 1,
+          .num_layers = 3,
+          .attention_head_dim = 16,
+          .num_attention_heads = 4,
+          .joint_attention_dim = 64,
+          .caption_projection_dim = 64,
+          .pooled_projection_dim = 64,
+          .out_channels = 1,
+          .pos_embed_max_size = 5};
+}
+
+at::Tensor Draw(at::IntArrayRef shape, RandomStream& random) {
+  at::Tensor tensor = at::empty(shape, at::kFloat);
+  random.FillNormal(std::span<float>(tensor.mutable_data_ptr<float>(), tensor.numel()));
+  return tensor;
+}
+
+NamedTensors RandomWeights(const Sd3Params& params) {
+  RandomStream random({.seed = kSeed});
+  NamedTensors weights = InitialSd3Weights(params, random);
+  for (auto& [name, tensor] : weights) {  // Zero-initialised layers would hide everything.
+    if (name != kSd3PositionTable) tensor = tensor + Draw(tensor.sizes(), random) * 0.05;
+  }
+  return weights;
+}
+
+struct Inputs {
+  at::Tensor x, sigma;
+  Conditioning conditioning;
+};
+
+Inputs RandomInputs(int64_t rows) {
+  RandomStream random({.seed = kSeed, .group = 1});
+  return {.x = Draw({rows, 1, 8, 20}, random),
+          .sigma = at::sigmoid(Draw({rows}, random)),
+          .conditioning = {Draw({rows, 6, 64}, random), Draw({rows, 64}, random)}};
+}
+
+Inputs Rows(const Inputs& inputs, int64_t first, int64_t count) {
+  return {inputs.x.narrow(0, first, count),
+          inputs.sigma.narrow(0, first, count),
+          {inputs.conditioning.tokens.narrow(0, first, count),
+           inputs.conditioning.pooled.narrow(0, first, count)}};
+}
+
+at::Tensor VelocityOf(const VelocityModel& model, const Inputs& inputs) {
+  return model.Velocity(inputs.x, inputs.sigma, inputs.conditioning);
+}
+
+class RowInvarianceTest : public testing::TestWithParam<Trained> {
+ protected:
+  void SetUp() override {
+    at::set_num_threads(1);
+    Policy::Options options{.architecture = "SD3Transformer2DModel",
+                            .config_json = Sd3ConfigJson(DigitsParams()),
+                            .base = RandomWeights(DigitsParams()),
+                            .trained = GetParam()};
+    options.lora = {
+        .rank = 8, .alpha = 16, .targets = {"attn.to_q", "attn.to_v", "attn.add_k_proj"}};
+    policy_ = *Policy::Create(std::move(options));
+    RandomStream random({.seed = kSeed, .group = 2});
+    const at::NoGradGuard no_grad;
+    policy_->parameters().flat().add_(Draw({policy_->parameters().numel()}, random) * 0.02);
+  }
+  std::unique_ptr<Policy> policy_;
+};
+
+TEST_P(RowInvarianceTest, ARowHasTheSameBitsInEveryBatchWithAndWithoutGradients) {
+  constexpr int64_t kRows = 168;
+  const Inputs all = RandomInputs(kRows);
+  const at::Tensor expected = VelocityOf(policy_->current(), all).detach();
+  std::vector<int64_t> sizes = {64, 65, 100, 128, 160};
+  for (int64_t size = 1; size <= 40; ++size) sizes.push_back(size);
+  for (const int64_t size : sizes) {
+    const int64_t first = (size * 7) % (kRows - size + 1);
+    const Inputs part = Rows(all, first, size);
+    const at::Tensor with_gradients = VelocityOf(policy_->current(), part);
+    EXPECT_TRUE(with_gradients.requires_grad());
+    EXPECT_TRUE(at::equal(with_gradients, expected.narrow(0, first, size))) << size << " with grad";
+    {
+      const at::NoGradGuard no_grad;
+      EXPECT_TRUE(at::equal(VelocityOf(policy_->current(), part), expected.narrow(0, first, size)))
+          << size;
+    }
+    const c10::InferenceMode inference;
+    EXPECT_TRUE(at::equal(VelocityOf(policy_->current(), part), expected.narrow(0, first, size)))
+        << size;
+  }
+}
+
+TEST_P(RowInvarianceTest, SharedConditioningIsThatOfEveryRow) {
+  const at::NoGradGuard no_grad;
+  const Inputs inputs = RandomInputs(5);
+  const Conditioning one = Rows(inputs, 0, 1).conditioning;
+  const Conditioning five = {one.tokens.repeat({5, 1, 1}), one.pooled.repeat({5, 1})};
+  EXPECT_TRUE(at::equal(policy_->current().Velocity(inputs.x, inputs.sigma, one),
+                        policy_->current().Velocity(inputs.x, inputs.sigma, five)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Trained, RowInvarianceTest,
+                         testing::Values(Trained::kFull, Trained::kLora));
+
+TEST(ClipTextTest, ARowHasTheSameBitsInEveryBatch) {
+  const ClipTextParams params{.vocab_size = 517,
+                              .hidden_size = 64,
+                              .intermediate_size = 128,
+                              .projection_dim = 64,
+                              .num_hidden_layers = 2,
+                              .num_attention_heads = 2,
+                              .max_position_embeddings = 6,
+                              .bos_token_id = 515,
+                              .eos_token_id = 516,
+                              .pad_token_id = 516};
+  RandomStream random({.seed = kSeed});
+  const NamedTensors weights = InitialClipTextWeights(params, 0.3, random);
+  const auto encoder = *MakeClipTextEncoder(params, weights);
+  at::Tensor ids = at::empty({40, 6}, at::kLong);
+  for (int64_t i = 0; i < ids.numel(); ++i) {
+    ids.mutable_data_ptr<int64_t>()[i] =
+        i % 6 == 5 ? 516 : static_cast<int64_t>(random.NextBelow(515));
+  }
+  const ClipTextOutput all = encoder->Encode(ids);
+  for (int64_t size = 1; size <= 40; ++size) {
+    const ClipTextOutput part = encoder->Encode(ids.narrow(0, 40 - size, size));
+    EXPECT_TRUE(at::equal(part.penultimate, all.penultimate.narrow(0, 40 - size, size))) << size;
+    EXPECT_TRUE(at::equal(part.pooled, all.pooled.narrow(0, 40 - size, size))) << size;
+  }
+}
+
+}  // namespace
+}  // namespace oxbow::model
