@@ -1,0 +1,77 @@
+// A learner for tests of the worker: the real weight channel, a scripted coordinator, sink and
+// scorer, all on one server. Thread-safe.
+#pragma once
+
+#include <prometheus/registry.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "base/ids.h"
+#include "oxbow/v1/coordinator.grpc.pb.h"
+#include "oxbow/v1/experience_sink.grpc.pb.h"
+#include "oxbow/v1/reward.grpc.pb.h"
+#include "rpc/server.h"
+#include "services/weights/weight_channel_service.h"
+
+namespace oxbow::rollout {
+
+class FakeLearner {
+ public:
+  struct Script {
+    Epoch epoch{1};
+    PolicyVersion version{5};
+    v1::OnRewardFailure on_failure = v1::ON_REWARD_FAILURE_FAIL;
+    v1::InsertOutcome outcome = v1::INSERT_OUTCOME_ACCEPTED;
+    int unscored = -1;  // Item of every group that gets no score.
+    bool wrong_probe = false;
+    uint64_t credit_piece = 1 << 20;  // Bytes granted at a time.
+    std::string listen = "127.0.0.1:0";
+    int leases = 0;  // Of groups 100, 101, ...
+  };
+  // What the worker did, in the learner's eyes.
+  struct Seen {
+    std::vector<v1::Group> groups;  // With latent bytes.
+    std::vector<v1::WorkRequest::Finished> failures;
+    std::vector<v1::ReportAppliedRequest> reports;
+    std::vector<v1::WorkRequest::Credit> credits;
+    int scoring = 0;
+    bool goodbye = false;
+  };
+
+  explicit FakeLearner(Script script);
+  ~FakeLearner();
+
+  const std::string& endpoint() const { return server_->endpoint(); }
+  void HoldScores(bool hold);  // Score waits while held.
+
+  // What was seen as soon as `enough` says so, or at the deadline.
+  Seen Await(const std::function<bool(const Seen&)>& enough);
+
+ private:
+  class Coordinator;
+  class Sink;
+  class Scorer;
+  v1::RegisterResponse Registration() const;
+  void Publish();
+
+  const Script script_;
+  prometheus::Registry registry_;
+  weights::PublishMetrics metrics_{registry_};
+  absl::Mutex mutex_;
+  bool hold_scores_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<v1::Lease> leases_ ABSL_GUARDED_BY(mutex_);
+  Seen seen_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<weights::WeightChannelService> weights_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<Sink> sink_;
+  std::unique_ptr<Scorer> scorer_;
+  std::unique_ptr<rpc::Server> server_;
+};
+
+}  // namespace oxbow::rollout

@@ -1,0 +1,126 @@
+// A group's bits depend on its own identity and the weights, never on its company.
+#include "services/rollout/group_sampler.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "core/flow/sampler.h"
+#include "core/flow/schedule.h"
+#include "services/rollout/tiny_model.h"
+
+namespace oxbow::rollout {
+namespace {
+
+constexpr int kSteps = 5;
+constexpr PolicyVersion kVersion{7};
+
+RunSpec Spec(at::ScalarType storage = at::kFloat, bool sde_tail = false) {
+  RunSpec spec;
+  spec.run_seed = 11;
+  spec.sampling.sigmas = flow::SigmaGrid(flow::ScheduleKind::kLinspace, kSteps, 3);
+  spec.sampling.sde = {true, true, true, false, false};
+  spec.storage = storage;
+  spec.sde_tail = sde_tail;
+  spec.latent_shape = kTinyLatent;
+  spec.latents_sent = 4;
+  return spec;
+}
+
+GroupTask Task(uint64_t group, uint32_t size) {
+  return {GroupId(group), size, TinyConditioning(group), std::nullopt};
+}
+
+GroupTask MixedTask(uint64_t group, uint32_t size, int kept_steps) {
+  GroupTask task = Task(group, size);
+  task.head = ReplayedHead{.entry = EntryId(99),
+                           .kept_steps = kept_steps,
+                           .stored_reward = 0.5,
+                           .latent = TinyNoise(5, group, kTinyLatent)};
+  return task;
+}
+
+class GroupSamplerTest : public testing::Test {
+ protected:
+  std::vector<SampledGroup> Sample(const RunSpec& spec, const std::vector<GroupTask>& tasks) {
+    return SampleGroups(spec, policy_->current(), kVersion, *decoder_, tasks);
+  }
+
+  static void ExpectSameBits(const SampledGroup& a, const SampledGroup& b) {
+    ASSERT_EQ(a.samples.size(), b.samples.size());
+    for (size_t i = 0; i < a.samples.size(); ++i) {
+      EXPECT_EQ(a.samples[i].index, b.samples[i].index);
+      EXPECT_EQ(a.samples[i].log_prob, b.samples[i].log_prob);
+      EXPECT_EQ(a.pictures[i].pixels, b.pictures[i].pixels);
+      ASSERT_EQ(a.samples[i].latents.defined(), b.samples[i].latents.defined());
+      if (a.samples[i].latents.defined()) {
+        EXPECT_TRUE(at::equal(a.samples[i].latents, b.samples[i].latents));
+      }
+    }
+  }
+
+  const std::unique_ptr<model::Policy> policy_ = TinyPolicy(3);
+  const std::unique_ptr<model::ImageDecoder> decoder_ = model::MakePixelDecoder();
+};
+
+TEST_F(GroupSamplerTest, TheSameLeaseGivesTheSameBitsInAnyCompany) {
+  for (const bool sde_tail : {false, true}) {
+    const RunSpec spec = Spec(at::kFloat, sde_tail);
+    const std::vector<SampledGroup> alone = Sample(spec, {Task(1, 3)});
+    const std::vector<SampledGroup> mixed_alone = Sample(spec, {MixedTask(2, 3, 2)});
+    const std::vector<SampledGroup> together = Sample(
+        spec, {MixedTask(4, 2, 2), MixedTask(2, 3, 2), Task(3, 5), Task(1, 3), MixedTask(5, 4, 3)});
+    ExpectSameBits(alone[0], together[3]);
+    ExpectSameBits(mixed_alone[0], together[1]);
+    EXPECT_FALSE(at::equal(alone[0].samples[0].latents, alone[0].samples[1].latents));
+  }
+}
+
+TEST_F(GroupSamplerTest, StoredLatentsScoreToTheSameLogProbsInAnotherBatch) {
+  for (const at::ScalarType storage : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    const RunSpec spec = Spec(storage);
+    const GroupTask task = Task(1, 3);
+    const SampledGroup group = Sample(spec, {task, Task(2, 4)})[0];
+    for (const rl::Sample& sample : group.samples) {
+      ASSERT_EQ(sample.latents.size(0), 4);
+      EXPECT_TRUE(at::equal(sample.latents, sample.latents.to(storage).to(at::kFloat)));
+      for (int64_t step = 0; step < 3; ++step) {
+        const at::Tensor x = sample.latents[step].unsqueeze(0);
+        const at::Tensor sigma =
+            at::full({1}, spec.sampling.sigmas[static_cast<size_t>(step)], at::kFloat);
+        const at::Tensor v = policy_->current().Velocity(x, sigma, task.conditioning);
+        const at::Tensor log_prob = flow::ScoreTransition(spec.sampling, static_cast<int>(step), x,
+                                                          sample.latents[step + 1].unsqueeze(0), v);
+        EXPECT_EQ(log_prob.item<float>(), sample.log_prob[static_cast<size_t>(step)]);
+      }
+    }
+  }
+}
+
+TEST_F(GroupSamplerTest, TheLastMemberOfAMixedGroupIsTheRegeneratedHead) {
+  for (const bool sde_tail : {false, true}) {
+    const GroupTask task = MixedTask(2, 3, 2);
+    const SampledGroup group = Sample(Spec(at::kFloat, sde_tail), {task})[0];
+    ASSERT_EQ(group.samples.size(), 3u);
+    EXPECT_EQ(group.pictures.size(), 3u);
+    for (uint32_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(group.samples[i].index, i);
+      EXPECT_EQ(group.samples[i].replayed, i == 2);
+    }
+    const rl::Sample& head = group.samples[2];
+    EXPECT_EQ(head.entry_id, EntryId(99));
+    EXPECT_EQ(head.kept_steps, 2);
+    EXPECT_EQ(head.first_latent, 2);
+    EXPECT_EQ(head.stored_reward, 0.5);
+    EXPECT_EQ(head.sde, (std::vector<bool>{false, false, sde_tail, false, false}));
+    EXPECT_EQ(head.log_prob[2] != 0, sde_tail);
+    EXPECT_EQ(head.behaviour_version[2], kVersion.value);
+    ASSERT_EQ(head.latents.defined(), sde_tail);
+    if (sde_tail) {
+      ASSERT_EQ(head.latents.size(0), 2);
+      EXPECT_TRUE(at::equal(head.latents[0], task.head->latent));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace oxbow::rollout

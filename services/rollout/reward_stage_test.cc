@@ -1,0 +1,54 @@
+// What a missing score does to a group, by policy. It is never counted as 0.
+#include "services/rollout/reward_stage.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+namespace oxbow::rollout {
+namespace {
+
+v1::RewardConfig Config(v1::OnRewardFailure on_failure) {
+  v1::RewardConfig config;
+  config.add_terms()->set_name("ocr");
+  config.mutable_terms(0)->set_weight(2);
+  config.add_terms()->set_name("taste");
+  config.mutable_terms(1)->set_weight(-0.5);
+  config.add_observed("strict");
+  config.set_on_failure(on_failure);
+  return config;
+}
+
+std::vector<absl::StatusOr<reward::Scores>> OneMissing() {
+  return {reward::Scores{{"ocr", 1}, {"taste", 4}, {"strict", 100}},
+          absl::UnavailableError("server is down"),
+          reward::Scores{{"ocr", 0.5}, {"taste", 0}, {"strict", 0}}};
+}
+
+TEST(RewardStageTest, TheRewardIsTheWeightedSumOfItsTermsAlone) {
+  std::vector<rl::Sample> samples(3);
+  ASSERT_TRUE(ApplyScores(Config(v1::ON_REWARD_FAILURE_DROP_SAMPLE), OneMissing(), samples).ok());
+  EXPECT_EQ(samples[0].reward, 0);  // 2 * 1 - 0.5 * 4
+  EXPECT_EQ(samples[2].reward, 1);
+  EXPECT_EQ(samples[0].rewards.at("strict"), 100);
+  EXPECT_FALSE(samples[0].reward_failed);
+  EXPECT_TRUE(samples[1].reward_failed);
+  EXPECT_TRUE(samples[1].rewards.empty());
+}
+
+TEST(RewardStageTest, DropGroupMarksEverySample) {
+  std::vector<rl::Sample> samples(3);
+  ASSERT_TRUE(ApplyScores(Config(v1::ON_REWARD_FAILURE_DROP_GROUP), OneMissing(), samples).ok());
+  for (const rl::Sample& sample : samples) EXPECT_TRUE(sample.reward_failed);
+}
+
+TEST(RewardStageTest, FailNamesTheSampleAndTheReason) {
+  std::vector<rl::Sample> samples(3);
+  samples[1].index = 1;
+  const absl::Status status =
+      ApplyScores(Config(v1::ON_REWARD_FAILURE_FAIL), OneMissing(), samples);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(), "reward of sample 1: server is down");
+}
+
+}  // namespace
+}  // namespace oxbow::rollout

@@ -1,0 +1,62 @@
+// A transformer small enough for unit tests: one block, eight channels, every weight random.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "base/philox.h"
+#include "core/model/policy.h"
+#include "core/model/sd3.h"
+
+namespace oxbow::rollout {
+
+inline const std::vector<int64_t> kTinyLatent = {1, 4, 4};
+inline constexpr int64_t kTinyTokens = 3;
+inline constexpr int64_t kTinyWidth = 8;
+
+inline model::Sd3Params TinyParams() {
+  model::Sd3Params params;
+  params.sample_size = 4;
+  params.patch_size = 2;
+  params.in_channels = params.out_channels = 1;
+  params.num_layers = 2;
+  params.num_attention_heads = 2;
+  params.attention_head_dim = 4;
+  params.joint_attention_dim = kTinyWidth;
+  params.caption_projection_dim = kTinyWidth;
+  params.pooled_projection_dim = kTinyWidth;
+  params.pos_embed_max_size = 2;
+  return params;
+}
+
+inline at::Tensor TinyNoise(uint64_t seed, uint64_t subject, at::IntArrayRef shape) {
+  at::Tensor tensor = at::empty(shape, at::kFloat);
+  RandomStream(StreamKey{.seed = seed, .group = subject})
+      .FillNormal(std::span(tensor.data_ptr<float>(), static_cast<size_t>(tensor.numel())));
+  return tensor;
+}
+
+inline std::unique_ptr<model::Policy> TinyPolicy(uint64_t seed) {
+  model::Policy::Options options;
+  options.architecture = "SD3Transformer2DModel";
+  options.config_json = model::Sd3ConfigJson(TinyParams());
+  uint64_t subject = 0;
+  for (const auto& [name, shape] : model::Sd3Shapes(TinyParams())) {
+    options.base[name] = 0.3 * TinyNoise(seed, ++subject, shape);
+  }
+  options.with_reference = options.with_ema = options.trainable = false;
+  absl::StatusOr<std::unique_ptr<model::Policy>> policy = model::Policy::Create(std::move(options));
+  OXBOW_CHECK(policy.ok()) << policy.status();
+  return *std::move(policy);
+}
+
+inline model::Conditioning TinyConditioning(uint64_t prompt) {
+  return {TinyNoise(1000 + prompt, 1, {1, kTinyTokens, kTinyWidth}),
+          TinyNoise(1000 + prompt, 2, {1, kTinyWidth})};
+}
+
+}  // namespace oxbow::rollout

@@ -1,0 +1,174 @@
+// A worker against a scripted learner, over real gRPC on port 0.
+#include "services/rollout/worker.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <prometheus/registry.h>
+
+#include <map>
+#include <thread>
+
+#include "rpc/convert_torch.h"
+#include "services/rollout/fake_learner.h"
+#include "telemetry/metrics.h"
+
+namespace oxbow::rollout {
+namespace {
+
+using ::testing::HasSubstr;
+using Seen = FakeLearner::Seen;
+
+// Runs a worker in its own thread until the test ends it.
+class RunningWorker {
+ public:
+  explicit RunningWorker(const std::string& learner)
+      : worker_({.learner = learner, .worker_id = "w", .host = "h"}, metrics_, follow_metrics_,
+                Clock::Steady()),
+        thread_([this] { status_ = worker_.Run(); }) {}
+  ~RunningWorker() {
+    if (thread_.joinable()) Stop().IgnoreError();
+  }
+
+  absl::Status Stop() {
+    worker_.Stop();
+    thread_.join();
+    return status_;
+  }
+  std::string Scrape() const { return telemetry::ScrapeText(registry_); }
+
+ private:
+  prometheus::Registry registry_;
+  RolloutMetrics metrics_{registry_};
+  weights::FollowMetrics follow_metrics_{registry_};
+  Worker worker_;
+  absl::Status status_;
+  std::thread thread_;
+};
+
+auto Groups(size_t count) {
+  return [count](const Seen& seen) { return seen.groups.size() >= count; };
+}
+
+TEST(WorkerTest, LeasedGroupsArriveWholeScoredAndOnce) {
+  FakeLearner learner({.credit_piece = 1 << 10, .leases = 5});
+  RunningWorker worker(learner.endpoint());
+  const Seen seen = learner.Await(Groups(5));
+  ASSERT_EQ(seen.groups.size(), 5u);
+  std::map<uint64_t, int> arrivals;
+  for (const v1::Group& group : seen.groups) {
+    ++arrivals[group.group_id()];
+    EXPECT_EQ(group.lease_id(), 10 * group.group_id());
+    EXPECT_EQ(group.epoch(), 1u);
+    ASSERT_EQ(group.trajectories_size(), 3);
+    const absl::StatusOr<rl::Group> parsed = rpc::GroupFromProto(group);
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    for (const rl::Sample& sample : parsed->samples) {
+      EXPECT_EQ(sample.latents.sizes(), (std::vector<int64_t>{3, 1, 4, 4}));
+      EXPECT_EQ(sample.behaviour_version, std::vector<uint64_t>(4, 5));
+      EXPECT_EQ(sample.reward, 2 * sample.rewards.at("brightness"));
+    }
+  }
+  EXPECT_EQ(arrivals.size(), 5u);
+  ASSERT_FALSE(seen.reports.empty());
+  EXPECT_EQ(seen.reports[0].failure(), "");
+  EXPECT_TRUE(seen.reports[0].probe_bits_equal());
+  EXPECT_LE(seen.credits[0].groups(), 2u);
+  EXPECT_TRUE(worker.Stop().ok());
+  EXPECT_THAT(worker.Scrape(), HasSubstr("oxbow_rollout_samples_total 15"));
+}
+
+TEST(WorkerTest, AnotherWorkerRepeatsTheSameBits) {
+  std::string latents[2];
+  for (std::string& bytes : latents) {
+    FakeLearner learner({.leases = 1});
+    RunningWorker worker(learner.endpoint());
+    const Seen seen = learner.Await(Groups(1));
+    ASSERT_EQ(seen.groups.size(), 1u);
+    bytes = seen.groups[0].trajectories(0).latents().data();
+  }
+  EXPECT_FALSE(latents[0].empty());
+  EXPECT_EQ(latents[0], latents[1]);
+}
+
+TEST(WorkerTest, MissingScoreFailsTheGroupUnderFail) {
+  FakeLearner learner({.unscored = 1, .leases = 1});
+  RunningWorker worker(learner.endpoint());
+  const Seen seen = learner.Await([](const Seen& s) { return !s.failures.empty(); });
+  ASSERT_EQ(seen.failures.size(), 1u);
+  EXPECT_EQ(seen.failures[0].lease_id(), 1000u);
+  EXPECT_THAT(seen.failures[0].failure(), HasSubstr("scorer broke"));
+  EXPECT_TRUE(seen.groups.empty());
+}
+
+TEST(WorkerTest, MissingScoreDropsTheSampleOrTheGroup) {
+  for (const auto policy : {v1::ON_REWARD_FAILURE_DROP_SAMPLE, v1::ON_REWARD_FAILURE_DROP_GROUP}) {
+    FakeLearner learner({.on_failure = policy, .unscored = 1, .leases = 1});
+    RunningWorker worker(learner.endpoint());
+    const Seen seen = learner.Await(Groups(1));
+    ASSERT_EQ(seen.groups.size(), 1u);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(seen.groups[0].trajectories(i).reward_failed(),
+                i == 1 || policy == v1::ON_REWARD_FAILURE_DROP_GROUP);
+    }
+  }
+}
+
+TEST(WorkerTest, FencedGroupIsDroppedSilentlyAndCounted) {
+  FakeLearner learner({.outcome = v1::INSERT_OUTCOME_FENCED, .leases = 3});
+  RunningWorker worker(learner.endpoint());
+  const Seen seen = learner.Await(Groups(3));
+  EXPECT_EQ(seen.groups.size(), 3u);  // Each tried once.
+  EXPECT_TRUE(worker.Stop().ok());
+  EXPECT_TRUE(learner.Await([](const Seen&) { return true; }).failures.empty());
+  EXPECT_THAT(worker.Scrape(), HasSubstr("fenced\"} 3"));
+}
+
+TEST(WorkerTest, WeightsWithAWrongProbeAreNeverSampledWith) {
+  FakeLearner learner({.wrong_probe = true, .leases = 1});
+  RunningWorker worker(learner.endpoint());
+  const Seen seen = learner.Await([](const Seen& s) { return !s.reports.empty(); });
+  ASSERT_EQ(seen.reports.size(), 1u);
+  EXPECT_THAT(seen.reports[0].failure(), HasSubstr("probe differs"));
+  EXPECT_TRUE(worker.Stop().ok());
+  const Seen after = learner.Await([](const Seen&) { return true; });
+  EXPECT_TRUE(after.groups.empty());
+  EXPECT_TRUE(after.credits.empty());
+}
+
+TEST(WorkerTest, StopFinishesWhatIsHeldAndSaysGoodbye) {
+  FakeLearner learner({.leases = 1});
+  learner.HoldScores(true);
+  RunningWorker worker(learner.endpoint());
+  ASSERT_EQ(learner.Await([](const Seen& s) { return s.scoring > 0; }).scoring, 1);
+  std::thread release([&] {
+    // The worker asks for nothing more once it drains.
+    learner.Await([](const Seen& s) { return s.credits.back().groups() == 0; });
+    learner.HoldScores(false);
+  });
+  EXPECT_TRUE(worker.Stop().ok());
+  release.join();
+  const Seen seen = learner.Await([](const Seen& s) { return s.goodbye; });
+  EXPECT_TRUE(seen.goodbye);
+  EXPECT_EQ(seen.groups.size(), 1u);
+}
+
+TEST(WorkerTest, RestartedLearnerWithANewEpochIsServedAgain) {
+  auto first = std::make_unique<FakeLearner>(FakeLearner::Script{.leases = 1});
+  const std::string endpoint = first->endpoint();
+  RunningWorker worker(endpoint);
+  ASSERT_EQ(first->Await(Groups(1)).groups.size(), 1u);
+  first.reset();
+  FakeLearner second(
+      {.epoch = Epoch(2), .version = PolicyVersion(9), .listen = endpoint, .leases = 2});
+  const Seen seen = second.Await(Groups(2));
+  ASSERT_EQ(seen.groups.size(), 2u);
+  for (const v1::Group& group : seen.groups) {
+    EXPECT_EQ(group.epoch(), 2u);
+    EXPECT_EQ(group.trajectories(0).behaviour_version(0), 9u);
+  }
+  EXPECT_TRUE(worker.Stop().ok());
+}
+
+}  // namespace
+}  // namespace oxbow::rollout
