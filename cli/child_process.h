@@ -1,0 +1,66 @@
+// A service as a child process: stdout read line by line, stderr in a log file, gone when we are.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace oxbow::cli {
+
+// The directory of this executable; the services' binaries lie beside it.
+std::filesystem::path BinaryDirectory();
+
+class ChildProcess {
+ public:
+  struct Options {
+    std::filesystem::path spawner;         // oxbow_spawn
+    std::vector<std::string> argv;         // argv[0]: path of the binary.
+    std::vector<std::string> environment;  // "NAME=value", in place of inherited ones.
+    std::filesystem::path log;             // stderr is appended to it.
+  };
+
+  // Starts a child in its own process group with no signal blocked. Call from a thread that lives
+  // as long as the process: the child is killed when its starter's thread ends. kUnavailable on
+  // failure.
+  static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(const Options& options);
+
+  // Kills with SIGKILL what still runs and waits for it.
+  ~ChildProcess();
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  // Whole lines that stdout has brought since the last call. Never blocks.
+  std::vector<std::string> TakeLines();
+
+  // Exit code, or 128 + the signal that ended it; nothing while it runs. Never blocks.
+  std::optional<int> Exit();
+
+  void Signal(int number);  // Does nothing after the exit.
+  pid_t pid() const { return pid_; }
+
+ private:
+  ChildProcess(pid_t pid, int stdout_pipe) : pid_(pid), stdout_(stdout_pipe) {}
+
+  const pid_t pid_;
+  const int stdout_;
+  std::string partial_;
+  std::optional<int> exit_;
+};
+
+// "READY name=N grpc=H:P metrics=H:P"; nothing if the line is another.
+struct ReadyLine {
+  std::string grpc;
+  std::string metrics;
+};
+std::optional<ReadyLine> ParseReady(const std::string& line);
+
+// The last `lines` lines of a log, for a person.
+std::string LogTail(const std::filesystem::path& log, int lines);
+
+}  // namespace oxbow::cli

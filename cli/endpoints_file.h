@@ -1,0 +1,31 @@
+// runs/NAME/endpoints.json: where the processes of a live run listen, for `oxbow status` and
+// scrapers.
+//
+//   {"supervisor_pid":12,"services":[{"name":"learner","grpc":"127.0.0.1:1","metrics":"127.0.0.1:2"}]}
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace oxbow::cli {
+
+struct ServiceEndpoint {
+  std::string name;
+  std::string grpc;
+  std::string metrics;
+  pid_t pid = 0;
+};
+
+absl::Status WriteEndpoints(const std::filesystem::path& run_dir,
+                            const std::vector<ServiceEndpoint>& services);
+
+// kNotFound if the run was never started; kDataLoss if the file is damaged.
+absl::StatusOr<std::vector<ServiceEndpoint>> ReadEndpoints(const std::filesystem::path& run_dir);
+
+}  // namespace oxbow::cli

@@ -1,0 +1,22 @@
+// `oxbow health`: asks a service over grpc.health.v1, for probes and scripts.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace oxbow::cli {
+
+// True if `service` ("" for the whole server) says SERVING. kUnavailable if nobody listens, another
+// code if the call fails.
+absl::StatusOr<bool> IsServing(const std::string& endpoint, const std::string& service,
+                               absl::Duration timeout);
+
+// 0 serving, 1 not serving, 2 nobody listens there, 3 the call failed.
+int HealthExitCode(const absl::StatusOr<bool>& serving);
+
+void AddHealth(CLI::App& app, int& exit_code);
+
+}  // namespace oxbow::cli

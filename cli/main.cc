@@ -1,0 +1,91 @@
+// The `oxbow` command.
+#include <grpcpp/grpcpp.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "base/exit_code.h"
+#include "cli/config_show.h"
+#include "cli/health.h"
+#include "cli/report.h"
+#include "cli/status.h"
+#include "cli/train.h"
+#include "cli/validate.h"
+#include "rpc/server.h"
+#if __has_include("cli/pretrain.h")
+#include "cli/pretrain.h"
+#define OXBOW_HAS_PRETRAIN 1
+#endif
+#if __has_include("cli/sample.h")
+#include "cli/sample.h"
+#define OXBOW_HAS_SAMPLE 1
+#endif
+#if __has_include("cli/eval.h")
+#include "cli/eval.h"
+#define OXBOW_HAS_EVAL 1
+#endif
+
+namespace oxbow::cli {
+namespace {
+
+void PrintVersion(bool json) {
+  const std::string grpc_version = grpc::Version();
+  if (json) {
+    std::cout << "{\"name\":\"oxbow\",\"version\":\"" OXBOW_VERSION "\",\"grpc\":\"" << grpc_version
+              << "\"}\n";
+  } else {
+    std::cout << "oxbow " OXBOW_VERSION " (gRPC " << grpc_version << ")\n";
+  }
+}
+
+void AddAll(CLI::App& app, int& exit_code) {
+  AddTrain(app, exit_code);
+  AddValidate(app, exit_code);
+  AddStatus(app, exit_code);
+  AddReport(app, exit_code);
+  AddHealth(app, exit_code);
+  AddConfig(app, exit_code);
+#ifdef OXBOW_HAS_PRETRAIN
+  AddPretrain(app, exit_code);
+#endif
+#ifdef OXBOW_HAS_SAMPLE
+  AddSample(app, exit_code);
+#endif
+#ifdef OXBOW_HAS_EVAL
+  AddEval(app, exit_code);
+#endif
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Post-trains flow-matching models with reinforcement learning.", "oxbow");
+  int exit_code = kExitOk;
+  bool version = false;
+  bool json = false;
+  app.add_flag("--version", version, "print the version (with --json: for programs)");
+  app.add_flag("--json", json)->needs("--version");
+  app.footer("Example: oxbow train configs/digits.yaml\nHelp on one command: oxbow COMMAND --help");
+  AddAll(app, exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  if (version) {
+    PrintVersion(json);
+  } else if (app.get_subcommands().empty()) {
+    std::cerr << app.help();
+    return kExitUsage;
+  }
+  return exit_code;
+}
+
+}  // namespace
+}  // namespace oxbow::cli
+
+int main(int argc, char** argv) {
+  // `train` waits for stop signals itself; the other commands end by them as any program does.
+  for (int i = 1; i < argc; ++i) {
+    if (std::string(argv[i]) == "train") oxbow::rpc::BlockStopSignals();
+  }
+  return oxbow::cli::Main(argc, argv);
+}

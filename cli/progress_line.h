@@ -1,0 +1,41 @@
+// One line about a live run, from what the learner's Status says. Pure.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "oxbow/v1/coordinator.pb.h"
+
+namespace oxbow::cli {
+
+// Steps per second over the last few seconds of polls, so that an estimate follows the run.
+class StepRate {
+ public:
+  explicit StepRate(absl::Duration window = absl::Seconds(20)) : window_(window) {}
+  void Observe(absl::Duration now, uint64_t step);
+  // Nothing until two different steps were seen.
+  std::optional<double> per_second() const;
+
+ private:
+  const absl::Duration window_;
+  std::deque<std::pair<absl::Duration, uint64_t>> seen_;
+};
+
+// A metric by its name in metrics.jsonl.
+std::optional<double> Metric(const v1::StatusResponse& status, const std::string& name);
+
+// "step 37/100  reward 0.91  clip 0.4 %  stale 0.0  412 images/s  ETA 0:12"; unknown parts are left
+// out.
+std::string ProgressLine(const v1::StatusResponse& status, std::optional<double> steps_per_second,
+                         uint64_t images_per_step);
+
+// What takes most of the wall-clock: "waiting for rollouts 62 %". Empty without time shares.
+std::string Bottleneck(const v1::StatusResponse& status);
+
+// "0:12", "3:04:05".
+std::string ClockText(double seconds);
+
+}  // namespace oxbow::cli

@@ -1,0 +1,20 @@
+// `oxbow status`: what a live run is doing, asked from its learner.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "oxbow/v1/coordinator.pb.h"
+
+namespace oxbow::cli {
+
+absl::StatusOr<v1::StatusResponse> AskStatus(const std::string& endpoint, absl::Duration timeout);
+
+// The status for a person: a few lines and a table of workers.
+std::string StatusText(const v1::StatusResponse& status);
+
+void AddStatus(CLI::App& app, int& exit_code);
+
+}  // namespace oxbow::cli

@@ -1,0 +1,90 @@
+// Decides what happens when a child of `oxbow train` dies or someone asks the run to stop. Pure: it
+// is told events and returns actions; time comes from the clock.
+//
+//   running   a dead child is started again after a backoff, the learner with --resume; too many
+//             deaths in a row, or an exit that says "bad config" or "bad data", end the run
+//   draining  after the first stop signal: the learner finishes its step; others are kept alive for
+//   it stopping  the learner is gone: the rest get SIGTERM, after a grace SIGKILL done      no
+//   child is left; exit_code() says how it went
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/clock.h"
+
+namespace oxbow::cli {
+
+enum class Role { kBuffer, kReward, kLearner, kWorker };
+
+class Supervisor {
+ public:
+  struct Options {
+    int restarts_max = 5;                              // Per child, in a row.
+    absl::Duration healthy_after = absl::Seconds(30);  // A child that lived so long starts anew.
+    absl::Duration backoff_first = absl::Milliseconds(200);
+    absl::Duration backoff_max = absl::Seconds(5);
+    absl::Duration drain_max = absl::Seconds(120);
+    absl::Duration stop_grace = absl::Seconds(15);
+  };
+  enum class Phase { kRunning, kDraining, kStopping, kDone };
+  enum class Do { kStart, kDrain, kTerminate, kKill };
+  struct Action {
+    Do what;
+    std::string child;
+    bool resume = false;  // Of kStart: the learner continues from its checkpoint.
+    bool operator==(const Action&) const = default;
+  };
+
+  Supervisor(Options options, const Clock& clock);
+
+  // A child exists and has been started.
+  void Started(const std::string& child, Role role);
+  // It has printed READY: a learner can be drained from then on.
+  void Ready(const std::string& child);
+  std::vector<Action> Exited(const std::string& child, int code);
+  // Signal numbers as the system's. The second one kills.
+  std::vector<Action> StopRequested(int signal);
+  // The Drain call did not reach the learner.
+  std::vector<Action> DrainFailed();
+  // A mistake outside any child ends the run.
+  std::vector<Action> Abort(int exit_code, const std::string& why);
+  // Restarts that are due, and deadlines that have passed.
+  std::vector<Action> Tick();
+
+  Phase phase() const { return phase_; }
+  bool alive(const std::string& child) const { return children_.at(child).alive; }
+  int exit_code() const { return exit_code_; }
+  const std::string& failure() const { return failure_; }            // Empty: none.
+  const std::string& failed_child() const { return failed_child_; }  // Whose log to show.
+
+ private:
+  struct Child {
+    Role role;
+    bool alive = true;
+    bool ready = false;
+    bool was_ready = false;
+    int restarts = 0;
+    absl::Duration started;
+    absl::Duration due = absl::InfiniteDuration();  // Of the next start.
+  };
+
+  std::vector<Action> Stop();
+  std::vector<Action> Fail(const std::string& child, int code, const std::string& why);
+  void Restart(Child& child);
+  bool AnyAlive() const;
+
+  const Options options_;
+  const Clock& clock_;
+  Phase phase_ = Phase::kRunning;
+  std::map<std::string, Child> children_;
+  absl::Duration deadline_ = absl::InfiniteDuration();
+  int signal_ = 0;
+  int exit_code_ = 0;
+  std::string failure_;
+  std::string failed_child_;
+};
+
+}  // namespace oxbow::cli
