@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kClerks = 4;
 constexpr absl::Duration kLinger = absl::Milliseconds(3);  // For leases still on their way.
+constexpr absl::Duration kGoodbyeWait = absl::Seconds(2);
 constexpr absl::Duration kIdle = absl::Milliseconds(200);  // Between looks at the stop flag.
 
 const char* NameOf(v1::InsertOutcome outcome) {
@@ -93,6 +94,8 @@ void Engagement::Leave(absl::Duration timeout) {
     OXBOW_LOG(Warning) << "leaving with unfinished leases" << Field("leases", board_.held().size());
   }
   line_.Goodbye();
+  // The learner ends the stream when it has read the goodbye; cancelling first may overtake it.
+  line_.AwaitEnd(kGoodbyeWait);
   line_.Cancel();
 }
 

@@ -37,6 +37,8 @@ class FakeLearner::Coordinator final : public v1::Coordinator::Service {
   grpc::Status Register(grpc::ServerContext*, const v1::RegisterRequest*,
                         v1::RegisterResponse* response) override {
     *response = learner_.Registration();
+    absl::MutexLock lock(&learner_.mutex_);
+    ++learner_.seen_.registrations;
     return grpc::Status::OK;
   }
 

@@ -40,6 +40,7 @@ class FakeLearner {
     std::vector<v1::WorkRequest::Finished> failures;
     std::vector<v1::ReportAppliedRequest> reports;
     std::vector<v1::WorkRequest::Credit> credits;
+    int registrations = 0;
     int scoring = 0;
     bool goodbye = false;
   };

@@ -24,6 +24,8 @@ v1::WorkRequest WorkLine::Request() const {
 void WorkLine::Open() {
   {
     absl::MutexLock lock(&mutex_);
+    if (cancelled_) return;
+    ended_ = false;
     context_ = rpc::ContextWithDeadline(kLineDeadline);
     stream_ = stub_.Work(context_.get());
   }
@@ -38,7 +40,10 @@ bool WorkLine::Read(v1::WorkResponse& response) {
     absl::MutexLock lock(&mutex_);
     stream = stream_;
   }
-  return stream != nullptr && stream->Read(&response);
+  if (stream != nullptr && stream->Read(&response)) return true;
+  absl::MutexLock lock(&mutex_);
+  ended_ = true;
+  return false;
 }
 
 absl::Status WorkLine::Close() {
@@ -53,7 +58,13 @@ absl::Status WorkLine::Close() {
 
 void WorkLine::Cancel() {
   absl::MutexLock lock(&mutex_);
+  cancelled_ = true;
   if (context_ != nullptr) context_->TryCancel();
+}
+
+bool WorkLine::AwaitEnd(absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(&ended_), timeout);
 }
 
 void WorkLine::Write(const v1::WorkRequest& request) {

@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "base/ids.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
 
@@ -19,14 +20,16 @@ class WorkLine {
  public:
   WorkLine(v1::Coordinator::Stub& stub, Epoch epoch, std::string worker_id);
 
-  // Opens the stream and says hello. Requires that none is open.
+  // Opens the stream and says hello, unless the line was cancelled. Requires that none is open.
   void Open();
   // Reads one message; false when the stream has ended. Close then says why. One reader.
   bool Read(v1::WorkResponse& response);
   // Ends the stream for good and returns its status. By the reader, after Read said false.
   absl::Status Close();
-  // Makes a blocked Read return false.
+  // Makes a blocked Read return false, and every later one: whoever leaves may be ahead of Open.
   void Cancel();
+  // Waits until Read has said false, at once if no stream is open. False after `timeout`.
+  bool AwaitEnd(absl::Duration timeout);
 
   // Writes on a line that is down are dropped: the learner learns from expiry and renewals.
   void Credit(PolicyVersion version, uint32_t groups);
@@ -46,6 +49,8 @@ class WorkLine {
   // Shared: the reader blocks in Read without the lock while writers use it.
   std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = true;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace oxbow::rollout

@@ -153,6 +153,16 @@ TEST(WorkerTest, StopFinishesWhatIsHeldAndSaysGoodbye) {
   EXPECT_EQ(seen.groups.size(), 1u);
 }
 
+TEST(WorkerTest, StopAtAnyMomentEndsTheRun) {
+  FakeLearner learner({.leases = 100});
+  for (int i = 0; i < 20; ++i) {
+    RunningWorker worker(learner.endpoint());
+    // The first ten rounds stop at once, the others right after a registration.
+    learner.Await([i](const Seen& s) { return i < 10 || s.registrations > i - 10; });
+    EXPECT_TRUE(worker.Stop().ok()) << i;
+  }
+}
+
 TEST(WorkerTest, RestartedLearnerWithANewEpochIsServedAgain) {
   auto first = std::make_unique<FakeLearner>(FakeLearner::Script{.leases = 1});
   const std::string endpoint = first->endpoint();
