@@ -80,7 +80,7 @@ TEST_F(DigitsGoldenTest, SchedulerGivesOurGrid) {
 TEST_F(DigitsGoldenTest, ShippedModelPassesItsOwnGate) {
   const auto lines = ReadFile(OXBOW_SOURCE_DIR "/configs/prompts/digits_eval.txt");
   const auto report = task::EvaluateDigits(
-      transformer_, text_, task::ParseDigitsPrompts(lines.value()).value(), /*per_prompt=*/2,
+      transformer_, text_, task::ParseDigitsPrompts(lines.value()).value(), /*per_prompt=*/8,
       flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, 10, /*shift=*/1.0), /*seed=*/1);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_TRUE(task::CheckBaseModel(*report).ok()) << task::CheckBaseModel(*report);

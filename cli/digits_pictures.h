@@ -1,0 +1,40 @@
+// Pictures of a model directory or of a finished run, drawn by the ODE: what `oxbow sample` shows
+// and `oxbow eval` measures.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "io/picture.h"
+
+namespace oxbow::cli {
+
+// Which weights. Exactly one is set.
+struct ModelSource {
+  std::string model;  // A diffusers directory.
+  std::string run;    // A run's directory: its config's model with the run's final transformer.
+};
+
+struct PictureOptions {
+  uint32_t per_prompt = 1;
+  uint32_t steps = 10;
+  uint64_t seed = 0;
+};
+
+struct DrawnPicture {
+  std::string prompt;
+  io::Picture8 picture;
+};
+
+// Reads a prompt file: one prompt per line. kInvalidArgument if it has none.
+absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path);
+
+// Pictures in order of the prompts, `per_prompt` each. kNotFound or kDataLoss names a missing or
+// broken file; kFailedPrecondition for a run that trained an adapter or is not finished.
+absl::StatusOr<std::vector<DrawnPicture>> DrawPictures(const ModelSource& source,
+                                                       const std::vector<std::string>& prompts,
+                                                       const PictureOptions& options);
+
+}  // namespace oxbow::cli

@@ -1,0 +1,102 @@
+#include "cli/eval.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/status_macros.h"
+#include "cli/digits_pictures.h"
+#include "core/task/digits_report.h"
+
+namespace oxbow::cli {
+namespace {
+
+struct EvalFlags {
+  ModelSource source;
+  std::string prompts = "configs/prompts/digits_eval.txt";
+  uint32_t images = 128;
+  PictureOptions pictures;
+  bool json = false;
+};
+
+// Whole rounds over the prompts, at least one: as near to `images` as that allows from above.
+absl::StatusOr<task::DigitsReport> Evaluate(EvalFlags flags) {
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPromptFile(flags.prompts));
+  const auto count = static_cast<uint32_t>(prompts.size());
+  flags.pictures.per_prompt = std::max(1U, (flags.images + count - 1) / count);
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<DrawnPicture> pictures,
+                         DrawPictures(flags.source, prompts, flags.pictures));
+  task::DigitsTally tally;
+  for (const DrawnPicture& drawn : pictures) {
+    OXBOW_ASSIGN_OR_RETURN(const task::Digits wanted, task::ParseDigitsPrompt(drawn.prompt));
+    if (drawn.picture.pixels.size() != task::kPicturePixels) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "model does not draw the pictures of this world, 20 x 8: ", drawn.picture.width, " x ",
+          drawn.picture.height));
+    }
+    tally.Add(wanted, drawn.picture.pixels);
+  }
+  return tally.Report();
+}
+
+void PrintTable(const task::DigitsReport& report) {
+  std::printf("pictures            %d\n", static_cast<int>(report.pictures));
+  std::printf("reward              %.3f +- %.3f\n", report.reward, report.reward_stderr);
+  std::printf("strict              %.3f\n", report.strict);
+  std::printf("speckle             %.4f\n", report.speckle);
+  std::printf("unreadable cells    %.3f\n", report.unreadable);
+  std::printf("minority row share  %.3f\n", report.minority_row_share);
+}
+
+void PrintJson(const task::DigitsReport& report) {
+  const nlohmann::ordered_json json = {{"pictures", report.pictures},
+                                       {"reward", report.reward},
+                                       {"reward_stderr", report.reward_stderr},
+                                       {"strict", report.strict},
+                                       {"speckle", report.speckle},
+                                       {"unreadable", report.unreadable},
+                                       {"minority_row_share", report.minority_row_share},
+                                       {"digit_accuracy", report.digit_accuracy}};
+  std::cout << json.dump() << "\n";
+}
+
+}  // namespace
+
+void AddEval(CLI::App& app, int& exit_code) {
+  const auto flags = std::make_shared<EvalFlags>();
+  CLI::App* const command = app.add_subcommand(
+      "eval", "Measure a model or a finished run: reward, strict, speckle, diversity");
+  command->footer("Example: oxbow eval --run runs/digits --json");
+  CLI::Option_group* const source = command->add_option_group("source");
+  source->add_option("--model", flags->source.model, "diffusers directory");
+  source->add_option("--run", flags->source.run, "directory of a finished run");
+  source->require_option(1);
+  command->add_option("--prompts", flags->prompts, "file, one prompt per line")
+      ->capture_default_str();
+  command->add_option("--images", flags->images, "pictures, rounded up to whole rounds of prompts")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
+  command->add_option("--steps", flags->pictures.steps, "ODE steps")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--seed", flags->pictures.seed, "of the noise")->capture_default_str();
+  command->add_flag("--json", flags->json, "for programs");
+  command->callback([flags, &exit_code] {
+    const absl::StatusOr<task::DigitsReport> report = Evaluate(*flags);
+    exit_code = ExitCodeOf(report.status());
+    if (!report.ok()) {
+      std::cerr << "oxbow eval: " << report.status().message() << "\n";
+    } else if (flags->json) {
+      PrintJson(*report);
+    } else {
+      PrintTable(*report);
+    }
+  });
+}
+
+}  // namespace oxbow::cli
