@@ -6,24 +6,15 @@
 
 #include "base/exit_code.h"
 #include "cli/config_show.h"
+#include "cli/eval.h"
 #include "cli/health.h"
+#include "cli/pretrain.h"
 #include "cli/report.h"
+#include "cli/sample.h"
 #include "cli/status.h"
 #include "cli/train.h"
 #include "cli/validate.h"
 #include "rpc/server.h"
-#if __has_include("cli/pretrain.h")
-#include "cli/pretrain.h"
-#define OXBOW_HAS_PRETRAIN 1
-#endif
-#if __has_include("cli/sample.h")
-#include "cli/sample.h"
-#define OXBOW_HAS_SAMPLE 1
-#endif
-#if __has_include("cli/eval.h")
-#include "cli/eval.h"
-#define OXBOW_HAS_EVAL 1
-#endif
 
 namespace oxbow::cli {
 namespace {
@@ -45,15 +36,9 @@ void AddAll(CLI::App& app, int& exit_code) {
   AddReport(app, exit_code);
   AddHealth(app, exit_code);
   AddConfig(app, exit_code);
-#ifdef OXBOW_HAS_PRETRAIN
   AddPretrain(app, exit_code);
-#endif
-#ifdef OXBOW_HAS_SAMPLE
   AddSample(app, exit_code);
-#endif
-#ifdef OXBOW_HAS_EVAL
   AddEval(app, exit_code);
-#endif
 }
 
 int Main(int argc, char** argv) {

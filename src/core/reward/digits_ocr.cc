@@ -63,8 +63,10 @@ class DigitsRow final : public Scorer {
   double value_min() const override { return 0; }
   double value_max() const override { return 1; }
   std::string help() const override { return "the row the digits stand in, 0 or 1"; }
-  absl::StatusOr<double> Score(const std::string& /*prompt*/, const std::string& /*metadata*/,
+  absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
                                const Picture& picture) const override {
+    // A picture of another world stands in no row.
+    OXBOW_RETURN_IF_ERROR(task::ParseDigitsPrompt(prompt_text).status());
     OXBOW_ASSIGN_OR_RETURN(const task::Reading reading, ReadingOf(picture));
     return reading.offset;
   }

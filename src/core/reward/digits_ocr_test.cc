@@ -29,6 +29,13 @@ TEST(DigitsOcrTest, RewardFallsByAThirdPerEdit) {
   }
 }
 
+TEST(DigitsOcrTest, RowSaysWhereThePictureStandsWhateverItShows) {
+  Picture picture = PictureOf(808);  // Drawn in row 1.
+  EXPECT_EQ(MakeDigitsRow()->Score("text 473", "", picture).value(), 1);
+  picture.pixels = picture.pixels.substr(20) + std::string(20, '\0');
+  EXPECT_EQ(MakeDigitsRow()->Score("text 473", "", picture).value(), 0);
+}
+
 TEST(DigitsOcrTest, WhatDoesNotFitIsAnErrorAndNoScore) {
   for (const std::string& name : ScorerNames()) {
     const auto scorer = MakeScorer(name);
