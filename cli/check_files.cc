@@ -20,9 +20,10 @@ void CheckModel(const v1::ModelConfig& model, std::vector<Problem>& problems) {
   const std::filesystem::path root = model.path();
   for (const char* file : {"transformer/config.json", "scheduler/scheduler_config.json"}) {
     if (!std::ifstream(root / file)) {
-      problems.push_back({Severity::kError, "model.path",
-                          absl::StrCat("not a readable diffusers directory; cannot open ",
-                                       (root / file).string())});
+      problems.push_back(
+          {Severity::kError, "model.path",
+           absl::StrCat("not a readable diffusers directory; cannot open ", (root / file).string()),
+           absl::StatusCode::kNotFound});
       return;
     }
   }
@@ -39,7 +40,8 @@ void CheckPrompts(const char* key, const std::string& path, std::vector<Problem>
     problems.push_back({Severity::kError, key,
                         absl::StrCat("cannot be read or holds no prompt (paths are relative to the "
                                      "working directory): ",
-                                     path)});
+                                     path),
+                        absl::StatusCode::kNotFound});
   }
 }
 

@@ -37,7 +37,8 @@ namespace {
 constexpr char kWeights[] = "weights.safetensors";
 constexpr char kEma[] = "ema.safetensors";
 constexpr char kOptimizer[] = "optimizer.safetensors";
-constexpr absl::Duration kShutdownGrace = absl::Seconds(5);
+// All groups are in and all weights are out; what is still open are streams that wait for more.
+constexpr absl::Duration kShutdownGrace = absl::Milliseconds(300);
 
 weights::TensorBytesByName BytesOf(const model::NamedTensors& tensors) {
   weights::TensorBytesByName bytes;

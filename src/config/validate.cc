@@ -375,7 +375,8 @@ absl::Status FirstError(const std::vector<Problem>& problems, const Provenance& 
     ++more;
   }
   if (first == nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(
+  return absl::Status(
+      first->code,
       absl::StrCat(ProblemLine(*first, provenance),
                    more > 0 ? absl::StrCat(" (and ", more, " more; see `oxbow validate`)") : ""));
 }

@@ -16,6 +16,7 @@ struct Problem {
   Severity severity = Severity::kError;
   std::string key;      // Dotted: what to change.
   std::string message;  // What is wrong and how to fix it, in one line.
+  absl::StatusCode code = absl::StatusCode::kInvalidArgument;  // kNotFound: a file is missing.
 };
 
 // All problems of a config, in the order of the schema's sections. A run with an error must not
@@ -27,7 +28,7 @@ bool HasErrors(const std::vector<Problem>& problems);
 // "run.yaml:12: batch.groups: reason"; values that come from no file name their source instead.
 std::string ProblemLine(const Problem& problem, const Provenance& provenance);
 
-// OK, or kInvalidArgument with the line of the first error (and how many more there are).
+// OK, or the first error's code with its line (and how many more there are).
 absl::Status FirstError(const std::vector<Problem>& problems, const Provenance& provenance);
 
 // Replayed groups of one learner step: round(fraction * groups).

@@ -1,7 +1,7 @@
 // The process's metrics: one registry, served as text on /metrics.
 //
-// Domain code never sees a metric name: each service has a class of verbs in <x>_metrics.h, built from
-// this registry, with names, units and help in one .cc file.
+// Domain code never sees a metric name: each service has a class of verbs in <x>_metrics.h, built
+// from this registry, with names, units and help in one .cc file.
 #pragma once
 
 #include <prometheus/registry.h>
@@ -31,6 +31,7 @@ class Metrics {
   std::shared_ptr<prometheus::Registry> registry_;  // Shared: the exposer holds a weak_ptr to it.
   std::unique_ptr<prometheus::Exposer> exposer_;
   std::string endpoint_;
+  int port_ = 0;
 };
 
 // What /metrics would print, for tests.
