@@ -67,19 +67,10 @@ void TrainingRun::Resume(std::vector<std::string> overrides) {
 
 void TrainingRun::Start(std::vector<std::string> overrides, std::vector<std::string> flags) {
   Process::Options options;
-  const std::string source = OXBOW_SOURCE_DIR;
-  options.argv = {BinaryPath("oxbow"), "train", source + "/configs/digits.yaml"};
+  options.argv = {BinaryPath("oxbow"), "train",
+                  std::string(OXBOW_SOURCE_DIR) + "/configs/digits.yaml"};
   for (std::string& flag : flags) options.argv.push_back(std::move(flag));
-  std::vector<std::string> all = {
-      "run.name=run",
-      "run.directory=" + scratch_.path().string(),
-      "model.path=" + source + "/models/digits",
-      "prompts.train=" + source + "/configs/prompts/digits_train.txt",
-      "prompts.eval=" + source + "/configs/prompts/digits_eval.txt",
-      "eval.images=16",
-      "eval.grid_images=16",
-      "eval.every=0",
-  };
+  std::vector<std::string> all = SmallRun();
   all.insert(all.end(), overrides.begin(), overrides.end());
   for (std::string& override : all) {
     options.argv.push_back("--set");
@@ -88,6 +79,27 @@ void TrainingRun::Start(std::vector<std::string> overrides, std::vector<std::str
   absl::StatusOr<std::unique_ptr<Process>> process = Process::Start(std::move(options));
   OXBOW_CHECK(process.ok()) << process.status().ToString();
   process_ = *std::move(process);
+}
+
+// Few pictures to evaluate, and paths that do not depend on the working directory.
+std::vector<std::string> TrainingRun::SmallRun() const {
+  const std::string source = OXBOW_SOURCE_DIR;
+  return {"run.name=run",
+          "run.directory=" + scratch_.path().string(),
+          "model.path=" + source + "/models/digits",
+          "prompts.train=" + source + "/configs/prompts/digits_train.txt",
+          "prompts.eval=" + source + "/configs/prompts/digits_eval.txt",
+          "eval.images=16",
+          "eval.grid_images=16",
+          "eval.every=0"};
+}
+
+std::vector<std::string> TrainingRun::AllOverrides(
+    const std::vector<std::string>& overrides) const {
+  std::vector<std::string> all = {"recipe=digits-op-grpo"};
+  for (const std::string& override : SmallRun()) all.push_back(override);
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  return all;
 }
 
 bool TrainingRun::WaitForStep(int64_t step, absl::Duration timeout) {

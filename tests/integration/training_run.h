@@ -44,10 +44,14 @@ class TrainingRun {
   // Rows of metrics.jsonl so far.
   std::vector<nlohmann::json> metrics() const;
 
+  // What was run, as overrides over the defaults alone: the recipe file is `recipe=digits-op-grpo`.
+  std::vector<std::string> AllOverrides(const std::vector<std::string>& overrides) const;
+
   // One value per step >= 1, in order.
   std::vector<double> Series(const std::string& key) const;
 
  private:
+  std::vector<std::string> SmallRun() const;
   void Start(std::vector<std::string> overrides, std::vector<std::string> flags);
 
   ScopedDirectory scratch_;

@@ -327,7 +327,8 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
   const double updates = std::max(1, totals.updates);
   result.metrics["train/loss"] = totals.loss / updates;
   result.metrics["train/policy_loss"] = totals.policy_loss / updates;
-  result.metrics["train/kl_loss"] = totals.kl_loss / updates;
+  result.metrics["train/kl_div"] = totals.kl_loss / updates;
+  result.metrics["train/kl_loss"] = impl.options.kl_weight * totals.kl_loss / updates;
   result.metrics["train/grad_norm"] = totals.grad_norm / updates;
   result.metrics["train/update_norm"] =
       (impl.policy.parameters().flat().detach() - before.weights).norm().item<double>();

@@ -182,9 +182,9 @@ std::string OffPolicyCharts(const History& history) {
       Figure(history, {.title = "Sequence weight", .unit = "of off-policy samples", .y_min = 0},
              {{"mean", {"train/iw_mean"}},
               {"minimum", {"train/iw_min"}},
-              {"effective share", {"train/iw_ess"}}},
-             "The correction for samples of older weights; 1 means none is needed. The effective "
-             "share (ESS) says how much of the replayed data still counts.");
+              {"effective samples", {"train/iw_ess"}}},
+             "The correction for samples of older weights; 1 means none is needed. Effective samples "
+             "(ESS) says how many of the replayed ones still count.");
   out +=
       Figure(history, {.title = "On-policy ratio error", .unit = "|ratio - 1|", .scientific = true},
              {{"largest |ratio - 1|", {"train/onpolicy_ratio_err"}}},

@@ -1,0 +1,122 @@
+#include "bench/single_process_loop.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "core/model/policy.h"
+#include "core/parallel/ranks.h"
+#include "core/reward/scorer_table.h"
+#include "core/rl/trainer.h"
+#include "rpc/convert_torch.h"
+#include "services/learner/conditioning_cache.h"
+#include "services/learner/loaded_model.h"
+#include "services/learner/prompt_order.h"
+#include "services/learner/step_plan.h"
+#include "services/learner/trainer_options.h"
+#include "services/rollout/group_sampler.h"
+#include "services/rollout/reward_stage.h"
+
+namespace oxbow::bench {
+
+struct SingleProcessLoop::Impl {
+  v1::RunConfig config;
+  rollout::RunSpec spec;
+  std::unique_ptr<model::Policy> policy;
+  std::unique_ptr<model::ImageDecoder> decoder;
+  std::unique_ptr<learner::ConditioningCache> conditioning;
+  std::unique_ptr<learner::PromptOrder> prompts;
+  std::vector<std::unique_ptr<reward::Scorer>> scorers;
+  std::unique_ptr<parallel::Ranks> ranks = parallel::MakeSingleRank();
+  std::unique_ptr<rl::Trainer> trainer;
+  LearnerStep step;
+
+  absl::Status Score(const v1::Prompt& prompt, rollout::SampledGroup& group) const {
+    std::vector<absl::StatusOr<reward::Scores>> scores;
+    for (const reward::Picture& picture : group.pictures) {
+      reward::Scores named;
+      for (const auto& scorer : scorers) {
+        OXBOW_ASSIGN_OR_RETURN(named[scorer->name()],
+                               scorer->Score(prompt.text(), prompt.metadata_json(), picture));
+      }
+      scores.emplace_back(std::move(named));
+    }
+    return rollout::ApplyScores(config.reward(), scores, group.samples);
+  }
+};
+
+SingleProcessLoop::SingleProcessLoop(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+SingleProcessLoop::~SingleProcessLoop() = default;
+
+absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
+    const v1::RunConfig& config) {
+  if (config.replay().fraction() != 0 || config.off_policy().publish_every() != 1 ||
+      config.off_policy().staleness_max() != 0 ||
+      config.model().trained() != v1::TRAINED_PART_FULL) {
+    return absl::InvalidArgumentError(
+        "one process does full fine-tunes on-policy without replay; set replay.fraction=0");
+  }
+  auto impl = std::make_unique<Impl>();
+  impl->config = config;
+  OXBOW_ASSIGN_OR_RETURN(learner::LoadedModel loaded,
+                         learner::LoadModel(config.model(), config.sampling()));
+  v1::SamplingConfig& sampling = *impl->config.mutable_sampling();
+  if (sampling.shift() == 0) sampling.set_shift(loaded.shift);
+  OXBOW_ASSIGN_OR_RETURN(impl->spec.sampling, rpc::SamplingSpecFromConfig(sampling));
+  OXBOW_ASSIGN_OR_RETURN(impl->spec.storage, rpc::StorageFromConfig(sampling));
+  impl->spec.run_seed = config.run().seed();
+  impl->spec.latent_shape = loaded.latent_shape;
+  impl->spec.latents_sent = learner::TransitionsNeeded(impl->config, impl->spec.sampling) + 1;
+  OXBOW_ASSIGN_OR_RETURN(impl->policy,
+                         model::Policy::Create({.architecture = loaded.architecture,
+                                                .config_json = loaded.transformer_config_json,
+                                                .base = std::move(loaded.transformer),
+                                                .with_ema = config.ema().enabled()}));
+  impl->decoder = std::move(loaded.decoder);
+  impl->conditioning = std::make_unique<learner::ConditioningCache>(std::move(loaded.encoder));
+  OXBOW_ASSIGN_OR_RETURN(std::vector<v1::Prompt> prompts,
+                         learner::ReadPrompts(config.prompts().train()));
+  OXBOW_RETURN_IF_ERROR(impl->conditioning->Warm(prompts));
+  impl->prompts = std::make_unique<learner::PromptOrder>(std::move(prompts), config.run().seed());
+  for (const std::string& name : rollout::RewardNames(config.reward())) {
+    OXBOW_ASSIGN_OR_RETURN(impl->scorers.emplace_back(), reward::MakeScorer(name));
+  }
+  impl->trainer = std::make_unique<rl::Trainer>(
+      learner::MakeTrainerOptions(impl->config, impl->spec.sampling), *impl->policy, *impl->ranks);
+  return std::unique_ptr<SingleProcessLoop>(new SingleProcessLoop(std::move(impl)));
+}
+
+absl::StatusOr<std::map<std::string, double>> SingleProcessLoop::Step() {
+  Impl& loop = *impl_;
+  const learner::StepPlan plan =
+      learner::PlanStep(loop.step, loop.config.batch().groups(), {}, *loop.prompts);
+  std::vector<rollout::GroupTask> tasks;
+  for (const learner::PlannedGroup& planned : plan.groups) {
+    OXBOW_ASSIGN_OR_RETURN(const learner::ConditioningCache::Entry* entry,
+                           loop.conditioning->Get(planned.prompt));
+    tasks.push_back(
+        {planned.id, loop.config.batch().group_size(), entry->tensors, std::nullopt});
+  }
+  std::vector<rollout::SampledGroup> sampled = rollout::SampleGroups(
+      loop.spec, loop.policy->current(), loop.trainer->version(), *loop.decoder, tasks);
+  std::vector<rl::Group> groups;
+  for (size_t i = 0; i < sampled.size(); ++i) {
+    const v1::Prompt& prompt = plan.groups[i].prompt;
+    OXBOW_RETURN_IF_ERROR(loop.Score(prompt, sampled[i]));
+    // A copy made with gradients possible: what was sampled cannot be saved for a backward pass.
+    for (rl::Sample& sample : sampled[i].samples) sample.latents = sample.latents.clone();
+    groups.push_back({.id = plan.groups[i].id,
+                      .prompt_id = PromptId(prompt.id()),
+                      .prompt_text = prompt.text(),
+                      .prompt_metadata_json = prompt.metadata_json(),
+                      .conditioning = tasks[i].conditioning,
+                      .samples = std::move(sampled[i].samples)});
+  }
+  OXBOW_ASSIGN_OR_RETURN(rl::StepResult result, loop.trainer->Step(loop.step, groups));
+  ++loop.step;
+  return std::move(result.metrics);
+}
+
+}  // namespace oxbow::bench

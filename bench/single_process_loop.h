@@ -1,0 +1,31 @@
+// The training loop without services: the same model, noise, groups, rewards and updates in one
+// process and one thread. What the services cost is measured against it, and what they compute is
+// compared with it bit for bit.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "oxbow/v1/config.pb.h"
+
+namespace oxbow::bench {
+
+// On-policy runs without replay: replay.fraction 0, publish_every 1, staleness_max 0.
+class SingleProcessLoop {
+ public:
+  // `config` is resolved. kInvalidArgument if it asks for more than this loop does.
+  static absl::StatusOr<std::unique_ptr<SingleProcessLoop>> Create(const v1::RunConfig& config);
+  ~SingleProcessLoop();
+
+  // One learner step. Returns its metrics, named as in metrics.jsonl.
+  absl::StatusOr<std::map<std::string, double>> Step();
+
+ private:
+  struct Impl;
+  explicit SingleProcessLoop(std::unique_ptr<Impl> impl);
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace oxbow::bench

@@ -1,0 +1,41 @@
+// On-policy and without replay, the services compute what one process computes, bit for bit.
+#include <ATen/Parallel.h>
+
+#include "bench/single_process_loop.h"
+#include "config/run_config.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/training_run.h"
+
+namespace oxbow::testing {
+namespace {
+
+using ::testing::ElementsAreArray;
+
+TEST(ParityTest, ServicesEqualOneProcessBitForBit) {
+  constexpr int kSteps = 6;
+  const std::vector<std::string> overrides = {"run.steps=" + std::to_string(kSteps),
+                                              "run.deterministic=true", "replay.fraction=0"};
+  TrainingRun run(overrides);
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+
+  at::set_num_threads(1);
+  const auto config = config::LoadRunConfig("", run.AllOverrides(overrides), {});
+  ASSERT_TRUE(config.ok()) << config.status();
+  auto loop = bench::SingleProcessLoop::Create(config->config);
+  ASSERT_TRUE(loop.ok()) << loop.status();
+  std::vector<double> loss, reward, grad_norm;
+  for (int step = 0; step < kSteps; ++step) {
+    auto metrics = (*loop)->Step();
+    ASSERT_TRUE(metrics.ok()) << metrics.status();
+    loss.push_back((*metrics)["train/loss"]);
+    reward.push_back((*metrics)["train/reward_mean"]);
+    grad_norm.push_back((*metrics)["train/grad_norm"]);
+  }
+  EXPECT_THAT(run.Series("train/loss"), ElementsAreArray(loss));
+  EXPECT_THAT(run.Series("train/reward_mean"), ElementsAreArray(reward));
+  EXPECT_THAT(run.Series("train/grad_norm"), ElementsAreArray(grad_norm));
+}
+
+}  // namespace
+}  // namespace oxbow::testing
