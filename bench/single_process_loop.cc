@@ -96,8 +96,7 @@ absl::StatusOr<std::map<std::string, double>> SingleProcessLoop::Step() {
   for (const learner::PlannedGroup& planned : plan.groups) {
     OXBOW_ASSIGN_OR_RETURN(const learner::ConditioningCache::Entry* entry,
                            loop.conditioning->Get(planned.prompt));
-    tasks.push_back(
-        {planned.id, loop.config.batch().group_size(), entry->tensors, std::nullopt});
+    tasks.push_back({planned.id, loop.config.batch().group_size(), entry->tensors, std::nullopt});
   }
   std::vector<rollout::SampledGroup> sampled = rollout::SampleGroups(
       loop.spec, loop.policy->current(), loop.trainer->version(), *loop.decoder, tasks);

@@ -8,7 +8,7 @@
 #include "base/status_macros.h"
 #include "core/model/clip_text.h"
 #include "core/model/sd3.h"
-#include "core/task/pretraining.h"
+#include "core/pretrain/pretraining.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
 

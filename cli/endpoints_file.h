@@ -1,7 +1,8 @@
 // runs/NAME/endpoints.json: where the processes of a live run listen, for `oxbow status` and
 // scrapers.
 //
-//   {"supervisor_pid":12,"services":[{"name":"learner","grpc":"127.0.0.1:1","metrics":"127.0.0.1:2"}]}
+//   {"supervisor_pid":12,
+//    "services":[{"name":"learner","grpc":"127.0.0.1:1","metrics":"127.0.0.1:2"}]}
 #pragma once
 
 #include <sys/types.h>

@@ -16,7 +16,7 @@
 #include "base/status_macros.h"
 #include "cli/digits_directory.h"
 #include "core/flow/schedule.h"
-#include "core/task/pretraining.h"
+#include "core/pretrain/pretraining.h"
 
 namespace oxbow::cli {
 namespace {

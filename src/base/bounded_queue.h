@@ -1,7 +1,7 @@
 // A bounded multi-producer multi-consumer queue with two ends of life: Drain and Close.
 //
-// Drain refuses new items and lets consumers finish what is queued; Close also drops what is queued.
-// Both wake every waiter. Thread-safe.
+// Drain refuses new items and lets consumers finish what is queued; Close also drops what is
+// queued. Both wake every waiter. Thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -15,8 +15,8 @@ enum ExitCode : int {
   kExitTerminated = 143,
 };
 
-// kInvalidArgument: 2. kUnavailable, kDeadlineExceeded, kResourceExhausted: 3. kNotFound, kDataLoss,
-// kFailedPrecondition: 4. Others: 1.
+// kInvalidArgument: 2. kUnavailable, kDeadlineExceeded, kResourceExhausted: 3. kNotFound,
+// kDataLoss, kFailedPrecondition: 4. Others: 1.
 int ExitCodeOf(const absl::Status& status);
 
 }  // namespace oxbow

@@ -124,8 +124,7 @@ AppendFile::~AppendFile() {
 }
 
 absl::StatusOr<AppendFile> AppendFile::Open(const std::filesystem::path& path) {
-  const int descriptor =
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (descriptor < 0) return ErrnoStatus("cannot open", path.string(), errno);
   return AppendFile(descriptor, path.string());
 }

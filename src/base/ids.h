@@ -34,8 +34,9 @@ using PromptId = StrongInt<struct PromptIdTag>;            // Hash of text and m
 using GroupId = StrongInt<struct GroupIdTag>;              // Position in the run's order of groups.
 using EntryId = StrongInt<struct EntryIdTag>;              // One replay entry, for all time.
 using PolicyVersion = StrongInt<struct PolicyVersionTag>;  // Optimiser updates behind the weights.
-using LearnerStep = StrongInt<struct LearnerStepTag>;      // Committed steps; one step has several updates.
-using Epoch = StrongInt<struct EpochTag>;                  // Starts of the learner; fences older ones.
-using LeaseId = StrongInt<struct LeaseIdTag>;              // One attempt at one group.
+using LearnerStep =
+    StrongInt<struct LearnerStepTag>;          // Committed steps; one step has several updates.
+using Epoch = StrongInt<struct EpochTag>;      // Starts of the learner; fences older ones.
+using LeaseId = StrongInt<struct LeaseIdTag>;  // One attempt at one group.
 
 }  // namespace oxbow

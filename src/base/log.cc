@@ -57,9 +57,10 @@ LogEvent::~LogEvent() {
   const absl::Time time = absl::Now();
   std::string out;
   if (Settings().format == LogFormat::kJson) {
-    out = absl::StrCat("{\"time\":\"", absl::FormatTime(absl::RFC3339_full, time, absl::UTCTimeZone()),
-                       "\",\"level\":\"", kNames[static_cast<int>(level_)], "\",\"service\":",
-                       JsonString(Settings().service), ",\"event\":", JsonString(message_));
+    out = absl::StrCat(
+        "{\"time\":\"", absl::FormatTime(absl::RFC3339_full, time, absl::UTCTimeZone()),
+        "\",\"level\":\"", kNames[static_cast<int>(level_)],
+        "\",\"service\":", JsonString(Settings().service), ",\"event\":", JsonString(message_));
     for (const Field& field : fields_) {
       absl::StrAppend(&out, ",", JsonString(field.key), ":", JsonString(field.value));
     }

@@ -58,7 +58,7 @@ bool LogEnabled(LogLevel level);
 
 }  // namespace oxbow
 
-#define OXBOW_LOG(severity)                                              \
-  if (!::oxbow::LogEnabled(::oxbow::LogLevel::k##severity)) {            \
-  } else /* NOLINT */                                                    \
+#define OXBOW_LOG(severity)                                   \
+  if (!::oxbow::LogEnabled(::oxbow::LogLevel::k##severity)) { \
+  } else /* NOLINT */                                         \
     ::oxbow::LogEvent(::oxbow::LogLevel::k##severity, __FILE__, __LINE__)

@@ -78,9 +78,7 @@ uint64_t RandomStream::NextU64() {
   return (high << 32) | NextU32();
 }
 
-double RandomStream::NextUniform() {
-  return static_cast<double>(NextU64() >> 11) * 0x1.0p-53;
-}
+double RandomStream::NextUniform() { return static_cast<double>(NextU64() >> 11) * 0x1.0p-53; }
 
 uint64_t RandomStream::NextBelow(uint64_t bound) {
   OXBOW_CHECK(bound > 0) << "bound of a random draw";

@@ -42,9 +42,9 @@ class RandomStream {
 
   uint32_t NextU32();
   uint64_t NextU64();
-  double NextUniform();                 // [0, 1), 53 bits.
-  uint64_t NextBelow(uint64_t bound);   // [0, bound), unbiased. Requires bound > 0.
-  double NextNormal();                  // Standard normal (Box-Muller in float64).
+  double NextUniform();                // [0, 1), 53 bits.
+  uint64_t NextBelow(uint64_t bound);  // [0, bound), unbiased. Requires bound > 0.
+  double NextNormal();                 // Standard normal (Box-Muller in float64).
 
   // Fills `out` with standard normals. The i-th value depends on the key and i alone.
   void FillNormal(std::span<float> out);

@@ -27,7 +27,8 @@ std::string Sha256Hex(std::string_view bytes) { return HexOf(Sha256(bytes)); }
 uint64_t Fingerprint64(std::string_view bytes) {
   const std::string digest = Sha256(bytes);
   uint64_t value = 0;
-  for (int i = 0; i < 8; ++i) value = (value << 8) | static_cast<unsigned char>(digest[static_cast<size_t>(i)]);
+  for (int i = 0; i < 8; ++i)
+    value = (value << 8) | static_cast<unsigned char>(digest[static_cast<size_t>(i)]);
   return value;
 }
 

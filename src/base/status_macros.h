@@ -6,8 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define OXBOW_RETURN_IF_ERROR(expr)                          \
-  do {                                                       \
+#define OXBOW_RETURN_IF_ERROR(expr)                                                     \
+  do {                                                                                  \
     if (absl::Status oxbow_status_ = (expr); !oxbow_status_.ok()) return oxbow_status_; \
   } while (false)
 

@@ -103,9 +103,9 @@ TEST(LoraFileTest, FoldsAlphaIntoBAndDeclaresItEqualToTheRank) {
   EXPECT_EQ(file->tensors.size(), 2u);
   EXPECT_EQ(file->tensors.at("transformer." + module + ".lora_A.weight").data, Float(3).data);
   EXPECT_EQ(file->tensors.at("transformer." + module + ".lora_B.weight").data, Float(10).data);
-  EXPECT_EQ(
-      file->metadata.at("lora_adapter_metadata"),
-      R"({"transformer.r":4,"transformer.lora_alpha":4,"transformer.target_modules":["attn.to_q"]})");
+  EXPECT_EQ(file->metadata.at("lora_adapter_metadata"),
+            R"({"transformer.r":4,"transformer.lora_alpha":4,)"
+            R"("transformer.target_modules":["attn.to_q"]})");
   lora.tensors["other"] = Float(1);
   EXPECT_EQ(WriteDiffusersLora(directory, lora).code(), absl::StatusCode::kInvalidArgument);
 }

@@ -43,7 +43,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options,
   for (grpc::Service* service : services) builder.RegisterService(service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
-    return absl::UnavailableError(absl::StrCat("cannot listen (is the port taken?): ", options.listen));
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen (is the port taken?): ", options.listen));
   }
   const std::string host = options.listen.substr(0, options.listen.rfind(':'));
   return std::unique_ptr<Server>(new Server(std::move(server), absl::StrCat(host, ":", port)));

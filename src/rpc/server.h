@@ -1,4 +1,5 @@
-// The one way to run a gRPC server: explicit limits, health, reflection, bound port reported, orderly end.
+// The one way to run a gRPC server: explicit limits, health, reflection, bound port reported,
+// orderly end.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -45,7 +46,8 @@ void BlockStopSignals();
 // Waits for SIGTERM or SIGINT and returns its number. Requires BlockStopSignals.
 int WaitForStopSignal();
 
-// Prints "READY name=NAME grpc=HOST:PORT metrics=HOST:PORT" on stdout: how supervisors and tests learn the ports.
+// Prints "READY name=NAME grpc=HOST:PORT metrics=HOST:PORT" on stdout: how supervisors and tests
+// learn the ports.
 void AnnounceReady(const std::string& name, const std::string& grpc_endpoint,
                    const std::string& metrics_endpoint);
 

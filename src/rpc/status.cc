@@ -14,9 +14,9 @@ absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const bool stream_removed = status.error_code() == grpc::StatusCode::UNKNOWN &&
                               status.error_message().find("Stream removed") != std::string::npos;
-  return absl::Status(
-      stream_removed ? absl::StatusCode::kUnavailable : static_cast<absl::StatusCode>(status.error_code()),
-      status.error_message());
+  return absl::Status(stream_removed ? absl::StatusCode::kUnavailable
+                                     : static_cast<absl::StatusCode>(status.error_code()),
+                      status.error_message());
 }
 
 }  // namespace oxbow::rpc

@@ -9,7 +9,8 @@ namespace oxbow::rpc {
 
 grpc::Status ToGrpc(const absl::Status& status);
 
-// A lost connection that gRPC reports as UNKNOWN "Stream removed" becomes UNAVAILABLE, so that callers retry.
+// A lost connection that gRPC reports as UNKNOWN "Stream removed" becomes UNAVAILABLE, so that
+// callers retry.
 absl::Status FromGrpc(const grpc::Status& status);
 
 }  // namespace oxbow::rpc

@@ -8,7 +8,7 @@
 #include "core/flow/schedule.h"
 #include "core/model/clip_text.h"
 #include "core/model/sd3.h"
-#include "core/task/pretraining.h"
+#include "core/pretrain/pretraining.h"
 #include "gtest/gtest.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"

@@ -1,8 +1,8 @@
 // The layers that transformers share. All take and return float32, and are differentiable.
 //
 // A row of a result depends on its own row alone, bit for bit, from kRowsMin rows on: below that,
-// matrix products take other paths. This holds for one torch thread; several split the rows of a product
-// by their number.
+// matrix products take other paths. This holds for one torch thread; several split the rows of a
+// product by their number.
 #pragma once
 
 #include <ATen/core/Tensor.h>

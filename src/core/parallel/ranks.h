@@ -1,7 +1,7 @@
 // The learner's ranks as one group: the collectives training needs, with deadlines.
 //
-// All ranks call the same operations in the same order. A rank that stays away makes the others fail
-// with kDeadlineExceeded; nothing hangs. Backends: one rank (here), Gloo and NCCL over c10d.
+// All ranks call the same operations in the same order. A rank that stays away makes the others
+// fail with kDeadlineExceeded; nothing hangs. Backends: one rank (here), Gloo and NCCL over c10d.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ class Ranks {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  virtual absl::Status AllReduceSum(at::Tensor& tensor) = 0;        // In place.
+  virtual absl::Status AllReduceSum(at::Tensor& tensor) = 0;         // In place.
   virtual absl::Status Broadcast(at::Tensor& tensor, int root) = 0;  // In place.
   virtual absl::Status Barrier() = 0;
 };

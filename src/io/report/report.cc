@@ -178,13 +178,13 @@ std::string OffPolicyCharts(const History& history) {
               {"replay", {"train/clip_frac_replay"}}},
              "Low on fresh samples and somewhat higher on replayed ones is normal. A steady climb "
              "means that the steps are too large for the clip range.");
-  out +=
-      Figure(history, {.title = "Sequence weight", .unit = "of off-policy samples", .y_min = 0},
-             {{"mean", {"train/iw_mean"}},
-              {"minimum", {"train/iw_min"}},
-              {"effective samples", {"train/iw_ess"}}},
-             "The correction for samples of older weights; 1 means none is needed. Effective samples "
-             "(ESS) says how many of the replayed ones still count.");
+  out += Figure(
+      history, {.title = "Sequence weight", .unit = "of off-policy samples", .y_min = 0},
+      {{"mean", {"train/iw_mean"}},
+       {"minimum", {"train/iw_min"}},
+       {"effective samples", {"train/iw_ess"}}},
+      "The correction for samples of older weights; 1 means none is needed. Effective samples "
+      "(ESS) says how many of the replayed ones still count.");
   out +=
       Figure(history, {.title = "On-policy ratio error", .unit = "|ratio - 1|", .scientific = true},
              {{"largest |ratio - 1|", {"train/onpolicy_ratio_err"}}},

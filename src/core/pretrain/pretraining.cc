@@ -1,4 +1,4 @@
-#include "core/task/pretraining.h"
+#include "core/pretrain/pretraining.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
