@@ -3,7 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
+#include <atomic>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,8 @@
 
 namespace oxbow::learner {
 namespace {
+
+constexpr uint32_t kCallsAtOnce = 4;  // To the reward servers.
 
 // Mean of 1 - |x| over pixels in [-1, 1]: grey dust that scorers tolerate and people see.
 double Speckle(const at::Tensor& pictures) {
@@ -24,6 +27,17 @@ double Speckle(const at::Tensor& pictures) {
 std::string ShortName(const std::string& reward) {
   const size_t underscore = reward.find('_');
   return underscore == std::string::npos ? reward : reward.substr(underscore + 1);
+}
+
+std::vector<reward::Picture> PicturesOf(const at::Tensor& drawn) {
+  std::vector<reward::Picture> pictures;
+  for (int64_t i = 0; i < drawn.size(0); ++i) {
+    pictures.push_back({.width = static_cast<uint32_t>(drawn.size(2)),
+                        .height = static_cast<uint32_t>(drawn.size(1)),
+                        .channels = static_cast<uint32_t>(drawn.size(3)),
+                        .pixels = model::PixelsOf(drawn, i)});
+  }
+  return pictures;
 }
 
 }  // namespace
@@ -38,76 +52,116 @@ Evaluation::Evaluation(Options options, std::vector<v1::Prompt> prompts,
       rewards_(rewards) {}
 
 absl::StatusOr<EvaluationResult> Evaluation::Run(const model::VelocityModel& model) {
-  // Picture i is of prompt i mod N; the key names prompt and repetition, never the batch.
+  OXBOW_ASSIGN_OR_RETURN(const at::Tensor drawn, Draw(model));
+  const std::vector<reward::Picture> pictures = PicturesOf(drawn);
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<Verdict> verdicts, Score(pictures));
+  EvaluationResult result;
+  result.metrics = MetricsOf(verdicts);
+  result.metrics["eval/speckle_mean"] = Speckle(drawn);
+  result.sheet = SheetOf(pictures, verdicts);
+  result.caption =
+      absl::StrFormat("held-out prompts, reward %.3f", result.metrics["eval/reward_mean"]);
+  return result;
+}
+
+// Picture i is of prompt i mod N; the key names prompt and repetition, never the batch.
+absl::StatusOr<at::Tensor> Evaluation::Draw(const model::VelocityModel& model) {
+  const uint32_t count = static_cast<uint32_t>(prompts_.size());
   std::vector<model::PictureRequest> requests;
   for (uint32_t i = 0; i < options_.images; ++i) {
-    const uint32_t count = static_cast<uint32_t>(prompts_.size());
     OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
                            conditioning_.Get(prompts_[i % count]));
     requests.push_back(
         {.conditioning = entry->tensors,
          .key = {.run_seed = options_.seed, .group = i % count, .sample = i / count}});
   }
-  const at::Tensor pictures = model::SamplePictures(
-      model, decoder_, model::OdeSpec(options_.sigmas), requests, options_.latent_shape);
-  std::map<std::string, double> sums;
-  double reward_sum = 0;
-  std::vector<io::GridCell> cells(options_.images);
-  for (uint32_t prompt = 0; prompt < prompts_.size(); ++prompt) {
-    std::vector<reward::Picture> batch;
-    std::vector<uint32_t> members;
-    for (uint32_t i = prompt; i < options_.images; i += static_cast<uint32_t>(prompts_.size())) {
-      members.push_back(i);
-      batch.push_back({.width = static_cast<uint32_t>(pictures.size(2)),
-                       .height = static_cast<uint32_t>(pictures.size(1)),
-                       .channels = static_cast<uint32_t>(pictures.size(3)),
-                       .pixels = model::PixelsOf(pictures, i)});
+  return model::SamplePictures(model, decoder_, model::OdeSpec(options_.sigmas), requests,
+                               options_.latent_shape);
+}
+
+// One call per prompt, several at a time: a call is mostly waiting.
+absl::StatusOr<std::vector<Evaluation::Verdict>> Evaluation::Score(
+    const std::vector<reward::Picture>& pictures) {
+  const uint32_t prompts =
+      static_cast<uint32_t>(std::min<size_t>(prompts_.size(), pictures.size()));
+  std::vector<Verdict> verdicts(pictures.size());
+  std::vector<absl::Status> outcomes(prompts);
+  std::atomic<uint32_t> next = 0;
+  const auto work = [&] {
+    for (uint32_t prompt = next++; prompt < prompts; prompt = next++) {
+      outcomes[prompt] = ScorePrompt(prompt, pictures, verdicts);
     }
-    if (batch.empty()) break;
-    const auto scores =
-        rewards_.Score(prompts_[prompt].text(), prompts_[prompt].metadata_json(), batch);
-    for (size_t k = 0; k < members.size(); ++k) {
-      if (!scores[k].ok()) {
-        return Annotate(scores[k].status(),
-                        absl::StrCat("evaluation of \"", prompts_[prompt].text(), "\""));
-      }
-      double reward = 0;
-      for (const auto& [name, value] : *scores[k]) {
-        sums[name] += value;
-        const auto weight = options_.weights.find(name);
-        if (weight != options_.weights.end()) reward += weight->second * value;
-      }
-      reward_sum += reward;
-      double weight_sum = 0;
-      for (const auto& [name, weight] : options_.weights) weight_sum += weight;
-      io::GridCell& cell = cells[members[k]];
-      cell.picture = {.width = static_cast<int>(batch[k].width),
-                      .height = static_cast<int>(batch[k].height),
-                      .channels = static_cast<int>(batch[k].channels),
-                      .pixels = {batch[k].pixels.begin(), batch[k].pixels.end()}};
-      cell.frame = reward >= weight_sum - 1e-9 ? io::kRightColour : io::kWrongColour;
-      cell.label = ShortName(prompts_[prompt].text());
+  };
+  std::vector<std::thread> callers;
+  for (uint32_t i = 1; i < std::min(kCallsAtOnce, prompts); ++i) callers.emplace_back(work);
+  work();
+  for (std::thread& caller : callers) caller.join();
+  for (const absl::Status& outcome : outcomes) OXBOW_RETURN_IF_ERROR(outcome);
+  return verdicts;
+}
+
+// Scores the pictures of one prompt: i, i + N, ...
+absl::Status Evaluation::ScorePrompt(uint32_t prompt, const std::vector<reward::Picture>& pictures,
+                                     std::vector<Verdict>& verdicts) {
+  std::vector<reward::Picture> batch;
+  for (size_t i = prompt; i < pictures.size(); i += prompts_.size()) batch.push_back(pictures[i]);
+  auto scores = rewards_.Score(prompts_[prompt].text(), prompts_[prompt].metadata_json(), batch);
+  for (size_t k = 0; k < scores.size(); ++k) {
+    if (!scores[k].ok()) {
+      return Annotate(scores[k].status(),
+                      absl::StrCat("evaluation of \"", prompts_[prompt].text(), "\""));
     }
+    verdicts[prompt + k * prompts_.size()] = VerdictOf(*std::move(scores[k]));
   }
-  EvaluationResult result;
-  result.metrics["eval/reward_mean"] = reward_sum / options_.images;
-  result.metrics["eval/speckle_mean"] = Speckle(pictures);
+  return absl::OkStatus();
+}
+
+Evaluation::Verdict Evaluation::VerdictOf(reward::Scores scores) const {
+  Verdict verdict;
+  double full = 0;
+  for (const auto& [name, weight] : options_.weights) {
+    full += weight;
+    const auto score = scores.find(name);
+    if (score != scores.end()) verdict.reward += weight * score->second;
+  }
+  verdict.right = verdict.reward >= full - 1e-9;
+  verdict.scores = std::move(scores);
+  return verdict;
+}
+
+std::map<std::string, double> Evaluation::MetricsOf(const std::vector<Verdict>& verdicts) const {
+  const double count = static_cast<double>(verdicts.size());
+  double reward_sum = 0;
+  std::map<std::string, double> sums;
+  for (const Verdict& verdict : verdicts) {
+    reward_sum += verdict.reward;
+    for (const auto& [name, value] : verdict.scores) sums[name] += value;
+  }
+  std::map<std::string, double> metrics = {{"eval/reward_mean", reward_sum / count}};
   for (const auto& [name, sum] : sums) {
-    result.metrics["eval/reward_" + name + "_mean"] = sum / options_.images;
-    if (options_.weights.count(name) == 0) {
-      result.metrics["eval/" + ShortName(name) + "_mean"] = sum / options_.images;
-    }
+    metrics["eval/reward_" + name + "_mean"] = sum / count;
+    if (options_.weights.count(name) == 0)
+      metrics["eval/" + ShortName(name) + "_mean"] = sum / count;
   }
   // A scorer that says which of two equally right layouts was drawn measures diversity.
   if (const auto row = sums.find("digits_row"); row != sums.end()) {
-    const double share = row->second / options_.images;
-    result.metrics["eval/minority_share"] = std::min(share, 1 - share);
+    metrics["eval/minority_share"] = std::min(row->second / count, 1 - row->second / count);
   }
-  if (cells.size() > options_.sheet_images) cells.resize(options_.sheet_images);
-  result.sheet = io::Grid(cells);
-  result.caption =
-      absl::StrFormat("held-out prompts, reward %.3f", result.metrics["eval/reward_mean"]);
-  return result;
+  return metrics;
+}
+
+io::Picture8 Evaluation::SheetOf(const std::vector<reward::Picture>& pictures,
+                                 const std::vector<Verdict>& verdicts) const {
+  std::vector<io::GridCell> cells(std::min<size_t>(pictures.size(), options_.sheet_images));
+  for (size_t i = 0; i < cells.size(); ++i) {
+    cells[i].picture = {.width = static_cast<int>(pictures[i].width),
+                        .height = static_cast<int>(pictures[i].height),
+                        .channels = static_cast<int>(pictures[i].channels),
+                        .pixels = {pictures[i].pixels.begin(), pictures[i].pixels.end()}};
+    cells[i].frame = verdicts[i].right ? io::kRightColour : io::kWrongColour;
+    cells[i].label = ShortName(prompts_[i % prompts_.size()].text());
+  }
+  return io::Grid(cells);
 }
 
 }  // namespace oxbow::learner

@@ -15,6 +15,10 @@
 #include "services/learner/conditioning_cache.h"
 #include "services/reward/reward_client.h"
 
+namespace at {
+class Tensor;
+}
+
 namespace oxbow::learner {
 
 struct EvaluationResult {
@@ -43,6 +47,22 @@ class Evaluation {
   absl::StatusOr<EvaluationResult> Run(const model::VelocityModel& model);
 
  private:
+  // What the scorers said of one picture.
+  struct Verdict {
+    reward::Scores scores;
+    double reward = 0;   // Weighted sum.
+    bool right = false;  // Every reward trained on is full.
+  };
+
+  absl::StatusOr<at::Tensor> Draw(const model::VelocityModel& model);
+  absl::StatusOr<std::vector<Verdict>> Score(const std::vector<reward::Picture>& pictures);
+  absl::Status ScorePrompt(uint32_t prompt, const std::vector<reward::Picture>& pictures,
+                           std::vector<Verdict>& verdicts);
+  std::map<std::string, double> MetricsOf(const std::vector<Verdict>& verdicts) const;
+  io::Picture8 SheetOf(const std::vector<reward::Picture>& pictures,
+                       const std::vector<Verdict>& verdicts) const;
+  Verdict VerdictOf(reward::Scores scores) const;
+
   const Options options_;
   const std::vector<v1::Prompt> prompts_;
   ConditioningCache& conditioning_;

@@ -1,0 +1,191 @@
+#include "services/learner/learner_process.h"
+
+#include <ATen/ATen.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <thread>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "services/learner/final_weights.h"
+#include "services/learner/registration.h"
+#include "services/learner/trainer_options.h"
+
+namespace oxbow::learner {
+namespace {
+
+// All groups are in and all weights are out; what is still open are streams that wait for more.
+constexpr absl::Duration kShutdownGrace = absl::Milliseconds(300);
+
+void LogRefusal(const v1::ReportAppliedRequest& report) {
+  if (report.failure().empty()) return;
+  OXBOW_LOG(Warning) << "worker refused weights" << Field("worker", report.worker_id())
+                     << Field("reason", report.failure());
+}
+
+// Calls `stop` at the first stop signal. The destructor ends the wait if none came.
+class StopSignal {
+ public:
+  explicit StopSignal(std::function<void()> stop) {
+    thread_ = std::thread([stop = std::move(stop)] {
+      const int signal = rpc::WaitForStopSignal();
+      OXBOW_LOG(Info) << "stopping" << Field("signal", signal);
+      stop();
+    });
+  }
+  ~StopSignal() {
+    pthread_kill(thread_.native_handle(), SIGTERM);
+    thread_.join();
+  }
+
+ private:
+  std::thread thread_;
+};
+
+}  // namespace
+
+LearnerProcess::LearnerProcess(const RunOptions& options, RunSetup setup)
+    : options_(options),
+      setup_(std::move(setup)),
+      checkpointing_(options_.directory, setup_.config) {}
+
+absl::Status LearnerProcess::MakeStart() {
+  if (options_.resume) {
+    OXBOW_ASSIGN_OR_RETURN(resumed_, checkpointing_.LoadNewest());
+    from_ = resumed_->state;
+  }
+  OXBOW_ASSIGN_OR_RETURN(epoch_, NextEpoch(options_.directory / "epoch"));
+  return absl::OkStatus();
+}
+
+absl::Status LearnerProcess::MakeTrainer() {
+  OXBOW_ASSIGN_OR_RETURN(policy_, MakePolicy(setup_));
+  ranks_ = parallel::MakeSingleRank();
+  trainer_ = std::make_unique<rl::Trainer>(MakeTrainerOptions(setup_.config, setup_.sampling),
+                                           *policy_, *ranks_);
+  if (resumed_.has_value()) {
+    OXBOW_RETURN_IF_ERROR(checkpointing_.Restore(*resumed_, *policy_, *trainer_));
+    resumed_->files.clear();  // As large as the model, and in use no more.
+  }
+  conditioning_ = std::make_unique<ConditioningCache>(std::move(setup_.model.encoder));
+  OXBOW_RETURN_IF_ERROR(conditioning_->Warm(setup_.train));
+  OXBOW_RETURN_IF_ERROR(conditioning_->Warm(setup_.held_out));
+  prompts_ = std::make_unique<PromptOrder>(setup_.train, setup_.config.run().seed(), from_.prompts);
+  return absl::OkStatus();
+}
+
+absl::Status LearnerProcess::ConnectPeers() {
+  const v1::RewardConfig& reward = setup_.config.reward();
+  const std::vector<std::string> reward_names = RewardNamesOf(reward);
+  OXBOW_ASSIGN_OR_RETURN(exposer_, telemetry::Metrics::Serve(options_.metrics_listen));
+  metrics_ = std::make_unique<LearnerMetrics>(exposer_->registry(), reward_names);
+  publish_metrics_ = std::make_unique<weights::PublishMetrics>(exposer_->registry());
+  OXBOW_ASSIGN_OR_RETURN(
+      rewards_, reward::RewardClient::Create({.endpoints = options_.reward_endpoints,
+                                              .rewards = reward_names,
+                                              .tries = static_cast<int>(reward.tries()),
+                                              .timeout = absl::Seconds(reward.timeout_seconds())}));
+  std::optional<int64_t> resume_after;
+  if (resumed_.has_value()) resume_after = static_cast<int64_t>(from_.committed_steps);
+  OXBOW_ASSIGN_OR_RETURN(log_, telemetry::RunLog::Open(options_.directory, resume_after));
+  OXBOW_ASSIGN_OR_RETURN(step_log_, StepLog::Open(options_.directory / "steps.jsonl"));
+  board_ = std::make_unique<RunBoard>(Clock::Steady(), *metrics_, setup_.config.run().steps());
+  return absl::OkStatus();
+}
+
+void LearnerProcess::MakeDesk() {
+  const LearnerStep first_step(from_.committed_steps);
+  budget_ = std::make_unique<ByteBudget>(setup_.config.services().sink_bytes_max());
+  coordinator_ = std::make_unique<Coordinator>(CoordinatorOptionsOf(setup_, epoch_, first_step),
+                                               Clock::Steady(), assembler_, *metrics_);
+  if (setup_.config.replay().fraction() == 0 || options_.buffer_endpoints.empty()) return;
+  buffer_ = std::make_unique<ReplayLink>(ReplayOptionsOf(setup_, epoch_, options_.buffer_endpoints),
+                                         *metrics_);
+  buffer_->Restore(from_.buffer_checkpoint);
+}
+
+absl::Status LearnerProcess::MakeLoop() {
+  const v1::RunConfig& config = setup_.config;
+  OXBOW_ASSIGN_OR_RETURN(
+      const weights::ProbeShape probe_shape,
+      weights::ProbeShapeOf(setup_.model.transformer_config_json, setup_.model.latent_shape));
+  channel_ = std::make_unique<weights::WeightChannelService>(
+      weights::WeightChannelService::Options{.epoch = epoch_,
+                                             .snapshots_kept = config.services().snapshots_kept()},
+      *publish_metrics_, Clock::Steady(), LogRefusal);
+  publisher_ = std::make_unique<Publisher>(
+      Publisher::Options{
+          .epoch = epoch_, .probe_shape = probe_shape, .probe_seed = config.run().seed()},
+      *policy_, *coordinator_, *channel_, *metrics_);
+  OXBOW_ASSIGN_OR_RETURN(Evaluation::Options evaluation, EvaluationOptionsOf(setup_));
+  evaluation_ = std::make_unique<Evaluation>(std::move(evaluation), setup_.held_out, *conditioning_,
+                                             *setup_.model.decoder, *rewards_);
+  loop_ = std::make_unique<LearnerLoop>(
+      LoopOptionsOf(setup_, epoch_, LearnerStep(from_.committed_steps),
+                    log_->resumed_wall_seconds()),
+      PartsOfLoop());
+  return absl::OkStatus();
+}
+
+LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
+  const auto publish = [this](PolicyVersion version, LearnerStep committed) {
+    return publisher_->Publish(version, committed);
+  };
+  const auto evaluate = [this] {
+    const bool ema = setup_.config.eval().use_ema() && setup_.config.ema().enabled();
+    return evaluation_->Run(ema ? policy_->ema() : policy_->current());
+  };
+  const auto checkpoint = [this](RunState state) -> absl::Status {
+    OXBOW_ASSIGN_OR_RETURN(const uint64_t bytes,
+                           checkpointing_.Write(std::move(state), *policy_, *trainer_));
+    metrics_->CheckpointWritten(bytes);
+    return absl::OkStatus();
+  };
+  return {.trainer = *trainer_,
+          .conditioning = *conditioning_,
+          .prompts = *prompts_,
+          .coordinator = *coordinator_,
+          .assembler = assembler_,
+          .buffer = buffer_.get(),
+          .step_log = *step_log_,
+          .board = *board_,
+          .metrics = *metrics_,
+          .log = *log_,
+          .publish = publish,
+          .evaluate = evaluate,
+          .checkpoint = checkpoint};
+}
+
+absl::Status LearnerProcess::Serve() {
+  coordinator_service_ =
+      std::make_unique<CoordinatorService>(*coordinator_, *board_, v1::RegisterResponse(),
+                                           [this](const std::string&) { loop_->RequestDrain(); });
+  sink_service_ = std::make_unique<ExperienceSinkService>(*coordinator_, *budget_,
+                                                          GroupRulesOf(setup_), *metrics_);
+  OXBOW_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = options_.listen},
+                                                     {coordinator_service_.get(),
+                                                      sink_service_.get(), channel_.get()}));
+  coordinator_service_->SetRegistration(RegistrationOf(setup_, epoch_,
+                                                       {.learner = server_->endpoint(),
+                                                        .rewards = options_.reward_endpoints,
+                                                        .buffers = options_.buffer_endpoints}));
+  rpc::AnnounceReady("learner", server_->endpoint(), exposer_->endpoint());
+  return absl::OkStatus();
+}
+
+absl::Status LearnerProcess::Run() {
+  const StopSignal stop([this] { loop_->RequestDrain(); });
+  absl::Status status = loop_->Run();
+  if (status.ok()) {
+    status = WriteFinalWeights(options_.directory / "weights", *policy_, setup_.config,
+                               setup_.model.transformer_config_json, trainer_->version());
+  }
+  coordinator_->Drain();
+  channel_->Stop();
+  server_->Shutdown(kShutdownGrace);
+  return status;
+}
+
+}  // namespace oxbow::learner

@@ -1,0 +1,85 @@
+// The parts of a running learner, made in the order in which they need each other, and taken down
+// in the opposite one.
+//
+// Make* and Connect* are called once each, in the order they stand here; then Run.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "core/parallel/ranks.h"
+#include "rpc/server.h"
+#include "services/learner/checkpointing.h"
+#include "services/learner/coordinator_service.h"
+#include "services/learner/experience_sink_service.h"
+#include "services/learner/learner_run.h"
+#include "services/learner/publisher.h"
+#include "services/learner/run_setup.h"
+#include "services/reward/reward_client.h"
+#include "services/weights/weights_metrics.h"
+#include "telemetry/metrics.h"
+
+namespace oxbow::learner {
+
+class LearnerProcess {
+ public:
+  LearnerProcess(const RunOptions& options, RunSetup setup);
+
+  // Counts this start and, if the run resumes, reads the checkpoint it goes on from.
+  absl::Status MakeStart();
+  // Policy, trainer and prompts, where the checkpoint left them.
+  absl::Status MakeTrainer();
+  // Metrics, logs and the reward servers.
+  absl::Status ConnectPeers();
+  // Who works on what: coordinator, sink, replay buffer.
+  void MakeDesk();
+  // Weights out, evaluation, and the loop that drives everything.
+  absl::Status MakeLoop();
+  // Binds the services and tells workers and whoever started us where they are.
+  absl::Status Serve();
+
+  // Runs the loop until it is done or a stop signal came, writes the final weights, and lets go of
+  // the workers.
+  absl::Status Run();
+
+ private:
+  LearnerLoop::Parts PartsOfLoop();
+
+  const RunOptions& options_;
+  RunSetup setup_;
+  const Checkpointing checkpointing_;
+  std::optional<Checkpoint> resumed_;
+  RunState from_;
+  Epoch epoch_;
+
+  std::unique_ptr<model::Policy> policy_;
+  std::unique_ptr<parallel::Ranks> ranks_;
+  std::unique_ptr<rl::Trainer> trainer_;
+  std::unique_ptr<ConditioningCache> conditioning_;
+  std::unique_ptr<PromptOrder> prompts_;
+
+  std::unique_ptr<telemetry::Metrics> exposer_;
+  std::unique_ptr<LearnerMetrics> metrics_;
+  std::unique_ptr<weights::PublishMetrics> publish_metrics_;
+  std::unique_ptr<reward::RewardClient> rewards_;
+  std::unique_ptr<telemetry::RunLog> log_;
+  std::optional<StepLog> step_log_;
+  std::unique_ptr<RunBoard> board_;
+
+  std::unique_ptr<ByteBudget> budget_;  // Before the assembler, whose groups hold some of it.
+  GroupAssembler assembler_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<ReplayLink> buffer_;  // Null: the run does not replay.
+
+  std::unique_ptr<weights::WeightChannelService> channel_;
+  std::unique_ptr<Publisher> publisher_;
+  std::unique_ptr<Evaluation> evaluation_;
+  std::unique_ptr<LearnerLoop> loop_;
+
+  std::unique_ptr<CoordinatorService> coordinator_service_;
+  std::unique_ptr<ExperienceSinkService> sink_service_;
+  std::unique_ptr<rpc::Server> server_;
+};
+
+}  // namespace oxbow::learner

@@ -1,0 +1,26 @@
+#include "services/learner/registration.h"
+
+#include <ATen/ATen.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace oxbow::learner {
+
+v1::RegisterResponse RegistrationOf(const RunSetup& setup, Epoch epoch,
+                                    const RunEndpoints& endpoints) {
+  v1::RegisterResponse registration;
+  registration.set_epoch(epoch.value);
+  registration.set_run_id(absl::StrCat(setup.config.run().name(), "-", epoch.value));
+  *registration.mutable_config() = setup.config;
+  registration.set_transformer_config_json(setup.model.transformer_config_json);
+  registration.set_autoencoder_config_json(setup.model.autoencoder_config_json);
+  registration.add_sink_endpoints(endpoints.learner);
+  registration.add_weight_endpoints(endpoints.learner);
+  for (const std::string& reward : endpoints.rewards) registration.add_reward_endpoints(reward);
+  for (const std::string& buffer : endpoints.buffers) registration.add_buffer_endpoints(buffer);
+  registration.set_lease_seconds(setup.config.services().lease_seconds());
+  for (const int64_t size : setup.model.latent_shape) registration.add_latent_shape(size);
+  return registration;
+}
+
+}  // namespace oxbow::learner

@@ -1,0 +1,22 @@
+// What every worker is told when it registers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "oxbow/v1/coordinator.pb.h"
+#include "services/learner/run_setup.h"
+
+namespace oxbow::learner {
+
+struct RunEndpoints {
+  std::string learner;  // Sink and weights.
+  std::vector<std::string> rewards;
+  std::vector<std::string> buffers;
+};
+
+v1::RegisterResponse RegistrationOf(const RunSetup& setup, Epoch epoch,
+                                    const RunEndpoints& endpoints);
+
+}  // namespace oxbow::learner

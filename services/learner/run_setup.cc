@@ -1,0 +1,166 @@
+#include "services/learner/run_setup.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/sha256.h"
+#include "base/status_macros.h"
+#include "rpc/convert.h"
+#include "rpc/convert_torch.h"
+#include "services/learner/trainer_options.h"
+
+namespace oxbow::learner {
+namespace {
+
+v1::DType StorageDType(const v1::SamplingConfig& sampling) {
+  switch (sampling.storage()) {
+    case v1::STORAGE_D_TYPE_F16:
+      return v1::DTYPE_F16;
+    case v1::STORAGE_D_TYPE_BF16:
+      return v1::DTYPE_BF16;
+    default:
+      return v1::DTYPE_F32;
+  }
+}
+
+absl::Status CheckPrompts(const RunSetup& setup) {
+  if (setup.train.size() >= setup.config.batch().groups()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("prompts.train has ", setup.train.size(),
+                                                 " prompts, batch.groups needs ",
+                                                 setup.config.batch().groups()));
+}
+
+// The sink must hold every group that can be under way, or workers wait for room for ever.
+absl::Status CheckSink(const RunSetup& setup) {
+  const v1::RunConfig& config = setup.config;
+  const uint64_t needed = GroupRulesOf(setup).GroupBytesMax() * config.batch().groups() *
+                          (config.off_policy().staleness_max() + 2);
+  if (config.services().sink_bytes_max() >= needed) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("services.sink_bytes_max is too small for the groups of a step: ",
+                   config.services().sink_bytes_max(), ", needs ", needed));
+}
+
+}  // namespace
+
+absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
+  RunSetup setup;
+  OXBOW_ASSIGN_OR_RETURN(setup.model, LoadModel(config.model(), config.sampling()));
+  if (config.sampling().shift() == 0) config.mutable_sampling()->set_shift(setup.model.shift);
+  OXBOW_ASSIGN_OR_RETURN(setup.sampling, rpc::SamplingSpecFromConfig(config.sampling()));
+  config.mutable_method()->set_kept_steps(
+      static_cast<uint32_t>(KeptStepsOf(config, setup.sampling)));
+  OXBOW_ASSIGN_OR_RETURN(setup.train, ReadPrompts(config.prompts().train()));
+  if (config.eval().every() > 0) {
+    OXBOW_ASSIGN_OR_RETURN(setup.held_out, ReadPrompts(config.prompts().eval()));
+  }
+  setup.config = std::move(config);
+  OXBOW_RETURN_IF_ERROR(CheckPrompts(setup));
+  OXBOW_RETURN_IF_ERROR(CheckSink(setup));
+  return setup;
+}
+
+absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
+  const v1::RunConfig& config = setup.config;
+  const v1::LoraConfig& lora = config.model().lora();
+  return model::Policy::Create({.architecture = setup.model.architecture,
+                                .config_json = setup.model.transformer_config_json,
+                                .base = std::move(setup.model.transformer),
+                                .trained = config.model().trained() == v1::TRAINED_PART_LORA
+                                               ? model::Trained::kLora
+                                               : model::Trained::kFull,
+                                .lora = {.rank = lora.rank(),
+                                         .alpha = lora.alpha(),
+                                         .targets = {lora.targets().begin(), lora.targets().end()}},
+                                .lora_seed = config.run().seed(),
+                                .with_reference = true,
+                                .with_ema = config.ema().enabled(),
+                                .trainable = true});
+}
+
+GroupRules GroupRulesOf(const RunSetup& setup) {
+  return {.latent_shape = setup.model.latent_shape,
+          .storage = StorageDType(setup.config.sampling()),
+          .schedule_id = setup.sampling.Id(),
+          .sde = setup.sampling.sde,
+          .transitions_needed = TransitionsNeeded(setup.config, setup.sampling),
+          .group_size = setup.config.batch().group_size()};
+}
+
+Coordinator::Options CoordinatorOptionsOf(const RunSetup& setup, Epoch epoch,
+                                          LearnerStep first_step) {
+  const double lease_seconds = setup.config.services().lease_seconds();
+  return {.leases = {.epoch = epoch,
+                     .first_step = first_step,
+                     .groups_per_step = setup.config.batch().groups(),
+                     .staleness_max = setup.config.off_policy().staleness_max(),
+                     .lease_time = absl::Seconds(lease_seconds)},
+          .rules = GroupRulesOf(setup),
+          .departure_grace = absl::Seconds(lease_seconds / 10)};
+}
+
+ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
+                                    std::vector<std::string> endpoints) {
+  const GroupRules rules = GroupRulesOf(setup);
+  return {.endpoints = std::move(endpoints),
+          .timeout = absl::Seconds(setup.config.services().rpc_timeout_seconds()),
+          .epoch = epoch,
+          .seed = setup.config.run().seed(),
+          .kept_steps = setup.config.method().kept_steps(),
+          .schedule_id = rules.schedule_id,
+          .latent_bytes =
+              rules.GroupBytesMax() / rules.group_size / static_cast<uint64_t>(rules.steps() + 1)};
+}
+
+LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerStep first_step,
+                                   double wall_seconds_before) {
+  const v1::RunConfig& config = setup.config;
+  return {.epoch = epoch,
+          .first_step = first_step,
+          .steps = config.run().steps(),
+          .groups = config.batch().groups(),
+          .fraction = config.replay().fraction(),
+          .staleness_max = config.off_policy().staleness_max(),
+          .publish_every = config.off_policy().publish_every(),
+          .eval_every = config.eval().every(),
+          .checkpoint_every = config.checkpoint().every(),
+          .checkpoints_kept = config.checkpoint().keep(),
+          .wall_seconds_before = wall_seconds_before,
+          .offers = {.run_seed = config.run().seed(),
+                     .run_fingerprint = Fingerprint64(config.run().name()),
+                     .requires_std = config.replay().insert_requires_std(),
+                     .transitions = TransitionsNeeded(config, setup.sampling),
+                     .sigmas = setup.sampling.sigmas}};
+}
+
+absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup) {
+  const v1::EvalConfig& eval = setup.config.eval();
+  v1::SamplingConfig ode = setup.config.sampling();
+  if (eval.steps() > 0) ode.set_steps(eval.steps());
+  ode.set_dynamics(v1::DYNAMICS_KIND_ODE);
+  ode.set_sde_count(0);
+  ode.set_sde_first(0);
+  OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec, rpc::SamplingSpecFromConfig(ode));
+  return Evaluation::Options{.images = eval.images(),
+                             .sheet_images = eval.grid_images(),
+                             .sigmas = spec.sigmas,
+                             .latent_shape = setup.model.latent_shape,
+                             .seed = setup.config.run().seed(),
+                             .weights = RewardWeightsOf(setup.config.reward())};
+}
+
+std::vector<std::string> RewardNamesOf(const v1::RewardConfig& config) {
+  std::vector<std::string> names(config.observed().begin(), config.observed().end());
+  for (const v1::RewardTerm& term : config.terms()) names.push_back(term.name());
+  return names;
+}
+
+std::map<std::string, double> RewardWeightsOf(const v1::RewardConfig& config) {
+  std::map<std::string, double> weights;
+  for (const v1::RewardTerm& term : config.terms()) weights[term.name()] = term.weight();
+  return weights;
+}
+
+}  // namespace oxbow::learner

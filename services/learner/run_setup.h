@@ -1,0 +1,51 @@
+// What a run is made from, read and checked before anything starts: config, model, prompts.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/flow/dynamics.h"
+#include "core/model/policy.h"
+#include "oxbow/v1/config.pb.h"
+#include "services/learner/coordinator.h"
+#include "services/learner/evaluation.h"
+#include "services/learner/group_check.h"
+#include "services/learner/learner_loop.h"
+#include "services/learner/loaded_model.h"
+#include "services/learner/replay_link.h"
+
+namespace oxbow::learner {
+
+struct RunSetup {
+  v1::RunConfig config;  // With the model's shift and the kept steps filled in.
+  LoadedModel model;
+  flow::SamplingSpec sampling;
+  std::vector<v1::Prompt> train;
+  std::vector<v1::Prompt> held_out;  // Empty unless the run evaluates.
+};
+
+// kInvalidArgument for settings that do not fit each other or the prompts; else as LoadModel and
+// ReadPrompts.
+absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config);
+
+// The policy that is trained. Takes the transformer's tensors out of `setup`.
+absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup);
+
+GroupRules GroupRulesOf(const RunSetup& setup);
+Coordinator::Options CoordinatorOptionsOf(const RunSetup& setup, Epoch epoch,
+                                          LearnerStep first_step);
+ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
+                                    std::vector<std::string> endpoints);
+LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerStep first_step,
+                                   double wall_seconds_before);
+absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup);
+
+// Names of the rewards a run asks for: observed ones, then terms.
+std::vector<std::string> RewardNamesOf(const v1::RewardConfig& config);
+// Weights of the terms, by name.
+std::map<std::string, double> RewardWeightsOf(const v1::RewardConfig& config);
+
+}  // namespace oxbow::learner
