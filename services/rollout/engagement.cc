@@ -108,13 +108,25 @@ void Engagement::OnMessage(const v1::WorkResponse& message) {
       board_.Cancel(message.cancel().lease_id());
       OfferCredit();
       break;
+    case v1::WorkResponse::kRenewed:
+      DropExpired(message.renewed());
+      break;
     case v1::WorkResponse::kDrain:
       OXBOW_LOG(Info) << "the learner drains: no more leases";
       board_.Drain();
       break;
     default:
-      break;  // Renewals need no answer: an expired lease is fenced when its group arrives.
+      break;
   }
+}
+
+// What was not taken yet is never sampled; a group that is under way is fenced when it arrives.
+void Engagement::DropExpired(const v1::WorkResponse::Renewed& renewed) {
+  const std::vector<uint64_t> expired = line_.Expired(renewed);
+  if (expired.empty()) return;
+  for (const uint64_t lease : expired) board_.Cancel(lease);
+  metrics_.GroupsInFlight(board_.held().size());
+  OfferCredit();
 }
 
 void Engagement::PrepareLease(v1::Lease lease) {
@@ -188,15 +200,13 @@ void Engagement::ApplyNewest() {
   if (status.ok()) {
     follow_metrics_.Applied(version, took);
     metrics_.WeightsApplied(version.value, absl::ToDoubleSeconds(took));
-    absl::MutexLock lock(&mutex_);
+    absl::MutexLock lock(&credit_mutex_);
     applied_ = version;
   } else {
     OXBOW_LOG(Error) << "weights refused" << Field("version", version)
                      << Field("reason", status.ToString());
     follow_metrics_.Refused();
-    report.set_failure(status.ToString());
-    absl::MutexLock lock(&mutex_);
-    applied_.reset();
+    report.set_failure(status.ToString());  // Those in use stay in use.
   }
   OfferCredit();
   // Off the torch thread: a slow answer must not delay sampling.
@@ -300,12 +310,8 @@ void Engagement::Finish(uint64_t lease_id, const std::string& failure) {
 }
 
 void Engagement::OfferCredit() {
-  std::optional<PolicyVersion> version;
-  {
-    absl::MutexLock lock(&mutex_);
-    version = applied_;
-  }
-  if (version.has_value()) line_.Credit(*version, board_.free_places());
+  absl::MutexLock lock(&credit_mutex_);
+  if (applied_.has_value()) line_.Credit(*applied_, board_.free_places());
 }
 
 void Engagement::RenewLoop() {

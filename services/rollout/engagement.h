@@ -47,6 +47,7 @@ class Engagement {
 
  private:
   void OnMessage(const v1::WorkResponse& message);
+  void DropExpired(const v1::WorkResponse::Renewed& renewed);
   void PrepareLease(v1::Lease lease);
   absl::StatusOr<ReplayedHead> ReadHead(const v1::Lease& lease);
   void SampleLoop();
@@ -72,8 +73,9 @@ class Engagement {
   std::vector<std::unique_ptr<ExperienceSender>> senders_;      // By rank.
   const std::unique_ptr<model::ImageDecoder> decoder_;
 
-  absl::Mutex mutex_;
-  std::optional<PolicyVersion> applied_ ABSL_GUARDED_BY(mutex_);
+  // Held from computing a credit until it is written: the last one on the line is the newest.
+  absl::Mutex credit_mutex_;
+  std::optional<PolicyVersion> applied_ ABSL_GUARDED_BY(credit_mutex_);
 
   ModelKeeper keeper_;  // The sampler thread's own.
   absl::Notification stopping_;

@@ -64,8 +64,10 @@ class FakeLearner::Coordinator final : public v1::Coordinator::Service {
     }
     if (request.has_goodbye()) learner_.seen_.goodbye = true;
     if (request.has_renew()) {
-      *responses.emplace_back().mutable_renewed()->mutable_lease_ids() =
-          request.renew().lease_ids();
+      learner_.seen_.renewing = {request.renew().lease_ids().begin(),
+                                 request.renew().lease_ids().end()};
+      v1::WorkResponse::Renewed& renewed = *responses.emplace_back().mutable_renewed();
+      if (learner_.script_.renews) *renewed.mutable_lease_ids() = request.renew().lease_ids();
     }
     if (request.has_credit()) {
       learner_.seen_.credits.push_back(request.credit());
@@ -194,6 +196,7 @@ FakeLearner::FakeLearner(Script script) : script_(std::move(script)) {
       });
   for (int i = 0; i < script_.leases; ++i) {
     leases_.push_back(MakeLease(100 + static_cast<uint64_t>(i)));
+    leases_.back().set_policy_version_min(script_.version_min);
   }
   Publish();
   coordinator_ = std::make_unique<Coordinator>(*this);

@@ -32,7 +32,9 @@ class FakeLearner {
     bool wrong_probe = false;
     uint64_t credit_piece = 1 << 20;  // Bytes granted at a time.
     std::string listen = "127.0.0.1:0";
-    int leases = 0;  // Of groups 100, 101, ...
+    int leases = 0;            // Of groups 100, 101, ...
+    uint64_t version_min = 0;  // Of every lease.
+    bool renews = true;        // False: every lease has expired when it is asked about.
   };
   // What the worker did, in the learner's eyes.
   struct Seen {
@@ -42,6 +44,7 @@ class FakeLearner {
     std::vector<v1::WorkRequest::Credit> credits;
     int registrations = 0;
     int scoring = 0;
+    std::vector<uint64_t> renewing;  // Leases that the last renewal asked for.
     bool goodbye = false;
   };
 

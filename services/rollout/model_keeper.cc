@@ -1,8 +1,13 @@
 #include "services/rollout/model_keeper.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "io/tensor_torch.h"
 
@@ -58,19 +63,40 @@ absl::Status ModelKeeper::Load(const weights::VerifiedSnapshot& snapshot) {
   return policy_->Load(trained);
 }
 
-absl::Status ModelKeeper::Apply(const weights::VerifiedSnapshot& snapshot,
-                                weights::ProbeComparison& comparison) {
-  version_.reset();
-  OXBOW_RETURN_IF_ERROR(Load(snapshot));
+absl::Status ModelKeeper::Probe(const v1::SnapshotManifest::Probe& expected,
+                                weights::ProbeComparison& comparison) const {
   OXBOW_ASSIGN_OR_RETURN(const weights::ProbeShape shape,
                          weights::ProbeShapeOf(spec_.transformer_config_json, spec_.latent_shape));
-  const v1::SnapshotManifest::Probe& expected = snapshot.manifest.probe();
   const c10::InferenceMode no_gradients;
   comparison = weights::CompareProbes(
       expected,
       weights::RunProbe(policy_->current(), shape, expected.seed(), expected.tolerance()));
-  OXBOW_RETURN_IF_ERROR(weights::JudgeProbe(expected, comparison));
-  version_ = PolicyVersion(snapshot.manifest.policy_version());
+  return weights::JudgeProbe(expected, comparison);
+}
+
+absl::Status ModelKeeper::Apply(const weights::VerifiedSnapshot& snapshot,
+                                weights::ProbeComparison& comparison) {
+  const v1::SnapshotManifest& manifest = snapshot.manifest;
+  if (ready() && manifest.base_sha256() != base_sha256_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the frozen part of the weights is another than that of version ",
+                     version_->value, ": version ", manifest.policy_version()));
+  }
+  at::Tensor accepted;
+  if (ready()) accepted = policy_->parameters().flat().detach().clone();
+  absl::Cleanup go_back = [&] {
+    const at::NoGradGuard no_gradients;
+    if (accepted.defined()) {
+      policy_->parameters().flat().copy_(accepted);
+    } else {
+      policy_.reset();  // Its frozen part came from the refused snapshot.
+    }
+  };
+  OXBOW_RETURN_IF_ERROR(Load(snapshot));
+  OXBOW_RETURN_IF_ERROR(Probe(manifest.probe(), comparison));
+  std::move(go_back).Cancel();
+  version_ = PolicyVersion(manifest.policy_version());
+  base_sha256_ = manifest.base_sha256();
   return absl::OkStatus();
 }
 

@@ -1,11 +1,12 @@
 // The policy a worker samples with: made from the first verified snapshot, updated by later ones.
 //
-// Nothing is in use before its probe has been compared with the learner's. Owned by the torch
-// thread.
+// Nothing is in use before its probe has been compared with the learner's; what was in use stays
+// so when a later snapshot is refused. Owned by the torch thread.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "core/model/policy.h"
@@ -19,8 +20,9 @@ class ModelKeeper {
  public:
   explicit ModelKeeper(const RunSpec& spec);
 
-  // Loads a snapshot and probes it. `comparison` says how the probe came out. On error the weights
-  // are in an unknown state and ready() is false until a later snapshot is applied.
+  // Loads a snapshot and probes it. `comparison` says how the probe came out. On error, or if torch
+  // throws, the model is as before. kFailedPrecondition if the frozen part is another than that of
+  // the snapshot in use: within an epoch it never changes.
   absl::Status Apply(const weights::VerifiedSnapshot& snapshot,
                      weights::ProbeComparison& comparison);
 
@@ -30,10 +32,13 @@ class ModelKeeper {
 
  private:
   absl::Status Load(const weights::VerifiedSnapshot& snapshot);
+  absl::Status Probe(const v1::SnapshotManifest::Probe& expected,
+                     weights::ProbeComparison& comparison) const;
 
   const RunSpec& spec_;
-  std::unique_ptr<model::Policy> policy_;
+  std::unique_ptr<model::Policy> policy_;  // Null until a snapshot was accepted.
   std::optional<PolicyVersion> version_;
+  std::string base_sha256_;  // Of the frozen part in use.
 };
 
 }  // namespace oxbow::rollout

@@ -1,5 +1,8 @@
 #include "services/rollout/work_line.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "rpc/channel.h"
 #include "rpc/status.h"
 
@@ -8,6 +11,8 @@ namespace {
 
 // A stream needs some deadline; this one outlives any run. Liveness is keep-alive's and expiry's.
 constexpr absl::Duration kLineDeadline = absl::Hours(24 * 365);
+// A learner that answers none of so many is not asked again on this stream.
+constexpr size_t kRenewalsMax = 64;
 
 }  // namespace
 
@@ -26,6 +31,7 @@ void WorkLine::Open() {
     absl::MutexLock lock(&mutex_);
     if (cancelled_) return;
     ended_ = false;
+    renewals_.clear();
     context_ = rpc::ContextWithDeadline(kLineDeadline);
     stream_ = stub_.Work(context_.get());
   }
@@ -82,7 +88,21 @@ void WorkLine::Credit(PolicyVersion version, uint32_t groups) {
 void WorkLine::Renew(const std::vector<uint64_t>& lease_ids) {
   v1::WorkRequest request = Request();
   for (const uint64_t id : lease_ids) request.mutable_renew()->add_lease_ids(id);
-  Write(request);
+  absl::MutexLock lock(&mutex_);
+  if (stream_ == nullptr || renewals_.size() >= kRenewalsMax) return;
+  if (stream_->Write(request)) renewals_.push_back(lease_ids);
+}
+
+std::vector<uint64_t> WorkLine::Expired(const v1::WorkResponse::Renewed& renewed) {
+  absl::MutexLock lock(&mutex_);
+  if (renewals_.empty()) return {};
+  std::vector<uint64_t> expired = std::move(renewals_.front());
+  renewals_.pop_front();
+  std::erase_if(expired, [&](uint64_t id) {
+    return std::find(renewed.lease_ids().begin(), renewed.lease_ids().end(), id) !=
+           renewed.lease_ids().end();
+  });
+  return expired;
 }
 
 void WorkLine::Finished(uint64_t lease_id, const std::string& failure) {

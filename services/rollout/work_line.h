@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,6 +35,9 @@ class WorkLine {
   // Writes on a line that is down are dropped: the learner learns from expiry and renewals.
   void Credit(PolicyVersion version, uint32_t groups);
   void Renew(const std::vector<uint64_t>& lease_ids);
+  // The leases of the oldest unanswered Renew that this answer lacks: the learner has given them to
+  // others. By the reader, once for each answer.
+  std::vector<uint64_t> Expired(const v1::WorkResponse::Renewed& renewed);
   void Finished(uint64_t lease_id, const std::string& failure);
   void Goodbye();
 
@@ -49,6 +53,8 @@ class WorkLine {
   // Shared: the reader blocks in Read without the lock while writers use it.
   std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);
+  // Asked on this stream and not answered; answers come in order.
+  std::deque<std::vector<uint64_t>> renewals_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = true;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };

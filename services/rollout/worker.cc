@@ -56,12 +56,13 @@ absl::Status Worker::Run() {
       said = false;
     }
     if (IsFinal(status)) return status;
+    // A worker that was told to stop has lost nothing.
+    if (!Pause(backoff)) return absl::OkStatus();
     if (!said) {
       OXBOW_LOG(Info) << "looking for the learner" << Field("endpoint", options_.learner)
                       << Field("reason", status.ToString());
       said = true;
     }
-    if (!Pause(backoff)) return absl::OkStatus();
     backoff = std::min(2 * backoff, options_.backoff_max);
   }
 }

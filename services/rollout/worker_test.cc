@@ -136,6 +136,16 @@ TEST(WorkerTest, WeightsWithAWrongProbeAreNeverSampledWith) {
   EXPECT_TRUE(after.credits.empty());
 }
 
+TEST(WorkerTest, ALeaseThatIsNotRenewedMakesRoomForAnother) {
+  // All wait for weights that never come; the worker holds two at a time.
+  FakeLearner learner({.leases = 3, .version_min = 99, .renews = false});
+  RunningWorker worker(learner.endpoint());
+  const std::vector<uint64_t> third = {1020};
+  const Seen seen = learner.Await([&](const Seen& s) { return s.renewing == third; });
+  EXPECT_EQ(seen.renewing, third);
+  EXPECT_TRUE(seen.groups.empty());
+}
+
 TEST(WorkerTest, StopFinishesWhatIsHeldAndSaysGoodbye) {
   FakeLearner learner({.leases = 1});
   learner.HoldScores(true);

@@ -124,14 +124,21 @@ void WeightFollower::EndCall() {
 
 void WeightFollower::WatchLoop() {
   absl::Duration backoff = options_.backoff_first;
+  bool said = false;  // Since a snapshot came last.
   for (size_t turn = 0;; ++turn) {
     const uint64_t before = have_version_;
     const std::string& endpoint = options_.endpoints[turn % options_.endpoints.size()];
     const absl::Status ended = WatchOnce(endpoint);
-    if (before != have_version_) backoff = options_.backoff_first;
+    if (before != have_version_) {
+      backoff = options_.backoff_first;
+      said = false;
+    }
     if (!Sleep(backoff)) return;
-    OXBOW_LOG(Warning) << "weight watch ended, trying again" << Field("endpoint", endpoint)
-                       << Field("status", ended);
+    if (!said) {
+      OXBOW_LOG(Warning) << "weight watch ended, trying until it is back"
+                         << Field("endpoint", endpoint) << Field("status", ended);
+      said = true;
+    }
     backoff = std::min(2 * backoff, options_.backoff_max);
   }
 }

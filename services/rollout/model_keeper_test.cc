@@ -1,0 +1,100 @@
+// What a worker samples with is what the learner vouched for, whatever comes after it.
+#include "services/rollout/model_keeper.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "io/tensor_torch.h"
+#include "services/rollout/tiny_model.h"
+#include "services/weights/snapshot.h"
+
+namespace oxbow::rollout {
+namespace {
+
+using ::testing::HasSubstr;
+
+RunSpec TinySpec() {
+  RunSpec spec;
+  spec.architecture = "SD3Transformer2DModel";
+  spec.transformer_config_json = model::Sd3ConfigJson(TinyParams());
+  spec.latent_shape = kTinyLatent;
+  return spec;
+}
+
+weights::TensorBytesByName BytesOf(const model::NamedTensors& tensors) {
+  weights::TensorBytesByName bytes;
+  for (const auto& [name, tensor] : tensors) bytes[name] = io::FromTorch(tensor);
+  return bytes;
+}
+
+v1::SnapshotManifest::Probe ProbeOf(const model::VelocityModel& model) {
+  const auto shape = weights::ProbeShapeOf(model::Sd3ConfigJson(TinyParams()), kTinyLatent);
+  return weights::RunProbe(model, *shape, 17);
+}
+
+// One frozen part, as within an epoch; the trained one is of `seed`.
+std::unique_ptr<model::Policy> PolicyOf(uint64_t seed) {
+  std::unique_ptr<model::Policy> policy = TinyPolicy(3);
+  OXBOW_CHECK(policy->Load(TinyPolicy(seed)->parameters().tensors()).ok()) << seed;
+  return policy;
+}
+
+// The weights of `seed` with the probe of `probed`.
+weights::VerifiedSnapshot SnapshotOf(uint64_t version, uint64_t seed, uint64_t probed) {
+  const std::unique_ptr<model::Policy> policy = PolicyOf(seed);
+  const weights::TensorBytesByName frozen = BytesOf(policy->frozen());
+  const weights::TensorBytesByName trained = BytesOf(policy->parameters().tensors());
+  weights::VerifiedSnapshot verified;
+  verified.manifest =
+      weights::MakeSnapshot({Epoch(1), PolicyVersion(version), LearnerStep(1)}, frozen, trained)
+          .manifest;
+  *verified.manifest.mutable_probe() = ProbeOf(PolicyOf(probed)->current());
+  verified.tensors = frozen;
+  verified.tensors.insert(trained.begin(), trained.end());
+  return verified;
+}
+
+std::string DigestOf(const ModelKeeper& keeper) { return ProbeOf(keeper.model()).digest(); }
+
+TEST(ModelKeeperTest, ARefusedProbeLeavesTheWeightsInUse) {
+  const RunSpec spec = TinySpec();
+  ModelKeeper keeper(spec);
+  weights::ProbeComparison comparison;
+  ASSERT_TRUE(keeper.Apply(SnapshotOf(5, 3, 3), comparison).ok());
+  const std::string before = DigestOf(keeper);
+
+  const absl::Status refused = keeper.Apply(SnapshotOf(6, 7, 8), comparison);
+  EXPECT_THAT(refused.ToString(), HasSubstr("probe differs"));
+  EXPECT_FALSE(comparison.bits_equal);
+  ASSERT_TRUE(keeper.ready());
+  EXPECT_EQ(keeper.version().value, 5u);
+  EXPECT_EQ(DigestOf(keeper), before);
+
+  ASSERT_TRUE(keeper.Apply(SnapshotOf(7, 7, 7), comparison).ok());
+  EXPECT_EQ(keeper.version().value, 7u);
+  EXPECT_NE(DigestOf(keeper), before);
+}
+
+TEST(ModelKeeperTest, NothingIsReadyAfterARefusedFirstSnapshot) {
+  const RunSpec spec = TinySpec();
+  ModelKeeper keeper(spec);
+  weights::ProbeComparison comparison;
+  EXPECT_FALSE(keeper.Apply(SnapshotOf(5, 3, 4), comparison).ok());
+  EXPECT_FALSE(keeper.ready());
+  EXPECT_TRUE(keeper.Apply(SnapshotOf(6, 3, 3), comparison).ok());
+}
+
+TEST(ModelKeeperTest, AnotherFrozenPartIsRefused) {
+  const RunSpec spec = TinySpec();
+  ModelKeeper keeper(spec);
+  weights::ProbeComparison comparison;
+  ASSERT_TRUE(keeper.Apply(SnapshotOf(5, 3, 3), comparison).ok());
+  weights::VerifiedSnapshot other = SnapshotOf(6, 3, 3);
+  other.manifest.set_base_sha256("another");
+  EXPECT_EQ(keeper.Apply(other, comparison).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(keeper.version().value, 5u);
+}
+
+}  // namespace
+}  // namespace oxbow::rollout
