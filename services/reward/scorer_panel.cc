@@ -69,7 +69,7 @@ absl::Status Validate(const Picture& picture) {
 
 absl::StatusOr<double> ScoreOne(const Scorer& scorer, const std::string& prompt_text,
                                 const std::string& prompt_metadata_json, const Picture& picture) {
-  const absl::StatusOr<double> score = scorer.Score(prompt_text, prompt_metadata_json, picture);
+  absl::StatusOr<double> score = scorer.Score(prompt_text, prompt_metadata_json, picture);
   if (!score.ok()) return Annotate(score.status(), scorer.name());
   if (!std::isfinite(*score)) {
     return absl::InternalError(absl::StrCat(scorer.name(), ": score is not finite: ", *score));

@@ -153,9 +153,9 @@ absl::StatusOr<std::map<std::string, TensorBytes>> ReadComponentWeights(
     return fs::exists(component.directory / name);
   };
   for (const std::string variant : {"", ".fp16"}) {
-    const std::string index = base + ".safetensors.index" + variant + ".json";
+    const std::string index = absl::StrCat(base, ".safetensors.index", variant, ".json");
     if (exists(index)) return ReadSharded(component.directory / index);
-    const std::string single = base + variant + ".safetensors";
+    const std::string single = absl::StrCat(base, variant, ".safetensors");
     if (!exists(single)) continue;
     OXBOW_ASSIGN_OR_RETURN(Safetensors file, ReadSafetensors(component.directory / single));
     return std::move(file.tensors);

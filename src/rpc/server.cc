@@ -26,7 +26,7 @@ sigset_t StopSignals() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options,
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options,
                                                       const std::vector<grpc::Service*>& services) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();

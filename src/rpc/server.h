@@ -23,7 +23,7 @@ class Server {
 
   // Binds and serves `services` (not owned; they outlive the server). Health says SERVING at once.
   // kUnavailable if the address cannot be bound.
-  static absl::StatusOr<std::unique_ptr<Server>> Start(Options options,
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options,
                                                        const std::vector<grpc::Service*>& services);
   ~Server();
 
