@@ -1,12 +1,12 @@
 #include "cli/check_files.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "cli/model_facts.h"
 #include "config/nearest_name.h"
 #include "core/reward/scorer_table.h"
 
@@ -16,17 +16,12 @@ namespace {
 using config::Problem;
 using config::Severity;
 
-void CheckModel(const v1::ModelConfig& model, std::vector<Problem>& problems) {
-  const std::filesystem::path root = model.path();
-  for (const char* file : {"transformer/config.json", "scheduler/scheduler_config.json"}) {
-    if (!std::ifstream(root / file)) {
-      problems.push_back(
-          {Severity::kError, "model.path",
-           absl::StrCat("not a readable diffusers directory; cannot open ", (root / file).string()),
-           absl::StatusCode::kNotFound});
-      return;
-    }
-  }
+void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
+  if (config.model().path().empty()) return;  // A rule's business.
+  const absl::Status status = ReadModelFacts(config).status();
+  if (status.ok()) return;
+  problems.push_back(
+      {Severity::kError, "model.path", std::string(status.message()), status.code()});
 }
 
 void CheckPrompts(const char* key, const std::string& path, std::vector<Problem>& problems) {
@@ -61,7 +56,7 @@ void CheckReward(const char* key, const std::string& name, std::vector<Problem>&
 
 std::vector<Problem> CheckFiles(const v1::RunConfig& config) {
   std::vector<Problem> problems;
-  CheckModel(config.model(), problems);
+  CheckModel(config, problems);
   CheckPrompts("prompts.train", config.prompts().train(), problems);
   CheckPrompts("prompts.eval", config.prompts().eval(), problems);
   if (config.reward().endpoints_size() > 0) return problems;  // Those servers know their own names.

@@ -1,6 +1,4 @@
 // The `oxbow` command.
-#include <grpcpp/grpcpp.h>
-
 #include <CLI/CLI.hpp>
 #include <iostream>
 
@@ -14,20 +12,11 @@
 #include "cli/status.h"
 #include "cli/train.h"
 #include "cli/validate.h"
+#include "cli/version.h"
 #include "rpc/server.h"
 
 namespace oxbow::cli {
 namespace {
-
-void PrintVersion(bool json) {
-  const std::string grpc_version = grpc::Version();
-  if (json) {
-    std::cout << "{\"name\":\"oxbow\",\"version\":\"" OXBOW_VERSION "\",\"grpc\":\"" << grpc_version
-              << "\"}\n";
-  } else {
-    std::cout << "oxbow " OXBOW_VERSION " (gRPC " << grpc_version << ")\n";
-  }
-}
 
 void AddAll(CLI::App& app, int& exit_code) {
   AddTrain(app, exit_code);
@@ -56,7 +45,7 @@ int Main(int argc, char** argv) {
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
   }
   if (version) {
-    PrintVersion(json);
+    std::cout << VersionText(ThisBuild(), json) << "\n";
   } else if (app.get_subcommands().empty()) {
     std::cerr << app.help();
     return kExitUsage;

@@ -2,6 +2,7 @@
 
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -50,10 +51,18 @@ absl::StatusOr<v1::StatusResponse> AskStatus(const std::string& endpoint, absl::
 }
 
 std::string StatusText(const v1::StatusResponse& status) {
+  // The learner's own measure of its last step: one question gives no rate.
+  const double images = Metric(status, "train/samples").value_or(0);
+  std::optional<double> steps_per_second;
+  if (const auto rate = Metric(status, "throughput/samples_per_s"); rate && images > 0) {
+    steps_per_second = *rate / images;
+  }
   const double seconds = status.wall_seconds();
   std::string text = absl::StrCat("run        ", status.run_name(), "  (epoch ", status.epoch(),
                                   ", ", ClockText(seconds), ")\n");
-  absl::StrAppend(&text, "progress   ", ProgressLine(status, std::nullopt, 0), "\n");
+  absl::StrAppend(&text, "progress   ",
+                  ProgressLine(status, steps_per_second, static_cast<uint64_t>(images)), "\n");
+  absl::StrAppend(&text, "doing      ", status.phase(), "\n");
   absl::StrAppend(&text, "weights    version ", status.policy_version(), ", published ",
                   status.published_version(), "\n");
   absl::StrAppend(&text, "groups     ", status.groups_running(), " running, ",

@@ -3,30 +3,21 @@
 #include <iostream>
 #include <memory>
 
-#include "absl/strings/str_format.h"
 #include "base/exit_code.h"
+#include "base/status_macros.h"
 #include "cli/check_files.h"
+#include "cli/model_facts.h"
+#include "cli/run_plan.h"
 #include "config/run_config.h"
 
 namespace oxbow::cli {
 namespace {
 
-// Independent of workers and ranks.
-void PrintBatch(const v1::RunConfig& config) {
-  const v1::BatchConfig& batch = config.batch();
-  const uint64_t images = uint64_t{batch.groups()} * batch.group_size();
-  const uint32_t replayed = config::ReplayedGroups(config);
-  std::cout << absl::StrFormat("%-22s %d x %d = %d images\n", "a learner step", batch.groups(),
-                               batch.group_size(), images)
-            << absl::StrFormat("%-22s %d of %d groups\n", "with a replayed head", replayed,
-                               batch.groups())
-            << absl::StrFormat("%-22s %d of %d images\n", "an optimiser update",
-                               images / batch.updates(), images)
-            << absl::StrFormat("%-22s %d of %d sampling steps\n", "trained",
-                               config.sampling().sde_count(), config.sampling().steps())
-            << absl::StrFormat("%-22s %d steps, %d updates, %d images\n", "the run",
-                               config.run().steps(), config.run().steps() * batch.updates(),
-                               config.run().steps() * images);
+absl::Status PrintPlan(const v1::RunConfig& config) {
+  OXBOW_ASSIGN_OR_RETURN(const ModelFacts facts, ReadModelFacts(config));
+  OXBOW_ASSIGN_OR_RETURN(const std::string text, RunPlanText(config, facts));
+  std::cout << text;
+  return absl::OkStatus();
 }
 
 int Run(const std::string& file, const std::vector<std::string>& set) {
@@ -40,9 +31,11 @@ int Run(const std::string& file, const std::vector<std::string>& set) {
     std::cerr << config::ProblemLine(problem, resolved->provenance)
               << (problem.severity == config::Severity::kWarning ? " (warning)" : "") << "\n";
   }
-  if (config::HasErrors(problems)) return kExitUsage;
-  PrintBatch(resolved->config);
-  return kExitOk;
+  absl::Status status = config::FirstError(problems, resolved->provenance);
+  if (!status.ok()) return ExitCodeOf(status);
+  status = PrintPlan(resolved->config);
+  if (!status.ok()) std::cerr << "oxbow validate: " << status.message() << "\n";
+  return ExitCodeOf(status);
 }
 
 }  // namespace
@@ -55,7 +48,9 @@ void AddValidate(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<Flags>();  // Lives as long as the callback below.
   CLI::App* command = app.add_subcommand("validate", "Check a run before it starts");
   command->footer(
-      "Exit code 2 with FILE:LINE: key: reason.\nExample: oxbow validate configs/digits.yaml");
+      "Prints what the run will do and take. Exit code 2 with FILE:LINE: key: reason, 4 if the "
+      "model\n"
+      "cannot be read.\nExample: oxbow validate configs/digits.yaml");
   command->add_option("file", flags->file, "run YAML")->required();
   command->add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
       ->allow_extra_args(false);

@@ -15,7 +15,6 @@
 #include "io/clip_tokenizer.h"
 #include "io/diffusers_directory.h"
 #include "io/tensor_torch.h"
-#include "nlohmann/json.hpp"
 
 namespace oxbow::learner {
 namespace {
@@ -60,19 +59,6 @@ absl::StatusOr<PromptEncoder> MakeEncoder(const io::DiffusersComponents& compone
       });
 }
 
-absl::StatusOr<double> ShiftOf(const io::DiffusersComponent& scheduler) {
-  const nlohmann::json config =
-      nlohmann::json::parse(scheduler.config_json, nullptr, /*allow_exceptions=*/false);
-  if (config.is_object() && config.value("use_dynamic_shifting", false)) {
-    return absl::FailedPreconditionError(
-        "scheduler_config.json asks for dynamic shifting; set sampling.shift");
-  }
-  const double shift = config.is_object() ? config.value("shift", 1.0) : 1.0;
-  if (!(shift > 0))
-    return absl::DataLossError(absl::StrCat("scheduler shift is not positive: ", shift));
-  return shift;
-}
-
 // Without an autoencoder the latent is the picture.
 absl::StatusOr<std::vector<int64_t>> LatentShape(const model::Sd3Params& params,
                                                  const v1::SamplingConfig& sampling) {
@@ -105,7 +91,7 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
   auto tensors = ReadTensors(transformer);
   if (!tensors.ok()) return DataError(tensors.status(), transformer.directory.string());
   loaded.transformer = *std::move(tensors);
-  auto shift = ShiftOf(components->at("scheduler"));
+  auto shift = io::SchedulerShift(components->at("scheduler"));
   if (!shift.ok()) return DataError(shift.status(), config.path());
   loaded.shift = *shift;
   auto encoder = MakeEncoder(*components);

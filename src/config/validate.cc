@@ -106,7 +106,8 @@ void SamplingRules(const RunConfig& c, Findings& f) {
             s.steps());
   f.Require(s.shift() >= 0, "sampling.shift", "must be above 0, or 0 for the model's own",
             s.shift());
-  f.Require(s.guidance() >= 1, "sampling.guidance", "must be at least 1 (1: off)", s.guidance());
+  f.Require(s.guidance() == 1, "sampling.guidance",
+            "must be 1: classifier-free guidance is not supported yet", s.guidance());
   if (s.dynamics() == v1::DYNAMICS_KIND_ODE) {
     f.Error("sampling.dynamics",
             "ode has no density, so policy gradients would be silently wrong; choose flow_sde, "

@@ -109,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(
                  kError,
                  "sampling.sde_count",
                  "at most 9, got 11"},
-        RuleCase{"Guidance", {"sampling.guidance=0.5"}, kError, "sampling.guidance", "at least 1"},
+        RuleCase{"Guidance", {"sampling.guidance=4.5"}, kError, "sampling.guidance", "not supported yet"},
         RuleCase{"NegativeShift", {"sampling.shift=-1"}, kError, "sampling.shift", "model's own"},
         RuleCase{"NoGroups",
                  {"batch.groups=0", "replay.fraction=0"},

@@ -1,6 +1,7 @@
 #include "io/diffusers_directory.h"
 
 #include <array>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
@@ -80,6 +81,11 @@ absl::StatusOr<DiffusersComponents> Open(const fs::path& directory) {
     return absl::InvalidArgumentError(absl::StrCat(
         "unsupported pipeline (", kPipeline, " is supported): ", index["_class_name"].dump()));
   }
+  if (index.contains("vae") && index["vae"].is_array() && index["vae"].size() == 2 &&
+      !index["vae"][1].is_null()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "models with an autoencoder are not supported yet: vae ", index["vae"][1].dump()));
+  }
   DiffusersComponents components;
   for (const auto& [name, entry] : index.items()) {
     if (name.starts_with("_") || !entry.is_array()) continue;
@@ -119,14 +125,21 @@ absl::StatusOr<std::map<std::string, std::string>> ReadWeightMap(const fs::path&
   return shards;
 }
 
-absl::StatusOr<std::map<std::string, TensorBytes>> ReadSharded(const fs::path& index) {
+// Reads one file's tensors, or their headers.
+template <typename Tensor>
+using FileReader =
+    std::function<absl::StatusOr<std::map<std::string, Tensor>>(const fs::path& file)>;
+
+template <typename Tensor>
+absl::StatusOr<std::map<std::string, Tensor>> ReadSharded(const fs::path& index,
+                                                          const FileReader<Tensor>& read) {
   OXBOW_ASSIGN_OR_RETURN(const auto shards, ReadWeightMap(index));
   std::set<std::string> files;
   for (const auto& [tensor, file] : shards) files.insert(file);
-  std::map<std::string, TensorBytes> tensors;
+  std::map<std::string, Tensor> tensors;
   for (const std::string& file : files) {
-    OXBOW_ASSIGN_OR_RETURN(Safetensors shard, ReadSafetensors(index.parent_path() / file));
-    tensors.merge(shard.tensors);
+    OXBOW_ASSIGN_OR_RETURN(auto shard, read(index.parent_path() / file));
+    tensors.merge(shard);
   }
   for (const auto& [tensor, file] : shards) {
     if (!tensors.contains(tensor)) {
@@ -135,6 +148,25 @@ absl::StatusOr<std::map<std::string, TensorBytes>> ReadSharded(const fs::path& i
     }
   }
   return tensors;
+}
+
+template <typename Tensor>
+absl::StatusOr<std::map<std::string, Tensor>> ReadComponent(const DiffusersComponent& component,
+                                                            const FileReader<Tensor>& read) {
+  const bool transformer = component.directory.filename() == "transformer";
+  const std::string base = transformer ? "diffusion_pytorch_model" : "model";
+  const auto exists = [&](const std::string& name) {
+    return fs::exists(component.directory / name);
+  };
+  for (const std::string variant : {"", ".fp16"}) {
+    const std::string index = absl::StrCat(base, ".safetensors.index", variant, ".json");
+    if (exists(index)) return ReadSharded(component.directory / index, read);
+    const std::string single = absl::StrCat(base, variant, ".safetensors");
+    if (exists(single)) return read(component.directory / single);
+  }
+  return absl::NotFoundError(absl::StrCat("no weights (", base,
+                                          ".safetensors, its index, or the fp16 ", "variants) in ",
+                                          component.directory.string()));
 }
 
 }  // namespace
@@ -147,22 +179,29 @@ absl::StatusOr<DiffusersComponents> OpenDiffusersDirectory(const fs::path& direc
 
 absl::StatusOr<std::map<std::string, TensorBytes>> ReadComponentWeights(
     const DiffusersComponent& component) {
-  const bool transformer = component.directory.filename() == "transformer";
-  const std::string base = transformer ? "diffusion_pytorch_model" : "model";
-  const auto exists = [&](const std::string& name) {
-    return fs::exists(component.directory / name);
-  };
-  for (const std::string variant : {"", ".fp16"}) {
-    const std::string index = absl::StrCat(base, ".safetensors.index", variant, ".json");
-    if (exists(index)) return ReadSharded(component.directory / index);
-    const std::string single = absl::StrCat(base, variant, ".safetensors");
-    if (!exists(single)) continue;
-    OXBOW_ASSIGN_OR_RETURN(Safetensors file, ReadSafetensors(component.directory / single));
-    return std::move(file.tensors);
+  return ReadComponent<TensorBytes>(
+      component, [](const fs::path& path) -> absl::StatusOr<std::map<std::string, TensorBytes>> {
+        OXBOW_ASSIGN_OR_RETURN(Safetensors file, ReadSafetensors(path));
+        return std::move(file.tensors);
+      });
+}
+
+absl::StatusOr<std::map<std::string, TensorHeader>> ReadComponentHeaders(
+    const DiffusersComponent& component) {
+  return ReadComponent<TensorHeader>(component, ReadSafetensorsHeader);
+}
+
+absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler) {
+  const Json config = Json::parse(scheduler.config_json, nullptr, /*allow_exceptions=*/false);
+  if (config.is_object() && config.value("use_dynamic_shifting", false)) {
+    return absl::FailedPreconditionError(
+        "scheduler_config.json asks for dynamic shifting; set sampling.shift");
   }
-  return absl::NotFoundError(absl::StrCat("no weights (", base,
-                                          ".safetensors, its index, or the fp16 ", "variants) in ",
-                                          component.directory.string()));
+  const double shift = config.is_object() ? config.value("shift", 1.0) : 1.0;
+  if (!(shift > 0)) {
+    return absl::DataLossError(absl::StrCat("scheduler shift is not positive: ", shift));
+  }
+  return shift;
 }
 
 absl::Status WriteDiffusersDirectory(const fs::path& directory, const DiffusersContent& content) {

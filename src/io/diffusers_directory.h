@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "io/safetensors.h"
 #include "io/tensor_bytes.h"
 
 namespace oxbow::io {
@@ -37,6 +38,14 @@ absl::StatusOr<DiffusersComponents> OpenDiffusersDirectory(const std::filesystem
 // file, else the fp16 variants of the two.
 absl::StatusOr<std::map<std::string, TensorBytes>> ReadComponentWeights(
     const DiffusersComponent& component);
+
+// The same files' headers: what is there and whether it is whole, without reading it.
+absl::StatusOr<std::map<std::string, TensorHeader>> ReadComponentHeaders(
+    const DiffusersComponent& component);
+
+// The static time shift of a scheduler; 1 if it has none. kFailedPrecondition where it depends on
+// the resolution.
+absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler);
 
 // What a whole pipeline directory consists of.
 struct DiffusersContent {

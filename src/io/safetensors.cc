@@ -122,7 +122,14 @@ absl::StatusOr<std::map<std::string, std::string>> ParseMetadata(const Json& jso
   return metadata;
 }
 
-absl::StatusOr<Safetensors> Parse(std::string_view bytes) {
+// What a header says, checked against the bytes present.
+struct Layout {
+  std::vector<Entry> entries;
+  std::map<std::string, std::string> metadata;
+  std::string_view data;
+};
+
+absl::StatusOr<Layout> ParseLayout(std::string_view bytes) {
   if (bytes.size() < kLengthBytes) {
     return absl::DataLossError(absl::StrCat("truncated: ", bytes.size(), " bytes"));
   }
@@ -135,7 +142,7 @@ absl::StatusOr<Safetensors> Parse(std::string_view bytes) {
                                             header_bytes, " bytes in a file of ", bytes.size()));
   }
   const std::string_view header = bytes.substr(kLengthBytes, header_bytes);
-  const std::string_view data = bytes.substr(kLengthBytes + header_bytes);
+  Layout layout{.data = bytes.substr(kLengthBytes + header_bytes)};
   std::string duplicate;
   const Json json = ParseHeader(header, duplicate);
   if (json.is_discarded() || !json.is_object() || header.front() != '{') {
@@ -144,23 +151,27 @@ absl::StatusOr<Safetensors> Parse(std::string_view bytes) {
   if (!duplicate.empty()) {
     return absl::DataLossError(absl::StrCat("duplicate key in header: ", duplicate));
   }
-  Safetensors result;
-  std::vector<Entry> entries;
   for (const auto& [name, value] : json.items()) {
     if (name == kMetadata) {
-      OXBOW_ASSIGN_OR_RETURN(result.metadata, ParseMetadata(value));
+      OXBOW_ASSIGN_OR_RETURN(layout.metadata, ParseMetadata(value));
       continue;
     }
-    auto entry = ParseEntry(name, value, data.size());
+    auto entry = ParseEntry(name, value, layout.data.size());
     if (!entry.ok()) return Annotate(entry.status(), "tensor '" + name + "'");
-    entries.push_back(*std::move(entry));
+    layout.entries.push_back(*std::move(entry));
   }
-  OXBOW_RETURN_IF_ERROR(CheckTiling(entries, data.size()));
-  for (Entry& entry : entries) {
+  OXBOW_RETURN_IF_ERROR(CheckTiling(layout.entries, layout.data.size()));
+  return layout;
+}
+
+absl::StatusOr<Safetensors> Parse(std::string_view bytes) {
+  OXBOW_ASSIGN_OR_RETURN(Layout layout, ParseLayout(bytes));
+  Safetensors result{.metadata = std::move(layout.metadata)};
+  for (Entry& entry : layout.entries) {
     result.tensors[entry.name] =
         TensorBytes{.dtype = entry.dtype,
                     .shape = std::move(entry.shape),
-                    .data = std::string(data.substr(entry.begin, entry.end - entry.begin))};
+                    .data = std::string(layout.data.substr(entry.begin, entry.end - entry.begin))};
   }
   return result;
 }
@@ -215,6 +226,18 @@ absl::StatusOr<Safetensors> ParseSafetensors(std::string_view bytes, const std::
 absl::StatusOr<Safetensors> ReadSafetensors(const std::filesystem::path& path) {
   OXBOW_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path.string()));
   return ParseSafetensors(file.bytes(), path.string());
+}
+
+absl::StatusOr<std::map<std::string, TensorHeader>> ReadSafetensorsHeader(
+    const std::filesystem::path& path) {
+  OXBOW_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path.string()));
+  auto layout = ParseLayout(file.bytes());
+  if (!layout.ok()) return Annotate(layout.status(), path.string());
+  std::map<std::string, TensorHeader> headers;
+  for (Entry& entry : layout->entries) {
+    headers[entry.name] = {.dtype = entry.dtype, .shape = std::move(entry.shape)};
+  }
+  return headers;
 }
 
 std::string SerializeSafetensors(const Safetensors& content) {

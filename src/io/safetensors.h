@@ -13,6 +13,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -31,6 +32,15 @@ absl::StatusOr<Safetensors> ParseSafetensors(std::string_view bytes, const std::
 
 // Reads a file through a memory map. As ParseSafetensors, and kNotFound if there is no such file.
 absl::StatusOr<Safetensors> ReadSafetensors(const std::filesystem::path& path);
+
+struct TensorHeader {
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+};
+
+// What a file holds without reading the tensors; refuses the same files as ReadSafetensors.
+absl::StatusOr<std::map<std::string, TensorHeader>> ReadSafetensorsHeader(
+    const std::filesystem::path& path);
 
 // The bytes of a file, tensors by descending width and then name (so that each is aligned),
 // metadata "format": "pt" added if absent (diffusers and transformers refuse files without it).

@@ -1,0 +1,97 @@
+#include "cli/model_facts.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "io/diffusers_directory.h"
+
+namespace oxbow::cli {
+namespace {
+
+constexpr char kPositionTable[] = "pos_embed.pos_embed";  // Never trained.
+
+using Headers = std::map<std::string, io::TensorHeader>;
+
+uint64_t Elements(const io::TensorHeader& tensor) {
+  uint64_t elements = 1;
+  for (const int64_t size : tensor.shape) elements *= static_cast<uint64_t>(size);
+  return elements;
+}
+
+uint64_t Elements(const Headers& tensors) {
+  uint64_t elements = 0;
+  for (const auto& [name, tensor] : tensors) elements += Elements(tensor);
+  return elements;
+}
+
+bool IsTargeted(const std::string& module, const v1::LoraConfig& lora) {
+  for (const std::string& target : lora.targets()) {
+    if (module == target || module.ends_with("." + target)) return true;
+  }
+  return false;
+}
+
+// Without an autoencoder the latent is the picture.
+std::vector<int64_t> LatentShape(const std::string& transformer_config,
+                                 const v1::SamplingConfig& sampling) {
+  const auto config = nlohmann::json::parse(transformer_config, nullptr,
+                                            /*allow_exceptions=*/false);
+  const auto number = [&](const char* key, int64_t absent) {
+    return config.is_object() && config.contains(key) && config[key].is_number_integer()
+               ? config[key].get<int64_t>()
+               : absent;
+  };
+  const int64_t side = number("sample_size", 128);
+  return {number("in_channels", 16), sampling.height() > 0 ? sampling.height() : side,
+          sampling.width() > 0 ? sampling.width() : side};
+}
+
+absl::StatusOr<ModelFacts> Read(const v1::RunConfig& config) {
+  OXBOW_ASSIGN_OR_RETURN(const io::DiffusersComponents components,
+                         io::OpenDiffusersDirectory(config.model().path()));
+  const io::DiffusersComponent& transformer = components.at("transformer");
+  OXBOW_ASSIGN_OR_RETURN(const Headers tensors, io::ReadComponentHeaders(transformer));
+  OXBOW_ASSIGN_OR_RETURN(const Headers text,
+                         io::ReadComponentHeaders(components.at("text_encoder")));
+  ModelFacts facts{.transformer_parameters = Elements(tensors),
+                   .text_encoder_parameters = Elements(text),
+                   .shift = config.sampling().shift(),
+                   .latent_shape = LatentShape(transformer.config_json, config.sampling())};
+  if (config.model().trained() == v1::TRAINED_PART_LORA) {
+    facts.trained_parameters = LoraParameters(tensors, config.model().lora());
+  } else {
+    const auto table = tensors.find(kPositionTable);
+    facts.trained_parameters =
+        facts.transformer_parameters - (table == tensors.end() ? 0 : Elements(table->second));
+  }
+  if (facts.shift == 0) {
+    OXBOW_ASSIGN_OR_RETURN(facts.shift, io::SchedulerShift(components.at("scheduler")));
+  }
+  return facts;
+}
+
+}  // namespace
+
+absl::StatusOr<ModelFacts> ReadModelFacts(const v1::RunConfig& config) {
+  auto facts = Read(config);
+  // A file that is there but is not what it should be is a data error, not a usage error.
+  if (absl::IsInvalidArgument(facts.status())) {
+    return absl::FailedPreconditionError(facts.status().message());
+  }
+  return facts;
+}
+
+uint64_t LoraParameters(const std::map<std::string, io::TensorHeader>& tensors,
+                        const v1::LoraConfig& lora) {
+  static constexpr std::string_view kWeight = ".weight";
+  uint64_t parameters = 0;
+  for (const auto& [name, tensor] : tensors) {
+    if (!name.ends_with(kWeight) || tensor.shape.size() != 2) continue;
+    if (!IsTargeted(name.substr(0, name.size() - kWeight.size()), lora)) continue;
+    parameters += lora.rank() * static_cast<uint64_t>(tensor.shape[0] + tensor.shape[1]);
+  }
+  return parameters;
+}
+
+}  // namespace oxbow::cli

@@ -1,0 +1,33 @@
+// What a model directory says about itself without its weights being read: sizes from the headers
+// of its safetensors files.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "io/safetensors.h"
+#include "oxbow/v1/config.pb.h"
+
+namespace oxbow::cli {
+
+struct ModelFacts {
+  uint64_t transformer_parameters = 0;
+  uint64_t trained_parameters = 0;  // All but the position table, or those of the LoRA matrices.
+  uint64_t text_encoder_parameters = 0;
+  double shift = 1;                   // sampling.shift, or the scheduler's own.
+  std::vector<int64_t> latent_shape;  // [C, H, W]
+};
+
+// kNotFound, kDataLoss or kFailedPrecondition with the file's name: missing, truncated or not
+// supported.
+absl::StatusOr<ModelFacts> ReadModelFacts(const v1::RunConfig& config);
+
+// rank * (in + out) over the linear layers that `lora` targets, matched as PEFT does: the whole
+// module name or its last parts.
+uint64_t LoraParameters(const std::map<std::string, io::TensorHeader>& tensors,
+                        const v1::LoraConfig& lora);
+
+}  // namespace oxbow::cli

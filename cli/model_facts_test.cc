@@ -1,0 +1,89 @@
+// Sizes from headers, and what a damaged or unsupported directory is told.
+#include "cli/model_facts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/exit_code.h"
+#include "cli/check_files.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class ModelFactsTest : public ::testing::Test {
+ protected:
+  ModelFactsTest() {
+    std::filesystem::copy(OXBOW_SOURCE_DIR "/models/digits", model_,
+                          std::filesystem::copy_options::recursive);
+    config_.mutable_model()->set_path(model_.string());
+    config_.mutable_model()->set_trained(v1::TRAINED_PART_FULL);
+    config_.mutable_sampling()->set_height(8);
+    config_.mutable_sampling()->set_width(20);
+  }
+
+  testing::ScopedDirectory scratch_;
+  const std::filesystem::path model_ = scratch_.path() / "model";
+  v1::RunConfig config_;
+};
+
+TEST_F(ModelFactsTest, SizesAreThoseOfTheWholeFiles) {
+  const auto facts = ReadModelFacts(config_);
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  const auto whole =
+      io::ReadSafetensors(model_ / "transformer" / "diffusion_pytorch_model.safetensors");
+  ASSERT_TRUE(whole.ok());
+  uint64_t elements = 0;
+  for (const auto& [name, tensor] : whole->tensors) {
+    elements += tensor.data.size() / io::WidthOf(tensor.dtype);
+  }
+  EXPECT_EQ(facts->transformer_parameters, elements);
+  EXPECT_LT(facts->trained_parameters, elements);  // The position table is not trained.
+  EXPECT_THAT(facts->latent_shape, ElementsAre(1, 8, 20));
+  EXPECT_GT(facts->shift, 0);
+}
+
+TEST_F(ModelFactsTest, TruncatedWeightsAreADataErrorThatNamesTheFile) {
+  for (const char* file :
+       {"transformer/diffusion_pytorch_model.safetensors", "text_encoder/model.safetensors"}) {
+    const auto path = model_ / file;
+    const auto size = std::filesystem::file_size(path);
+    std::filesystem::resize_file(path, size - 1);
+    const auto facts = ReadModelFacts(config_);
+    EXPECT_EQ(ExitCodeOf(facts.status()), kExitData);
+    EXPECT_THAT(std::string(facts.status().message()), HasSubstr(file));
+    std::filesystem::copy_file(std::string(OXBOW_SOURCE_DIR "/models/digits/") + file, path,
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+  EXPECT_TRUE(ReadModelFacts(config_).ok());
+}
+
+TEST_F(ModelFactsTest, AnAutoencoderIsRefusedInOneLine) {
+  std::ofstream(model_ / "model_index.json")
+      << R"({"_class_name": "StableDiffusion3Pipeline", "vae": ["diffusers", "AutoencoderKL"]})";
+  const absl::Status status = ReadModelFacts(config_).status();
+  EXPECT_EQ(ExitCodeOf(status), kExitData);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("autoencoder are not supported yet"));
+}
+
+TEST(LoraParametersTest, CountBothMatricesOfTargetedLinearLayers) {
+  const std::map<std::string, io::TensorHeader> tensors = {
+      {"blocks.0.attn.to_q.weight", {io::DType::kF32, {6, 4}}},
+      {"blocks.0.attn.to_q.bias", {io::DType::kF32, {6}}},
+      {"blocks.0.attn.xto_q.weight", {io::DType::kF32, {6, 4}}},
+      {"blocks.0.ff.weight", {io::DType::kF32, {16, 4}}},
+      {"proj.weight", {io::DType::kF32, {4, 1, 2, 2}}}};
+  v1::LoraConfig lora;
+  lora.set_rank(2);
+  for (const char* target : {"attn.to_q", "proj"}) lora.add_targets(target);
+  EXPECT_EQ(LoraParameters(tensors, lora), 2u * (6 + 4));
+}
+
+}  // namespace
+}  // namespace oxbow::cli

@@ -1,0 +1,111 @@
+#include "cli/run_plan.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "config/validate.h"
+#include "core/flow/truncation.h"
+#include "rpc/convert_torch.h"
+#include "services/learner/trainer_options.h"
+
+namespace oxbow::cli {
+namespace {
+
+constexpr uint64_t kFloat = 4;
+
+uint64_t StorageBytes(const v1::SamplingConfig& sampling) {
+  return sampling.storage() == v1::STORAGE_D_TYPE_F32 ? 4 : 2;
+}
+
+std::string BytesText(uint64_t bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
+  return absl::StrFormat(unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+}
+
+}  // namespace
+
+std::string BatchText(const v1::RunConfig& config) {
+  const v1::BatchConfig& batch = config.batch();
+  const uint64_t images = uint64_t{batch.groups()} * batch.group_size();
+  return absl::StrCat(
+      absl::StrFormat("%-22s %d x %d = %d images\n", "a learner step", batch.groups(),
+                      batch.group_size(), images),
+      absl::StrFormat("%-22s %d of %d groups\n", "with a replayed head",
+                      config::ReplayedGroups(config), batch.groups()),
+      absl::StrFormat("%-22s %d of %d images\n", "an optimiser update", images / batch.updates(),
+                      images),
+      absl::StrFormat("%-22s %d of %d sampling steps\n", "trained", config.sampling().sde_count(),
+                      config.sampling().steps()),
+      absl::StrFormat("%-22s %d steps, %d updates, %d images\n", "the run", config.run().steps(),
+                      config.run().steps() * batch.updates(), config.run().steps() * images));
+}
+
+std::string StepTable(const v1::RunConfig& config, const flow::SamplingSpec& sampling) {
+  const std::vector<double> kc = flow::SensitivityTable(sampling);
+  const int kept = learner::KeptStepsOf(config, sampling);
+  std::string text = absl::StrFormat("%4s  %6s  %9s  %s\n", "step", "sigma", "kc", "");
+  for (int i = 0; i < sampling.steps(); ++i) {
+    const auto at = static_cast<size_t>(i);
+    const std::string value = sampling.sde[at] ? absl::StrFormat("%9.4g", kc[at]) : "      ode";
+    absl::StrAppend(&text, absl::StrFormat("%4d  %6.4f  %s  %s\n", i, sampling.sigmas[at], value,
+                                           i < kept ? "kept" : ""));
+  }
+  const bool chosen = config.method().kept_steps() > 0;
+  absl::StrAppend(&text, "kept steps i_off = ", kept, ", by ",
+                  chosen ? std::string("method.kept_steps")
+                         : absl::StrCat("kc < ", config.method().kept_kc_max()),
+                  "\n");
+  return text;
+}
+
+std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const ModelFacts& facts) {
+  const bool lora = config.model().trained() == v1::TRAINED_PART_LORA;
+  const uint64_t trained = kFloat * facts.trained_parameters;
+  const uint64_t all = kFloat * facts.transformer_parameters;
+  const uint64_t frozen = lora ? all : all - trained;
+  const uint64_t average = config.ema().enabled() ? trained : 0;
+  return {{"trained weights", trained},
+          {"frozen weights", frozen},
+          {"reference policy", lora ? 0 : trained},  // LoRA: the adapter switched off.
+          {"gradients", trained},
+          {"AdamW moments", 2 * trained},
+          {"running average", average},
+          {"copy to undo a step", 3 * trained + average},
+          {"published snapshots", config.services().snapshots_kept() * trained + 2 * frozen},
+          {"text encoder", kFloat * facts.text_encoder_parameters},
+          {"experience, at most", config.services().sink_bytes_max()}};
+}
+
+uint64_t SinkBytesNeeded(const v1::RunConfig& config, const ModelFacts& facts) {
+  uint64_t latent = StorageBytes(config.sampling());
+  for (const int64_t size : facts.latent_shape) latent *= static_cast<uint64_t>(size);
+  const uint64_t group = latent * (config.sampling().steps() + 1) * config.batch().group_size();
+  return group * config.batch().groups() * (config.off_policy().staleness_max() + 2);
+}
+
+std::string MemoryText(const v1::RunConfig& config, const ModelFacts& facts) {
+  std::string text = absl::StrFormat("%-22s %d parameters, %d trained\n", "the transformer",
+                                     facts.transformer_parameters, facts.trained_parameters);
+  uint64_t total = 0;
+  for (const MemoryItem& item : LearnerMemory(config, facts)) {
+    total += item.bytes;
+    absl::StrAppend(&text, absl::StrFormat("  %-20s %s\n", item.what, BytesText(item.bytes)));
+  }
+  return absl::StrCat(
+      text, absl::StrFormat("%-22s %s and activations\n", "the learner", BytesText(total)),
+      absl::StrFormat("%-22s %s of services.sink_bytes_max\n", "experience needs",
+                      BytesText(SinkBytesNeeded(config, facts))));
+}
+
+absl::StatusOr<std::string> RunPlanText(const v1::RunConfig& config, const ModelFacts& facts) {
+  v1::SamplingConfig resolved = config.sampling();
+  resolved.set_shift(facts.shift);
+  OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec sampling, rpc::SamplingSpecFromConfig(resolved));
+  return absl::StrCat(BatchText(config), "\n", StepTable(config, sampling), "\n",
+                      MemoryText(config, facts));
+}
+
+}  // namespace oxbow::cli

@@ -1,0 +1,86 @@
+#include "cli/run_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/run_config.h"
+
+namespace oxbow::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::RunConfig Config(const std::vector<std::string>& overrides = {}) {
+  const auto resolved =
+      config::LoadRunConfig(OXBOW_SOURCE_DIR "/configs/digits.yaml", overrides, {});
+  EXPECT_TRUE(resolved.ok()) << resolved.status();
+  return resolved->config;
+}
+
+constexpr uint64_t kMillion = 1'000'000;
+
+ModelFacts Facts(uint64_t trained) {
+  return {.transformer_parameters = 10 * kMillion,
+          .trained_parameters = trained,
+          .text_encoder_parameters = kMillion,
+          .shift = 3,
+          .latent_shape = {1, 8, 20}};
+}
+
+uint64_t BytesOf(const std::string& what, const std::vector<MemoryItem>& items) {
+  for (const MemoryItem& item : items) {
+    if (item.what == what) return item.bytes;
+  }
+  ADD_FAILURE() << what;
+  return 0;
+}
+
+TEST(RunPlanTest, BatchArithmeticIsGroupsTimesSize) {
+  const std::string text = BatchText(Config());
+  EXPECT_THAT(text, HasSubstr("8 x 8 = 64 images"));
+  EXPECT_THAT(text, HasSubstr("2 of 8 groups"));
+  EXPECT_THAT(text, HasSubstr("32 of 64 images"));
+  EXPECT_THAT(text, HasSubstr("100 steps, 200 updates, 6400 images"));
+}
+
+TEST(RunPlanTest, AConfiguredNumberOfKeptStepsBeatsTheRule) {
+  const auto by_rule = RunPlanText(Config(), Facts(kMillion));
+  ASSERT_TRUE(by_rule.ok()) << by_rule.status();
+  EXPECT_THAT(*by_rule, HasSubstr("by kc < 0.3"));
+  const auto chosen = RunPlanText(Config({"method.kept_steps=2"}), Facts(kMillion));
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_THAT(*chosen, HasSubstr("i_off = 2, by method.kept_steps"));
+}
+
+TEST(RunPlanTest, StepsOutsideTheWindowAreOdeAndNeverKeptPastIt) {
+  const auto text = RunPlanText(Config({"sampling.sde_count=1"}), Facts(kMillion));
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, HasSubstr("i_off = 1"));
+  EXPECT_THAT(*text, HasSubstr("ode"));
+  EXPECT_THAT(*text, Not(HasSubstr("ode  kept")));
+}
+
+TEST(RunPlanTest, FullFineTuningHoldsAReferenceAndLoraHoldsTheBase) {
+  const auto full = LearnerMemory(Config(), Facts(10 * kMillion));
+  EXPECT_EQ(BytesOf("trained weights", full), 40 * kMillion);
+  EXPECT_EQ(BytesOf("reference policy", full), 40 * kMillion);
+  EXPECT_EQ(BytesOf("frozen weights", full), 0u);
+  EXPECT_EQ(BytesOf("AdamW moments", full), 80 * kMillion);
+  const auto lora = LearnerMemory(Config({"model.trained=lora"}), Facts(kMillion));
+  EXPECT_EQ(BytesOf("trained weights", lora), 4 * kMillion);
+  EXPECT_EQ(BytesOf("reference policy", lora), 0u);
+  EXPECT_EQ(BytesOf("frozen weights", lora), 40 * kMillion);
+  const auto no_average = LearnerMemory(Config({"ema.enabled=false"}), Facts(kMillion));
+  EXPECT_EQ(BytesOf("running average", no_average), 0u);
+}
+
+TEST(RunPlanTest, ExperienceGrowsWithStalenessAndShrinksWithStorage) {
+  const uint64_t one = 4ull * 160 * 11 * 8 * 8;  // f32, 11 latents, 8 x 8 samples.
+  EXPECT_EQ(SinkBytesNeeded(Config(), Facts(1)), 2 * one);
+  EXPECT_EQ(SinkBytesNeeded(Config({"off_policy.staleness_max=2"}), Facts(1)), 4 * one);
+  EXPECT_EQ(SinkBytesNeeded(Config({"sampling.storage=bf16"}), Facts(1)), one);
+}
+
+}  // namespace
+}  // namespace oxbow::cli
