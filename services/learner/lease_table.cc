@@ -9,7 +9,7 @@
 namespace oxbow::learner {
 
 LeaseTable::LeaseTable(Options options, const Clock& clock)
-    : options_(std::move(options)),
+    : options_(options),
       clock_(clock),
       planned_(options_.first_step.value * options_.groups_per_step),
       accepted_(planned_) {

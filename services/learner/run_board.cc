@@ -52,7 +52,7 @@ std::map<std::string, double> RunBoard::TakeSeconds() {
 }
 
 void RunBoard::StepCommitted(uint64_t committed, uint64_t policy_version,
-                             std::map<std::string, double> metrics) {
+                             const std::map<std::string, double>& metrics) {
   absl::MutexLock lock(&mutex_);
   committed_ = committed;
   version_ = policy_version;

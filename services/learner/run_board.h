@@ -26,7 +26,7 @@ class RunBoard {
   std::map<std::string, double> TakeSeconds();
 
   void StepCommitted(uint64_t committed, uint64_t policy_version,
-                     std::map<std::string, double> metrics);
+                     const std::map<std::string, double>& metrics);
 
   double wall_seconds() const;
   void FillStatus(v1::StatusResponse& response) const;

@@ -24,7 +24,7 @@ constexpr absl::Duration kBackoff = absl::Milliseconds(50);  // Before a replica
 
 // One reward server. Thread-safe.
 struct Replica {
-  Replica(std::string at, std::shared_ptr<grpc::Channel> channel)
+  Replica(std::string at, const std::shared_ptr<grpc::Channel>& channel)
       : endpoint(std::move(at)), stub(v1::Reward::NewStub(channel)) {}
   const std::string endpoint;
   const std::unique_ptr<v1::Reward::Stub> stub;

@@ -13,7 +13,7 @@ ChunkStore::ChunkStore(size_t snapshots_max, uint64_t bytes_max)
   OXBOW_CHECK(snapshots_max >= 1) << "a store must hold the newest snapshot";
 }
 
-absl::Status ChunkStore::Add(Snapshot snapshot) {
+absl::Status ChunkStore::Add(const Snapshot& snapshot) {
   uint64_t bytes = 0;
   for (const auto& [hash, chunk] : snapshot.chunks) bytes += chunk->size();
   if (bytes > bytes_max_) {

@@ -27,7 +27,7 @@ class ChunkStore {
 
   // Makes `snapshot` the newest. kResourceExhausted, with nothing changed, if
   // it alone exceeds the budget.
-  absl::Status Add(Snapshot snapshot);
+  absl::Status Add(const Snapshot& snapshot);
 
   // Null if no retained snapshot has it.
   Chunk Find(const std::string& sha256) const;
