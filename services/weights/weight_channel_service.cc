@@ -24,11 +24,11 @@ WeightChannelService::WeightChannelService(Options options, PublishMetrics& metr
       on_report_(std::move(on_report)),
       store_(options.snapshots_kept, options.bytes_max) {}
 
-absl::Status WeightChannelService::Publish(Snapshot snapshot) {
+absl::Status WeightChannelService::Publish(const Snapshot& snapshot) {
   const absl::Duration start = clock_.Now();
   v1::SnapshotManifest manifest = snapshot.manifest;
   // Chunks first: whoever hears of the manifest must find them.
-  if (absl::Status added = store_.Add(std::move(snapshot)); !added.ok()) return added;
+  if (absl::Status added = store_.Add(snapshot); !added.ok()) return added;
   const PolicyVersion version(manifest.policy_version());
   {
     absl::MutexLock lock(&mutex_);

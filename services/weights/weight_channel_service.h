@@ -36,7 +36,7 @@ class WeightChannelService : public v1::WeightChannel::Service {
 
   // Makes `snapshot` the newest and wakes the watchers. kResourceExhausted if
   // it exceeds the budget.
-  absl::Status Publish(Snapshot snapshot);
+  absl::Status Publish(const Snapshot& snapshot);
 
   // Ends every Watch, so that the server can shut down within its grace.
   void Stop();
