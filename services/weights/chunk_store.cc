@@ -26,7 +26,7 @@ absl::Status ChunkStore::Add(const Snapshot& snapshot) {
     Held& held = chunks_[hash];
     if (held.uses++ == 0) {
       bytes_ += chunk->size();
-      held.chunk = std::move(chunk);
+      held.chunk = chunk;
     }
     hashes.push_back(hash);
   }
