@@ -1,16 +1,15 @@
 // replay_buffer: keeps the best trajectory of each prompt on disk and serves it over gRPC until
 // SIGTERM.
 #include <CLI/CLI.hpp>
-#include <iostream>
 #include <optional>
 #include <string>
 
 #include "base/clock.h"
-#include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "config/run_config.h"
 #include "rpc/server.h"
+#include "rpc/service_main.h"
 #include "services/buffer/replay_service.h"
 #include "telemetry/metrics.h"
 
@@ -18,40 +17,23 @@ namespace oxbow::buffer {
 namespace {
 
 struct Flags {
+  rpc::ServiceFlags service;
   std::string data;
   std::string config;
-  std::string listen = "127.0.0.1:0";
-  std::string metrics_listen = "127.0.0.1:0";
   std::optional<uint64_t> capacity;
   ReplayService::Options limits;
-  std::string log_level = "info";
-  std::string log_format = "text";
 };
 
 void AddFlags(CLI::App& app, Flags& flags) {
-  app.set_version_flag("--version", "replay_buffer " OXBOW_VERSION);
   app.add_option("--data", flags.data, "directory of the entries; made if it is not there")
       ->required();
   app.add_option("--config", flags.config, "resolved run config; its replay section counts");
   app.add_option("--capacity", flags.capacity, "entries; wins over replay.capacity")
       ->check(CLI::PositiveNumber);
-  app.add_option("--listen", flags.listen, "host:port of the ReplayBuffer service; port 0: any");
-  app.add_option("--metrics-listen", flags.metrics_listen, "host:port of /metrics; port 0: any");
+  rpc::AddListenFlag(app, flags.service, "ReplayBuffer service");
   app.add_option("--entry-bytes-max", flags.limits.entry_bytes_max, "bytes of one entry");
   app.add_option("--offer-bytes-max", flags.limits.offer_bytes_max,
                  "bytes of all Offer calls at a time");
-  app.add_option("--log-level", flags.log_level)
-      ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
-  app.add_option("--log-format", flags.log_format)->check(CLI::IsMember({"text", "json"}));
-}
-
-void ApplyLogFlags(const Flags& flags) {
-  LogLevel level = LogLevel::kInfo;
-  if (flags.log_level == "debug") level = LogLevel::kDebug;
-  if (flags.log_level == "warning") level = LogLevel::kWarning;
-  if (flags.log_level == "error") level = LogLevel::kError;
-  ConfigureLog(level, flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText,
-               "replay_buffer");
 }
 
 absl::StatusOr<ReplayStore::Options> StoreOptions(const Flags& flags) {
@@ -77,7 +59,7 @@ absl::StatusOr<ReplayStore::Options> StoreOptions(const Flags& flags) {
 absl::Status Serve(const Flags& flags) {
   OXBOW_ASSIGN_OR_RETURN(ReplayStore::Options options, StoreOptions(flags));
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<telemetry::Metrics> metrics,
-                         telemetry::Metrics::Serve(flags.metrics_listen));
+                         telemetry::Metrics::Serve(flags.service.metrics_listen));
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<ReplayStore> store,
                          ReplayStore::Open(std::move(options)));
   const StoreInfo info = store->Info();
@@ -86,7 +68,7 @@ absl::Status Serve(const Flags& flags) {
   ReplayMetrics verbs(metrics->registry());
   ReplayService service(flags.limits, *store, verbs, Clock::Steady());
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
-                         rpc::Server::Start({.listen = flags.listen}, {&service}));
+                         rpc::Server::Start({.listen = flags.service.listen}, {&service}));
   rpc::AnnounceReady("replay_buffer", server->endpoint(), metrics->endpoint());
   const int signal = rpc::WaitForStopSignal();
   OXBOW_LOG(Info) << "stopping" << Field("signal", signal);
@@ -98,17 +80,9 @@ absl::Status Serve(const Flags& flags) {
 }  // namespace oxbow::buffer
 
 int main(int argc, char** argv) {
-  oxbow::rpc::BlockStopSignals();
   oxbow::buffer::Flags flags;
-  CLI::App app("Keeps the best trajectory of each prompt on disk.", "replay_buffer");
-  oxbow::buffer::AddFlags(app, flags);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? oxbow::kExitOk : oxbow::kExitUsage;
-  }
-  oxbow::buffer::ApplyLogFlags(flags);
-  const absl::Status status = oxbow::buffer::Serve(flags);
-  if (!status.ok()) std::cerr << "replay_buffer: " << status.message() << "\n";
-  return oxbow::ExitCodeOf(status);
+  return oxbow::rpc::RunService(
+      "replay_buffer", "Keeps the best trajectory of each prompt on disk.", argc, argv,
+      flags.service, [&](CLI::App& app) { oxbow::buffer::AddFlags(app, flags); },
+      [&] { return oxbow::buffer::Serve(flags); });
 }

@@ -1,0 +1,52 @@
+#include "rpc/service_main.h"
+
+#include <iostream>
+#include <map>
+
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "rpc/server.h"
+
+namespace oxbow::rpc {
+namespace {
+
+const std::map<std::string, LogLevel> kLevels = {{"debug", LogLevel::kDebug},
+                                                 {"info", LogLevel::kInfo},
+                                                 {"warning", LogLevel::kWarning},
+                                                 {"error", LogLevel::kError}};
+
+void AddSharedFlags(CLI::App& app, ServiceFlags& flags, const std::string& name) {
+  app.set_version_flag("--version", name + " " OXBOW_VERSION);
+  app.add_option("--metrics-listen", flags.metrics_listen, "host:port of /metrics; port 0: any");
+  app.add_option("--log-level", flags.log_level)
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
+  app.add_option("--log-format", flags.log_format)->check(CLI::IsMember({"text", "json"}));
+  for (CLI::Option* option : app.get_options()) option->capture_default_str();
+}
+
+}  // namespace
+
+void AddListenFlag(CLI::App& app, ServiceFlags& flags, const std::string& service) {
+  app.add_option("--listen", flags.listen, "host:port of the " + service + "; port 0: any");
+}
+
+int RunService(const std::string& name, const std::string& purpose, int argc, char** argv,
+               ServiceFlags& flags, const std::function<void(CLI::App&)>& add_flags,
+               const std::function<absl::Status()>& serve) {
+  BlockStopSignals();
+  CLI::App app(purpose, name);
+  add_flags(app);
+  AddSharedFlags(app, flags, name);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  ConfigureLog(kLevels.at(flags.log_level),
+               flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText, name);
+  const absl::Status status = serve();
+  if (!status.ok()) std::cerr << name << ": " << status.message() << "\n";
+  return ExitCodeOf(status);
+}
+
+}  // namespace oxbow::rpc
