@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "core/replay/admission.h"
 
 namespace oxbow::learner {
 
@@ -29,7 +30,9 @@ void LeaseTable::Plan(LearnerStep step) {
 bool LeaseTable::Admits(LearnerStep weights_step) const {
   // Groups that cool down hold their place: they are below what would be granted instead of them.
   const uint64_t held = accepted_ + live_.size() + cooling_.size();
-  return held < (options_.staleness_max + weights_step.value + 1) * options_.groups_per_step;
+  const replay::AdmissionRule rule{.staleness_max = options_.staleness_max,
+                                   .groups_per_step = options_.groups_per_step};
+  return replay::Admits(rule, weights_step.value, held);
 }
 
 void LeaseTable::WarmUp() {
