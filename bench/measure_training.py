@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures whole training runs of the built binaries; prints Markdown tables for docs/benchmarks.md.
 
-  bench/measure_training.py BUILD learning [--seeds 3]   reward and strict by step, seconds per step
+  bench/measure_training.py BUILD learning [--seeds 3 --first-seed 0] reward and strict by step, seconds per step
   bench/measure_training.py BUILD clipping               clip fractions, naive against sequence, clip 3e-4
   bench/measure_training.py BUILD overhead [--rounds 5]  images/s of the services against one process
   bench/measure_training.py BUILD memory                 peak resident size of every process of a run
@@ -46,10 +46,10 @@ def mean_of(rows, key):
     return statistics.fmean(values) if values else float("nan")
 
 
-def learning(build, directory, seeds):
+def learning(build, directory, first, seeds):
     print("| seed | held-out reward by step | strict at end | speckle | step reaching .90 | s/step (mean) | whole run, s |")
     print("|---|---|---|---|---|---|---|")
-    for seed in range(seeds):
+    for seed in range(first, first + seeds):
         rows, wall = train(build, directory, f"learning{seed}", [f"run.seed={seed}"])
         evaluations = [row for row in rows if row.get("eval/reward_mean") is not None]
         curve = " ".join(f"{row['eval/reward_mean']:.2f}".lstrip("0") for row in evaluations)
@@ -122,13 +122,14 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("what", choices=["learning", "clipping", "overhead", "memory"])
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     build = arguments.build.resolve()
     directory = tempfile.mkdtemp(prefix="oxbow_bench_")
     os.environ.setdefault("NO_COLOR", "1")
     try:
-        {"learning": lambda: learning(build, directory, arguments.seeds),
+        {"learning": lambda: learning(build, directory, arguments.first_seed, arguments.seeds),
          "clipping": lambda: clipping(build, directory),
          "overhead": lambda: overhead(build, directory, arguments.rounds),
          "memory": lambda: memory(build, directory)}[arguments.what]()
