@@ -5,15 +5,19 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/philox.h"
 #include "base/status_macros.h"
 #include "core/model/policy.h"
+#include "core/parallel/ordered_sum.h"
 #include "core/parallel/ranks.h"
+#include "core/parallel/share.h"
 #include "core/rl/adamw.h"
-#include "core/rl/objective.h"
+#include "core/rl/gradient_pass.h"
+#include "core/rl/rank_exchange.h"
 #include "core/rl/row_batch.h"
 #include "core/rl/step_plan.h"
 #include "core/rl/step_report.h"
@@ -24,28 +28,15 @@ namespace {
 // Rows of one no-gradient forward; bounds its memory.
 constexpr size_t kRowsPerPass = 256;
 
-// A row of the plan together with its address.
-struct RowRef {
-  RowAddress address;
-  PlannedSample* sample;
-  PlannedRow* row;
-};
-
-std::vector<RowAddress> AddressesOf(const std::vector<RowRef>& refs) {
-  std::vector<RowAddress> addresses;
-  for (const RowRef& ref : refs) addresses.push_back(ref.address);
-  return addresses;
-}
-
 void AppendRows(PlannedSample& sample, std::vector<RowRef>& refs) {
   for (PlannedRow& row : sample.rows) {
-    refs.push_back({{sample.group, sample.sample, row.step}, &sample, &row});
+    refs.push_back(
+        {.address = {sample.group, sample.sample, row.step}, .sample = &sample, .row = &row});
   }
 }
 
 // What the updates of one step add up.
 struct Totals {
-  double loss = 0;
   double policy_loss = 0;
   double kl_loss = 0;
   double grad_norm = 0;
@@ -53,13 +44,6 @@ struct Totals {
   RatioStatistics ratios;
   std::optional<double> onpolicy_error;  // Unset: the first update had no fresh on-policy row.
 };
-
-at::Tensor Column(const std::vector<RowRef>& refs, float (*value)(const RowRef&)) {
-  std::vector<float> values;
-  values.reserve(refs.size());
-  for (const RowRef& ref : refs) values.push_back(value(ref));
-  return at::tensor(values, at::kFloat);
-}
 
 }  // namespace
 
@@ -88,18 +72,30 @@ struct Trainer::Impl {
   Before Remember();
   void PutBack(const Before& before);
 
+  // The groups whose latents this rank holds.
+  parallel::Share OwnGroups(const std::vector<Group>& groups) const {
+    return parallel::ShareOf(groups.size(), ranks.rank(), ranks.size());
+  }
   void ScoreUnderOldPolicy(StepPlan& plan, const std::vector<Group>& groups);
-  std::vector<SequenceWeight> WeighSamples(StepPlan& plan, const std::vector<Group>& groups,
-                                           StepResult& result);
+  absl::StatusOr<std::vector<SequenceWeight>> WeighSamples(StepPlan& plan,
+                                                           const std::vector<Group>& groups,
+                                                           StepResult& result);
   absl::Status RunUpdates(LearnerStep step, StepPlan& plan, const std::vector<Group>& groups,
                           Totals& totals);
-  absl::Status Update(LearnerStep step, size_t update, double samples_per_update, StepPlan& plan,
-                      const std::vector<Group>& groups, Totals& totals);
-  at::Tensor KlSum(LearnerStep step, size_t update, double samples_per_update,
-                   const std::vector<RowRef>& refs, const RowBatch& batch, const at::Tensor& v,
-                   int trained_steps);
-  void CountRatios(size_t update, const std::vector<RowRef>& refs, const at::Tensor& lp_new,
-                   Totals& totals) const;
+  absl::Status Update(LearnerStep step, size_t update, const LossDenominators& denominators,
+                      StepPlan& plan, const std::vector<Group>& groups, Totals& totals);
+  std::vector<RowRef> RowsOf(LearnerStep step, size_t update, StepPlan& plan) const;
+  absl::StatusOr<std::vector<RowOutcome>> SumGradient(const std::vector<RowRef>& refs,
+                                                      const std::vector<Group>& groups,
+                                                      const LossDenominators& denominators);
+  void AddPart(const std::vector<RowRef>& refs, parallel::Share part,
+               const std::vector<Group>& groups, const LossDenominators& denominators,
+               std::vector<RowOutcome>& outcomes);
+  absl::Status SumInParts(const std::vector<RowRef>& refs, const std::vector<Group>& groups,
+                          const LossDenominators& denominators, std::vector<RowOutcome>& outcomes);
+  double Count(size_t update, const std::vector<RowRef>& refs,
+               const std::vector<RowOutcome>& outcomes, const LossDenominators& denominators,
+               Totals& totals) const;
   absl::Status CheckFinite(LearnerStep step, double loss, double grad_norm);
 
   const TrainerOptions options;
@@ -133,7 +129,10 @@ void Trainer::Impl::ScoreUnderOldPolicy(StepPlan& plan, const std::vector<Group>
   const at::NoGradGuard no_grad;
   std::vector<RowRef> wanted;
   for (PlannedSample& sample : plan.samples) AppendRows(sample, wanted);
-  std::erase_if(wanted, [](const RowRef& ref) { return !ref.row->needs_old; });
+  const parallel::Share own = OwnGroups(groups);
+  std::erase_if(wanted, [&](const RowRef& ref) {
+    return !ref.row->needs_old || !own.Has(ref.address.group);
+  });
   for (size_t begin = 0; begin < wanted.size(); begin += kRowsPerPass) {
     const size_t end = std::min(begin + kRowsPerPass, wanted.size());
     const std::vector<RowRef> part(wanted.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -146,83 +145,144 @@ void Trainer::Impl::ScoreUnderOldPolicy(StepPlan& plan, const std::vector<Group>
   }
 }
 
-// A rejected sample stays in the denominator; its rows are not trained.
-std::vector<SequenceWeight> Trainer::Impl::WeighSamples(StepPlan& plan,
-                                                        const std::vector<Group>& groups,
-                                                        StepResult& result) {
+// Each rank weighs its own samples; then all know all weights, in plan order. A rejected sample
+// stays in the denominator; its rows are not trained.
+absl::StatusOr<std::vector<SequenceWeight>> Trainer::Impl::WeighSamples(
+    StepPlan& plan, const std::vector<Group>& groups, StepResult& result) {
   const WeightOptions weight_options{.scale = options.weight_scale,
                                      .geometric = options.weight_geometric,
                                      .cap = options.weight_cap,
                                      .floor = options.weight_floor,
                                      .log_clamp = options.weight_log_clamp};
+  const parallel::Share own = OwnGroups(groups);
   std::vector<SequenceWeight> weights;
+  for (const PlannedSample& planned : plan.samples) {
+    if (!planned.weighted) continue;
+    weights.emplace_back();
+    if (!own.Has(planned.group)) continue;
+    std::vector<double> old;
+    std::vector<double> behaviour;
+    for (const PlannedRow& row : planned.rows) {
+      if (!row.in_weight) continue;
+      old.push_back(row.log_prob_old);
+      behaviour.push_back(row.log_prob_behaviour);
+    }
+    const int64_t dims = groups[planned.group].samples[planned.sample].latents[0].numel();
+    weights.back() = ComputeSequenceWeight(old, behaviour, dims, weight_options);
+  }
+  OXBOW_RETURN_IF_ERROR(ShareWeights(ranks, weights));
+  auto weight = weights.begin();
   for (PlannedSample& planned : plan.samples) {
     const Sample& sample = groups[planned.group].samples[planned.sample];
     if (planned.weighted) {
-      std::vector<double> old;
-      std::vector<double> behaviour;
-      for (const PlannedRow& row : planned.rows) {
-        if (!row.in_weight) continue;
-        old.push_back(row.log_prob_old);
-        behaviour.push_back(row.log_prob_behaviour);
-      }
-      const int64_t dims = sample.latents[0].numel();
-      weights.push_back(ComputeSequenceWeight(old, behaviour, dims, weight_options));
-      planned.weight = weights.back().weight;
-      if (weights.back().evict && sample.replayed) result.evict.push_back(sample.entry_id);
+      planned.weight = weight->weight;
+      if (weight->evict && sample.replayed) result.evict.push_back(sample.entry_id);
+      ++weight;
     }
     if (sample.replayed && planned.weight > 0) result.used.push_back(sample.entry_id);
   }
   return weights;
 }
 
-// The KL term over the rows of one update, divided: all rows, or one random trained step per
-// sample. Not multiplied by W, which would weaken the pull where the policy has moved most.
-at::Tensor Trainer::Impl::KlSum(LearnerStep step, size_t update, double samples_per_update,
-                                const std::vector<RowRef>& refs, const RowBatch& batch,
-                                const at::Tensor& v, int trained_steps) {
+// The rows an update trains, on all ranks, in plan order. The KL takes all of them, or one random
+// step of each sample.
+std::vector<RowRef> Trainer::Impl::RowsOf(LearnerStep step, size_t update, StepPlan& plan) const {
   RandomStream stream({.seed = options.run_seed,
                        .group = step.value,
                        .sample = static_cast<uint32_t>(update),
                        .step = kTrainingTime});
-  std::vector<int64_t> index;
-  for (size_t r = 0; r < refs.size();) {
-    const size_t count = refs[r].sample->rows.size();
-    if (options.kl_all_steps) {
-      for (size_t i = 0; i < count; ++i) index.push_back(static_cast<int64_t>(r + i));
-    } else {
-      index.push_back(static_cast<int64_t>(r + stream.NextBelow(count)));
+  std::vector<RowRef> refs;
+  for (const size_t s : plan.updates[update]) {
+    PlannedSample& sample = plan.samples[s];
+    if (sample.weight <= 0) continue;
+    const size_t begin = refs.size();
+    AppendRows(sample, refs);
+    const size_t count = refs.size() - begin;
+    if (options.kl_weight > 0 && !options.kl_all_steps) {
+      refs[begin + stream.NextBelow(count)].in_kl = true;
     }
-    r += count;
+    if (!options.kl_all_steps) continue;
+    for (size_t r = begin; r < refs.size(); ++r) refs[r].in_kl = true;
   }
-  const RowBatch chosen = SelectRows(batch, index);
-  at::Tensor reference;
-  {
-    const at::NoGradGuard no_grad;
-    reference = policy.reference().Velocity(chosen.x, chosen.sigma, chosen.conditioning);
-  }
-  std::vector<float> scale;
-  for (const int i : chosen.steps) {
-    scale.push_back(
-        static_cast<float>(KlScale(options.kl_space, flow::KernelAt(options.sampling, i))));
-  }
-  const at::Tensor own = v.index_select(0, at::tensor(index, at::kLong));
-  const double denominator = samples_per_update * (options.kl_all_steps ? trained_steps : 1);
-  return RowKl(own, reference, at::tensor(scale, at::kFloat)).sum() / denominator;
+  return refs;
 }
 
-void Trainer::Impl::CountRatios(size_t update, const std::vector<RowRef>& refs,
-                                const at::Tensor& lp_new, Totals& totals) const {
-  const at::Tensor scores = lp_new.detach().to(at::kCPU).contiguous();
-  const float* score = scores.data_ptr<float>();
-  for (const RowRef& ref : refs) {
-    const double log_ratio = static_cast<double>(*score++) - ref.row->log_prob_old;
+// Adds the gradient of the rows of groups `part` and notes their outcomes.
+void Trainer::Impl::AddPart(const std::vector<RowRef>& refs, parallel::Share part,
+                            const std::vector<Group>& groups, const LossDenominators& denominators,
+                            std::vector<RowOutcome>& outcomes) {
+  std::vector<RowRef> chosen;
+  std::vector<size_t> places;
+  for (size_t r = 0; r < refs.size(); ++r) {
+    if (!part.Has(refs[r].address.group)) continue;
+    chosen.push_back(refs[r]);
+    places.push_back(r);
+  }
+  if (chosen.empty()) return;
+  const std::vector<RowOutcome> brought =
+      AddGradient(options, policy, groups, chosen, denominators);
+  for (size_t i = 0; i < places.size(); ++i) outcomes[places[i]] = brought[i];
+}
+
+// The gradient of every rank's rows together, on every rank; outcomes of this rank's rows.
+absl::StatusOr<std::vector<RowOutcome>> Trainer::Impl::SumGradient(
+    const std::vector<RowRef>& refs, const std::vector<Group>& groups,
+    const LossDenominators& denominators) {
+  std::vector<RowOutcome> outcomes(refs.size());
+  if (options.deterministic) {
+    OXBOW_RETURN_IF_ERROR(SumInParts(refs, groups, denominators, outcomes));
+    return outcomes;
+  }
+  policy.parameters().ZeroGrad();
+  const parallel::Share own = OwnGroups(groups);
+  AddPart(refs, own, groups, denominators, outcomes);
+  OXBOW_RETURN_IF_ERROR(ranks.AllReduceSum(policy.parameters().flat_grad()));
+  return outcomes;
+}
+
+// One gradient per group, added in the order of groups: the same bits whoever computes which.
+absl::Status Trainer::Impl::SumInParts(const std::vector<RowRef>& refs,
+                                       const std::vector<Group>& groups,
+                                       const LossDenominators& denominators,
+                                       std::vector<RowOutcome>& outcomes) {
+  std::set<size_t> parts;
+  for (const RowRef& ref : refs) parts.insert(ref.address.group);
+  at::Tensor& grad = policy.parameters().flat_grad();
+  std::vector<int> owners;
+  std::vector<at::Tensor> mine;
+  for (const size_t group : parts) {
+    owners.push_back(parallel::OwnerOf(group, groups.size(), ranks.size()));
+    if (owners.back() != ranks.rank()) continue;
+    policy.parameters().ZeroGrad();
+    AddPart(refs, {group, group + 1}, groups, denominators, outcomes);
+    mine.push_back(grad.clone());
+  }
+  const at::Tensor held = mine.empty() ? at::empty({0, grad.numel()}) : at::stack(mine);
+  return parallel::SumInOrder(ranks, owners, held, grad);
+}
+
+// Adds the update's numbers to those of the step; returns its loss.
+double Trainer::Impl::Count(size_t update, const std::vector<RowRef>& refs,
+                            const std::vector<RowOutcome>& outcomes,
+                            const LossDenominators& denominators, Totals& totals) const {
+  double policy_loss = 0;
+  double kl = 0;
+  for (size_t r = 0; r < refs.size(); ++r) {
+    const RowRef& ref = refs[r];
+    policy_loss += outcomes[r].policy_loss;
+    kl += outcomes[r].kl;
+    const double log_ratio = outcomes[r].log_ratio;
     totals.ratios.Add(ref.sample->origin, log_ratio, ref.sample->advantage, options.clip_range);
     if (update == 0 && ref.sample->origin == Origin::kFresh && ref.row->on_policy) {
       const double error = std::abs(std::expm1(log_ratio));
       totals.onpolicy_error = std::max(totals.onpolicy_error.value_or(0), error);
     }
   }
+  policy_loss /= denominators.policy;
+  kl /= denominators.kl;
+  totals.policy_loss += policy_loss;
+  totals.kl_loss += kl;
+  return policy_loss + options.kl_weight * kl;
 }
 
 absl::Status Trainer::Impl::CheckFinite(LearnerStep step, double loss, double grad_norm) {
@@ -239,51 +299,21 @@ absl::Status Trainer::Impl::CheckFinite(LearnerStep step, double loss, double gr
       absl::StrCat("gradient norm is not finite at learner step ", step.value));
 }
 
-// One forward over all rows of the update, one backward, one optimiser step.
-absl::Status Trainer::Impl::Update(LearnerStep step, size_t update, double samples_per_update,
-                                   StepPlan& plan, const std::vector<Group>& groups,
-                                   Totals& totals) {
-  std::vector<RowRef> refs;
-  for (const size_t s : plan.updates[update]) {
-    if (plan.samples[s].weight > 0) AppendRows(plan.samples[s], refs);
-  }
-  at::Tensor rows = at::full({1}, static_cast<double>(refs.size()), at::kDouble);
-  OXBOW_RETURN_IF_ERROR(ranks.AllReduceSum(rows));
-  if (rows.item<double>() == 0) return absl::OkStatus();
-
-  policy.parameters().ZeroGrad();
-  double loss_value = 0;
-  if (!refs.empty()) {
-    const RowBatch batch = GatherRows(options.sampling, groups, AddressesOf(refs));
-    const at::Tensor v = policy.current().Velocity(batch.x, batch.sigma, batch.conditioning);
-    const at::Tensor lp_new = ScoreRows(options.sampling, batch, v);
-    const at::Tensor row_loss = ClippedLoss(
-        lp_new, Column(refs, [](const RowRef& r) { return r.row->log_prob_old; }),
-        Column(refs, [](const RowRef& r) { return static_cast<float>(r.sample->advantage); }),
-        Column(refs, [](const RowRef& r) { return static_cast<float>(r.sample->weight); }),
-        options.clip_range);
-    at::Tensor loss = row_loss.sum() / (samples_per_update * plan.trained_steps);
-    totals.policy_loss += loss.item<double>();
-    if (options.kl_weight > 0) {
-      const at::Tensor kl =
-          KlSum(step, update, samples_per_update, refs, batch, v, plan.trained_steps);
-      totals.kl_loss += kl.item<double>();
-      loss = loss + kl * options.kl_weight;
-    }
-    loss_value = loss.item<double>();
-    loss.backward();
-    CountRatios(update, refs, lp_new, totals);
-  }
-  at::Tensor& grad = policy.parameters().flat_grad();
-  OXBOW_RETURN_IF_ERROR(ranks.AllReduceSum(grad));
-  const double norm = ClipGradNorm(grad, options.grad_norm_max);
-  OXBOW_RETURN_IF_ERROR(CheckFinite(step, loss_value, norm));
-  optimizer.Step(policy.parameters().flat(), grad);
+absl::Status Trainer::Impl::Update(LearnerStep step, size_t update,
+                                   const LossDenominators& denominators, StepPlan& plan,
+                                   const std::vector<Group>& groups, Totals& totals) {
+  const std::vector<RowRef> refs = RowsOf(step, update, plan);
+  if (refs.empty()) return absl::OkStatus();
+  OXBOW_ASSIGN_OR_RETURN(std::vector<RowOutcome> outcomes, SumGradient(refs, groups, denominators));
+  OXBOW_RETURN_IF_ERROR(ShareOutcomes(ranks, outcomes));
+  const double loss = Count(update, refs, outcomes, denominators, totals);
+  const double norm = ClipGradNorm(policy.parameters().flat_grad(), options.grad_norm_max);
+  OXBOW_RETURN_IF_ERROR(CheckFinite(step, loss, norm));
+  optimizer.Step(policy.parameters().flat(), policy.parameters().flat_grad());
   if (options.ema_enabled) {
     UpdateEma(policy.ema_parameters().flat(), policy.parameters().flat(),
               EmaDecay(optimizer.updates(), options.ema_decay_max));
   }
-  totals.loss += loss_value;
   totals.grad_norm += norm;
   ++totals.updates;
   return absl::OkStatus();
@@ -291,11 +321,12 @@ absl::Status Trainer::Impl::Update(LearnerStep step, size_t update, double sampl
 
 absl::Status Trainer::Impl::RunUpdates(LearnerStep step, StepPlan& plan,
                                        const std::vector<Group>& groups, Totals& totals) {
-  at::Tensor counted = at::full({1}, static_cast<double>(plan.samples_counted), at::kDouble);
-  OXBOW_RETURN_IF_ERROR(ranks.AllReduceSum(counted));
-  const double samples_per_update = counted.item<double>() / options.updates;
+  const double samples = static_cast<double>(plan.samples_counted) / options.updates;
+  const LossDenominators denominators{
+      .policy = samples * plan.trained_steps,
+      .kl = samples * (options.kl_all_steps ? plan.trained_steps : 1)};
   for (size_t update = 0; update < plan.updates.size(); ++update) {
-    OXBOW_RETURN_IF_ERROR(Update(step, update, samples_per_update, plan, groups, totals));
+    OXBOW_RETURN_IF_ERROR(Update(step, update, denominators, plan, groups, totals));
     ++version;
   }
   return absl::OkStatus();
@@ -313,7 +344,8 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
   StepResult result;
   StepPlan plan = PlanStep(impl.options, step, version(), groups);
   impl.ScoreUnderOldPolicy(plan, groups);
-  const std::vector<SequenceWeight> weights = impl.WeighSamples(plan, groups, result);
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<SequenceWeight> weights,
+                         impl.WeighSamples(plan, groups, result));
   AppendPlanMetrics(impl.options, version(), groups, plan, result.metrics);
   AppendWeightMetrics(weights, result.metrics);
 
@@ -325,7 +357,8 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
     return status;
   }
   const double updates = std::max(1, totals.updates);
-  result.metrics["train/loss"] = totals.loss / updates;
+  result.metrics["train/loss"] =
+      (totals.policy_loss + impl.options.kl_weight * totals.kl_loss) / updates;
   result.metrics["train/policy_loss"] = totals.policy_loss / updates;
   result.metrics["train/kl_div"] = totals.kl_loss / updates;
   result.metrics["train/kl_loss"] = impl.options.kl_weight * totals.kl_loss / updates;
@@ -335,6 +368,18 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
   totals.ratios.AppendMetrics(result.metrics);
   if (totals.onpolicy_error) result.metrics["train/onpolicy_ratio_err"] = *totals.onpolicy_error;
   return result;
+}
+
+absl::Status Trainer::TakeStateOfRankZero() {
+  Impl& impl = *impl_;
+  const at::NoGradGuard no_grad;
+  OXBOW_RETURN_IF_ERROR(impl.ranks.Broadcast(impl.policy.parameters().flat(), 0));
+  if (impl.options.ema_enabled) {
+    OXBOW_RETURN_IF_ERROR(impl.ranks.Broadcast(impl.policy.ema_parameters().flat(), 0));
+  }
+  std::map<std::string, at::Tensor> state = State();
+  for (auto& [name, tensor] : state) OXBOW_RETURN_IF_ERROR(impl.ranks.Broadcast(tensor, 0));
+  return LoadState(state);
 }
 
 PolicyVersion Trainer::version() const { return PolicyVersion(impl_->version); }

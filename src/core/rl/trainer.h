@@ -37,6 +37,9 @@ struct TrainerOptions {
   flow::SamplingSpec sampling;  // Its sde flags are the trained steps (the last step never is).
   uint64_t run_seed = 0;
   int updates = 2;
+  // One gradient per group, added in the order of groups: the same bits for every number of ranks.
+  // Costs smaller batches, and a gradient per group on the wire.
+  bool deterministic = false;
 
   double clip_range = 1e-4;
   double advantage_clip = 5;
@@ -78,9 +81,12 @@ class Trainer {
   Trainer(TrainerOptions options, model::Policy& policy, parallel::Ranks& ranks);
   ~Trainer();
 
-  // Trains on this rank's groups of learner step `step`. On-policy means behaviour_version ==
-  // version() at entry. kInternal with the step and first bad tensor if loss or gradients are not
-  // finite; weights are then as before the step.
+  // Trains on the groups of learner step `step`. Called on all ranks with the same groups in the
+  // same order; the latents of a rank's share of them (parallel/share.h) are real there, the others
+  // may be on the meta device. Every rank ends with the same weights, and the same result up to
+  // float32 reduction order; the same bits where `deterministic`. On-policy means behaviour_version
+  // == version() at entry. kInternal with the step and first bad tensor if loss or gradients are
+  // not finite; weights are then as before the step.
   absl::StatusOr<StepResult> Step(LearnerStep step, const std::vector<Group>& groups);
 
   // Updates so far: `updates` per step, also where nothing could be learnt, so that a version names
@@ -91,6 +97,9 @@ class Trainer {
   // counters.
   std::map<std::string, at::Tensor> State() const;
   absl::Status LoadState(const std::map<std::string, at::Tensor>& state);
+
+  // Called on all ranks: all get the weights, running average and state of rank 0.
+  absl::Status TakeStateOfRankZero();
 
  private:
   struct Impl;

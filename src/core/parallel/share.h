@@ -1,0 +1,28 @@
+// Which of `count` things each of R ranks has: contiguous and even to one.
+#pragma once
+
+#include <cstddef>
+
+namespace oxbow::parallel {
+
+struct Share {
+  size_t begin = 0;
+  size_t end = 0;  // One past the last.
+  bool Has(size_t i) const { return begin <= i && i < end; }
+};
+
+// [rank count / R, (rank + 1) count / R): together the ranks' shares are everything, once.
+inline Share ShareOf(size_t count, int rank, int ranks) {
+  const auto r = static_cast<size_t>(rank);
+  const auto all = static_cast<size_t>(ranks);
+  return {r * count / all, (r + 1) * count / all};
+}
+
+// The rank whose share has thing `i` of `count`.
+inline int OwnerOf(size_t i, size_t count, int ranks) {
+  int rank = 0;
+  while (!ShareOf(count, rank, ranks).Has(i)) ++rank;
+  return rank;
+}
+
+}  // namespace oxbow::parallel

@@ -1,0 +1,149 @@
+// The trainer over several ranks: who holds which groups must not show in what is learnt.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/parallel/share.h"
+#include "core/parallel/thread_ranks.h"
+#include "core/rl/toy_policy.h"
+#include "core/rl/trainer.h"
+
+namespace oxbow::rl {
+namespace {
+
+constexpr int kGroups = 8;
+constexpr int kSteps = 20;
+
+flow::SamplingSpec Spec() {
+  return {.sigmas = flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, 10, 3),
+          .sde = {true, true, true, true, true, false, false, false, false, false}};
+}
+
+TrainerOptions Options(bool deterministic) {
+  return {.sampling = Spec(),
+          .run_seed = 3,
+          .updates = 2,
+          .deterministic = deterministic,
+          .clip_range = 2e-3,
+          .advantage_std = AdvantageStd::kGlobal,
+          .kl_weight = 1e-2,
+          .learning_rate = 1e-3};
+}
+
+// A step's groups: fresh ones, a mixed one, one whose samples are all alike, one with a failure.
+std::vector<Group> Rollout(const model::VelocityModel& model, uint64_t step, uint64_t version) {
+  std::vector<Group> groups;
+  for (uint64_t g = 0; g < kGroups; ++g) {
+    groups.push_back(ToyGroup(Spec(), model, step * 100 + g, 6, version));
+  }
+  Sample& replayed = groups[1].samples[5];
+  replayed.replayed = true;
+  replayed.entry_id = EntryId(step + 1);
+  replayed.kept_steps = 4;
+  for (size_t i = 4; i < replayed.sde.size(); ++i) replayed.sde[i] = false;
+  for (size_t i = 0; i < 4; ++i) {
+    replayed.behaviour_version[i] = 999;
+    replayed.log_prob[i] += 0.01F;
+  }
+  for (Sample& sample : groups[6].samples) sample.reward = 1;
+  groups[3].samples[0].reward_failed = true;
+  return groups;
+}
+
+// The groups as rank `rank` has them: latents of other ranks' groups have a shape and no numbers.
+std::vector<Group> SeenBy(std::vector<Group> groups, int rank, int ranks) {
+  const parallel::Share own = parallel::ShareOf(groups.size(), rank, ranks);
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (own.Has(g)) continue;
+    for (Sample& sample : groups[g].samples) sample.latents = sample.latents.to(at::kMeta);
+  }
+  return groups;
+}
+
+struct Outcome {
+  at::Tensor weights;
+  at::Tensor average;
+  std::vector<std::map<std::string, double>> metrics;
+  std::vector<EntryId> used;
+};
+
+// kSteps steps over `ranks` ranks; what each of them ended with.
+std::vector<Outcome> Train(int ranks, bool deterministic) {
+  std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
+  parallel::ThreadWorld(ranks).Run([&](parallel::Ranks& world) {
+    ToyPolicy policy;
+    Trainer trainer(Options(deterministic), policy, world);
+    Outcome& mine = outcomes[static_cast<size_t>(world.rank())];
+    for (uint64_t step = 0; step < kSteps; ++step) {
+      const auto groups = SeenBy(Rollout(policy.current(), step, trainer.version().value),
+                                 world.rank(), world.size());
+      const auto result = trainer.Step(LearnerStep(step), groups);
+      ASSERT_TRUE(result.ok()) << result.status();
+      mine.metrics.push_back(result->metrics);
+      mine.used.insert(mine.used.end(), result->used.begin(), result->used.end());
+    }
+    mine.weights = policy.parameters().flat().detach().clone();
+    mine.average = policy.ema_parameters().flat().detach().clone();
+  });
+  return outcomes;
+}
+
+class TrainerRanksTest : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Of, TrainerRanksTest, testing::Values(2, 3, 4));
+
+TEST_P(TrainerRanksTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRanks) {
+  const Outcome alone = Train(1, true)[0];
+  for (const Outcome& outcome : Train(GetParam(), true)) {
+    EXPECT_TRUE(at::equal(outcome.weights, alone.weights));
+    EXPECT_TRUE(at::equal(outcome.average, alone.average));
+    EXPECT_EQ(outcome.used, alone.used);
+    for (size_t step = 0; step < alone.metrics.size(); ++step) {
+      for (const auto& [name, value] : alone.metrics[step]) {
+        EXPECT_EQ(outcome.metrics[step].at(name), value) << name << " at step " << step;
+      }
+    }
+  }
+}
+
+TEST_P(TrainerRanksTest, TrainingAgreesWithOneRankWithinReductionError) {
+  const Outcome alone = Train(1, false)[0];
+  const std::vector<Outcome> outcomes = Train(GetParam(), false);
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_LT((outcome.weights - alone.weights).abs().max().item<double>(), 1e-5);
+    EXPECT_TRUE(at::equal(outcome.weights, outcomes[0].weights)) << "ranks drifted apart";
+    for (size_t step = 0; step < alone.metrics.size(); ++step) {
+      for (const char* name : {"train/loss", "train/reward_mean", "train/iw_mean"}) {
+        EXPECT_NEAR(outcome.metrics[step].at(name), alone.metrics[step].at(name), 1e-5)
+            << name << " at step " << step;
+      }
+    }
+  }
+}
+
+TEST(TrainerStateTest, AllTakeTheStateOfRankZero) {
+  std::vector<Outcome> outcomes(3);
+  parallel::ThreadWorld(3).Run([&](parallel::Ranks& world) {
+    ToyPolicy policy;
+    Trainer trainer(Options(false), policy, world);
+    parallel::ThreadWorld apart(1);
+    if (world.rank() == 0) {
+      apart.Run([&](parallel::Ranks& one) {
+        Trainer ahead(Options(false), policy, one);
+        ASSERT_TRUE(ahead.Step(LearnerStep(0), Rollout(policy.current(), 0, 0)).ok());
+        ASSERT_TRUE(trainer.LoadState(ahead.State()).ok());
+      });
+    }
+    ASSERT_TRUE(trainer.TakeStateOfRankZero().ok());
+    EXPECT_EQ(trainer.version(), PolicyVersion(2)) << "rank " << world.rank();
+    outcomes[static_cast<size_t>(world.rank())] = {
+        .weights = policy.parameters().flat().detach().clone(),
+        .average = policy.ema_parameters().flat().detach().clone()};
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_TRUE(at::equal(outcome.weights, outcomes[0].weights));
+    EXPECT_TRUE(at::equal(outcome.average, outcomes[0].average));
+  }
+}
+
+}  // namespace
+}  // namespace oxbow::rl
