@@ -100,7 +100,7 @@ absl::StatusOr<uint64_t> CheckpointStore::Write(const Checkpoint& checkpoint) co
   // Names the newest for people; writing it also makes the rename durable.
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory_ / "newest", name + "\n"));
   OXBOW_RETURN_IF_ERROR(Annotate(Load(target).status(), "checkpoint does not read back"));
-  Prune();
+  Prune(target);
   return bytes;
 }
 
@@ -135,11 +135,13 @@ absl::StatusOr<Checkpoint> CheckpointStore::LoadNewest() const {
   return absl::NotFoundError(absl::StrCat("no whole checkpoint in ", directory_.string()));
 }
 
-void CheckpointStore::Prune() const {
-  const std::vector<std::filesystem::path> paths = Listed(directory_);
-  for (size_t i = keep_; i < paths.size(); ++i) {
+// A newer one was damaged when the run went on from an older one: it is of a past without a future.
+void CheckpointStore::Prune(const std::filesystem::path& written) const {
+  uint32_t kept = 0;
+  for (const std::filesystem::path& path : Listed(directory_)) {
+    if (path <= written && ++kept <= keep_) continue;
     std::error_code error;
-    std::filesystem::remove_all(paths[i], error);
+    std::filesystem::remove_all(path, error);
   }
 }
 

@@ -5,7 +5,7 @@
 //                              manifest.json     {"state": {...}, "files": {name: {sha256, bytes}}}
 //
 // Files are written to step_000025.tmp and fsynced, the directory is renamed, the new checkpoint is
-// read back, and only then are older ones deleted.
+// read back, and only then are older ones deleted, and newer ones, which did not load.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ std::string CheckpointName(uint64_t committed_steps);  // "step_000025"
 
 class CheckpointStore {
  public:
-  // `keep` newest are kept; at least 1.
+  // `keep` are kept, the one just written and older ones; at least 1.
   CheckpointStore(std::filesystem::path directory, uint32_t keep);
 
   // Returns the bytes written. kResourceExhausted when the disk is full; older checkpoints are then
@@ -53,7 +53,7 @@ class CheckpointStore {
 
  private:
   absl::StatusOr<Checkpoint> Load(const std::filesystem::path& path) const;
-  void Prune() const;
+  void Prune(const std::filesystem::path& written) const;
 
   const std::filesystem::path directory_;
   const uint32_t keep_;

@@ -76,6 +76,18 @@ TEST_F(CheckpointStoreTest, FallsBackWhenTheNewestIsDamagedInAnyFile) {
   }
 }
 
+// A run that fell back passes by the damaged one's number once more; until then nothing but what it
+// writes is good.
+TEST_F(CheckpointStoreTest, ADamagedNewerOneTakesNoPlace) {
+  const CheckpointStore store(directory_, 1);
+  ASSERT_TRUE(store.Write(At(9)).ok());
+  Damage("step_000009/weights.safetensors");
+  ASSERT_TRUE(store.Write(At(5)).ok());
+  const auto loaded = store.LoadNewest();
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->state.committed_steps, 5u);
+}
+
 TEST_F(CheckpointStoreTest, AnUnfinishedCheckpointIsNotSeen) {
   const CheckpointStore store(directory_, 2);
   ASSERT_TRUE(store.Write(At(1)).ok());

@@ -149,9 +149,9 @@ struct LearnerMetrics::Impl {
         buffer_failures(registry, "oxbow_learner_buffer_failures_total",
                         "Calls to the replay buffer that failed after retries.", "call",
                         {"draw", "read", "commit", "checkpoint", "restore"}),
-        commits_dropped(
-            MakeCounter(registry, "oxbow_learner_buffer_commits_dropped_total",
-                        "Steps whose offers were dropped because the buffer was away too long.")),
+        commits_dropped(MakeCounter(
+            registry, "oxbow_learner_buffer_commits_dropped_total",
+            "Steps whose offers were lost: the buffer was away too long or refused them.")),
         offers(registry, "oxbow_learner_offers_total", "Offers to the replay buffer by outcome.",
                "outcome",
                {"inserted", "replaced", "rejected_lower", "duplicate", "rejected_invalid"}),

@@ -19,6 +19,12 @@ std::string OutcomeName(v1::OfferOutcome outcome) {
   return name.size() > kPrefix ? absl::AsciiStrToLower(name.substr(kPrefix)) : "unknown";
 }
 
+// An answer that asking again would not change, from a buffer that is there.
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsAborted(status) ||
+         absl::IsFailedPrecondition(status) || absl::IsOutOfRange(status);
+}
+
 }  // namespace
 
 ReplayLink::ReplayLink(Options options, LearnerMetrics& metrics)
@@ -42,6 +48,11 @@ ReplayLink::~ReplayLink() {
 bool ReplayLink::attached() const {
   absl::MutexLock lock(&mutex_);
   return attached_;
+}
+
+bool ReplayLink::AwaitAttachedForTest(absl::Duration timeout) const {
+  absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(&attached_), timeout);
 }
 
 // Asks a lost buffer now and then, so that the loop never waits for one that is not there.
@@ -85,9 +96,20 @@ void ReplayLink::Restore(const std::string& checkpoint) {
 }
 
 absl::Status ReplayLink::Hand(const Pending& pending) {
-  if (!pending.restore.has_value()) return HandCommit(pending.commit);
+  return pending.restore.has_value() ? HandRestore(*pending.restore) : HandCommit(pending.commit);
+}
+
+absl::Status ReplayLink::HandRestore(const std::string& checkpoint) {
   for (const auto& shard : shards_) {
-    OXBOW_RETURN_IF_ERROR(shard->Restore(options_.epoch, *pending.restore));
+    absl::Status status = shard->Restore(options_.epoch, checkpoint);
+    if (absl::IsNotFound(status)) {
+      // What it holds may be of steps that are yet to come; nothing is better.
+      metrics_.BufferFailed("restore");
+      OXBOW_LOG(Warning) << "replay buffer lacks the checkpoint and starts empty"
+                         << Field("error", std::string(status.message()));
+      status = shard->Restore(options_.epoch, "");
+    }
+    OXBOW_RETURN_IF_ERROR(status);
   }
   return absl::OkStatus();
 }
@@ -115,7 +137,15 @@ bool ReplayLink::Deliver() {
   if (!attached()) return false;
   while (!pending_.empty()) {
     const bool restores = pending_.front().restore.has_value();
-    if (const absl::Status status = Hand(pending_.front()); !status.ok()) {
+    const absl::Status status = Hand(pending_.front());
+    if (!restores && IsRefusal(status)) {
+      // Those behind it must not wait for ever.
+      metrics_.BufferFailed("commit");
+      metrics_.BufferCommitsDropped();
+      OXBOW_LOG(Warning) << "replay buffer refuses a commit"
+                         << Field("step", pending_.front().commit.step.value)
+                         << Field("error", std::string(status.message()));
+    } else if (!status.ok()) {
       Lost(restores ? "restore" : "commit", status);
       return false;
     }
@@ -127,15 +157,18 @@ bool ReplayLink::Deliver() {
 
 void ReplayLink::Commit(StepCommit commit) {
   pending_.push_back({.restore = std::nullopt, .commit = std::move(commit)});
-  if (Deliver()) return;
-  // The ages still matter, so a commit stays in line; its offers are what takes the room.
-  if (pending_.size() > options_.commits_max) {
-    Pending& oldest = pending_[pending_.size() - 1 - options_.commits_max];
-    if (!oldest.restore.has_value() && !oldest.commit.offers.empty()) {
-      oldest.commit.offers.clear();
-      metrics_.BufferCommitsDropped();
-    }
-  }
+  if (!Deliver()) LimitBacklog();
+}
+
+// Offers take the room; uses and evictions stay, and end soon after draws do. A later commit moves
+// the buffer's age as well as this one, so one with nothing left to say goes.
+void ReplayLink::LimitBacklog() {
+  if (pending_.size() <= options_.commits_max) return;
+  const auto oldest = pending_.end() - 1 - static_cast<std::ptrdiff_t>(options_.commits_max);
+  if (oldest->restore.has_value()) return;
+  if (!oldest->commit.offers.empty()) metrics_.BufferCommitsDropped();
+  oldest->commit.offers.clear();
+  if (oldest->commit.used.empty() && oldest->commit.evict.empty()) pending_.erase(oldest);
 }
 
 std::optional<DrawnHead> ReplayLink::ReadHead(uint32_t shard, LearnerStep step,

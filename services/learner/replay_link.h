@@ -30,7 +30,7 @@ class ReplayLink {
     std::vector<std::string> endpoints;  // One per shard; a prompt lives on shard id % shards.
     absl::Duration timeout = absl::Seconds(10);
     absl::Duration probe_every = absl::Milliseconds(500);  // While the buffer is away.
-    size_t commits_max = 64;  // Waiting for a buffer that is away; the oldest offers are dropped.
+    size_t commits_max = 64;  // Waiting for a buffer that is away; older ones lose their offers.
     Epoch epoch;
     uint64_t seed = 0;
     uint32_t kept_steps = 0;    // i_off
@@ -49,15 +49,16 @@ class ReplayLink {
   ReplayLink(Options options, LearnerMetrics& metrics);
   ~ReplayLink();
 
-  // Brings the buffer to a checkpoint's content; "" empties it. If it is away, that is done first
-  // when it is back.
+  // Brings the buffer to a checkpoint's content; "" empties it, and so does a name it does not
+  // have. If it is away, that is done first when it is back; commits that wait are of another past.
   void Restore(const std::string& checkpoint);
 
   // Draws up to `count` entries for a step and reads their heads; fewer when fewer are eligible,
   // readable, or the buffer is away.
   std::vector<DrawnHead> Draw(LearnerStep step, uint32_t count);
 
-  // Offers, then advances the buffer's age. Counts outcomes in `metrics`.
+  // Offers, then advances the buffer's age. Counts outcomes in `metrics`, and the commits whose
+  // offers were lost: the buffer was away too long, or refused them for good.
   void Commit(StepCommit commit);
 
   // Keeps the content under a name. An error leaves training as it is.
@@ -68,6 +69,9 @@ class ReplayLink {
 
   bool attached() const;
 
+  // Waits until a lost buffer answers; false after `timeout`.
+  bool AwaitAttachedForTest(absl::Duration timeout) const;
+
  private:
   struct Pending {
     std::optional<std::string> restore;
@@ -77,6 +81,8 @@ class ReplayLink {
   bool Deliver();  // Hands in what waits; false if the buffer is away.
   absl::Status Hand(const Pending& pending);
   absl::Status HandCommit(const StepCommit& commit);
+  absl::Status HandRestore(const std::string& checkpoint);
+  void LimitBacklog();
   void Lost(const char* call, const absl::Status& status);
   void Probe();
   std::optional<DrawnHead> ReadHead(uint32_t shard, LearnerStep step, const v1::ReplayEntry& entry);
