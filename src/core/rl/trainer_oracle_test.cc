@@ -1,0 +1,380 @@
+// A learner step against its published formulas, written down once more with loops over doubles and
+// differentiated by finite differences: replayed heads with tails of either kind, stale samples,
+// every correction, both KL spaces. Nothing of core/rl or core/flow is used to say what is right.
+//
+//   mu_i = cx x_i + cv v,   lp_i = mean_D(-(x_{i+1} - mu_i)^2 / 2 S^2) - log S - log sqrt(2 pi)
+//   W    = min(exp(lambda sum_{i < kept} (lp_i(old) - lp_i(behaviour))), cap)
+//   loss = sum W max(-A r, -A clamp(r)) / B T + beta sum KL / B T
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <numbers>
+
+#include "core/parallel/ranks.h"
+#include "core/rl/toy_policy.h"
+#include "core/rl/trainer.h"
+
+namespace oxbow::rl {
+namespace {
+
+using Vector = std::vector<double>;
+
+constexpr size_t kDims = kToyDims;
+constexpr int kSteps = 10;
+constexpr int kTrained = 5;  // Steps 0 .. 4 are stochastic.
+constexpr int kKept = 3;     // i_off
+constexpr uint64_t kNow = 8, kBefore = 6;
+constexpr double kEta = 0.7;
+constexpr double kBeta = 0.5;
+constexpr double kClip = 5e-3;
+constexpr double kCap = 1.01;
+
+// Weights lie flat as level [D], mix [D, D], prompt [D, tokens].
+Vector VelocityOf(const Vector& theta, const Vector& x, const Vector& tokens, double sigma) {
+  const double* level = theta.data();
+  const double* mix = level + kDims;
+  const double* prompt = mix + kDims * kDims;
+  Vector v(kDims);
+  for (size_t d = 0; d < kDims; ++d) {
+    v[d] = sigma * level[d];
+    for (size_t k = 0; k < kDims; ++k) v[d] += mix[d * kDims + k] * x[k];
+    for (size_t k = 0; k < kToyTokens; ++k) v[d] += prompt[d * kToyTokens + k] * tokens[k];
+  }
+  return v;
+}
+
+// Flow-GRPO's step (arXiv:2505.05470, eq. 9).
+struct Kernel {
+  Kernel(const Vector& sigmas, int step) {
+    const double s = sigmas[static_cast<size_t>(step)];
+    const double dt = sigmas[static_cast<size_t>(step) + 1] - s;
+    std = kEta * std::sqrt(s / (1 - (s == 1 ? sigmas[1] : s)));
+    cx = 1 + std * std / (2 * s) * dt;
+    cv = (1 + std * std * (1 - s) / (2 * s)) * dt;
+    scale = std * std::sqrt(-dt);
+  }
+  double std, cx, cv, scale;
+};
+
+Vector ToVector(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.detach().to(at::kDouble).contiguous().flatten();
+  return Vector(flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel());
+}
+
+struct Case {
+  const char* name;
+  Correction correction;
+  KlSpace kl_space = KlSpace::kVelocity;
+  WeightScale weight_scale = WeightScale::kMean;
+  bool geometric = false;
+};
+
+TrainerOptions OptionsOf(const Case& c) {
+  TrainerOptions options{
+      .sampling = {.sigmas = flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, kSteps, 3),
+                   .eta = kEta,
+                   .sde = std::vector<bool>(kSteps, false)},
+      .run_seed = 3,
+      .updates = 1};
+  for (int i = 0; i < kTrained; ++i) options.sampling.sde[static_cast<size_t>(i)] = true;
+  options.clip_range = kClip;
+  options.correction = c.correction;
+  options.weight_scale = c.weight_scale;
+  options.weight_geometric = c.geometric;
+  options.weight_cap = kCap;
+  options.kept_steps = kKept;
+  options.kl_weight = kBeta;
+  options.kl_space = c.kl_space;
+  options.kl_all_steps = true;
+  options.grad_norm_max = 0;
+  return options;
+}
+
+// Three policies: the one being trained, an older one, and the reference.
+struct World {
+  explicit World(TrainerOptions o) : options(std::move(o)) {
+    const at::Tensor flat = policy.parameters().flat();
+    reference = ToVector(flat);
+    older = ToVector(flat + ToyNormal(50, flat.sizes(), 0.04));
+    const at::NoGradGuard no_grad;
+    policy.parameters().flat().add_(ToyNormal(51, flat.sizes(), 0.04));
+    theta = ToVector(policy.parameters().flat());
+    const at::Tensor zero = at::zeros_like(flat);
+    EXPECT_TRUE(trainer
+                    .LoadState({{"adamw.first_moment", zero},
+                                {"adamw.second_moment", zero},
+                                {"counters", at::tensor(std::vector<int64_t>{kNow, 0})}})
+                    .ok());
+  }
+
+  double LogProb(const Vector& weights, const Group& group, const Sample& sample, int i) const {
+    const Kernel kernel(options.sampling.sigmas, i);
+    const Vector x = ToVector(sample.latents[i]), next = ToVector(sample.latents[i + 1]);
+    return LogProb(weights, kernel, ToVector(group.conditioning.tokens), x, next,
+                   options.sampling.sigmas[static_cast<size_t>(i)]);
+  }
+  static double LogProb(const Vector& weights, const Kernel& kernel, const Vector& tokens,
+                        const Vector& x, const Vector& next, double sigma) {
+    const Vector v = VelocityOf(weights, x, tokens, sigma);
+    double squares = 0;
+    for (size_t d = 0; d < kDims; ++d) {
+      const double error = next[d] - kernel.cx * x[d] - kernel.cv * v[d];
+      squares += error * error / kDims;
+    }
+    return -squares / (2 * kernel.scale * kernel.scale) - std::log(kernel.scale) -
+           0.5 * std::log(2 * std::numbers::pi);
+  }
+
+  // A path drawn by `weights_at(step)`; steps that are not stochastic follow the ODE.
+  Sample Draw(const Group& group, uint32_t index,
+              const std::function<const Vector&(int)>& weights_at, std::vector<bool> sde) const {
+    Sample sample{.index = index, .latents = at::zeros({kSteps + 1, 1, kToySide, kToySide})};
+    sample.log_prob.assign(kSteps, 0);
+    sample.behaviour_version.assign(kSteps, kNow);
+    sample.sde = std::move(sde);
+    sample.latents[0] = ToyNormal(group.id.value * 100 + index, {1, kToySide, kToySide}, 1);
+    const Vector tokens = ToVector(group.conditioning.tokens);
+    for (int i = 0; i < kSteps; ++i) {
+      const auto at_step = static_cast<size_t>(i);
+      const Vector x = ToVector(sample.latents[i]);
+      const double sigma = options.sampling.sigmas[at_step];
+      const Vector v = VelocityOf(weights_at(i), x, tokens, sigma);
+      const Vector noise =
+          ToVector(ToyNormal(group.id.value * 1000 + index * 50 + at_step, {kToyDims}, 1));
+      std::vector<float> next(kDims);
+      for (size_t d = 0; d < kDims; ++d) {
+        const Kernel kernel(options.sampling.sigmas, i);
+        next[d] = static_cast<float>(
+            sample.sde[at_step] ? kernel.cx * x[d] + kernel.cv * v[d] + kernel.scale * noise[d]
+                                : x[d] + (options.sampling.sigmas[at_step + 1] - sigma) * v[d]);
+      }
+      sample.latents[i + 1] = at::tensor(next).view({1, kToySide, kToySide});
+      if (sample.sde[at_step]) {
+        sample.log_prob[at_step] = static_cast<float>(LogProb(weights_at(i), group, sample, i));
+      }
+      if (&weights_at(i) == &older) sample.behaviour_version[at_step] = kBefore;
+    }
+    return sample;
+  }
+
+  // Two fresh samples, a stale one, and two replayed heads: one with a stochastic tail, one
+  // without. The last group has no variance.
+  std::vector<Group> Groups() const {
+    std::vector<Group> groups;
+    const std::vector<bool> whole = options.sampling.sde;
+    std::vector<bool> head = whole;
+    std::fill(head.begin() + kKept, head.end(), false);
+    const auto now = [this](int) -> const Vector& { return theta; };
+    const auto before = [this](int) -> const Vector& { return older; };
+    const auto mixed = [this](int i) -> const Vector& { return i < kKept ? older : theta; };
+    for (uint64_t g = 1; g <= 3; ++g) {
+      Group group{.id = GroupId(g), .prompt_id = PromptId(g)};
+      group.conditioning = {.tokens = ToyNormal(200 + g, {1, 1, kToyTokens}, 1),
+                            .pooled = at::zeros({1, 1})};
+      group.samples = {Draw(group, 0, now, whole), Draw(group, 1, now, whole),
+                       Draw(group, 2, before, whole), Draw(group, 3, mixed, whole),
+                       Draw(group, 4, mixed, head)};
+      const Vector rewards = {0.3, -0.1, 0.8, 1.1, -0.6};
+      for (size_t s = 0; s < 5; ++s) {
+        group.samples[s].reward = g == 3 ? 0.1 : rewards[(s * g) % 5];
+        group.samples[s].replayed = s >= 3;
+        group.samples[s].kept_steps = s >= 3 ? kKept : 0;
+        group.samples[s].entry_id = EntryId(s >= 3 ? g * 10 + s : 0);
+      }
+      groups.push_back(std::move(group));
+    }
+    return groups;
+  }
+
+  const TrainerOptions options;
+  ToyPolicy policy;
+  std::unique_ptr<parallel::Ranks> ranks = parallel::MakeSingleRank();
+  Trainer trainer{options, policy, *ranks};
+  Vector theta, older, reference;
+};
+
+// One trained step, with what of it does not depend on the weights being trained.
+struct OracleRow {
+  size_t sample;  // Counted over all groups.
+  Kernel kernel;
+  Vector tokens, x, next, v_reference;
+  double sigma, centre, advantage, weight;
+};
+
+bool Weighted(Correction correction, bool replayed) {
+  return correction == Correction::kSequence || (correction == Correction::kBypass && replayed);
+}
+
+double WeightOf(const World& world, const Group& group, const Sample& sample) {
+  double sum = 0;
+  for (int i = 0; i < kKept; ++i) {
+    sum += world.LogProb(world.theta, group, sample, i) - sample.log_prob[static_cast<size_t>(i)];
+  }
+  if (world.options.weight_scale == WeightScale::kSqrt) sum *= std::sqrt(kDims);
+  if (world.options.weight_geometric) sum /= kKept;
+  return std::min(std::exp(sum), kCap);
+}
+
+std::vector<OracleRow> RowsOf(const World& world, const std::vector<Group>& groups) {
+  const Correction correction = world.options.correction;
+  std::vector<OracleRow> rows;
+  for (size_t g = 0; g + 1 < groups.size(); ++g) {
+    double mean = 0, variance = 0;
+    for (const Sample& sample : groups[g].samples) mean += sample.reward / 5;
+    for (const Sample& sample : groups[g].samples)
+      variance += std::pow(sample.reward - mean, 2) / 5;
+    for (size_t s = 0; s < 5; ++s) {
+      const Sample& sample = groups[g].samples[s];
+      const bool stale = s == 2;
+      const bool weighted = (stale || sample.replayed) && Weighted(correction, sample.replayed);
+      const bool as_drawn =
+          correction == Correction::kNaive || (stale && correction == Correction::kBypass);
+      for (int i = 0; i < kTrained; ++i) {
+        if (!sample.sde[static_cast<size_t>(i)]) continue;
+        if (stale && correction != Correction::kBypass && i >= kKept) continue;
+        const bool drawn_now = sample.behaviour_version[static_cast<size_t>(i)] == kNow;
+        OracleRow row{.sample = g * 5 + s,
+                      .kernel = Kernel(world.options.sampling.sigmas, i),
+                      .tokens = ToVector(groups[g].conditioning.tokens),
+                      .x = ToVector(sample.latents[i]),
+                      .next = ToVector(sample.latents[i + 1]),
+                      .sigma = world.options.sampling.sigmas[static_cast<size_t>(i)],
+                      .centre = as_drawn || drawn_now
+                                    ? static_cast<double>(sample.log_prob[static_cast<size_t>(i)])
+                                    : world.LogProb(world.theta, groups[g], sample, i),
+                      .advantage = (sample.reward - mean) / (std::sqrt(variance) + 1e-4),
+                      .weight = weighted ? WeightOf(world, groups[g], sample) : 1};
+        row.v_reference = VelocityOf(world.reference, row.x, row.tokens, row.sigma);
+        rows.push_back(std::move(row));
+      }
+    }
+  }
+  return rows;
+}
+
+double KlOf(const OracleRow& row, const Vector& weights, KlSpace space) {
+  const Vector v = VelocityOf(weights, row.x, row.tokens, row.sigma);
+  double kl = 0;
+  for (size_t d = 0; d < kDims; ++d) {
+    const double difference = v[d] - row.v_reference[d];
+    const double of_means = row.kernel.cv * difference / row.kernel.std;
+    kl += (space == KlSpace::kVelocity ? difference * difference : of_means * of_means / 2) / kDims;
+  }
+  return kl;
+}
+
+constexpr double kSamples = 15;  // B: those of the group without variance count.
+
+struct Losses {
+  double policy = 0;
+  double kl = 0;
+};
+
+Losses LossesAt(const std::vector<OracleRow>& rows, const Vector& weights, KlSpace space) {
+  Losses losses;
+  for (const OracleRow& row : rows) {
+    const double ratio = std::exp(
+        World::LogProb(weights, row.kernel, row.tokens, row.x, row.next, row.sigma) - row.centre);
+    for (const double edge : {1 - kClip, 1 + kClip}) {
+      EXPECT_GT(std::abs(ratio - edge), 2e-5) << "a kink is too near for differences";
+    }
+    const double clipped = std::min(std::max(ratio, 1 - kClip), 1 + kClip);
+    losses.policy += row.weight * std::max(-row.advantage * ratio, -row.advantage * clipped) /
+                     (kSamples * kTrained);
+    losses.kl += KlOf(row, weights, space) / (kSamples * kTrained);
+  }
+  return losses;
+}
+
+Vector GradientAt(const std::vector<OracleRow>& rows, const Vector& weights, KlSpace space) {
+  constexpr double kNudge = 1e-5;
+  Vector gradient;
+  for (size_t p = 0; p < weights.size(); ++p) {
+    Vector up = weights, down = weights;
+    up[p] += kNudge;
+    down[p] -= kNudge;
+    const Losses above = LossesAt(rows, up, space), below = LossesAt(rows, down, space);
+    gradient.push_back((above.policy - below.policy + kBeta * (above.kl - below.kl)) /
+                       (2 * kNudge));
+  }
+  return gradient;
+}
+
+class TrainerOracleTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(TrainerOracleTest, LossGradientAndWeightsFollowTheFormulas) {
+  World world(OptionsOf(GetParam()));
+  const std::vector<Group> groups = world.Groups();
+  const std::vector<OracleRow> rows = RowsOf(world, groups);
+  const Losses losses = LossesAt(rows, world.theta, GetParam().kl_space);
+  const Vector gradient = GradientAt(rows, world.theta, GetParam().kl_space);
+
+  const auto result = world.trainer.Step(LearnerStep(4), groups);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_NEAR(result->metrics.at("train/policy_loss"), losses.policy, 1e-6);
+  EXPECT_NEAR(result->metrics.at("train/kl_div"), losses.kl, 1e-5 * losses.kl);
+  EXPECT_NEAR(result->metrics.at("train/kl_loss"), kBeta * losses.kl, 1e-5 * losses.kl);
+  EXPECT_EQ(result->used.size(), 4u);
+
+  // After one update Adam's first moment is (1 - beta1) times the gradient.
+  const at::Tensor moment = world.trainer.State().at("adamw.first_moment");
+  const at::Tensor want = at::tensor(gradient, at::kDouble) * (1 - world.options.beta1);
+  const double error = (moment.to(at::kDouble) - want).norm().item<double>();
+  EXPECT_LT(error, 1e-4 * want.norm().item<double>());
+
+  if (GetParam().correction == Correction::kNaive) {
+    const double clipped = result->metrics.at("train/clip_frac_replay");
+    EXPECT_TRUE(clipped > 0 && clipped < 1) << "ratios on both sides of the clip: " << clipped;
+  }
+  if (result->metrics.count("train/iw_mean") == 0) return;
+  const double capped = result->metrics.at("train/iw_trunc_frac");
+  EXPECT_TRUE(capped > 0 && capped < 1) << "weights on both sides of the cap: " << capped;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Methods, TrainerOracleTest,
+    ::testing::Values(Case{"Sequence", Correction::kSequence},
+                      Case{"SequenceMeanSpaceKl", Correction::kSequence, KlSpace::kMean},
+                      Case{"SequenceSqrtGeometric", Correction::kSequence, KlSpace::kVelocity,
+                           WeightScale::kSqrt, true},
+                      Case{"None", Correction::kNone}, Case{"Naive", Correction::kNaive},
+                      Case{"Bypass", Correction::kBypass}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(TrainerKlTest, OneRandomStepPerSampleIsUnbiased) {
+  TrainerOptions options = OptionsOf({"", Correction::kSequence});
+  options.kl_all_steps = false;
+  World world(options);
+  const std::vector<Group> groups = world.Groups();
+  std::map<size_t, Vector> of_sample;
+  for (const OracleRow& row : RowsOf(world, groups)) {
+    of_sample[row.sample].push_back(KlOf(row, world.theta, KlSpace::kVelocity));
+  }
+  double expected = 0;
+  for (const auto& [sample, values] : of_sample) {
+    for (const double value : values) expected += value / static_cast<double>(values.size());
+  }
+  expected /= kSamples;
+
+  constexpr int kLearnerSteps = 300;
+  double sum = 0, squares = 0;
+  for (int step = 0; step < kLearnerSteps; ++step) {
+    World fresh(options);
+    const auto result = fresh.trainer.Step(LearnerStep(static_cast<uint64_t>(step)), groups);
+    ASSERT_TRUE(result.ok()) << result.status();
+    const double kl = result->metrics.at("train/kl_div");
+    sum += kl;
+    squares += kl * kl;
+  }
+  const double mean = sum / kLearnerSteps;
+  const double standard_error = std::sqrt((squares / kLearnerSteps - mean * mean) / kLearnerSteps);
+  EXPECT_GT(standard_error, 0) << "the step must vary";
+  EXPECT_LT(standard_error, 0.01 * mean) << "the mean must be known well enough to compare";
+  EXPECT_NEAR(mean, expected, 4 * standard_error);
+}
+
+}  // namespace
+}  // namespace oxbow::rl
