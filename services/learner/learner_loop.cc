@@ -1,6 +1,9 @@
 #include "services/learner/learner_loop.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +27,25 @@ double Mean(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+// What production cost: groups of one worker with the same time were drawn in one batch.
+void MeasureProduction(const std::vector<ReceivedGroup>& received,
+                       std::map<std::string, double>& numbers) {
+  std::set<std::pair<std::string, double>> batches;
+  std::set<std::string> workers;
+  double reward_seconds = 0;
+  for (const ReceivedGroup& item : received) {
+    batches.emplace(item.group.worker_id(), item.group.sample_seconds());
+    workers.insert(item.group.worker_id());
+    reward_seconds += item.group.reward_seconds();
+  }
+  double sample_seconds = 0;
+  for (const auto& [worker, seconds] : batches) sample_seconds += seconds;
+  numbers["rollout/workers"] = static_cast<double>(workers.size());
+  numbers["rollout/batches"] = static_cast<double>(batches.size());
+  numbers["rollout/sample_s"] = sample_seconds;
+  numbers["rollout/reward_s_mean"] = reward_seconds / static_cast<double>(received.size());
 }
 
 }  // namespace
@@ -212,6 +234,7 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
       uses.push_back(static_cast<double>(planned[i].head->uses + 1));
     }
   }
+  MeasureProduction(received, numbers_);
   numbers_["train/samples"] = samples;
   numbers_["train/groups_replayed"] = static_cast<double>(ages.size());
   numbers_["rollout/staleness_mean"] = Mean(staleness);

@@ -15,6 +15,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Each;
+using ::testing::Ge;
+using ::testing::Gt;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -75,6 +77,8 @@ TEST(TrainingRunTest, DelayedWeightsStayWithinTheStalenessBudget) {
   ASSERT_THAT(staleness, SizeIs(8));
   EXPECT_LE(*std::max_element(staleness.begin(), staleness.end()), 2);
   EXPECT_GT(*std::max_element(staleness.begin(), staleness.end()), 0);
+  EXPECT_THAT(run.Series("rollout/batches"), Each(Ge(1.0)));
+  EXPECT_THAT(run.Series("rollout/sample_s"), Each(Gt(0.0)));
 }
 
 TEST(TrainingRunTest, LoraLeavesAnAdapter) {
