@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # A file's layer by the longest matching prefix; it may include its own layer and lower ones.
 LAYERS = [
-    ("src/base/", 0), ("src/core/replay/", 1), ("src/core/task/", 2), ("src/core/reward/", 3),
+    ("src/base/", 0), ("src/core/replay/", 1), ("src/core/simulate/", 2), ("src/core/task/", 2), ("src/core/reward/", 3),
     ("src/core/parallel/", 4), ("src/core/flow/", 5), ("src/core/model/", 6), ("src/core/rl/", 7), ("src/core/pretrain/", 7.5),
     ("src/io/", 8), ("proto/", 8), ("src/config/", 9), ("src/telemetry/", 10), ("src/rpc/", 10),
     ("services/", 11), ("cli/", 12), ("tests/", 13), ("bench/", 13),

@@ -1,0 +1,29 @@
+#include "core/simulate/outcome.h"
+
+namespace oxbow::simulate {
+namespace {
+
+constexpr double kFull = 0.9;        // A server this busy sets the pace.
+constexpr double kNearlyFull = 0.8;  // So does a learner that updates and publishes this much.
+constexpr double kHalf = 0.5;
+
+}  // namespace
+
+const char* LimitOf(const RunModel& model, const Outcome& outcome) {
+  const LearnerTime& t = outcome.learner;
+  const double wall = outcome.wall_s;
+  if (t.update_s + t.publish_s + t.other_s > kNearlyFull * wall) return "the learner";
+  const double waits = t.wait_rollouts_s + t.wait_weights_s;
+  if (t.down_s + t.lost_s > waits) return "restarts of the learner";
+  if (model.reward_servers > 0 && outcome.reward_busy_s > kFull * wall * model.reward_servers) {
+    return "rewards";
+  }
+  if (outcome.ingest_busy_s > kFull * wall * model.ranks) return "ingest";
+  if (outcome.coordinator_busy_s > kFull * wall) return "the coordinator";
+  if (t.wait_weights_s > t.wait_rollouts_s) return "weights";
+  // More workers cannot help when those there are have nothing to do.
+  if (outcome.sampling_s < kHalf * wall * model.workers) return "too few groups for the workers";
+  return "rollouts";
+}
+
+}  // namespace oxbow::simulate

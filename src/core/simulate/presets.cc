@@ -1,0 +1,124 @@
+#include "core/simulate/presets.h"
+
+#include <cmath>
+
+namespace oxbow::simulate {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+// Dense bfloat16 rate that a whole training or sampling loop keeps up on one GPU of the A100 class
+// (peak 312e12). An assumption, as is everything derived from it.
+constexpr double kFlops = 150e12;
+constexpr double kTenGigabit = 1.25e9;
+constexpr double kHundredGigabit = 12.5e9;
+
+// What a model and its sampling cost, in floating-point operations.
+struct Network {
+  double parameters;
+  double tokens;           // Of one image or video and its text.
+  double attention_flops;  // Of one pass, beyond the matrices that parameters count.
+  double passes;           // Network evaluations per step: 2 with classifier-free guidance.
+  double sampling_steps;
+  double trained_steps;
+  double group_size;
+};
+
+double PassSeconds(const Network& n) {
+  return (2 * n.parameters * n.tokens + n.attention_flops) / kFlops;
+}
+
+RunModel ModelOf(const Network& n, double trajectory_bytes, double weight_bytes,
+                 double gradient_bytes) {
+  RunModel model;
+  model.group_size = static_cast<uint64_t>(n.group_size);
+  model.groups_in_flight = 2;
+  model.batch_groups_max = 1;  // One group fills the GPU's memory.
+  model.ranks = 8;
+  model.groups_per_step = 48;
+  model.checkpoint_every = 25;
+  Costs& c = model.costs;
+  c.group_s = n.group_size * n.sampling_steps * n.passes * PassSeconds(n);
+  c.spread = 0.1;
+  c.straggler_share = 0.01;
+  c.straggler_factor = 3;
+  c.worker_spread = 0.1;
+  // Forward and backward are three passes; no reference policy.
+  c.update_group_s = n.group_size * n.trained_steps * n.passes * 3 * PassSeconds(n);
+  c.update_s = 1;
+  c.gradient_bytes = gradient_bytes;
+  c.updates = 2;
+  c.exposed_share = 0.5;
+  c.rank_link_bytes_per_s = kHundredGigabit;
+  c.publish_s = 0.1 + weight_bytes / 2e9;  // SHA-256 and a copy to host memory, at 2 GB/s.
+  c.plan_s = 0.05;
+  c.finish_s = 0.1;
+  c.checkpoint_s = 5 + 3 * gradient_bytes / 1e9;  // Weights and two moments, to a disk of 1 GB/s.
+  c.reward_s = 0;
+  c.reward_latency_s = 1;
+  c.apply_s = 0.5 + weight_bytes / 2e9;
+  c.latency_s = 0.0005;
+  c.weight_bytes = weight_bytes;
+  c.relay_bytes = 4 * kMiB;
+  c.group_bytes = n.group_size * trajectory_bytes;
+  c.learner_link_bytes_per_s = kTenGigabit;
+  c.worker_link_bytes_per_s = kTenGigabit;
+  c.message_s = 50e-6;
+  c.worker_restart_s = 120;
+  c.learner_restart_s = 180;
+  return model;
+}
+
+// SD3.5-M at 512 px: 2.5e9 parameters, 1024 image and 205 text tokens; attention
+// 24 blocks x 4 N^2 d with d = 1536.
+Network Sd35Medium() {
+  return {.parameters = 2.5e9,
+          .tokens = 1229,
+          .attention_flops = 24 * 4 * 1229.0 * 1229.0 * 1536,
+          .passes = 2,
+          .sampling_steps = 10,
+          .trained_steps = 2,  // A window, as MixGRPO and Flow-GRPO-Fast train.
+          .group_size = 24};
+}
+
+// Wan2.1 1.3B at 480p, 81 frames: 21 x 30 x 52 latent tokens; 30 blocks, d = 1536.
+Network WanSmall() {
+  return {.parameters = 1.3e9,
+          .tokens = 32760,
+          .attention_flops = 30 * 4 * 32760.0 * 32760.0 * 1536,
+          .passes = 2,
+          .sampling_steps = 20,
+          .trained_steps = 2,
+          .group_size = 8};
+}
+
+std::vector<Preset> Make() {
+  const std::string times =
+      "GPU times are parameters x tokens arithmetic at 150 TFLOP/s, not measured; 10 Gbit/s to "
+      "every host, 100 Gbit/s between ranks";
+  std::vector<Preset> presets;
+  // LoRA of rank 32 in the attention of 24 blocks: 19 M parameters, 38 MB in bfloat16.
+  presets.push_back({"sd35m_lora", "SD3.5-M 512 px, LoRA: 38 MB published, 33.6 MiB a group", times,
+                     ModelOf(Sd35Medium(), 1.4 * kMiB, 38e6, 76e6)});
+  presets.push_back({"sd35m_full", "SD3.5-M 512 px, all weights: 5 GB published", times,
+                     ModelOf(Sd35Medium(), 1.4 * kMiB, 5e9, 10e9)});
+  presets.push_back({"wan21_full",
+                     "Wan2.1 1.3B, 480p, 81 frames: 2.6 GB published, 672 MiB a group", times,
+                     ModelOf(WanSmall(), 84 * kMiB, 2.6e9, 5.2e9)});
+  return presets;
+}
+
+}  // namespace
+
+const std::vector<Preset>& Presets() {
+  static const auto& presets = *new std::vector<Preset>(Make());
+  return presets;
+}
+
+std::optional<Preset> FindPreset(const std::string& name) {
+  for (const Preset& preset : Presets()) {
+    if (preset.name == name) return preset;
+  }
+  return std::nullopt;
+}
+
+}  // namespace oxbow::simulate

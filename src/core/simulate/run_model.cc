@@ -1,0 +1,143 @@
+#include "core/simulate/run_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace oxbow::simulate {
+namespace {
+
+double Transfer(double bytes, double bytes_per_second) {
+  return bytes_per_second > 0 ? bytes / bytes_per_second : 0;
+}
+
+// Level of the tree, from 1 for those whom the learner serves.
+int DepthOf(uint32_t fan_out, uint32_t index) {
+  uint64_t level_size = fan_out;
+  uint64_t before = 0;
+  int depth = 1;
+  while (index >= before + level_size) {
+    before += level_size;
+    level_size *= fan_out;
+    ++depth;
+  }
+  return depth;
+}
+
+absl::Status RefuseNegative(const RunModel& model) {
+  const Costs& c = model.costs;
+  for (const auto& [name, value] : std::initializer_list<std::pair<const char*, double>>{
+           {"batch_s", c.batch_s},
+           {"group_s", c.group_s},
+           {"spread", c.spread},
+           {"worker_spread", c.worker_spread},
+           {"linger_s", c.linger_s},
+           {"apply_s", c.apply_s},
+           {"reward_s", c.reward_s},
+           {"reward_latency_s", c.reward_latency_s},
+           {"update_s", c.update_s},
+           {"update_group_s", c.update_group_s},
+           {"publish_s", c.publish_s},
+           {"plan_s", c.plan_s},
+           {"finish_s", c.finish_s},
+           {"eval_s", c.eval_s},
+           {"checkpoint_s", c.checkpoint_s},
+           {"gradient_bytes", c.gradient_bytes},
+           {"updates", c.updates},
+           {"exposed_share", c.exposed_share},
+           {"rank_link_bytes_per_s", c.rank_link_bytes_per_s},
+           {"latency_s", c.latency_s},
+           {"weight_bytes", c.weight_bytes},
+           {"relay_bytes", c.relay_bytes},
+           {"group_bytes", c.group_bytes},
+           {"learner_link_bytes_per_s", c.learner_link_bytes_per_s},
+           {"worker_link_bytes_per_s", c.worker_link_bytes_per_s},
+           {"message_s", c.message_s},
+           {"worker_restart_s", c.worker_restart_s},
+           {"learner_restart_s", c.learner_restart_s},
+           {"departure_grace_s", model.departure_grace_s},
+           {"failures_per_hour", model.failures_per_hour},
+           {"stalls_per_hour", model.stalls_per_hour},
+           {"stall_s", model.stall_s},
+           {"learner_failures_per_hour", model.learner_failures_per_hour},
+       }) {
+    if (std::isfinite(value) && value >= 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("a cost is a finite number of at least 0: ", name, " = ", value));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Validate(const RunModel& model) {
+  if (absl::Status status = RefuseNegative(model); !status.ok()) return status;
+  if (model.workers == 0 || model.ranks == 0 || model.groups_per_step == 0 ||
+      model.groups_in_flight == 0 || model.steps == 0 || model.publish_every == 0) {
+    return absl::InvalidArgumentError(
+        "workers, ranks, groups, groups in flight, steps and publish_every are at least 1");
+  }
+  if (model.staleness_max + 1 < model.publish_every) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("staleness_max must be at least publish_every - 1, or the run waits for "
+                     "weights that never come: ",
+                     model.staleness_max, " < ", model.publish_every, " - 1"));
+  }
+  if (model.costs.batch_s + model.costs.group_s <= 0) {
+    return absl::InvalidArgumentError("group_s must be above 0: sampling takes time");
+  }
+  if (model.lease_s <= 0) return absl::InvalidArgumentError("lease_s must be above 0");
+  for (const double share : {model.costs.straggler_share, model.silent_share,
+                             model.group_failure_share, model.speculation_quantile}) {
+    if (!(share >= 0 && share < 1)) {
+      return absl::InvalidArgumentError(absl::StrCat("a share is in [0, 1): ", share));
+    }
+  }
+  if (model.costs.straggler_factor < 1) {
+    return absl::InvalidArgumentError("straggler_factor is at least 1");
+  }
+  return absl::OkStatus();
+}
+
+double UpdateSeconds(const RunModel& model) {
+  const Costs& c = model.costs;
+  const uint64_t largest_share = (model.groups_per_step + model.ranks - 1) / model.ranks;
+  const double ring = 2.0 * (model.ranks - 1) / model.ranks * c.gradient_bytes;
+  return c.update_s + c.update_group_s * static_cast<double>(largest_share) +
+         c.updates * c.exposed_share * Transfer(ring, c.rank_link_bytes_per_s);
+}
+
+bool LearnerServes(const RunModel& model, uint32_t index) {
+  return model.fan_out == 0 || index < model.fan_out;
+}
+
+double FetchSeconds(const RunModel& model, uint32_t index) {
+  const Costs& c = model.costs;
+  const double own_link = Transfer(c.weight_bytes, c.worker_link_bytes_per_s);
+  if (model.fan_out == 0) {
+    const double shared = Transfer(model.workers * c.weight_bytes, c.learner_link_bytes_per_s);
+    return 2 * c.latency_s + std::max(shared, own_link);
+  }
+  const double copies = std::min(model.fan_out, model.workers);
+  const int depth = DepthOf(model.fan_out, index);
+  const double first =
+      std::max(Transfer(copies * c.weight_bytes, c.learner_link_bytes_per_s), own_link);
+  if (depth == 1) return 2 * c.latency_s + first;
+  // The slowest hop sets the pace; each further level starts one piece later.
+  const double hop = Transfer(copies * c.weight_bytes, c.worker_link_bytes_per_s);
+  const double piece = c.relay_bytes > 0 ? std::min(c.relay_bytes, c.weight_bytes) : c.weight_bytes;
+  return 2 * depth * c.latency_s + std::max(first, hop) +
+         (depth - 1) * Transfer(copies * piece, c.worker_link_bytes_per_s);
+}
+
+double JoinSeconds(const RunModel& model) {
+  const Costs& c = model.costs;
+  return 2 * c.latency_s + std::max(Transfer(c.weight_bytes, c.learner_link_bytes_per_s),
+                                    Transfer(c.weight_bytes, c.worker_link_bytes_per_s));
+}
+
+}  // namespace oxbow::simulate

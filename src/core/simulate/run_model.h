@@ -1,0 +1,99 @@
+// What a run is, to the simulator: how much of everything there is, the rules, and what each part
+// costs. Seconds, bytes and bytes per second; 0 bytes per second is a link without limit.
+//
+// A denoising batch of n groups takes (batch_s + n group_s) c f seconds: c the worker's own factor,
+// lognormal with `worker_spread`; f lognormal with `spread` (so the parenthesis is the median), and
+// straggler_factor times that for a share straggler_share of the batches.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+namespace oxbow::simulate {
+
+struct Costs {
+  // A worker.
+  double batch_s = 0;
+  double group_s = 1;
+  double spread = 0;
+  double straggler_share = 0;
+  double straggler_factor = 1;
+  double worker_spread = 0;
+  double linger_s = 0;  // An idle worker waits so long for more leases before it takes a batch.
+  double apply_s = 0;   // New weights: verification, probe, swap; nothing is sampled meanwhile.
+  // Rewards of one group: the time of a reward server, and the time nobody works on it.
+  double reward_s = 0;
+  double reward_latency_s = 0;
+  // The learner, one step: update_s + ceil(U / R) update_group_s + gradients over the ranks.
+  double update_s = 0;
+  double update_group_s = 0;
+  double publish_s = 0;     // The loop is held up: hashing and announcing.
+  double plan_s = 0;        // After it, before groups of the next step can be leased.
+  double finish_s = 0;      // Logging, while workers sample.
+  double eval_s = 0;        // Every eval_every steps, while workers sample.
+  double checkpoint_s = 0;  // Every checkpoint_every steps, while workers sample.
+  double gradient_bytes = 0;
+  double updates = 1;                // All-reduces per step.
+  double exposed_share = 1;          // Of the all-reduce that no computation hides.
+  double rank_link_bytes_per_s = 0;  // Between ranks, each direction.
+  // Network.
+  double latency_s = 0;     // One way.
+  double weight_bytes = 0;  // Changed by a publication.
+  double relay_bytes = 0;   // A relay passes weights on in pieces of this size; 0: all at once.
+  double group_bytes = 0;   // One group's experience.
+  double learner_link_bytes_per_s = 0;  // Of each learner host, each direction.
+  double worker_link_bytes_per_s = 0;
+  // The coordinator's own time per message (lease, renewal, result, report).
+  double message_s = 0;
+  // From death to the next registration.
+  double worker_restart_s = 60;
+  double learner_restart_s = 120;
+};
+
+struct RunModel {
+  uint64_t seed = 0;
+  uint64_t steps = 100;
+  uint32_t workers = 1;
+  uint32_t ranks = 1;             // R, learner ranks, each on a host with its own link.
+  uint64_t groups_per_step = 8;   // U
+  uint64_t group_size = 8;        // G, images per group.
+  uint64_t staleness_max = 0;     // S
+  uint64_t publish_every = 1;     // v
+  uint32_t groups_in_flight = 2;  // Leases a worker holds at most.
+  uint32_t batch_groups_max = 0;  // Groups in one denoising batch; 0: all that wait.
+  uint32_t fan_out = 4;           // Copies that the learner and each relay send; 0: no relays.
+  uint32_t reward_servers = 0;    // 0: enough.
+  double lease_s = 30;
+  double departure_grace_s = 3;  // Leases of a worker whose stream broke.
+  double silent_share = 0;       // Deaths that break no stream: the lease has to run out.
+  double failures_per_hour = 0;  // Deaths of one worker.
+  double stalls_per_hour = 0;    // Of one worker; each lasts stall_s.
+  double stall_s = 60;
+  double group_failure_share = 0;        // Groups given back: rewards failed, or the like.
+  double learner_failures_per_hour = 0;  // Of one rank; any of them takes all down.
+  uint64_t checkpoint_every = 25;        // Learner steps; 0: never.
+  uint64_t eval_every = 0;               // Learner steps; 0: never.
+  double speculation_quantile = 0;  // A group that takes longer than this share of groups is leased
+                                    // to an idle worker too; 0: off.
+  Costs costs;
+};
+
+// kInvalidArgument names the setting that cannot be.
+absl::Status Validate(const RunModel& model);
+
+// Seconds of one learner step's update: computation on the rank with the most groups, and the
+// exposed part of the gradients' ring all-reduce, 2 (R - 1) / R bytes over each link.
+double UpdateSeconds(const RunModel& model);
+
+// Seconds from publication until worker `index` of the tree has all changed weights. The learner
+// sends to fan_out workers, each of those to fan_out more; without relays all share its link.
+double FetchSeconds(const RunModel& model, uint32_t index);
+
+// The same for a worker that comes later and asks the learner alone.
+double JoinSeconds(const RunModel& model);
+
+// Whether the learner itself sends worker `index` its copy.
+bool LearnerServes(const RunModel& model, uint32_t index);
+
+}  // namespace oxbow::simulate
