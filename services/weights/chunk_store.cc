@@ -1,10 +1,10 @@
 #include "services/weights/chunk_store.h"
 
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status_macros.h"
 
 namespace oxbow::weights {
 
@@ -13,44 +13,95 @@ ChunkStore::ChunkStore(size_t snapshots_max, uint64_t bytes_max)
   OXBOW_CHECK(snapshots_max >= 1) << "a store must hold the newest snapshot";
 }
 
-absl::Status ChunkStore::Add(const Snapshot& snapshot) {
+absl::Status ChunkStore::CheckBudget(uint64_t bytes) const {
+  if (bytes <= bytes_max_) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("snapshot exceeds the weight budget: ", bytes, " bytes, limit ", bytes_max_));
+}
+
+absl::Status ChunkStore::Add(const Snapshot& snapshot, uint64_t* new_bytes) {
+  std::vector<ChunkSize> sizes;
   uint64_t bytes = 0;
-  for (const auto& [hash, chunk] : snapshot.chunks) bytes += chunk->size();
-  if (bytes > bytes_max_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("snapshot exceeds the weight budget: ", bytes, " bytes, limit ", bytes_max_));
+  for (const auto& [hash, chunk] : snapshot.chunks) {
+    sizes.push_back({hash, chunk->size()});
+    bytes += chunk->size();
   }
+  OXBOW_RETURN_IF_ERROR(CheckBudget(bytes));
   absl::MutexLock lock(&mutex_);
+  uint64_t fresh = 0;
+  for (const ChunkSize& chunk : sizes) fresh += chunks_.contains(chunk.sha256) ? 0 : chunk.bytes;
+  if (new_bytes != nullptr) *new_bytes = fresh;
+  MakeNewest(sizes);
+  for (const auto& [hash, chunk] : snapshot.chunks) {
+    Held& held = chunks_.at(hash);
+    if (held.chunk == nullptr) held.chunk = chunk;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ChunkStore::Expect(const std::vector<ChunkSize>& chunks) {
+  uint64_t bytes = 0;
+  for (const ChunkSize& chunk : chunks) bytes += chunk.bytes;
+  OXBOW_RETURN_IF_ERROR(CheckBudget(bytes));
+  absl::MutexLock lock(&mutex_);
+  MakeNewest(chunks);
+  return absl::OkStatus();
+}
+
+void ChunkStore::MakeNewest(const std::vector<ChunkSize>& chunks) {
   std::vector<std::string> hashes;
-  for (auto& [hash, chunk] : snapshot.chunks) {
-    Held& held = chunks_[hash];
+  for (const ChunkSize& chunk : chunks) {
+    Held& held = chunks_[chunk.sha256];
     if (held.uses++ == 0) {
-      bytes_ += chunk->size();
-      held.chunk = chunk;
+      held.bytes = chunk.bytes;
+      bytes_ += chunk.bytes;
     }
-    hashes.push_back(hash);
+    hashes.push_back(chunk.sha256);
   }
   snapshots_.push_back(std::move(hashes));
   while (snapshots_.size() > 1 && (snapshots_.size() > snapshots_max_ || bytes_ > bytes_max_)) {
     DropOldest();
   }
-  return absl::OkStatus();
 }
 
 void ChunkStore::DropOldest() {
   for (const std::string& hash : snapshots_.front()) {
     const auto held = chunks_.find(hash);
     if (--held->second.uses > 0) continue;
-    bytes_ -= held->second.chunk->size();
+    bytes_ -= held->second.bytes;
     chunks_.erase(held);
   }
   snapshots_.pop_front();
 }
 
-Chunk ChunkStore::Find(const std::string& sha256) const {
+void ChunkStore::Put(const std::string& sha256, Chunk chunk) {
   absl::MutexLock lock(&mutex_);
   const auto held = chunks_.find(sha256);
+  if (held != chunks_.end()) held->second.chunk = std::move(chunk);
+}
+
+Chunk ChunkStore::FindLocked(const std::string& sha256) const {
+  const auto held = chunks_.find(sha256);
   return held == chunks_.end() ? nullptr : held->second.chunk;
+}
+
+Chunk ChunkStore::Find(const std::string& sha256) const {
+  absl::MutexLock lock(&mutex_);
+  return FindLocked(sha256);
+}
+
+Chunk ChunkStore::Await(const std::string& sha256, absl::Duration timeout) const {
+  absl::MutexLock lock(&mutex_);
+  const auto here = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return FindLocked(sha256) != nullptr;
+  };
+  mutex_.AwaitWithTimeout(absl::Condition(&here), timeout);
+  return FindLocked(sha256);
+}
+
+bool ChunkStore::Wants(const std::string& sha256) const {
+  absl::MutexLock lock(&mutex_);
+  return chunks_.contains(sha256);
 }
 
 uint64_t ChunkStore::bytes() const {

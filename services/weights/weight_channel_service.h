@@ -1,13 +1,17 @@
 // Serves published snapshots: the newest manifest to who watches, chunks to who
 // asks by hash.
 //
-// Publish never waits for watchers, and a watcher that is slow finds only the
-// newest when it looks again: nothing is queued per watcher. Thread-safe.
+// Each watcher is told whom to ask for the chunks before the learner, so that
+// what leaves the learner does not grow with the number of watchers
+// (relay_tree.h). Publish never waits for watchers, and a watcher that is slow
+// finds only the newest when it looks again: nothing is queued per watcher.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <optional>
+#include <memory>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -16,6 +20,8 @@
 #include "base/ids.h"
 #include "oxbow/v1/weight_channel.grpc.pb.h"
 #include "services/weights/chunk_store.h"
+#include "services/weights/fetch_piece.h"
+#include "services/weights/relay_roster.h"
 #include "services/weights/weights_metrics.h"
 
 namespace oxbow::weights {
@@ -27,6 +33,7 @@ class WeightChannelService : public v1::WeightChannel::Service {
     size_t snapshots_kept = 3;
     uint64_t bytes_max = uint64_t{64} << 30;
     uint64_t piece_bytes = kSnapshotChunkBytes;  // Of one FetchResponse.
+    size_t fanout = 2;                           // Watchers that ask the learner first; 0: all.
   };
   using OnReport = std::function<void(const v1::ReportAppliedRequest&)>;
 
@@ -43,16 +50,25 @@ class WeightChannelService : public v1::WeightChannel::Service {
 
   // `epoch` in requests may be 0 (unknown yet); any other than ours is ABORTED.
   grpc::Status Watch(grpc::ServerContext* context, const v1::WatchRequest* request,
-                     grpc::ServerWriter<v1::SnapshotManifest>* writer) override;
-  grpc::Status Fetch(grpc::ServerContext* context, const v1::FetchRequest* request,
-                     grpc::ServerWriter<v1::FetchResponse>* writer) override;
+                     grpc::ServerWriter<v1::WatchResponse>* writer) override;
   grpc::Status ReportApplied(grpc::ServerContext* context, const v1::ReportAppliedRequest* request,
                              v1::ReportAppliedResponse* response) override;
+  grpc::Status ReportPeer(grpc::ServerContext* context, const v1::ReportPeerRequest* request,
+                          v1::ReportPeerResponse* response) override;
+
+ protected:
+  // Fetch; virtual so that a test can serve something else.
+  virtual grpc::Status Serve(const v1::FetchRequest& request, FetchStream& stream);
 
  private:
+  struct Published {
+    uint64_t number = 0;  // Counts publications; 0: none yet.
+    std::shared_ptr<const v1::SnapshotManifest> manifest;
+  };
+
   grpc::Status CheckEpoch(uint64_t epoch) const;
-  bool SendChunk(const std::string& hash, const std::string& bytes, uint64_t offset,
-                 grpc::ServerWriter<v1::FetchResponse>& writer);
+  grpc::Status Push(grpc::ServerContext& context, const v1::WatchRequest& request,
+                    RelayRoster::Ticket ticket, grpc::ServerWriter<v1::WatchResponse>& writer);
 
   const Options options_;
   PublishMetrics& metrics_;
@@ -61,8 +77,8 @@ class WeightChannelService : public v1::WeightChannel::Service {
   ChunkStore store_;
 
   absl::Mutex mutex_;
-  std::optional<v1::SnapshotManifest> newest_ ABSL_GUARDED_BY(mutex_);
-  uint64_t publications_ ABSL_GUARDED_BY(mutex_) = 0;
+  Published newest_ ABSL_GUARDED_BY(mutex_);
+  RelayRoster roster_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/log.h"
-#include "base/sha256.h"
 #include "base/status_macros.h"
 #include "rpc/channel.h"
 #include "rpc/status.h"
+#include "services/weights/download.h"
 
 namespace oxbow::weights {
 namespace {
@@ -17,88 +17,46 @@ namespace {
 // A watch lives until someone ends it; the deadline only bounds a connection
 // nobody noticed dying.
 constexpr absl::Duration kWatchAtMost = absl::Hours(1);
+constexpr absl::Duration kReportAtMost = absl::Seconds(5);
+
+// A snapshot that is broken in itself; everything else may pass.
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsInvalidArgument(status) ||
+         absl::IsResourceExhausted(status);
+}
 
 }  // namespace
-
-// The chunks of one manifest on their way: verified ones, the list still
-// lacking, the partial first.
-class WeightFollower::Download {
- public:
-  Download(const v1::SnapshotManifest& manifest, const ChunksByHash& cache) {
-    for (ChunkSize& chunk : ChunksOf(manifest)) {
-      const auto cached = cache.find(chunk.sha256);
-      if (cached != cache.end()) {
-        verified_.emplace(chunk.sha256, cached->second);
-      } else {
-        lacking_.push_back(std::move(chunk));
-      }
-    }
-  }
-
-  bool complete() const { return lacking_.empty(); }
-  size_t lacking() const { return lacking_.size(); }
-  uint64_t bytes() const { return bytes_; }
-  size_t progress() const { return verified_.size(); }
-  ChunksByHash& verified() { return verified_; }
-
-  v1::FetchRequest Request(uint64_t first_offset_unless_zero) const {
-    v1::FetchRequest request;
-    for (const ChunkSize& chunk : lacking_) request.add_chunk_sha256(chunk.sha256);
-    request.set_first_offset(first_offset_unless_zero);
-    return request;
-  }
-  uint64_t resume_offset() const { return partial_.size(); }
-
-  // Takes a piece of the first chunk that is still lacking. kDataLoss: that
-  // chunk's hash was wrong; it goes to the end of the list. kInvalidArgument: a
-  // piece nobody asked for.
-  absl::Status Take(const v1::FetchResponse& piece) {
-    if (lacking_.empty()) return absl::InvalidArgumentError("more chunks than were asked for");
-    const ChunkSize& chunk = lacking_.front();
-    if (piece.chunk_sha256() != chunk.sha256 || piece.offset() != partial_.size() ||
-        piece.data().empty() || piece.data().size() > chunk.bytes - partial_.size()) {
-      partial_.clear();
-      return absl::InvalidArgumentError(
-          absl::StrCat("piece does not continue the chunk: offset ", piece.offset()));
-    }
-    partial_ += piece.data();
-    bytes_ += piece.data().size();
-    if (partial_.size() < chunk.bytes) return absl::OkStatus();
-    std::string whole = std::exchange(partial_, {});
-    if (Sha256(whole) != chunk.sha256) {
-      std::rotate(lacking_.begin(), lacking_.begin() + 1, lacking_.end());
-      return absl::DataLossError("chunk does not match its hash");
-    }
-    verified_.emplace(chunk.sha256, std::make_shared<const std::string>(std::move(whole)));
-    lacking_.erase(lacking_.begin());
-    return absl::OkStatus();
-  }
-
- private:
-  ChunksByHash verified_;
-  std::vector<ChunkSize> lacking_;
-  std::string partial_;  // Of lacking_.front().
-  uint64_t bytes_ = 0;
-};
 
 WeightFollower::WeightFollower(Options options, FollowMetrics& metrics, const Clock& clock,
                                std::function<void()> on_ready)
     : options_(std::move(options)),
       metrics_(metrics),
       clock_(clock),
-      on_ready_(std::move(on_ready)) {
+      on_ready_(std::move(on_ready)),
+      own_store_(/*snapshots_max=*/1, options_.bytes_max),
+      store_(options_.relay != nullptr ? options_.relay->store() : own_store_),
+      fetcher_({.epoch = options_.epoch,
+                .worker_id = options_.worker_id,
+                .peer_silence = options_.peer_silence,
+                .learner_silence = options_.timeout,
+                .tries = options_.tries,
+                .backoff_first = options_.backoff_first,
+                .backoff_max = options_.backoff_max},
+               metrics, clock) {
   OXBOW_CHECK(!options_.endpoints.empty()) << "weight endpoints";
-  thread_ = std::thread([this] { WatchLoop(); });
+  watch_thread_ = std::thread([this] { WatchLoop(); });
+  fetch_thread_ = std::thread([this] { FetchLoop(); });
 }
 
 WeightFollower::~WeightFollower() {
+  fetcher_.Cancel();
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
     if (watch_call_ != nullptr) watch_call_->TryCancel();
-    if (fetch_call_ != nullptr) fetch_call_->TryCancel();
   }
-  thread_.join();
+  watch_thread_.join();
+  fetch_thread_.join();
 }
 
 std::optional<VerifiedSnapshot> WeightFollower::TakeNewest() {
@@ -111,27 +69,20 @@ bool WeightFollower::Sleep(absl::Duration duration) {
   return !mutex_.AwaitWithTimeout(absl::Condition(&stopping_), duration);
 }
 
-bool WeightFollower::BeginCall(grpc::ClientContext* context) {
-  absl::MutexLock lock(&mutex_);
-  fetch_call_ = stopping_ ? nullptr : context;
-  return !stopping_;
-}
-
-void WeightFollower::EndCall() {
-  absl::MutexLock lock(&mutex_);
-  fetch_call_ = nullptr;
-}
-
 void WeightFollower::WatchLoop() {
   absl::Duration backoff = options_.backoff_first;
   bool said = false;  // Since a snapshot came last.
+  uint64_t before = 0;
   for (size_t turn = 0;; ++turn) {
-    const uint64_t before = have_version_;
     const std::string& endpoint = options_.endpoints[turn % options_.endpoints.size()];
     const absl::Status ended = WatchOnce(endpoint);
-    if (before != have_version_) {
-      backoff = options_.backoff_first;
-      said = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (before != have_version_) {
+        backoff = options_.backoff_first;
+        said = false;
+      }
+      before = have_version_;
     }
     if (!Sleep(backoff)) return;
     if (!said) {
@@ -149,90 +100,101 @@ absl::Status WeightFollower::WatchOnce(const std::string& endpoint) {
   v1::WatchRequest request;
   request.set_epoch(options_.epoch.value);
   request.set_worker_id(options_.worker_id);
-  request.set_have_any(have_any_);
-  request.set_have_version(have_version_);
+  if (options_.relay != nullptr) request.set_relay_endpoint(options_.relay->endpoint());
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return absl::CancelledError("stopping");
+    request.set_have_any(have_any_);
+    request.set_have_version(have_version_);
     watch_call_ = context.get();
-    endpoint_ = endpoint;
+    learner_ = endpoint;
   }
   const auto reader = stub->Watch(context.get(), request);
-  v1::SnapshotManifest manifest;
-  absl::Status outcome;
-  while (outcome.ok() && reader->Read(&manifest)) {
-    metrics_.Announced(PolicyVersion(manifest.policy_version()));
-    outcome = Obtain(manifest, *stub);
-    if (outcome.code() == absl::StatusCode::kDataLoss ||
-        outcome.code() == absl::StatusCode::kInvalidArgument) {
-      ReportRefused(manifest, outcome);
-    }
+  Announcement announcement{.response = {}, .learner = endpoint};
+  while (reader->Read(&announcement.response)) {
+    metrics_.Announced(PolicyVersion(announcement.response.manifest().policy_version()));
+    absl::MutexLock lock(&mutex_);
+    announced_ = announcement;
   }
-  context->TryCancel();
   const absl::Status ended = rpc::FromGrpc(reader->Finish());
   absl::MutexLock lock(&mutex_);
   watch_call_ = nullptr;
-  return outcome.ok() ? ended : outcome;
+  return ended;
 }
 
-absl::Status WeightFollower::Obtain(const v1::SnapshotManifest& manifest,
-                                    v1::WeightChannel::Stub& stub) {
+std::optional<WeightFollower::Announcement> WeightFollower::AwaitAnnouncement() {
+  absl::MutexLock lock(&mutex_);
+  while (true) {
+    const auto something = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return stopping_ || announced_.has_value();
+    };
+    mutex_.Await(absl::Condition(&something));
+    if (stopping_) return std::nullopt;
+    Announcement next = *std::exchange(announced_, std::nullopt);
+    // A watch that was taken up again while its snapshot was fetched repeats it.
+    if (!have_any_ || next.response.manifest().sha256() != have_sha256_ ||
+        next.response.manifest().policy_version() != have_version_) {
+      return next;
+    }
+  }
+}
+
+void WeightFollower::FetchLoop() {
+  while (const std::optional<Announcement> next = AwaitAnnouncement()) {
+    const absl::Status status = Obtain(*next);
+    if (status.ok()) continue;
+    if (IsRefusal(status)) ReportRefused(next->response.manifest(), status);
+    OXBOW_LOG(Info) << "weights not obtained"
+                    << Field("policy_version", next->response.manifest().policy_version())
+                    << Field("status", status);
+    // A new watch, after its pause, tells of the newest again.
+    absl::MutexLock lock(&mutex_);
+    if (!announced_.has_value() && watch_call_ != nullptr) watch_call_->TryCancel();
+  }
+}
+
+absl::Status WeightFollower::Obtain(const Announcement& announcement) {
+  const v1::SnapshotManifest& manifest = announcement.response.manifest();
   OXBOW_RETURN_IF_ERROR(CheckManifest(manifest, options_.bytes_max));
   const absl::Duration start = clock_.Now();
-  Download download(manifest, cache_);
-  absl::Duration backoff = options_.backoff_first;
-  for (int tries = 0; !download.complete();) {
-    const size_t before = download.progress();
-    const absl::Status fetched = FetchOnce(download, stub);
-    if (fetched.code() == absl::StatusCode::kNotFound ||
-        fetched.code() == absl::StatusCode::kAborted) {
-      return fetched;
+  OXBOW_ASSIGN_OR_RETURN(Download download, Download::Start(manifest, store_));
+  std::vector<v1::ReportPeerRequest> faults;
+  const absl::Status fetched = fetcher_.Fetch(
+      download, {announcement.response.peers().begin(), announcement.response.peers().end()},
+      announcement.learner, faults);
+  if (fetched.ok()) {
+    const absl::Duration took = clock_.Now() - start;
+    metrics_.Fetched(took);
+    VerifiedSnapshot verified{manifest, AssembleTensors(manifest, download.verified()),
+                              download.bytes(), took};
+    {
+      absl::MutexLock lock(&mutex_);
+      have_any_ = true;
+      have_version_ = manifest.policy_version();
+      have_sha256_ = manifest.sha256();
+      ready_ = std::move(verified);
     }
-    tries = download.progress() > before ? 0 : tries + 1;
-    if (tries >= options_.tries) {
-      return absl::DataLossError(absl::StrCat("weights could not be fetched: ", download.lacking(),
-                                              " chunks lack, last: ", fetched.ToString()));
-    }
-    if (tries > 0) {
-      if (!Sleep(backoff)) return absl::CancelledError("stopping");
-      backoff = std::min(2 * backoff, options_.backoff_max);
-    }
+    if (on_ready_) on_ready_();
   }
-  cache_ = std::move(download.verified());
-  have_any_ = true;
-  have_version_ = manifest.policy_version();
-  const absl::Duration took = clock_.Now() - start;
-  metrics_.Fetched(took, download.bytes());
-  VerifiedSnapshot verified{manifest, AssembleTensors(manifest, cache_), download.bytes(), took};
-  {
-    absl::MutexLock lock(&mutex_);
-    ready_ = std::move(verified);
-  }
-  if (on_ready_) on_ready_();
-  return absl::OkStatus();
+  ReportFaults(announcement.learner, std::move(faults));
+  return fetched;
 }
 
-absl::Status WeightFollower::FetchOnce(Download& download, v1::WeightChannel::Stub& stub) {
-  const auto context = rpc::ContextWithDeadline(options_.timeout);
-  if (!BeginCall(context.get())) return absl::CancelledError("stopping");
-  v1::FetchRequest request = download.Request(download.resume_offset());
-  request.set_epoch(options_.epoch.value);
-  request.set_worker_id(options_.worker_id);
-  const auto reader = stub.Fetch(context.get(), request);
-  v1::FetchResponse piece;
-  absl::Status taken;
-  while (taken.ok() && reader->Read(&piece)) {
-    taken = download.Take(piece);
-    if (taken.code() == absl::StatusCode::kDataLoss) {
-      metrics_.ChunkCorrupt();
-      OXBOW_LOG(Warning) << "weight chunk corrupt, fetching again"
-                         << Field("sha256", HexOf(piece.chunk_sha256()));
+void WeightFollower::ReportFaults(const std::string& learner,
+                                  std::vector<v1::ReportPeerRequest> faults) {
+  if (faults.empty()) return;
+  const auto stub = v1::WeightChannel::NewStub(rpc::Connect(learner));
+  for (v1::ReportPeerRequest& report : faults) {
+    report.set_epoch(options_.epoch.value);
+    report.set_worker_id(options_.worker_id);
+    v1::ReportPeerResponse response;
+    const auto context = rpc::ContextWithDeadline(kReportAtMost);
+    const absl::Status sent = rpc::FromGrpc(stub->ReportPeer(context.get(), report, &response));
+    if (!sent.ok()) {
+      OXBOW_LOG(Warning) << "peer's fault not reported" << Field("status", sent);
+      return;
     }
   }
-  if (!taken.ok()) context->TryCancel();
-  const absl::Status finished = rpc::FromGrpc(reader->Finish());
-  EndCall();
-  return taken.ok() ? finished : taken;
 }
 
 void WeightFollower::ReportRefused(const v1::SnapshotManifest& manifest, const absl::Status& why) {
@@ -254,12 +216,12 @@ absl::Status WeightFollower::Report(v1::ReportAppliedRequest report) {
   std::string endpoint;
   {
     absl::MutexLock lock(&mutex_);
-    endpoint = endpoint_.empty() ? options_.endpoints.front() : endpoint_;
+    endpoint = learner_.empty() ? options_.endpoints.front() : learner_;
   }
   const auto stub = v1::WeightChannel::NewStub(rpc::Connect(endpoint));
   return rpc::Retry({.tries = 2}, [&] {
     v1::ReportAppliedResponse response;
-    const auto context = rpc::ContextWithDeadline(std::min(options_.timeout, absl::Seconds(5)));
+    const auto context = rpc::ContextWithDeadline(std::min(options_.timeout, kReportAtMost));
     return rpc::FromGrpc(stub->ReportApplied(context.get(), report, &response));
   });
 }

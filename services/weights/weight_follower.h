@@ -1,12 +1,15 @@
 // Keeps a worker's copy of the newest weights: watches, fetches what it lacks,
 // verifies every byte.
 //
-//   Watch thread:  manifest -> CheckManifest -> fetch lacking chunks -> verify
-//   each hash -> tensors torch thread:  TakeNewest -> load -> probe -> Report
+//   watch thread:  manifest, peers -> the newest waits
+//   fetch thread:  CheckManifest -> lacking chunks from peers or the learner, each hash verified
+//                  -> tensors
+//   torch thread:  TakeNewest -> load -> probe -> Report
 //
-// A chunk with a wrong hash is dropped and asked for again; a broken stream
+// A chunk with a wrong hash is dropped and asked for elsewhere; a broken stream
 // resumes where it broke; a snapshot that never verifies is never handed out.
-// Only the newest verified one waits. Thread-safe.
+// Manifests that come while one is fetched are skipped but for the newest.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +27,9 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "oxbow/v1/weight_channel.grpc.pb.h"
+#include "services/weights/chunk_fetcher.h"
 #include "services/weights/snapshot.h"
+#include "services/weights/weight_relay.h"
 #include "services/weights/weights_metrics.h"
 
 namespace oxbow::weights {
@@ -39,17 +44,19 @@ struct VerifiedSnapshot {
 class WeightFollower {
  public:
   struct Options {
-    std::vector<std::string> endpoints;  // Tried in turn.
+    std::vector<std::string> endpoints;  // Of learners, tried in turn.
     Epoch epoch;
     std::string worker_id;
-    absl::Duration timeout = absl::Seconds(60);  // Of one Fetch or ReportApplied.
-    int tries = 8;                               // Fetches in a row without a new verified chunk.
+    absl::Duration timeout = absl::Seconds(60);      // The learner may be silent for so long,
+    absl::Duration peer_silence = absl::Seconds(3);  // a peer for so long.
+    int tries = 8;                                   // Fetches without a new verified chunk.
     absl::Duration backoff_first = absl::Milliseconds(50);
     absl::Duration backoff_max = absl::Seconds(2);
     uint64_t bytes_max = uint64_t{64} << 30;
+    WeightRelay* relay = nullptr;  // Passes on what is fetched; outlives the follower. May be null.
   };
 
-  // Starts to watch. `on_ready` is called from the watch thread when TakeNewest
+  // Starts to watch. `on_ready` is called from the fetch thread when TakeNewest
   // has something.
   WeightFollower(Options options, FollowMetrics& metrics, const Clock& clock,
                  std::function<void()> on_ready);
@@ -63,35 +70,40 @@ class WeightFollower {
   absl::Status Report(v1::ReportAppliedRequest report);
 
  private:
-  class Download;
+  // What a learner announced.
+  struct Announcement {
+    v1::WatchResponse response;
+    std::string learner;
+  };
 
   void WatchLoop();
   absl::Status WatchOnce(const std::string& endpoint);
-  absl::Status Obtain(const v1::SnapshotManifest& manifest, v1::WeightChannel::Stub& stub);
-  absl::Status FetchOnce(Download& download, v1::WeightChannel::Stub& stub);
+  void FetchLoop();
+  std::optional<Announcement> AwaitAnnouncement();
+  absl::Status Obtain(const Announcement& announcement);
+  void ReportFaults(const std::string& learner, std::vector<v1::ReportPeerRequest> faults);
   void ReportRefused(const v1::SnapshotManifest& manifest, const absl::Status& why);
   bool Sleep(absl::Duration duration);  // False if stopping.
-  // Registers a call so that the destructor can cancel it; false if stopping.
-  bool BeginCall(grpc::ClientContext* context);
-  void EndCall();
 
   const Options options_;
   FollowMetrics& metrics_;
   const Clock& clock_;
   const std::function<void()> on_ready_;
-
-  // The watch thread's own.
-  ChunksByHash cache_;  // Chunks of the last verified snapshot.
-  bool have_any_ = false;
-  uint64_t have_version_ = 0;
+  ChunkStore own_store_;  // Of a worker that does not relay.
+  ChunkStore& store_;
+  ChunkFetcher fetcher_;
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  grpc::ClientContext* fetch_call_ ABSL_GUARDED_BY(mutex_) = nullptr;
   grpc::ClientContext* watch_call_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::optional<Announcement> announced_ ABSL_GUARDED_BY(mutex_);  // Not looked at yet.
   std::optional<VerifiedSnapshot> ready_ ABSL_GUARDED_BY(mutex_);
-  std::string endpoint_ ABSL_GUARDED_BY(mutex_);  // That last answered.
-  std::thread thread_;
+  bool have_any_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t have_version_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string have_sha256_ ABSL_GUARDED_BY(mutex_);
+  std::string learner_ ABSL_GUARDED_BY(mutex_);  // That was watched last.
+  std::thread watch_thread_;
+  std::thread fetch_thread_;
 };
 
 }  // namespace oxbow::weights

@@ -48,12 +48,11 @@ class FaultyService final : public WeightChannelService {
 
   using WeightChannelService::WeightChannelService;
 
-  grpc::Status Fetch(grpc::ServerContext* context, const v1::FetchRequest* request,
-                     grpc::ServerWriter<v1::FetchResponse>* writer) override {
+  grpc::Status Serve(const v1::FetchRequest& request, FetchStream& stream) override {
     Fault fault;
     {
       absl::MutexLock lock(&mutex_);
-      requests_.push_back(*request);
+      requests_.push_back(request);
       if (always_) fault = *always_;
       if (!faults_.empty()) {
         fault = faults_.front();
@@ -61,23 +60,23 @@ class FaultyService final : public WeightChannelService {
       }
     }
     if (fault.cut_in_half) {
-      Send(*writer, request->chunk_sha256(0), 0, "base-one");
-      Send(*writer, request->chunk_sha256(1), 0, "base");
+      Send(stream, request.chunk_sha256(0), "base-one");
+      Send(stream, request.chunk_sha256(1), "base");
       return grpc::Status(grpc::StatusCode::UNAVAILABLE, "cut");
     }
     if (!fault.corrupt.empty()) {
       const std::string target = Sha256(fault.corrupt);
-      if (request->chunk_sha256(0) != target) {
-        v1::FetchRequest others = *request;
+      if (request.chunk_sha256(0) != target) {
+        v1::FetchRequest others = request;
         auto& hashes = *others.mutable_chunk_sha256();
         hashes.erase(std::remove(hashes.begin(), hashes.end(), target), hashes.end());
-        return WeightChannelService::Fetch(context, &others, writer);
+        return WeightChannelService::Serve(others, stream);
       }
       fault.corrupt[0] ^= 1;
-      Send(*writer, target, 0, fault.corrupt);
+      Send(stream, target, fault.corrupt);
       return grpc::Status::OK;
     }
-    return WeightChannelService::Fetch(context, request, writer);
+    return WeightChannelService::Serve(request, stream);
   }
 
   void Plan(Fault fault) {
@@ -94,13 +93,8 @@ class FaultyService final : public WeightChannelService {
   }
 
  private:
-  static void Send(grpc::ServerWriter<v1::FetchResponse>& writer, const std::string& hash,
-                   uint64_t offset, const std::string& data) {
-    v1::FetchResponse piece;
-    piece.set_chunk_sha256(hash);
-    piece.set_offset(offset);
-    piece.set_data(data);
-    writer.Write(piece);
+  static void Send(FetchStream& stream, const std::string& hash, const std::string& data) {
+    stream.Write(FetchPiece{hash, 0, std::make_shared<const std::string>(data), data.size()});
   }
 
   absl::Mutex mutex_;

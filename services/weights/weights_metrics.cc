@@ -39,6 +39,23 @@ PublishMetrics::PublishMetrics(prometheus::Registry& registry)
           Gauge(registry, "oxbow_weights_held_bytes", "Bytes of retained chunks, each held once.")),
       served_bytes_(
           Counter(registry, "oxbow_weights_served_bytes_total", "Chunk bytes sent to watchers.")),
+      changed_bytes_(Counter(registry, "oxbow_weights_changed_bytes_total",
+                             "Chunk bytes of snapshots that no retained snapshot had.")),
+      egress_copies_(Gauge(registry, "oxbow_weights_egress_copies",
+                           "Bytes sent since the newest snapshot, over its changed bytes.")),
+      watchers_(Gauge(registry, "oxbow_weights_watchers", "Workers that watch for weights.")),
+      excluded_(Gauge(registry, "oxbow_weights_peers_excluded",
+                      "Workers that are not handed out as sources.")),
+      excluded_corrupt_(Counter(registry, "oxbow_weights_peer_faults_total",
+                                "Workers taken out as sources, by fault.", {{"fault", "corrupt"}})),
+      excluded_silent_(Counter(registry, "oxbow_weights_peer_faults_total",
+                               "Workers taken out as sources, by fault.", {{"fault", "silent"}})),
+      withheld_not_finite_(Counter(registry, "oxbow_weights_withheld_total",
+                                   "Snapshots that were not published, by reason.",
+                                   {{"reason", "not_finite"}})),
+      withheld_reward_(Counter(registry, "oxbow_weights_withheld_total",
+                               "Snapshots that were not published, by reason.",
+                               {{"reason", "reward_floor"}})),
       applied_equal_(Counter(registry, "oxbow_weights_reports_total",
                              "Reports of watchers, by what their probe said.",
                              {{"outcome", "equal"}})),
@@ -55,8 +72,32 @@ void PublishMetrics::Published(PolicyVersion version, absl::Duration took, uint6
   held_bytes_.Set(static_cast<double>(bytes_held));
 }
 
+void PublishMetrics::Withheld(const std::string& reason) {
+  (reason == "not_finite" ? withheld_not_finite_ : withheld_reward_).Increment();
+}
+
+void PublishMetrics::Changed(uint64_t bytes) {
+  changed_bytes_.Increment(static_cast<double>(bytes));
+  changed_ = bytes;
+  served_ = 0;
+  egress_copies_.Set(0);
+}
+
 void PublishMetrics::ChunkServed(uint64_t bytes) {
   served_bytes_.Increment(static_cast<double>(bytes));
+  const double served = static_cast<double>(served_ += bytes);
+  if (const uint64_t changed = changed_; changed > 0) {
+    egress_copies_.Set(served / static_cast<double>(changed));
+  }
+}
+
+void PublishMetrics::WatchersAre(uint64_t watchers, uint64_t excluded) {
+  watchers_.Set(static_cast<double>(watchers));
+  excluded_.Set(static_cast<double>(excluded));
+}
+
+void PublishMetrics::PeerExcluded(bool corrupt) {
+  (corrupt ? excluded_corrupt_ : excluded_silent_).Increment();
 }
 
 void PublishMetrics::WatcherApplied(bool bits_equal) {
@@ -70,10 +111,23 @@ FollowMetrics::FollowMetrics(prometheus::Registry& registry)
                              "Time from manifest to verified tensors.")),
       apply_seconds_(Seconds(registry, "oxbow_weights_apply_seconds",
                              "Time to load verified tensors and run the probe.")),
-      fetched_bytes_(
-          Counter(registry, "oxbow_weights_fetched_bytes_total", "Chunk bytes received.")),
+      learner_bytes_(Counter(registry, "oxbow_weights_fetched_bytes_total",
+                             "Chunk bytes received, by source.", {{"source", "learner"}})),
+      peer_bytes_(Counter(registry, "oxbow_weights_fetched_bytes_total",
+                          "Chunk bytes received, by source.", {{"source", "peer"}})),
+      relayed_bytes_(Counter(registry, "oxbow_weights_relayed_bytes_total",
+                             "Chunk bytes passed on to other workers.")),
       corrupt_chunks_(Counter(registry, "oxbow_weights_corrupt_chunks_total",
                               "Chunks whose hash was wrong; they are fetched again.")),
+      peer_corrupt_(Counter(registry, "oxbow_weights_peer_failures_total",
+                            "Peers that gave nothing, so that the next source was asked.",
+                            {{"how", "corrupt"}})),
+      peer_silent_(Counter(registry, "oxbow_weights_peer_failures_total",
+                           "Peers that gave nothing, so that the next source was asked.",
+                           {{"how", "silent"}})),
+      peer_lacking_(Counter(registry, "oxbow_weights_peer_failures_total",
+                            "Peers that gave nothing, so that the next source was asked.",
+                            {{"how", "lacking"}})),
       refused_(Counter(registry, "oxbow_weights_refused_total",
                        "Snapshots that were not applied: bad hash, shape or probe.")),
       announced_version_(Gauge(registry, "oxbow_weights_announced_version",
@@ -87,9 +141,20 @@ void FollowMetrics::Announced(PolicyVersion version) {
   SetLag();
 }
 
-void FollowMetrics::Fetched(absl::Duration took, uint64_t bytes) {
+void FollowMetrics::Received(uint64_t bytes, bool from_peer) {
+  (from_peer ? peer_bytes_ : learner_bytes_).Increment(static_cast<double>(bytes));
+}
+
+void FollowMetrics::Fetched(absl::Duration took) {
   fetch_seconds_.Observe(absl::ToDoubleSeconds(took));
-  fetched_bytes_.Increment(static_cast<double>(bytes));
+}
+
+void FollowMetrics::PeerFailed(const std::string& how) {
+  (how == "corrupt" ? peer_corrupt_ : how == "silent" ? peer_silent_ : peer_lacking_).Increment();
+}
+
+void FollowMetrics::Relayed(uint64_t bytes) {
+  relayed_bytes_.Increment(static_cast<double>(bytes));
 }
 
 void FollowMetrics::ChunkCorrupt() { corrupt_chunks_.Increment(); }

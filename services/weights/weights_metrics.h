@@ -1,7 +1,9 @@
 // What publishing and following weights count, as verbs.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <string>
 
 #include "absl/time/time.h"
 #include "base/ids.h"
@@ -20,7 +22,11 @@ class PublishMetrics {
  public:
   explicit PublishMetrics(prometheus::Registry& registry);
   void Published(PolicyVersion version, absl::Duration took, uint64_t bytes_held);
+  void Withheld(const std::string& reason);  // not_finite | reward_floor
+  void Changed(uint64_t bytes);              // Of a new snapshot, that no retained one had.
   void ChunkServed(uint64_t bytes);
+  void WatchersAre(uint64_t watchers, uint64_t excluded);
+  void PeerExcluded(bool corrupt);
   void WatcherApplied(bool bits_equal);
   void WatcherRefused();
 
@@ -29,9 +35,19 @@ class PublishMetrics {
   prometheus::Gauge& published_version_;
   prometheus::Gauge& held_bytes_;
   prometheus::Counter& served_bytes_;
+  prometheus::Counter& changed_bytes_;
+  prometheus::Gauge& egress_copies_;
+  prometheus::Gauge& watchers_;
+  prometheus::Gauge& excluded_;
+  prometheus::Counter& excluded_corrupt_;
+  prometheus::Counter& excluded_silent_;
+  prometheus::Counter& withheld_not_finite_;
+  prometheus::Counter& withheld_reward_;
   prometheus::Counter& applied_equal_;
   prometheus::Counter& applied_close_;
   prometheus::Counter& refused_;
+  std::atomic<uint64_t> changed_ = 0;  // Bytes of the newest snapshot,
+  std::atomic<uint64_t> served_ = 0;   // and bytes sent since it came.
 };
 
 // The worker's side.
@@ -39,8 +55,11 @@ class FollowMetrics {
  public:
   explicit FollowMetrics(prometheus::Registry& registry);
   void Announced(PolicyVersion version);  // The newest known to exist.
-  void Fetched(absl::Duration took, uint64_t bytes);
+  void Received(uint64_t bytes, bool from_peer);
+  void Fetched(absl::Duration took);
   void ChunkCorrupt();
+  void PeerFailed(const std::string& how);  // corrupt | silent | lacking
+  void Relayed(uint64_t bytes);
   void Applied(PolicyVersion version, absl::Duration took);
   void Refused();
 
@@ -49,8 +68,13 @@ class FollowMetrics {
 
   prometheus::Histogram& fetch_seconds_;
   prometheus::Histogram& apply_seconds_;
-  prometheus::Counter& fetched_bytes_;
+  prometheus::Counter& learner_bytes_;
+  prometheus::Counter& peer_bytes_;
+  prometheus::Counter& relayed_bytes_;
   prometheus::Counter& corrupt_chunks_;
+  prometheus::Counter& peer_corrupt_;
+  prometheus::Counter& peer_silent_;
+  prometheus::Counter& peer_lacking_;
   prometheus::Counter& refused_;
   prometheus::Gauge& announced_version_;
   prometheus::Gauge& applied_version_;

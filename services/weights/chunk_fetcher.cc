@@ -1,0 +1,171 @@
+#include "services/weights/chunk_fetcher.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/sha256.h"
+#include "rpc/channel.h"
+#include "rpc/status.h"
+
+namespace oxbow::weights {
+namespace {
+
+// Silence ends a call, not its length; this only bounds one that nobody ended.
+constexpr absl::Duration kFetchAtMost = absl::Hours(1);
+
+v1::PeerFault FaultOf(const absl::Status& status, bool stalled) {
+  if (stalled) return v1::PEER_FAULT_STALLED;
+  const bool wrong_bytes = absl::IsDataLoss(status) || absl::IsInvalidArgument(status);
+  return wrong_bytes ? v1::PEER_FAULT_CORRUPT : v1::PEER_FAULT_UNREACHABLE;
+}
+
+}  // namespace
+
+ChunkFetcher::ChunkFetcher(Options options, FollowMetrics& metrics, const Clock& clock)
+    : options_(std::move(options)), metrics_(metrics), clock_(clock) {
+  guard_ = std::thread([this] { Guard(); });
+}
+
+ChunkFetcher::~ChunkFetcher() {
+  Cancel();
+  guard_.join();
+}
+
+void ChunkFetcher::Cancel() {
+  absl::MutexLock lock(&mutex_);
+  cancelled_ = true;
+  if (call_ != nullptr) call_->TryCancel();
+  changed_.SignalAll();
+}
+
+absl::Status ChunkFetcher::Fetch(Download& download,
+                                 const std::vector<v1::WatchResponse::Peer>& peers,
+                                 const std::string& learner,
+                                 std::vector<v1::ReportPeerRequest>& faults) {
+  for (const v1::WatchResponse::Peer& peer : peers) {
+    if (download.complete()) return absl::OkStatus();
+    bool stalled = false;
+    const absl::Status status = FetchOnce(download, peer.endpoint(), /*peer=*/true, &stalled);
+    if (absl::IsCancelled(status)) return status;
+    download.ForgetPartial();
+    if (status.ok() || download.complete()) continue;
+    const v1::PeerFault fault = FaultOf(status, stalled);
+    // A peer that lives and does not have it (yet) has done nothing wrong.
+    const bool lacks = absl::IsNotFound(status);
+    metrics_.PeerFailed(lacks ? "lacking" : fault == v1::PEER_FAULT_CORRUPT ? "corrupt" : "silent");
+    OXBOW_LOG(Warning) << "peer gave no weights, asking the next source"
+                       << Field("peer", peer.worker_id()) << Field("endpoint", peer.endpoint())
+                       << Field("status", status);
+    if (lacks) continue;
+    v1::ReportPeerRequest& report = faults.emplace_back();
+    *report.mutable_peer() = peer;
+    report.set_fault(fault);
+    report.set_detail(status.ToString());
+  }
+  return FetchFromLearner(download, learner);
+}
+
+absl::Status ChunkFetcher::FetchFromLearner(Download& download, const std::string& endpoint) {
+  absl::Duration backoff = options_.backoff_first;
+  for (int tries = 0; !download.complete();) {
+    const size_t before = download.progress();
+    bool stalled = false;
+    const absl::Status status = FetchOnce(download, endpoint, /*peer=*/false, &stalled);
+    if (absl::IsNotFound(status) || absl::IsAborted(status) || absl::IsCancelled(status)) {
+      return status;
+    }
+    tries = download.progress() > before ? 0 : tries + 1;
+    if (tries >= options_.tries) {
+      return absl::DataLossError(absl::StrCat("weights could not be fetched: ", download.lacking(),
+                                              " chunks lack, last: ", status.ToString()));
+    }
+    if (tries == 0) continue;
+    if (!Sleep(backoff)) return absl::CancelledError("stopping");
+    backoff = std::min(2 * backoff, options_.backoff_max);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ChunkFetcher::FetchOnce(Download& download, const std::string& endpoint, bool peer,
+                                     bool* stalled) {
+  const auto stub = v1::WeightChannel::NewStub(rpc::Connect(endpoint));
+  const auto context = rpc::ContextWithDeadline(kFetchAtMost);
+  if (!Begin(context.get(), peer ? options_.peer_silence : options_.learner_silence)) {
+    return absl::CancelledError("stopping");
+  }
+  v1::FetchRequest request = download.Request();
+  request.set_epoch(options_.epoch.value);
+  request.set_worker_id(options_.worker_id);
+  const auto reader = stub->Fetch(context.get(), request);
+  v1::FetchResponse piece;
+  absl::Status taken;
+  while (taken.ok() && reader->Read(&piece)) {
+    SignOfLife();
+    if (piece.data().empty()) continue;
+    metrics_.Received(piece.data().size(), peer);
+    const std::string hash = piece.chunk_sha256();
+    taken = download.Take(piece);
+    if (absl::IsDataLoss(taken)) {
+      metrics_.ChunkCorrupt();
+      OXBOW_LOG(Warning) << "weight chunk corrupt, fetching again" << Field("endpoint", endpoint)
+                         << Field("sha256", HexOf(hash));
+    }
+  }
+  if (!taken.ok()) context->TryCancel();
+  const absl::Status finished = rpc::FromGrpc(reader->Finish());
+  *stalled = End();
+  if (!taken.ok()) return taken;
+  if (*stalled) return absl::DeadlineExceededError(absl::StrCat("silent: ", endpoint));
+  if (finished.code() != absl::StatusCode::kCancelled) return finished;
+  absl::MutexLock lock(&mutex_);
+  // Ours, or a server that goes away.
+  return cancelled_ ? finished : absl::UnavailableError(std::string(finished.message()));
+}
+
+bool ChunkFetcher::Begin(grpc::ClientContext* context, absl::Duration silence) {
+  absl::MutexLock lock(&mutex_);
+  if (cancelled_) return false;
+  call_ = context;
+  silence_ = silence;
+  heard_ = clock_.Now();
+  stalled_ = false;
+  changed_.SignalAll();
+  return true;
+}
+
+void ChunkFetcher::SignOfLife() {
+  absl::MutexLock lock(&mutex_);
+  heard_ = clock_.Now();
+}
+
+bool ChunkFetcher::End() {
+  absl::MutexLock lock(&mutex_);
+  call_ = nullptr;
+  return stalled_;
+}
+
+void ChunkFetcher::Guard() {
+  absl::MutexLock lock(&mutex_);
+  while (!cancelled_) {
+    if (call_ == nullptr || stalled_) {
+      changed_.Wait(&mutex_);
+      continue;
+    }
+    const absl::Duration left = heard_ + silence_ - clock_.Now();
+    if (left > absl::ZeroDuration()) {
+      changed_.WaitWithTimeout(&mutex_, left);
+      continue;
+    }
+    stalled_ = true;
+    call_->TryCancel();
+  }
+}
+
+bool ChunkFetcher::Sleep(absl::Duration duration) {
+  absl::MutexLock lock(&mutex_);
+  return !mutex_.AwaitWithTimeout(absl::Condition(&cancelled_), duration);
+}
+
+}  // namespace oxbow::weights

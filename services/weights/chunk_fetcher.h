@@ -1,0 +1,78 @@
+// Gets what a download lacks from the first of several sources that has it.
+//
+//   peer --fault--> peer --fault--> learner, again and again while it makes progress
+//
+// A peer gets one chance per snapshot: wrong bytes, silence or a broken
+// connection send the download on to the next source, with all chunks that
+// have been verified. The deadline is one of progress, not of the whole: a
+// large snapshot over a slow line is fine, a source that falls silent is not.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "oxbow/v1/weight_channel.grpc.pb.h"
+#include "services/weights/download.h"
+#include "services/weights/weights_metrics.h"
+
+namespace oxbow::weights {
+
+class ChunkFetcher {
+ public:
+  struct Options {
+    Epoch epoch;
+    std::string worker_id;
+    absl::Duration peer_silence = absl::Seconds(3);      // The longest a peer may be silent,
+    absl::Duration learner_silence = absl::Seconds(60);  // and the learner.
+    int tries = 8;  // Of the learner, in a row without a new verified chunk.
+    absl::Duration backoff_first = absl::Milliseconds(50);
+    absl::Duration backoff_max = absl::Seconds(2);
+  };
+
+  ChunkFetcher(Options options, FollowMetrics& metrics, const Clock& clock);
+  ~ChunkFetcher();
+
+  // Until `download` is complete. `faults` is filled with what is to be said of
+  // peers, whatever becomes of the download. Of the learner: kNotFound if it no
+  // longer has a chunk, kAborted in another epoch, kDataLoss when the tries are
+  // used up. kCancelled after Cancel. One call at a time.
+  absl::Status Fetch(Download& download, const std::vector<v1::WatchResponse::Peer>& peers,
+                     const std::string& learner, std::vector<v1::ReportPeerRequest>& faults);
+
+  // Ends the call in progress and all later ones. From any thread.
+  void Cancel();
+
+ private:
+  // One call to one source. `stalled` is set if it was ended for its silence.
+  absl::Status FetchOnce(Download& download, const std::string& endpoint, bool peer, bool* stalled);
+  absl::Status FetchFromLearner(Download& download, const std::string& endpoint);
+  bool Begin(grpc::ClientContext* context, absl::Duration silence);  // False: cancelled.
+  void SignOfLife();
+  bool End();  // Whether the source had stalled.
+  void Guard();
+  bool Sleep(absl::Duration duration);  // False: cancelled.
+
+  const Options options_;
+  FollowMetrics& metrics_;
+  const Clock& clock_;
+
+  absl::Mutex mutex_;
+  absl::CondVar changed_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::ClientContext* call_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  absl::Duration silence_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration heard_ ABSL_GUARDED_BY(mutex_);  // When something came last.
+  bool stalled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread guard_;  // Ends calls to silent sources.
+};
+
+}  // namespace oxbow::weights

@@ -1,0 +1,61 @@
+#include "services/weights/download.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/sha256.h"
+#include "base/status_macros.h"
+
+namespace oxbow::weights {
+
+absl::StatusOr<Download> Download::Start(const v1::SnapshotManifest& manifest, ChunkStore& store) {
+  Download download(store);
+  const std::vector<ChunkSize> chunks = ChunksOf(manifest);
+  for (const ChunkSize& chunk : chunks) {
+    if (Chunk here = store.Find(chunk.sha256)) {
+      download.verified_.emplace(chunk.sha256, std::move(here));
+    } else {
+      download.lacking_.push_back(chunk);
+    }
+  }
+  OXBOW_RETURN_IF_ERROR(store.Expect(chunks));
+  return download;
+}
+
+v1::FetchRequest Download::Request() const {
+  v1::FetchRequest request;
+  for (const ChunkSize& chunk : lacking_) request.add_chunk_sha256(chunk.sha256);
+  request.set_first_offset(partial_.size());
+  return request;
+}
+
+absl::Status Download::Take(v1::FetchResponse& piece) {
+  if (lacking_.empty()) return absl::InvalidArgumentError("more chunks than were asked for");
+  const ChunkSize chunk = lacking_.front();
+  if (piece.chunk_sha256() != chunk.sha256 || piece.offset() != partial_.size() ||
+      piece.data().empty() || piece.data().size() > chunk.bytes - partial_.size()) {
+    partial_.clear();
+    return absl::InvalidArgumentError(
+        absl::StrCat("piece does not continue the chunk: offset ", piece.offset()));
+  }
+  bytes_ += piece.data().size();
+  // A piece is most often a whole chunk.
+  if (partial_.empty()) {
+    partial_ = std::move(*piece.mutable_data());
+  } else {
+    partial_ += piece.data();
+  }
+  if (partial_.size() < chunk.bytes) return absl::OkStatus();
+  std::string whole = std::exchange(partial_, {});
+  lacking_.pop_front();
+  if (Sha256(whole) != chunk.sha256) {
+    lacking_.push_back(chunk);
+    return absl::DataLossError("chunk does not match its hash");
+  }
+  auto verified = std::make_shared<const std::string>(std::move(whole));
+  verified_.emplace(chunk.sha256, verified);
+  store_->Put(chunk.sha256, std::move(verified));
+  return absl::OkStatus();
+}
+
+}  // namespace oxbow::weights

@@ -1,0 +1,62 @@
+#include "services/weights/fetch_piece.h"
+
+#include <grpcpp/support/slice.h>
+
+#include <algorithm>
+
+namespace oxbow::weights {
+namespace {
+
+// Field number 3, length-delimited: what stands before the data of a FetchResponse.
+constexpr char kDataTag = (v1::FetchResponse::kDataFieldNumber << 3) | 2;
+
+// All of the message but its data, which is the last field.
+std::string HeadOf(const FetchPiece& piece) {
+  v1::FetchResponse fields;
+  fields.set_chunk_sha256(piece.sha256);
+  fields.set_offset(piece.offset);
+  std::string head = fields.SerializeAsString();
+  head += kDataTag;
+  uint64_t length = piece.bytes;
+  for (; length >= 0x80; length >>= 7) head += static_cast<char>(length | 0x80);
+  head += static_cast<char>(length);
+  return head;
+}
+
+// gRPC drops the reference when the bytes have left.
+grpc::Slice DataOf(const FetchPiece& piece) {
+  char* data =
+      const_cast<char*>(piece.chunk->data()) + piece.offset;  // Read only, whatever its type.
+  return grpc::Slice(
+      data, piece.bytes, [](void* chunk) { delete static_cast<Chunk*>(chunk); },
+      new Chunk(piece.chunk));
+}
+
+}  // namespace
+
+bool SendChunk(const std::string& sha256, const Chunk& chunk, uint64_t offset, uint64_t piece_bytes,
+               FetchStream& stream, const std::function<void(uint64_t)>& sent) {
+  while (offset < chunk->size()) {
+    const uint64_t bytes = std::min<uint64_t>(piece_bytes, chunk->size() - offset);
+    if (!stream.Write(FetchPiece{sha256, offset, chunk, bytes})) return false;
+    sent(bytes);
+    offset += bytes;
+  }
+  return true;
+}
+
+}  // namespace oxbow::weights
+
+grpc::Status grpc::SerializationTraits<oxbow::weights::FetchPiece>::Serialize(
+    const oxbow::weights::FetchPiece& piece, grpc::ByteBuffer* buffer, bool* own_buffer) {
+  *own_buffer = true;
+  if (piece.chunk == nullptr) {
+    const grpc::Slice empty;
+    *buffer = grpc::ByteBuffer(&empty, 1);
+    return grpc::Status::OK;
+  }
+  const grpc::Slice slices[] = {grpc::Slice(oxbow::weights::HeadOf(piece)),
+                                oxbow::weights::DataOf(piece)};
+  *buffer = grpc::ByteBuffer(slices, 2);
+  return grpc::Status::OK;
+}

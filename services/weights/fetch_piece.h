@@ -1,0 +1,46 @@
+// A FetchResponse that is sent without copying its data.
+//
+// On the wire it is the protobuf message of weight_channel.proto; here its data is a slice of a
+// chunk, which stays alive until gRPC has sent it. With several children per relay the copies of a
+// serialised message would cost as much as everything else.
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/status.h>
+#include <grpcpp/support/sync_stream.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "oxbow/v1/weight_channel.pb.h"
+#include "services/weights/snapshot.h"
+
+namespace oxbow::weights {
+
+struct FetchPiece {
+  std::string sha256;
+  uint64_t offset = 0;
+  Chunk chunk;         // Null: a sign of life.
+  uint64_t bytes = 0;  // From `offset`.
+};
+
+// The server's side of Fetch, with pieces in place of messages.
+using FetchStream = grpc::ServerSplitStreamer<v1::FetchRequest, FetchPiece>;
+
+// The place of Fetch in service WeightChannel: services replace its handler by one of FetchStream.
+inline constexpr int kFetchMethod = 1;
+
+// Sends a chunk from `offset` in pieces; `sent` is called after each with its bytes. False when the
+// stream has ended.
+bool SendChunk(const std::string& sha256, const Chunk& chunk, uint64_t offset, uint64_t piece_bytes,
+               FetchStream& stream, const std::function<void(uint64_t)>& sent);
+
+}  // namespace oxbow::weights
+
+template <>
+class grpc::SerializationTraits<oxbow::weights::FetchPiece> {
+ public:
+  static grpc::Status Serialize(const oxbow::weights::FetchPiece& piece, grpc::ByteBuffer* buffer,
+                                bool* own_buffer);
+};

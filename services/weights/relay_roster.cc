@@ -1,0 +1,106 @@
+#include "services/weights/relay_roster.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "services/weights/relay_tree.h"
+
+namespace oxbow::weights {
+namespace {
+
+constexpr size_t kAccusedMax = 2;  // Peers with corrupt bytes that one worker is believed about.
+
+bool IsWildcard(const std::string& host) { return host == "0.0.0.0" || host == "[::]"; }
+
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.");
+}
+
+}  // namespace
+
+RelayRoster::Ticket RelayRoster::Join(const std::string& worker, const std::string& endpoint) {
+  for (auto it = watchers_.begin(); it != watchers_.end();) {
+    it = it->second.worker == worker && !worker.empty() ? watchers_.erase(it) : std::next(it);
+  }
+  watchers_[next_] = {worker, endpoint, {}};
+  silent_.erase(worker);
+  planned_ = false;
+  return next_++;
+}
+
+void RelayRoster::Leave(Ticket ticket) {
+  if (watchers_.erase(ticket) > 0) planned_ = false;
+}
+
+bool RelayRoster::MayRelay(const Watcher& watcher) const {
+  return !watcher.endpoint.empty() && !corrupt_.contains(watcher.worker) &&
+         !silent_.contains(watcher.worker);
+}
+
+void RelayRoster::Plan() {
+  std::vector<Watcher*> watchers;
+  std::vector<bool> relays;
+  for (auto& [ticket, watcher] : watchers_) {
+    watchers.push_back(&watcher);
+    relays.push_back(MayRelay(watcher));
+  }
+  const std::vector<RelayPlace> places = PlanRelays(relays, fanout_);
+  for (size_t i = 0; i < places.size(); ++i) {
+    watchers[i]->peers.clear();
+    for (const size_t peer : places[i].peers) {
+      v1::WatchResponse::Peer& entry = watchers[i]->peers.emplace_back();
+      entry.set_worker_id(watchers[peer]->worker);
+      entry.set_endpoint(watchers[peer]->endpoint);
+    }
+  }
+  planned_ = true;
+}
+
+std::vector<v1::WatchResponse::Peer> RelayRoster::PeersOf(Ticket ticket) {
+  if (!planned_) Plan();
+  const auto found = watchers_.find(ticket);
+  if (found == watchers_.end()) return {};
+  return found->second.peers;
+}
+
+bool RelayRoster::Accuse(const v1::ReportPeerRequest& report) {
+  const std::string& peer = report.peer().worker_id();
+  if (peer.empty() || peer == report.worker_id() || corrupt_.contains(peer)) return false;
+  const bool corrupt = report.fault() == v1::PEER_FAULT_CORRUPT;
+  if (!corrupt && silent_.contains(peer)) return false;
+  if (corrupt) {
+    std::set<std::string>& accused = accused_by_[report.worker_id()];
+    if (accused.size() >= kAccusedMax && !accused.contains(peer)) return false;
+    accused.insert(peer);
+    corrupt_.insert(peer);
+    silent_.erase(peer);
+  } else {
+    silent_.insert(peer);
+  }
+  planned_ = false;
+  return true;
+}
+
+void RelayRoster::HeardOf(const std::string& worker) {
+  if (silent_.erase(worker) > 0) planned_ = false;
+}
+
+std::string RelayEndpoint(const std::string& advertised, const std::string& peer) {
+  const size_t colon = advertised.rfind(':');
+  if (colon == std::string::npos) return "";
+  const std::string host = advertised.substr(0, colon);
+  // "ipv6:%5B::1%5D:5000" in gRPC's URI spelling.
+  const std::string address = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
+  const size_t scheme = address.find(':');
+  const size_t port = address.rfind(':');
+  const bool known =
+      scheme != std::string::npos && port > scheme && absl::StartsWith(address, "ip");
+  const std::string from = known ? address.substr(scheme + 1, port - scheme - 1) : "";
+  if (IsWildcard(host)) return known ? absl::StrCat(from, advertised.substr(colon)) : "";
+  if (IsLoopback(host) && known && !IsLoopback(from)) return "";
+  return advertised;
+}
+
+}  // namespace oxbow::weights

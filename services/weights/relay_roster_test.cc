@@ -1,0 +1,107 @@
+#include "services/weights/relay_roster.h"
+
+#include <gtest/gtest.h>
+
+namespace oxbow::weights {
+namespace {
+
+// Workers "w0", "w1", ... at "host:0", "host:1", ...
+std::vector<RelayRoster::Ticket> JoinAll(RelayRoster& roster, int count) {
+  std::vector<RelayRoster::Ticket> tickets;
+  for (int i = 0; i < count; ++i) {
+    tickets.push_back(roster.Join("w" + std::to_string(i), "host:" + std::to_string(i)));
+  }
+  return tickets;
+}
+
+v1::ReportPeerRequest Report(const std::string& by, const std::string& peer, v1::PeerFault fault) {
+  v1::ReportPeerRequest report;
+  report.set_worker_id(by);
+  report.mutable_peer()->set_worker_id(peer);
+  report.set_fault(fault);
+  return report;
+}
+
+std::string ParentOf(RelayRoster& roster, RelayRoster::Ticket ticket) {
+  const auto peers = roster.PeersOf(ticket);
+  return peers.empty() ? "learner" : peers.front().worker_id();
+}
+
+TEST(RelayRosterTest, WatchersAreHandedTheirPeersWithTheLearnerAsTheLastResort) {
+  RelayRoster roster(2);
+  const auto tickets = JoinAll(roster, 3);
+  EXPECT_TRUE(roster.PeersOf(tickets[0]).empty());
+  const auto peers = roster.PeersOf(tickets[2]);
+  ASSERT_EQ(peers.size(), 2u);
+  EXPECT_EQ(peers[0].worker_id(), "w0");
+  EXPECT_EQ(peers[0].endpoint(), "host:0");
+  EXPECT_EQ(peers[1].worker_id(), "w1");
+}
+
+TEST(RelayRosterTest, CorruptPeerIsNeverHandedOutAgain) {
+  RelayRoster roster(2);
+  const auto tickets = JoinAll(roster, 3);
+  EXPECT_TRUE(roster.Accuse(Report("w2", "w0", v1::PEER_FAULT_CORRUPT)));
+  EXPECT_FALSE(roster.Accuse(Report("w2", "w0", v1::PEER_FAULT_CORRUPT)));  // Repeated.
+  roster.HeardOf("w0");
+  roster.Join("w0", "host:9");
+  for (int round = 0; round < 20; ++round) {
+    const auto ticket = roster.Join("late" + std::to_string(round), "");
+    for (const auto& peer : roster.PeersOf(ticket)) EXPECT_NE(peer.worker_id(), "w0");
+  }
+}
+
+TEST(RelayRosterTest, SilentPeerIsHandedOutAgainWhenItIsHeardOf) {
+  RelayRoster roster(2);
+  const auto tickets = JoinAll(roster, 3);
+  EXPECT_TRUE(roster.Accuse(Report("w2", "w0", v1::PEER_FAULT_STALLED)));
+  EXPECT_EQ(ParentOf(roster, tickets[0]), "w1");  // A leaf: the others went before.
+  EXPECT_EQ(ParentOf(roster, tickets[2]), "learner");
+  EXPECT_EQ(roster.excluded(), 1u);
+  roster.HeardOf("w0");
+  EXPECT_EQ(ParentOf(roster, tickets[2]), "w0");
+}
+
+TEST(RelayRosterTest, WhoAccusesManyIsNotBelieved) {
+  RelayRoster roster(2);
+  JoinAll(roster, 10);
+  int believed = 0;
+  for (int peer = 0; peer < 9; ++peer) {
+    believed += roster.Accuse(Report("w9", "w" + std::to_string(peer), v1::PEER_FAULT_CORRUPT));
+  }
+  EXPECT_EQ(believed, 2);
+  EXPECT_TRUE(roster.Accuse(Report("w8", "w5", v1::PEER_FAULT_CORRUPT)));
+  EXPECT_FALSE(roster.Accuse(Report("w8", "w8", v1::PEER_FAULT_CORRUPT)));
+}
+
+TEST(RelayRosterTest, WhoLeavesIsNobodysSource) {
+  RelayRoster roster(2);
+  const auto tickets = JoinAll(roster, 4);
+  roster.Leave(tickets[0]);
+  EXPECT_EQ(ParentOf(roster, tickets[2]), "learner");
+  EXPECT_EQ(ParentOf(roster, tickets[3]), "w1");
+  EXPECT_TRUE(roster.PeersOf(tickets[0]).empty());
+}
+
+TEST(RelayRosterTest, AWorkerThatWatchesAgainHasOnePlace) {
+  RelayRoster roster(2);
+  const auto tickets = JoinAll(roster, 3);
+  const auto again = roster.Join("w0", "host:0");
+  EXPECT_EQ(roster.watchers(), 3u);
+  roster.Leave(tickets[0]);  // The old call notices last.
+  EXPECT_EQ(roster.watchers(), 3u);
+  EXPECT_EQ(ParentOf(roster, again), "w1");
+}
+
+TEST(RelayRosterTest, EndpointIsWhereOthersReachIt) {
+  EXPECT_EQ(RelayEndpoint("127.0.0.1:5", "ipv4:127.0.0.1:40"), "127.0.0.1:5");
+  EXPECT_EQ(RelayEndpoint("0.0.0.0:5", "ipv4:10.0.0.7:40"), "10.0.0.7:5");
+  EXPECT_EQ(RelayEndpoint("[::]:5", "ipv6:%5Bfe80::1%5D:40"), "[fe80::1]:5");
+  EXPECT_EQ(RelayEndpoint("node7:5", "ipv4:10.0.0.7:40"), "node7:5");
+  EXPECT_EQ(RelayEndpoint("127.0.0.1:5", "ipv4:10.0.0.7:40"), "");  // Another machine's loopback.
+  EXPECT_EQ(RelayEndpoint("0.0.0.0:5", "unix:/tmp/socket"), "");
+  EXPECT_EQ(RelayEndpoint("", "ipv4:10.0.0.7:40"), "");
+}
+
+}  // namespace
+}  // namespace oxbow::weights

@@ -1,0 +1,102 @@
+// Laws of the relay tree over random sets of watchers.
+#include "services/weights/relay_tree.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+namespace oxbow::weights {
+namespace {
+
+using Places = std::vector<RelayPlace>;
+
+size_t OfTheLearner(const Places& places) {
+  return static_cast<size_t>(std::count_if(places.begin(), places.end(),
+                                           [](const RelayPlace& p) { return p.peers.empty(); }));
+}
+
+size_t DepthOf(const Places& places) {
+  size_t depth = 0;
+  for (const RelayPlace& place : places) depth = std::max(depth, place.depth);
+  return depth;
+}
+
+TEST(RelayTreeTest, LearnerServesFanoutWatchersAndDepthGrowsLikeTheLogarithm) {
+  for (size_t fanout = 2; fanout <= 4; ++fanout) {
+    for (size_t n = 1; n <= 2000; n = n * 3 / 2 + 1) {
+      const Places places = PlanRelays(std::vector<bool>(n, true), fanout);
+      EXPECT_EQ(OfTheLearner(places), std::min(n, fanout));
+      // A tree of depth d has fanout + ... + fanout^d places.
+      const double depth = std::ceil(
+          std::log(1 + static_cast<double>(n * (fanout - 1)) / static_cast<double>(fanout)) /
+              std::log(static_cast<double>(fanout)) -
+          1e-9);
+      EXPECT_EQ(DepthOf(places), static_cast<size_t>(depth))
+          << n << " watchers, fan-out " << fanout;
+    }
+  }
+}
+
+// Any mixture of those who relay and those who do not (too old, excluded, behind a wall).
+TEST(RelayTreeTest, LawsHoldForAnyWatchers) {
+  const uint32_t seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 500; ++round) {
+    const size_t n = random() % 60;
+    const size_t fanout = random() % 5;
+    const uint32_t able_percent = random() % 101;
+    std::vector<bool> relays(n);
+    for (size_t i = 0; i < n; ++i) relays[i] = random() % 100 < able_percent;
+    const auto able = static_cast<size_t>(std::count(relays.begin(), relays.end(), true));
+    const Places places = PlanRelays(relays, fanout);
+
+    ASSERT_EQ(places.size(), n);
+    EXPECT_EQ(OfTheLearner(places), fanout == 0 || able == 0 ? n : std::min(n, fanout));
+    std::vector<size_t> children(n);
+    for (size_t i = 0; i < n; ++i) {
+      const RelayPlace& place = places[i];
+      EXPECT_LE(place.peers.size(), 2u);
+      EXPECT_EQ(place.depth, place.peers.empty() ? 1 : places[place.peers[0]].depth + 1);
+      for (const size_t peer : place.peers) {
+        EXPECT_TRUE(relays[peer]) << "watcher " << i << " is sent to " << peer;
+        EXPECT_LT(places[peer].depth, place.depth);  // So there is no circle.
+      }
+      if (place.peers.size() == 2) {
+        EXPECT_NE(place.peers[0], place.peers[1]);
+      }
+      if (!place.peers.empty()) ++children[place.peers[0]];
+    }
+    if (able == 0 || fanout == 0) continue;
+    const size_t dealt = n > fanout ? (n - fanout + able - 1) / able : 0;
+    EXPECT_LE(*std::max_element(children.begin(), children.end()), std::max(fanout, dealt));
+  }
+}
+
+TEST(RelayTreeTest, ALateJoinerMovesNobody) {
+  for (size_t n = 1; n < 40; ++n) {
+    const Places before = PlanRelays(std::vector<bool>(n, true), 2);
+    const Places after = PlanRelays(std::vector<bool>(n + 1, true), 2);
+    for (size_t i = 0; i < n; ++i) {
+      EXPECT_EQ(before[i].depth, after[i].depth);
+      ASSERT_EQ(before[i].peers.empty(), after[i].peers.empty());
+      if (!before[i].peers.empty()) {
+        EXPECT_EQ(before[i].peers[0], after[i].peers[0]);
+      }
+    }
+  }
+}
+
+TEST(RelayTreeTest, SevenWatchers) {
+  const Places places = PlanRelays(std::vector<bool>(7, true), 2);
+  EXPECT_TRUE(places[1].peers.empty());
+  EXPECT_EQ(places[2].peers, (std::vector<size_t>{0, 1}));
+  EXPECT_EQ(places[5].peers, (std::vector<size_t>{1, 0}));
+  EXPECT_EQ(places[6].peers, (std::vector<size_t>{2, 3}));
+  EXPECT_EQ(places[6].depth, 3u);
+}
+
+}  // namespace
+}  // namespace oxbow::weights

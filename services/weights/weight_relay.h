@@ -1,0 +1,52 @@
+// A worker passes verified chunks on to other workers.
+//
+// Serves WeightChannel.Fetch from the chunks the worker has, and sends those
+// still on their way as soon as each has been verified: weights run through a
+// chain of relays like water, not from lock to lock. While a child waits it
+// gets a sign of life; a chunk that does not come ends the call, and the child
+// asks elsewhere. Chunks are named by their content, so a relay outlives
+// epochs: after a restart of the learner only what changed is fetched.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "rpc/server.h"
+#include "services/weights/chunk_store.h"
+#include "services/weights/weights_metrics.h"
+
+namespace oxbow::weights {
+
+class WeightRelay {
+ public:
+  struct Options {
+    std::string listen = "127.0.0.1:0";
+    size_t snapshots_kept = 2;
+    uint64_t bytes_max = uint64_t{64} << 30;
+    uint64_t piece_bytes = kSnapshotChunkBytes;
+    absl::Duration sign_of_life = absl::Milliseconds(300);  // Between signs.
+    absl::Duration unheard_wait = absl::Seconds(2);         // For a manifest not heard of yet.
+    absl::Duration chunk_wait = absl::Seconds(10);          // For one chunk that is on its way.
+  };
+
+  // kUnavailable if the address cannot be bound.
+  static absl::StatusOr<std::unique_ptr<WeightRelay>> Start(Options options,
+                                                            FollowMetrics& metrics);
+  ~WeightRelay();  // Ends the calls in progress.
+
+  const std::string& endpoint() const { return server_->endpoint(); }
+  ChunkStore& store() { return store_; }
+
+ private:
+  class Service;
+  WeightRelay(Options options, FollowMetrics& metrics);
+
+  ChunkStore store_;
+  const std::unique_ptr<Service> service_;
+  std::unique_ptr<rpc::Server> server_;
+};
+
+}  // namespace oxbow::weights
