@@ -101,7 +101,7 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
   const auto add = [&argv](std::vector<std::string> more) {
     argv.insert(argv.end(), more.begin(), more.end());
   };
-  if (member.role != Role::kWorker) add({"--listen", member.grpc.empty() ? any : member.grpc});
+  add({"--listen", member.grpc.empty() ? any : member.grpc});
   add({"--metrics-listen", member.metrics.empty() ? any : member.metrics});
   add({"--log-level", config.services().log_level(), "--log-format",
        config.services().log_format()});

@@ -113,7 +113,8 @@ absl::Status LearnerProcess::MakeLoop() {
       weights::ProbeShapeOf(setup_.model.transformer_config_json, setup_.model.latent_shape));
   channel_ = std::make_unique<weights::WeightChannelService>(
       weights::WeightChannelService::Options{.epoch = epoch_,
-                                             .snapshots_kept = config.services().snapshots_kept()},
+                                             .snapshots_kept = config.services().snapshots_kept(),
+                                             .fanout = config.services().weight_fanout()},
       *publish_metrics_, Clock::Steady(), LogRefusal);
   publisher_ = std::make_unique<Publisher>(
       Publisher::Options{

@@ -37,7 +37,8 @@ const char* NameOf(v1::InsertOutcome outcome) {
 
 Engagement::Engagement(RunSpec spec, std::string worker_id, v1::Coordinator::Stub& coordinator,
                        reward::RewardClient& rewards, RolloutMetrics& metrics,
-                       weights::FollowMetrics& follow_metrics, const Clock& clock)
+                       weights::FollowMetrics& follow_metrics, const Clock& clock,
+                       weights::WeightRelay* relay)
     : spec_(std::move(spec)),
       worker_id_(std::move(worker_id)),
       rewards_(rewards),
@@ -59,6 +60,7 @@ Engagement::Engagement(RunSpec spec, std::string worker_id, v1::Coordinator::Stu
   follow.epoch = spec_.epoch;
   follow.worker_id = worker_id_;
   follow.timeout = spec_.rpc_timeout;
+  follow.relay = relay;
   follower_ = std::make_unique<weights::WeightFollower>(std::move(follow), follow_metrics_, clock_,
                                                         [this] { board_.Wake(); });
   threads_.emplace_back([this] { SampleLoop(); });

@@ -26,16 +26,19 @@
 #include "services/rollout/run_spec.h"
 #include "services/rollout/work_line.h"
 #include "services/weights/weight_follower.h"
+#include "services/weights/weight_relay.h"
 #include "services/weights/weights_metrics.h"
 
 namespace oxbow::rollout {
 
 class Engagement {
  public:
-  // All references outlive it. `rewards` serves spec's reward names.
+  // All references outlive it. `rewards` serves spec's reward names. `relay`, if not null, passes
+  // on the weights this worker has.
   Engagement(RunSpec spec, std::string worker_id, v1::Coordinator::Stub& coordinator,
              reward::RewardClient& rewards, RolloutMetrics& metrics,
-             weights::FollowMetrics& follow_metrics, const Clock& clock);
+             weights::FollowMetrics& follow_metrics, const Clock& clock,
+             weights::WeightRelay* relay = nullptr);
   ~Engagement();
 
   // Serves one connection: returns why it ended. May be called again while the epoch lasts.

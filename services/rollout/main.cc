@@ -34,6 +34,7 @@ std::string HostName() {
 }
 
 void AddFlags(CLI::App& app, Flags& flags) {
+  rpc::AddListenFlag(app, flags.service, "WeightChannel service for other workers");
   app.add_option("--learner", flags.learner, "host:port of the learner; all else comes from there")
       ->required();
   app.add_option("--id", flags.id,
@@ -49,12 +50,17 @@ absl::Status Serve(const Flags& flags) {
                          telemetry::Metrics::Serve(flags.service.metrics_listen));
   RolloutMetrics rollout_metrics(metrics->registry());
   weights::FollowMetrics follow_metrics(metrics->registry());
+  // Before the worker, whose threads serve it with chunks, and gone after it.
+  OXBOW_ASSIGN_OR_RETURN(
+      const std::unique_ptr<weights::WeightRelay> relay,
+      weights::WeightRelay::Start({.listen = flags.service.listen}, follow_metrics));
   const std::string host = HostName();
   Worker worker({.learner = flags.learner,
                  .worker_id = flags.id.empty() ? absl::StrCat(host, "-", ::getpid()) : flags.id,
-                 .host = host},
+                 .host = host,
+                 .relay = relay.get()},
                 rollout_metrics, follow_metrics, Clock::Steady());
-  rpc::AnnounceReady("rollout_worker", "-", metrics->endpoint());
+  rpc::AnnounceReady("rollout_worker", relay->endpoint(), metrics->endpoint());
   absl::Status status;
   // Run ends by itself only on an error; the signal thread then needs a signal of its own.
   std::thread runner([&] {

@@ -23,6 +23,8 @@ class Worker {
     absl::Duration backoff_first = absl::Milliseconds(50);
     absl::Duration backoff_max = absl::Seconds(1);
     absl::Duration leave_timeout = absl::Seconds(30);
+    // Passes weights on to other workers, over epochs; outlives the worker. Null: it does not.
+    weights::WeightRelay* relay = nullptr;
   };
 
   Worker(Options options, RolloutMetrics& metrics, weights::FollowMetrics& follow_metrics,

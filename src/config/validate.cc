@@ -336,6 +336,8 @@ void ServiceRules(const RunConfig& c, Findings& f) {
             s.rpc_timeout_seconds());
   f.Require(s.snapshots_kept() >= 1, "services.snapshots_kept", "must be at least 1",
             s.snapshots_kept());
+  f.Require(s.weight_fanout() == 0 || (s.weight_fanout() >= 2 && s.weight_fanout() <= 16),
+            "services.weight_fanout", "must be 2 to 16, or 0 for no relaying", s.weight_fanout());
   const std::set<std::string> levels = {"debug", "info", "warning", "error"};
   f.Require(levels.contains(s.log_level()), "services.log_level",
             "must be debug, info, warning or error", s.log_level());
