@@ -11,6 +11,7 @@
 #include <memory>
 #include <random>
 
+#include "absl/synchronization/notification.h"
 #include "base/sha256.h"
 #include "rpc/channel.h"
 #include "services/weights/fetch_piece.h"
@@ -234,8 +235,9 @@ TEST_F(WeightRelayTest, CorruptPeerIsReportedAndNoLongerUsed) {
 
 TEST_F(WeightRelayTest, SilentAndDeadPeersDelayNobodyForLong) {
   ASSERT_TRUE(service_.Publish(Version(1)).ok());
-  const auto silent = [](grpc::ServerContext& context, const v1::FetchRequest&, FetchStream&) {
-    while (!context.IsCancelled()) absl::SleepFor(absl::Milliseconds(5));
+  absl::Notification over;
+  const auto silent = [&over](grpc::ServerContext&, const v1::FetchRequest&, FetchStream&) {
+    over.WaitForNotificationWithTimeout(kDeadline);
     return grpc::Status::CANCELLED;
   };
   const auto dead = [](grpc::ServerContext&, const v1::FetchRequest&, FetchStream&) {
@@ -251,6 +253,7 @@ TEST_F(WeightRelayTest, SilentAndDeadPeersDelayNobodyForLong) {
   child.Await(2);
   EXPECT_EQ(stopped.asked, 1);  // Not asked again until it is heard of.
   EXPECT_EQ(broken.asked, 1);
+  over.Notify();
 }
 
 TEST_F(WeightRelayTest, AWatcherThatNeverReadsHoldsUpNobody) {
