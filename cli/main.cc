@@ -9,6 +9,7 @@
 #include "cli/pretrain.h"
 #include "cli/report.h"
 #include "cli/sample.h"
+#include "cli/simulate.h"
 #include "cli/status.h"
 #include "cli/train.h"
 #include "cli/validate.h"
@@ -28,6 +29,7 @@ void AddAll(CLI::App& app, int& exit_code) {
   AddPretrain(app, exit_code);
   AddSample(app, exit_code);
   AddEval(app, exit_code);
+  AddSimulate(app, exit_code);
 }
 
 int Main(int argc, char** argv) {

@@ -91,11 +91,42 @@ Network WanSmall() {
           .group_size = 8};
 }
 
+// The measured run: configs/digits.yaml with one worker on two virtual cores.
+RunModel Digits() {
+  RunModel model;
+  model.groups_per_step = 8;
+  model.group_size = 8;
+  model.groups_in_flight = 8;
+  model.eval_every = 10;
+  model.costs = {.group_s = 0.02,
+                 .spread = 0.372,
+                 .linger_s = 0.003,
+                 .apply_s = 0.027,
+                 .reward_latency_s = 0.00378,
+                 .update_group_s = 0.0253,
+                 .publish_s = 0.00927,
+                 .plan_s = 0.0135,
+                 .finish_s = 0.000283,
+                 .eval_s = 0.454,
+                 .checkpoint_s = 0.125,
+                 .weight_bytes = 4 * 437776,          // float32
+                 .group_bytes = 8 * 11 * 8 * 20 * 4,  // float32, 11 latents of 8 x 20 a trajectory
+                 .learner_link_bytes_per_s = kTenGigabit,
+                 .worker_link_bytes_per_s = kTenGigabit,
+                 .message_s = 50e-6};
+  return model;
+}
+
 std::vector<Preset> Make() {
   const std::string times =
       "GPU times are parameters x tokens arithmetic at 150 TFLOP/s, not measured; 10 Gbit/s to "
       "every host, 100 Gbit/s between ranks";
   std::vector<Preset> presets;
+  presets.push_back(
+      {"digits", "the embedded digits model, one worker on two virtual cores",
+       "times measured in a run of configs/digits.yaml (docs/scaling.md); the network "
+       "is not part of them",
+       Digits()});
   // LoRA of rank 32 in the attention of 24 blocks: 19 M parameters, 38 MB in bfloat16.
   presets.push_back({"sd35m_lora", "SD3.5-M 512 px, LoRA: 38 MB published, 33.6 MiB a group", times,
                      ModelOf(Sd35Medium(), 1.4 * kMiB, 38e6, 76e6)});

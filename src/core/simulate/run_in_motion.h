@@ -55,7 +55,16 @@ class RunInMotion {
   };
 
   // Streams of random numbers.
-  enum Purpose : uint32_t { kDuration, kSpeed, kDeath, kStall, kSilence, kLearnerDeath, kGiveUp };
+  enum Purpose : uint32_t {
+    kDuration,
+    kSpeed,
+    kDeath,
+    kStall,
+    kSilence,
+    kLearnerDeath,
+    kGiveUp,
+    kApplying
+  };
   double Uniform(Purpose purpose, uint64_t subject, uint32_t count) const;
   double Exponential(Purpose purpose, uint64_t subject, uint32_t count, double per_hour) const;
   double BatchSeconds(const Worker& worker, uint32_t first_lease, uint64_t groups);
@@ -89,6 +98,7 @@ class RunInMotion {
   void StartWorker(uint32_t index);
   void StartFetch(uint32_t index, double seconds, bool from_learner);
   void OnFetched(uint32_t index, uint64_t step);
+  double ApplySeconds(uint32_t index) const;
   void OnApplied(uint32_t index);
   void Occupy(uint32_t index);  // Lets an idle worker take the next thing to do.
   void OnTakeBatch(uint32_t index);

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
-#include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace oxbow::simulate {
 namespace {
@@ -28,54 +26,59 @@ int DepthOf(uint32_t fan_out, uint32_t index) {
   return depth;
 }
 
-absl::Status RefuseNegative(const RunModel& model) {
-  const Costs& c = model.costs;
-  for (const auto& [name, value] : std::initializer_list<std::pair<const char*, double>>{
-           {"batch_s", c.batch_s},
-           {"group_s", c.group_s},
-           {"spread", c.spread},
-           {"worker_spread", c.worker_spread},
-           {"linger_s", c.linger_s},
-           {"apply_s", c.apply_s},
-           {"reward_s", c.reward_s},
-           {"reward_latency_s", c.reward_latency_s},
-           {"update_s", c.update_s},
-           {"update_group_s", c.update_group_s},
-           {"publish_s", c.publish_s},
-           {"plan_s", c.plan_s},
-           {"finish_s", c.finish_s},
-           {"eval_s", c.eval_s},
-           {"checkpoint_s", c.checkpoint_s},
-           {"gradient_bytes", c.gradient_bytes},
-           {"updates", c.updates},
-           {"exposed_share", c.exposed_share},
-           {"rank_link_bytes_per_s", c.rank_link_bytes_per_s},
-           {"latency_s", c.latency_s},
-           {"weight_bytes", c.weight_bytes},
-           {"relay_bytes", c.relay_bytes},
-           {"group_bytes", c.group_bytes},
-           {"learner_link_bytes_per_s", c.learner_link_bytes_per_s},
-           {"worker_link_bytes_per_s", c.worker_link_bytes_per_s},
-           {"message_s", c.message_s},
-           {"worker_restart_s", c.worker_restart_s},
-           {"learner_restart_s", c.learner_restart_s},
-           {"departure_grace_s", model.departure_grace_s},
-           {"failures_per_hour", model.failures_per_hour},
-           {"stalls_per_hour", model.stalls_per_hour},
-           {"stall_s", model.stall_s},
-           {"learner_failures_per_hour", model.learner_failures_per_hour},
-       }) {
-    if (std::isfinite(value) && value >= 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("a cost is a finite number of at least 0: ", name, " = ", value));
-  }
-  return absl::OkStatus();
+constexpr CostField kCostFields[] = {
+    {"batch_s", &Costs::batch_s},
+    {"group_s", &Costs::group_s},
+    {"spread", &Costs::spread},
+    {"straggler_share", &Costs::straggler_share},
+    {"straggler_factor", &Costs::straggler_factor},
+    {"worker_spread", &Costs::worker_spread},
+    {"linger_s", &Costs::linger_s},
+    {"apply_s", &Costs::apply_s},
+    {"reward_s", &Costs::reward_s},
+    {"reward_latency_s", &Costs::reward_latency_s},
+    {"update_s", &Costs::update_s},
+    {"update_group_s", &Costs::update_group_s},
+    {"publish_s", &Costs::publish_s},
+    {"plan_s", &Costs::plan_s},
+    {"finish_s", &Costs::finish_s},
+    {"eval_s", &Costs::eval_s},
+    {"checkpoint_s", &Costs::checkpoint_s},
+    {"gradient_bytes", &Costs::gradient_bytes},
+    {"updates", &Costs::updates},
+    {"exposed_share", &Costs::exposed_share},
+    {"rank_link_bytes_per_s", &Costs::rank_link_bytes_per_s},
+    {"latency_s", &Costs::latency_s},
+    {"weight_bytes", &Costs::weight_bytes},
+    {"relay_bytes", &Costs::relay_bytes},
+    {"group_bytes", &Costs::group_bytes},
+    {"learner_link_bytes_per_s", &Costs::learner_link_bytes_per_s},
+    {"worker_link_bytes_per_s", &Costs::worker_link_bytes_per_s},
+    {"message_s", &Costs::message_s},
+    {"worker_restart_s", &Costs::worker_restart_s},
+    {"learner_restart_s", &Costs::learner_restart_s},
+};
+
+absl::Status RefuseNegative(const char* name, double value) {
+  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("must be a finite number of at least 0: ", name, " = ", value));
 }
 
 }  // namespace
 
+std::span<const CostField> CostFields() { return kCostFields; }
+
 absl::Status Validate(const RunModel& model) {
-  if (absl::Status status = RefuseNegative(model); !status.ok()) return status;
+  for (const CostField& field : kCostFields) {
+    OXBOW_RETURN_IF_ERROR(RefuseNegative(field.name, model.costs.*field.value));
+  }
+  OXBOW_RETURN_IF_ERROR(RefuseNegative("departure_grace_s", model.departure_grace_s));
+  OXBOW_RETURN_IF_ERROR(RefuseNegative("failures_per_hour", model.failures_per_hour));
+  OXBOW_RETURN_IF_ERROR(RefuseNegative("stalls_per_hour", model.stalls_per_hour));
+  OXBOW_RETURN_IF_ERROR(RefuseNegative("stall_s", model.stall_s));
+  OXBOW_RETURN_IF_ERROR(
+      RefuseNegative("learner_failures_per_hour", model.learner_failures_per_hour));
   if (model.workers == 0 || model.ranks == 0 || model.groups_per_step == 0 ||
       model.groups_in_flight == 0 || model.steps == 0 || model.publish_every == 0) {
     return absl::InvalidArgumentError(

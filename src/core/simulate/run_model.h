@@ -3,10 +3,12 @@
 //
 // A denoising batch of n groups takes (batch_s + n group_s) c f seconds: c the worker's own factor,
 // lognormal with `worker_spread`; f lognormal with `spread` (so the parenthesis is the median), and
-// straggler_factor times that for a share straggler_share of the batches.
+// straggler_factor times that for a share straggler_share of the batches. Applying weights takes
+// apply_s c f.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "absl/status/status.h"
 
@@ -50,6 +52,13 @@ struct Costs {
   double worker_restart_s = 60;
   double learner_restart_s = 120;
 };
+
+// The settings of Costs by name, for files, flags and messages.
+struct CostField {
+  const char* name;
+  double Costs::*value;
+};
+std::span<const CostField> CostFields();
 
 struct RunModel {
   uint64_t seed = 0;

@@ -116,7 +116,7 @@ TEST(SimulationTest, UtilisationRisesWithWorkersUntilTheLearnerIsTheLimit) {
   }
   const double limit = UpdateSeconds(model) / (UpdateSeconds(model) + model.costs.publish_s +
                                                model.costs.plan_s + model.costs.finish_s);
-  EXPECT_NEAR(before, limit, 0.03);
+  EXPECT_NEAR(before, limit, 0.05) << "but for the first step";
 }
 
 // A model drawn from the seed: every mechanism on or off, all sizes small.
@@ -271,7 +271,7 @@ TEST(SimulationTest, ImpossibleModelsAreRefusedByName) {
 }
 
 TEST(SimulationTest, TenThousandWorkersTakeSeconds) {
-  RunModel model = Presets().front().model;
+  RunModel model = FindPreset("sd35m_lora")->model;
   model.workers = model.groups_per_step = 10'000;
   model.ranks = 5000;
   model.staleness_max = 1;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/philox.h"
 #include "core/simulate/run_in_motion.h"
 
 namespace oxbow::simulate {
@@ -76,6 +77,16 @@ void RunInMotion::OnFetched(uint32_t index, uint64_t step) {
   Occupy(index);
 }
 
+double RunInMotion::ApplySeconds(uint32_t index) const {
+  const Worker& worker = workers_[index];
+  if (costs_.spread <= 0) return costs_.apply_s * worker.factor;
+  RandomStream random({.seed = model_.seed,
+                       .group = index,
+                       .sample = static_cast<uint32_t>(worker.applying_step),
+                       .step = kApplying});
+  return costs_.apply_s * worker.factor * std::exp(costs_.spread * random.NextNormal());
+}
+
 void RunInMotion::OnApplied(uint32_t index) {
   Worker& worker = workers_[index];
   worker.applying = false;
@@ -105,7 +116,7 @@ void RunInMotion::Occupy(uint32_t index) {
     worker.fetched = false;
     worker.applying = true;
     worker.applying_step = worker.fetched_step;
-    queue_.Add(EventKind::kWeightsApplied, now() + costs_.apply_s, index, worker.token);
+    queue_.Add(EventKind::kWeightsApplied, now() + ApplySeconds(index), index, worker.token);
     return;
   }
   const uint64_t waiting = Waiting(worker);

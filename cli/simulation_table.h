@@ -1,0 +1,26 @@
+// What `oxbow simulate` prints: one row per simulated run, for people, for programs, as a drawing.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/simulate/outcome.h"
+#include "core/simulate/run_model.h"
+
+namespace oxbow::cli {
+
+struct SimulatedRun {
+  simulate::RunModel model;
+  simulate::Outcome outcome;
+};
+
+std::string SimulationTable(const std::vector<SimulatedRun>& runs);
+
+// One JSON object per line.
+std::string SimulationJson(const std::vector<SimulatedRun>& runs);
+
+// A standalone SVG: learner utilisation over workers (logarithmic), one line for each combination
+// of the other settings.
+std::string UtilisationSvg(const std::vector<SimulatedRun>& runs, const std::string& title);
+
+}  // namespace oxbow::cli
