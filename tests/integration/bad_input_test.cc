@@ -2,31 +2,16 @@
 // code.
 #include <fstream>
 
-#include "base/check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/integration/training_run.h"
+#include "tests/integration/oxbow_command.h"
+#include "tests/testing/scoped_directory.h"
 
 namespace oxbow::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-struct Outcome {
-  int exit_code;
-  std::string message;
-};
-
-Outcome RunOxbow(std::vector<std::string> arguments) {
-  Process::Options options;
-  options.argv = {BinaryPath("oxbow")};
-  options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
-  auto process = Process::Start(std::move(options));
-  OXBOW_CHECK(process.ok()) << process.status().ToString();
-  const int exit_code = (*process)->WaitExit(absl::Seconds(60)).value();
-  return {exit_code, (*process)->error_output()};
-}
 
 class BadInputTest : public ::testing::Test {
  protected:

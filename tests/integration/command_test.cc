@@ -1,0 +1,175 @@
+// The subcommands that look at models, runs and configurations, as a user calls them.
+#include <signal.h>
+
+#include <fstream>
+#include <regex>
+#include <sstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "io/safetensors.h"
+#include "nlohmann/json.hpp"
+#include "tests/integration/oxbow_command.h"
+#include "tests/integration/training_run.h"
+
+namespace oxbow::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+const std::string kSource = OXBOW_SOURCE_DIR;
+const std::string kBase = kSource + "/models/digits";
+const std::string kWeights = "transformer/diffusion_pytorch_model.safetensors";
+
+std::string Content(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+class CommandTest : public ::testing::Test {
+ protected:
+  // `source` is --model or --run.
+  std::string Measure(const std::string& source, const std::filesystem::path& path) {
+    const Outcome outcome =
+        RunOxbow({"eval", source, path.string(), "--json", "--images", "16", "--seed", "3",
+                  "--prompts", kSource + "/configs/prompts/digits_eval.txt"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.message;
+    EXPECT_TRUE(nlohmann::json::accept(outcome.output)) << outcome.output;
+    return outcome.output;
+  }
+  std::string Draw(const std::string& source, const std::filesystem::path& path, int seed) {
+    const std::filesystem::path sheet = scratch_.path() / "sheet.png";
+    const Outcome outcome =
+        RunOxbow({"sample", source, path.string(), "--prompt", "text 473", "--count", "4", "--seed",
+                  std::to_string(seed), "--out", sheet.string()});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.message;
+    return Content(sheet);
+  }
+  ScopedDirectory scratch_;
+};
+
+void ExpectSameTensors(const std::filesystem::path& part, const std::filesystem::path& whole) {
+  const io::Safetensors few = io::ReadSafetensors(part).value();
+  const io::Safetensors all = io::ReadSafetensors(whole).value();
+  EXPECT_FALSE(few.tensors.empty());
+  for (const auto& [name, tensor] : few.tensors) {
+    ASSERT_TRUE(all.tensors.contains(name)) << name;
+    EXPECT_EQ(tensor.data, all.tensors.at(name).data) << name;
+  }
+}
+
+TEST_F(CommandTest, AFinishedRunIsShownWithTheWeightsItTrained) {
+  TrainingRun run({"run.steps=2", "optimizer.learning_rate=1e-2"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+
+  // What is shown is what was trained, and files lose nothing of it.
+  const std::filesystem::path last = run.directory() / "checkpoints" / "step_000002";
+  const std::filesystem::path weights = run.directory() / "weights";
+  ExpectSameTensors(last / "ema.safetensors", weights / kWeights);
+  ExpectSameTensors(last / "weights.safetensors", weights / "raw" / kWeights);
+
+  // The base with the run's transformer in place of its own is the run.
+  const std::filesystem::path composed = scratch_.path() / "model";
+  std::filesystem::copy(kBase, composed, std::filesystem::copy_options::recursive);
+  std::filesystem::copy_file(weights / kWeights, composed / kWeights,
+                             std::filesystem::copy_options::overwrite_existing);
+  const std::string measured = Measure("--run", run.directory());
+  EXPECT_EQ(measured, Measure("--model", composed));
+  EXPECT_NE(measured, Measure("--model", kBase));
+  const std::string drawn = Draw("--run", run.directory(), 1);
+  EXPECT_EQ(drawn, Draw("--model", composed, 1));
+  EXPECT_NE(drawn, Draw("--model", kBase, 1));
+  EXPECT_NE(drawn, Draw("--run", run.directory(), 2));
+
+  const std::string report = Content(run.directory() / "report.html");
+  std::filesystem::remove(run.directory() / "report.html");
+  EXPECT_EQ(RunOxbow({"report", run.directory().string()}).exit_code, 0);
+  EXPECT_EQ(Content(run.directory() / "report.html"), report) << "the report is made of the files";
+}
+
+TEST_F(CommandTest, ALiveRunTellsItsStatusAndAnEndedOneSaysSo) {
+  TrainingRun run({"run.steps=500", "checkpoint.every=0"});
+  ASSERT_TRUE(run.WaitForStep(2)) << run.process().error_output();
+  const std::string directory = run.directory().string();
+
+  const Outcome live = RunOxbow({"status", "--run", directory});
+  EXPECT_EQ(live.exit_code, 0) << live.message;
+  EXPECT_THAT(live.output, AllOf(HasSubstr("run        run"), ContainsRegex("step [0-9]+/500"),
+                                 HasSubstr("weights    version"), HasSubstr("worker")));
+  const auto endpoints = nlohmann::json::parse(Content(run.directory() / "endpoints.json"));
+  std::string learner;
+  for (const auto& service : endpoints["services"]) {
+    if (service["name"] == "learner") learner = service["grpc"];
+  }
+  EXPECT_THAT(RunOxbow({"status", "--addr", learner}).output, HasSubstr("run        run"));
+  EXPECT_EQ(RunOxbow({"report", directory}).exit_code, 0) << "of a run in progress";
+  const Outcome early = RunOxbow(
+      {"eval", "--run", directory, "--prompts", kSource + "/configs/prompts/digits_eval.txt"});
+  EXPECT_EQ(early.exit_code, 4);
+  EXPECT_THAT(early.message, HasSubstr("is the run finished?"));
+
+  run.process().Kill(SIGINT);
+  ASSERT_EQ(run.WaitExit(absl::Seconds(60)).value(), 130) << run.process().error_output();
+  const Outcome ended = RunOxbow({"status", "--run", directory});
+  EXPECT_EQ(ended.exit_code, 3);
+  EXPECT_THAT(ended.message, HasSubstr("has the run ended?"));
+}
+
+TEST_F(CommandTest, PretrainingThatFailsItsGateWritesNothing) {
+  const std::filesystem::path out = scratch_.path() / "model";
+  const std::vector<std::string> command = {"pretrain",
+                                            "--steps",
+                                            "3",
+                                            "--out",
+                                            out.string(),
+                                            "--prompts",
+                                            kSource + "/configs/prompts/digits_train.txt",
+                                            "--held-out",
+                                            kSource + "/configs/prompts/digits_eval.txt"};
+  const Outcome weak = RunOxbow(command);
+  EXPECT_EQ(weak.exit_code, 1);
+  EXPECT_THAT(weak.message, HasSubstr("not fit to ship"));
+  EXPECT_FALSE(std::filesystem::exists(out));
+
+  std::ofstream(out) << "mine";
+  const Outcome taken = RunOxbow(command);
+  EXPECT_EQ(taken.exit_code, 2);
+  EXPECT_THAT(taken.message, HasSubstr("--replace"));
+  EXPECT_EQ(Content(out), "mine");
+}
+
+TEST_F(CommandTest, AResolvedConfigurationSaysWhereValuesAreFromAndResolvesToItself) {
+  const Outcome first = RunOxbow({"config", "show", kSource + "/configs/digits.yaml", "--resolved",
+                                  "--set", "batch.groups=16"});
+  ASSERT_EQ(first.exit_code, 0) << first.message;
+  EXPECT_THAT(first.output, AllOf(ContainsRegex("  groups: 16 +# --set\n"),
+                                  ContainsRegex("  name: digits +# .*digits.yaml:[0-9]+\n"),
+                                  ContainsRegex("  group_size: [0-9]+ +# ")));
+  const std::filesystem::path file = scratch_.path() / "resolved.yaml";
+  std::ofstream(file) << first.output;
+  const Outcome second = RunOxbow({"config", "show", file.string(), "--resolved"});
+  ASSERT_EQ(second.exit_code, 0) << second.message;
+  const std::regex source(" +# [^\n]*");
+  EXPECT_EQ(std::regex_replace(first.output, source, ""),
+            std::regex_replace(second.output, source, ""));
+}
+
+TEST_F(CommandTest, WhatIsMissingIsNamed) {
+  const Outcome model = RunOxbow({"sample", "--model", "/nowhere/model", "--prompt", "text 123"});
+  EXPECT_EQ(model.exit_code, 4);
+  EXPECT_THAT(model.message, HasSubstr("/nowhere/model"));
+  const Outcome prompts = RunOxbow({"eval", "--model", kBase, "--prompts", "/nowhere/prompts"});
+  EXPECT_EQ(prompts.exit_code, 4);
+  EXPECT_THAT(prompts.message, HasSubstr("/nowhere/prompts"));
+  EXPECT_EQ(RunOxbow({"sample", "--prompt", "text 123"}).exit_code, 2) << "no model, no run";
+  const Outcome report = RunOxbow({"report", scratch_.path().string()});
+  EXPECT_EQ(report.exit_code, 4);
+  EXPECT_THAT(report.message, HasSubstr("metrics.jsonl"));
+}
+
+}  // namespace
+}  // namespace oxbow::testing
