@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -24,10 +26,10 @@ std::string Rate(double bytes_per_second) {
 
 double Percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
-// What a row's settings are beside the workers.
-std::string SettingsOf(const simulate::RunModel& m) {
-  std::string text = absl::StrFormat("S %d, v %d, U %d, R %d", m.staleness_max, m.publish_every,
-                                     m.groups_per_step, m.ranks);
+// What a row's settings are beside the workers, and what grows with them unless it is asked for.
+std::string SettingsOf(const simulate::RunModel& m, bool with_groups) {
+  std::string text = absl::StrFormat("S %d, v %d", m.staleness_max, m.publish_every);
+  if (with_groups) absl::StrAppendFormat(&text, ", U %d", m.groups_per_step);
   if (m.failures_per_hour > 0) absl::StrAppendFormat(&text, ", %g deaths/h", m.failures_per_hour);
   return text;
 }
@@ -153,10 +155,14 @@ std::string SimulationJson(const std::vector<SimulatedRun>& runs) {
 std::string UtilisationSvg(const std::vector<SimulatedRun>& runs, const std::string& title) {
   std::vector<uint32_t> workers;
   std::map<std::string, std::map<uint32_t, double>> lines;
+  std::set<std::pair<std::string, uint32_t>> seen;
+  bool with_groups = false;  // Only if U differs where nothing else does.
+  for (const SimulatedRun& run : runs) {
+    with_groups |= !seen.insert({SettingsOf(run.model, false), run.model.workers}).second;
+  }
   for (const SimulatedRun& run : runs) {
     workers.push_back(run.model.workers);
-    simulate::RunModel rest = run.model;
-    lines[SettingsOf(rest)][run.model.workers] = run.outcome.utilisation();
+    lines[SettingsOf(run.model, with_groups)][run.model.workers] = run.outcome.utilisation();
   }
   std::sort(workers.begin(), workers.end());
   workers.erase(std::unique(workers.begin(), workers.end()), workers.end());

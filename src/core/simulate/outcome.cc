@@ -3,7 +3,7 @@
 namespace oxbow::simulate {
 namespace {
 
-constexpr double kFull = 0.9;        // A server this busy sets the pace.
+constexpr double kFull = 0.85;       // A server this busy sets the pace.
 constexpr double kNearlyFull = 0.8;  // So does a learner that updates and publishes this much.
 constexpr double kHalf = 0.5;
 
@@ -21,8 +21,13 @@ const char* LimitOf(const RunModel& model, const Outcome& outcome) {
   if (outcome.ingest_busy_s > kFull * wall * model.ranks) return "ingest";
   if (outcome.coordinator_busy_s > kFull * wall) return "the coordinator";
   if (t.wait_weights_s > t.wait_rollouts_s) return "weights";
-  // More workers cannot help when those there are have nothing to do.
-  if (outcome.sampling_s < kHalf * wall * model.workers) return "too few groups for the workers";
+  if (outcome.sampling_s < kHalf * wall * model.workers) {
+    // Most workers have nothing to do: the budget holds less than they could, or a few groups hold
+    // up all others.
+    const uint64_t budget = model.groups_per_step * (model.staleness_max + 1);
+    const uint64_t places = uint64_t{model.workers} * model.groups_in_flight;
+    return budget < places ? "too few groups for the workers" : "the slowest groups of a step";
+  }
   return "rollouts";
 }
 

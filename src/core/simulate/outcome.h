@@ -62,8 +62,9 @@ struct Outcome {
   }
 };
 
-// What the run waits for most, in words: "the learner", "rollouts", "weights", "rewards",
-// "ingest", "the coordinator", "restarts of the learner" or "too few groups for the workers".
+// What the run waits for most, in words: "the learner", "rollouts", "the slowest groups of a step",
+// "too few groups for the workers", "weights", "rewards", "ingest", "the coordinator" or "restarts
+// of the learner".
 const char* LimitOf(const RunModel& model, const Outcome& outcome);
 
 }  // namespace oxbow::simulate

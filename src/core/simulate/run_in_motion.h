@@ -35,6 +35,7 @@ class RunInMotion {
     bool has_weights = false;
     bool fetched = false;  // Newer weights wait to be applied.
     bool fetching = false;
+    bool from_learner = false;  // It fetches from the learner itself.
     bool applying = false;
     bool sampling = false;
     bool taking = false;        // A batch is about to be taken.

@@ -246,6 +246,18 @@ TEST(SimulationTest, RelaysKeepTheLearnersEgressAtFanOutCopies) {
   EXPECT_DOUBLE_EQ(Simulated(model).learner_egress_bytes, 7 * 1000 * 2e6);
 }
 
+TEST(SimulationTest, TheLearnerSendsNoFasterThanItsLink) {
+  RunModel model = Distinct();
+  model.workers = 300;
+  model.groups_per_step = 600;
+  model.staleness_max = 2;
+  for (const uint32_t fan_out : {0u, 2u, 4u}) {
+    model.fan_out = fan_out;
+    const Outcome outcome = Simulated(model);
+    EXPECT_LE(outcome.learner_egress_bytes / outcome.wall_s, 1e7) << "fan-out " << fan_out;
+  }
+}
+
 TEST(SimulationTest, WeightsSpreadLikeTheDepthOfTheTree) {
   RunModel model = Distinct();
   model.workers = 1000;

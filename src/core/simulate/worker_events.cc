@@ -63,17 +63,21 @@ void RunInMotion::StartWorker(uint32_t index) {
 void RunInMotion::StartFetch(uint32_t index, double seconds, bool from_learner) {
   Worker& worker = workers_[index];
   worker.fetching = true;
-  if (from_learner) outcome_.learner_egress_bytes += costs_.weight_bytes;
+  worker.from_learner = from_learner;
   queue_.Add(EventKind::kWeightsFetched, now() + seconds, index, worker.token, published_step_);
 }
 
 void RunInMotion::OnFetched(uint32_t index, uint64_t step) {
   Worker& worker = workers_[index];
+  if (worker.from_learner) outcome_.learner_egress_bytes += costs_.weight_bytes;
   worker.fetching = false;
   worker.fetched = true;
   worker.fetched_step = step;
-  // What was published meanwhile has reached the relay above by now.
-  if (published_step_ > step) StartFetch(index, JoinSeconds(model_), LearnerServes(model_, index));
+  if (published_step_ > step) {
+    // What was published meanwhile has reached the relay above; without relays all ask again.
+    const double seconds = model_.fan_out == 0 ? FetchSeconds(model_, index) : JoinSeconds(model_);
+    StartFetch(index, seconds, LearnerServes(model_, index));
+  }
   Occupy(index);
 }
 
