@@ -180,7 +180,7 @@ void AddModelOptions(CLI::App& command, Flags& f) {
       ->allow_extra_args(false);
   auto* from_run =
       command.add_option("--from-run", f.from_run, "measure the costs in this run's metrics.jsonl");
-  std::string presets = "assumed costs:";
+  std::string presets = "costs, measured (digits) or assumed:";
   for (const simulate::Preset& preset : simulate::Presets()) {
     absl::StrAppend(&presets, " ", preset.name);
   }
@@ -218,7 +218,7 @@ void AddRuleOptions(CLI::App& command, Flags& f) {
                      "copies of the weights each relay sends; 0: no relays");
   command.add_option("--reward-servers", f.reward_servers, "0: enough");
   command.add_option("--checkpoint-every", f.checkpoint_every, "learner steps");
-  command.add_option("--lease-seconds", f.lease_s);
+  command.add_option("--lease-seconds", f.lease_s, "without renewal a lease ends after this");
   command.add_option("--silent-share", f.silent_share, "deaths noticed only when leases run out");
   command.add_option("--speculate", f.speculate,
                      "quantile of group time after which an idle worker helps");
