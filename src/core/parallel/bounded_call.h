@@ -1,0 +1,21 @@
+// Calls into c10d: exceptions become statuses, and a call that may block for ever is given up.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace oxbow::parallel {
+
+// Runs `call`; what it throws becomes kUnavailable with the first line of the message.
+absl::Status Caught(const std::function<absl::Status()>& call);
+
+// Runs `call` as Caught does, on a thread of its own, and waits for it at most `timeout`. Then
+// kDeadlineExceeded with `what`; the thread is left behind with whatever `call` holds, so `call`
+// must own what it touches. Reading a store blocks without limit when its host is stopped.
+absl::Status CallWithin(absl::Duration timeout, const std::string& what,
+                        std::function<absl::Status()> call);
+
+}  // namespace oxbow::parallel

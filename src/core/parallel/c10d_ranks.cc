@@ -1,0 +1,371 @@
+#include "core/parallel/c10d_ranks.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Logging.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "core/parallel/bounded_call.h"
+#include "core/parallel/process_group.h"
+#include "core/parallel/rendezvous.h"
+
+namespace oxbow::parallel {
+namespace {
+
+using GroupPointer = c10::intrusive_ptr<c10d::Backend>;
+using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+
+constexpr int64_t kHostBytesMax = int64_t{256} << 20;
+constexpr absl::Duration kAbortTime = absl::Seconds(1);
+// c10d's own time-out comes after ours, so that the error is ours and names the operation.
+constexpr absl::Duration kBackstop = absl::Seconds(5);
+
+struct Operation {
+  std::string name;
+  uint64_t sequence;
+  absl::Duration until;  // By the steady clock.
+  WorkPointer work;
+};
+
+at::Tensor Flat(const at::Tensor& tensor) {
+  OXBOW_CHECK(tensor.is_contiguous()) << "a tensor of shape " << tensor.sizes();
+  return tensor.detach().view(-1);
+}
+
+class C10dRanks final : public Ranks {
+ public:
+  C10dRanks(const JoinOptions& options, at::Device device, GroupPointer group,
+            c10::intrusive_ptr<c10d::Store> store)
+      : rank_(options.rank),
+        size_(options.size),
+        device_(device),
+        timeout_(options.operation_timeout),
+        group_(std::move(group)),
+        positions_(std::move(store), options.rank, options.size,
+                   options.rank == 0 && !options.store_is_hosted) {}
+
+  ~C10dRanks() override {
+    // A failed group may have a thread inside an operation, and its destructor would wait for it:
+    // it is left to the end of the process.
+    if (!Failure().ok()) {
+      group_.release();
+    } else {
+      (void)Caught([&] {
+        group_->shutdown();
+        return absl::OkStatus();
+      });
+    }
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  absl::Status AllReduceSum(at::Tensor& tensor) override {
+    return Run("AllReduceSum", [&] { return AllReduce(tensor, c10d::ReduceOp::SUM); });
+  }
+  absl::Status AllReduceMax(at::Tensor& tensor) override {
+    return Run("AllReduceMax", [&] { return AllReduce(tensor, c10d::ReduceOp::MAX); });
+  }
+  std::unique_ptr<Pending> StartAllReduceSum(const at::Tensor& tensor) override;
+
+  absl::Status ReduceScatterSum(const at::Tensor& input, at::Tensor& output) override;
+  absl::Status AllGather(const at::Tensor& input, at::Tensor& output) override {
+    OXBOW_CHECK(output.numel() == size_ * input.numel()) << input.sizes() << output.sizes();
+    at::Tensor from = Flat(input);
+    at::Tensor to = Flat(output);
+    return Run("AllGather", [&] { return group_->_allgather_base(to, from); });
+  }
+  absl::Status Broadcast(at::Tensor& tensor, int root) override {
+    OXBOW_CHECK(root >= 0 && root < size_) << "root " << root << " of " << size_;
+    std::vector<at::Tensor> tensors = {Flat(tensor)};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    return Run("Broadcast", [&] { return group_->broadcast(tensors, options); });
+  }
+  absl::Status Barrier() override {
+    // Nobody has the sum before everybody has come, on every backend alike.
+    const at::Tensor one = at::ones({1}, at::TensorOptions(device_).dtype(at::kFloat));
+    return Run("Barrier", [&] { return AllReduce(one, c10d::ReduceOp::SUM); });
+  }
+
+  absl::StatusOr<std::vector<std::string>> GatherBytes(std::string_view mine) override;
+  absl::Status BroadcastBytes(std::string& bytes, int root) override;
+  void Abort(std::string_view reason) override;
+
+  // Waits for an operation that Start began.
+  absl::Status Finish(const Operation& operation);
+
+ private:
+  absl::StatusOr<Operation> Start(const char* name, const std::function<WorkPointer()>& issue);
+  absl::Status Run(const char* name, const std::function<WorkPointer()>& issue) {
+    OXBOW_ASSIGN_OR_RETURN(const Operation operation, Start(name, issue));
+    return Finish(operation);
+  }
+  WorkPointer AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType how) {
+    std::vector<at::Tensor> tensors = {Flat(tensor)};
+    c10d::AllreduceOptions options;
+    options.reduceOp = how;
+    return group_->allreduce(tensors, options);
+  }
+
+  // The first failure, which every later call returns.
+  absl::Status Failure() const {
+    const absl::MutexLock lock(&mutex_);
+    return failure_;
+  }
+  absl::Status Fail(const Operation& operation, absl::StatusCode code, const std::string& why);
+  void AbortGroup();
+
+  at::Tensor BytesToDevice(std::string_view bytes, int64_t length) const;
+  std::string BytesToHost(const at::Tensor& bytes, int64_t length) const;
+
+  const int rank_;
+  const int size_;
+  const at::Device device_;
+  const absl::Duration timeout_;
+  GroupPointer group_;
+  Positions positions_;
+  uint64_t sequence_ = 0;
+
+  mutable absl::Mutex mutex_;
+  absl::CondVar failed_;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+};
+
+class PendingOperation final : public Pending {
+ public:
+  PendingOperation(C10dRanks& ranks, absl::StatusOr<Operation> operation)
+      : ranks_(ranks), operation_(std::move(operation)) {}
+  absl::Status Wait() override {
+    return operation_.ok() ? ranks_.Finish(*operation_) : operation_.status();
+  }
+
+ private:
+  C10dRanks& ranks_;
+  const absl::StatusOr<Operation> operation_;
+};
+
+absl::StatusOr<Operation> C10dRanks::Start(const char* name,
+                                           const std::function<WorkPointer()>& issue) {
+  OXBOW_RETURN_IF_ERROR(Failure());
+  Operation operation{
+      .name = name, .sequence = ++sequence_, .until = Clock::Steady().Now() + timeout_};
+  positions_.Note(operation.sequence, name);
+  const at::NoGradGuard no_grad;
+  const absl::Status status = Caught([&] {
+    operation.work = issue();
+    return absl::OkStatus();
+  });
+  if (!status.ok()) {
+    return Fail(operation, absl::StatusCode::kUnavailable, std::string(status.message()));
+  }
+  return operation;
+}
+
+std::unique_ptr<Pending> C10dRanks::StartAllReduceSum(const at::Tensor& tensor) {
+  return std::make_unique<PendingOperation>(
+      *this, Start("StartAllReduceSum", [&] { return AllReduce(tensor, c10d::ReduceOp::SUM); }));
+}
+
+absl::Status C10dRanks::ReduceScatterSum(const at::Tensor& input, at::Tensor& output) {
+  OXBOW_CHECK(input.numel() == size_ * output.numel()) << input.sizes() << output.sizes();
+  at::Tensor from = Flat(input);
+  at::Tensor to = Flat(output);
+  if (!device_.is_cpu()) {
+    return Run("ReduceScatterSum", [&] { return group_->_reduce_scatter_base(to, from); });
+  }
+  // c10d's Gloo makes this an all-reduce, twice the traffic, whose work ends only inside wait().
+  // Exchanged parts are added in rank order.
+  at::Tensor parts = at::empty_like(from);
+  std::vector<int64_t> equal;
+  OXBOW_RETURN_IF_ERROR(
+      Run("ReduceScatterSum", [&] { return group_->alltoall_base(parts, from, equal, equal); }));
+  const at::NoGradGuard no_grad;
+  to.zero_();
+  for (const at::Tensor& part : parts.chunk(size_)) to.add_(part);
+  return absl::OkStatus();
+}
+
+absl::Status C10dRanks::Finish(const Operation& operation) {
+  // Polled, because that is what both backends can do without blocking for ever; each pause is a
+  // small part of the time already waited.
+  const absl::Duration started = Clock::Steady().Now();
+  while (!operation.work->isCompleted()) {
+    const absl::Duration now = Clock::Steady().Now();
+    if (now >= operation.until) {
+      return Fail(operation, absl::StatusCode::kDeadlineExceeded,
+                  absl::StrCat("not every rank came within ", absl::FormatDuration(timeout_)));
+    }
+    const absl::Duration pause =
+        std::clamp((now - started) / 8, absl::Microseconds(50), absl::Milliseconds(5));
+    const absl::MutexLock lock(&mutex_);
+    if (!failure_.ok()) return failure_;
+    failed_.WaitWithTimeout(&mutex_, pause);
+  }
+  const absl::Status status = Caught([&] {
+    if (operation.work->exception()) std::rethrow_exception(operation.work->exception());
+    operation.work->wait();  // Orders the caller's stream after the operation's.
+    return absl::OkStatus();
+  });
+  if (status.ok()) return status;
+  return Fail(operation, absl::StatusCode::kUnavailable,
+              absl::StrCat("a peer is gone: ", std::string(status.message())));
+}
+
+absl::Status C10dRanks::Fail(const Operation& operation, absl::StatusCode code,
+                             const std::string& why) {
+  OXBOW_RETURN_IF_ERROR(Failure());
+  const absl::Status failure(
+      code, absl::StrCat(operation.name, " ", operation.sequence, " on rank ", rank_, " of ", size_,
+                         ": ", why, positions_.Behind(operation.sequence)));
+  {
+    const absl::MutexLock lock(&mutex_);
+    if (!failure_.ok()) return failure_;
+    failure_ = failure;
+    failed_.SignalAll();
+  }
+  AbortGroup();
+  return failure;
+}
+
+void C10dRanks::Abort(std::string_view reason) {
+  {
+    const absl::MutexLock lock(&mutex_);
+    if (!failure_.ok()) return;
+    failure_ = absl::AbortedError(
+        absl::StrCat("rank ", rank_, " of ", size_, " was told to stop: ", std::string(reason)));
+    failed_.SignalAll();
+  }
+  AbortGroup();
+}
+
+// Frees a GPU that spins in a kernel of the backend. Gloo has nothing to free.
+void C10dRanks::AbortGroup() {
+  (void)CallWithin(kAbortTime, "abort", [group = group_] {
+    group->abort();
+    return absl::OkStatus();
+  });
+}
+
+at::Tensor C10dRanks::BytesToDevice(std::string_view bytes, int64_t length) const {
+  at::Tensor host = at::zeros({length}, at::kByte);
+  std::memcpy(host.data_ptr(), bytes.data(), bytes.size());
+  return host.to(device_);
+}
+
+std::string C10dRanks::BytesToHost(const at::Tensor& bytes, int64_t length) const {
+  const at::Tensor host = bytes.to(at::kCPU);
+  return std::string(static_cast<const char*>(host.const_data_ptr()), static_cast<size_t>(length));
+}
+
+absl::StatusOr<std::vector<std::string>> C10dRanks::GatherBytes(std::string_view mine) {
+  const auto long_options = at::TensorOptions(device_).dtype(at::kLong);
+  at::Tensor lengths = at::empty({size_}, long_options);
+  const at::Tensor length = at::full({1}, static_cast<int64_t>(mine.size()), long_options);
+  OXBOW_RETURN_IF_ERROR(AllGather(length, lengths));
+  lengths = lengths.to(at::kCPU);
+  const int64_t longest = lengths.max().item<int64_t>();
+  if (longest > kHostBytesMax) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a message to all ranks is too long: ", longest, " > ", kHostBytesMax, " bytes"));
+  }
+  at::Tensor all = at::empty({size_ * longest}, at::TensorOptions(device_).dtype(at::kByte));
+  if (longest > 0) OXBOW_RETURN_IF_ERROR(AllGather(BytesToDevice(mine, longest), all));
+  std::vector<std::string> messages;
+  for (int rank = 0; rank < size_; ++rank) {
+    messages.push_back(
+        BytesToHost(all.narrow(0, rank * longest, longest), lengths[rank].item<int64_t>()));
+  }
+  return messages;
+}
+
+absl::Status C10dRanks::BroadcastBytes(std::string& bytes, int root) {
+  at::Tensor length = at::full({1}, static_cast<int64_t>(bytes.size()),
+                               at::TensorOptions(device_).dtype(at::kLong));
+  OXBOW_RETURN_IF_ERROR(Broadcast(length, root));
+  const auto total = length.item<int64_t>();
+  if (total > kHostBytesMax) {
+    return absl::ResourceExhaustedError(absl::StrCat("a message to all ranks is too long: ", total,
+                                                     " > ", kHostBytesMax, " bytes"));
+  }
+  if (total == 0) {
+    bytes.clear();
+    return absl::OkStatus();
+  }
+  at::Tensor content = rank_ == root
+                           ? BytesToDevice(bytes, total)
+                           : at::empty({total}, at::TensorOptions(device_).dtype(at::kByte));
+  OXBOW_RETURN_IF_ERROR(Broadcast(content, root));
+  bytes = BytesToHost(content, total);
+  return absl::OkStatus();
+}
+
+// c10d tells what it then throws, with a stack, on stderr; errors here are one line and returned.
+// TORCH_CPP_LOG_LEVEL brings its voice back.
+void QuietenC10d() {
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = 2;
+}
+
+absl::StatusOr<at::Device> DeviceOf(const JoinOptions& options) {
+  std::optional<at::Device> device;
+  (void)Caught([&] {
+    device = at::Device(options.device);
+    return absl::OkStatus();
+  });
+  if (!device || !(device->is_cpu() || (device->is_cuda() && device->has_index()))) {
+    return absl::InvalidArgumentError("ranks need a device like cpu or cuda:0: " + options.device);
+  }
+  if (device->is_cuda() && !HasNccl()) {
+    return absl::UnimplementedError("this build has no CUDA, build it with -DOXBOW_CUDA=ON: " +
+                                    options.device);
+  }
+  return *device;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Ranks>> JoinRanks(const JoinOptions& options) {
+  OXBOW_CHECK(options.rank >= 0 && options.rank < options.size)
+      << "rank " << options.rank << " of " << options.size;
+  QuietenC10d();
+  OXBOW_ASSIGN_OR_RETURN(const at::Device device, DeviceOf(options));
+  OXBOW_ASSIGN_OR_RETURN(const c10::intrusive_ptr<c10d::Store> store, Meet(options));
+  struct Made {
+    GroupPointer group;
+  };
+  const auto made = std::make_shared<Made>();  // Shared with a thread that may be left behind.
+  const GroupOptions group_options{.store = store,
+                                   .rank = options.rank,
+                                   .size = options.size,
+                                   .device = device,
+                                   .address = options.address,
+                                   .interface = options.interface,
+                                   .timeout = options.operation_timeout + kBackstop};
+  OXBOW_RETURN_IF_ERROR(
+      CallWithin(options.join_timeout,
+                 absl::StrCat("ranks did not connect to each other, says rank ", options.rank),
+                 [group_options, made] {
+                   made->group = group_options.device.is_cpu() ? MakeGlooGroup(group_options)
+                                                               : MakeNcclGroup(group_options);
+                   // NCCL connects in its first operation, and blocks in it.
+                   std::vector<at::Tensor> one = {
+                       at::ones({1}, at::TensorOptions(group_options.device).dtype(at::kFloat))};
+                   made->group->allreduce(one)->wait();
+                   (void)one[0].item<float>();
+                   return absl::OkStatus();
+                 }));
+  return std::make_unique<C10dRanks>(options, device, made->group, store);
+}
+
+}  // namespace oxbow::parallel

@@ -1,0 +1,222 @@
+// Collectives against what they are by definition, over 1, 2 and 4 Gloo ranks; and what the others
+// see when a rank dies, stops or never comes.
+#include "core/parallel/ranks.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <thread>
+
+#include "core/parallel/forked_ranks.h"
+#include "core/parallel/ordered_sum.h"
+
+namespace oxbow::parallel {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+void ExpectSame(const at::Tensor& got, const at::Tensor& want) {
+  EXPECT_TRUE(at::equal(got, want));
+}
+
+// What rank r contributes; small integers, so that sums are exact in any order.
+at::Tensor Share(int rank, int64_t length) { return at::arange(length, at::kFloat) + 100 * rank; }
+
+class RanksTest : public testing::TestWithParam<int> {};
+
+TEST_P(RanksTest, CollectivesAreWhatTheirNamesSay) {
+  const auto body = [](Ranks& ranks) {
+    const int size = ranks.size();
+    const int64_t n = 1000;
+    at::Tensor sum = at::zeros({size * n}, at::kFloat);
+    for (int r = 0; r < size; ++r) sum += Share(r, size * n);
+
+    at::Tensor tensor = Share(ranks.rank(), size * n);
+    EXPECT_EQ(ranks.AllReduceSum(tensor), absl::OkStatus());
+    ExpectSame(tensor, sum);
+
+    tensor = Share(ranks.rank(), n);
+    EXPECT_EQ(ranks.AllReduceMax(tensor), absl::OkStatus());
+    ExpectSame(tensor, Share(size - 1, n));
+
+    at::Tensor part = at::empty({n}, at::kFloat);
+    EXPECT_EQ(ranks.ReduceScatterSum(Share(ranks.rank(), size * n), part), absl::OkStatus());
+    ExpectSame(part, sum.narrow(0, ranks.rank() * n, n));
+
+    at::Tensor whole = at::empty({size * n}, at::kFloat);
+    EXPECT_EQ(ranks.AllGather(part, whole), absl::OkStatus());
+    ExpectSame(whole, sum);
+
+    tensor = Share(ranks.rank(), n);
+    EXPECT_EQ(ranks.Broadcast(tensor, size - 1), absl::OkStatus());
+    ExpectSame(tensor, Share(size - 1, n));
+    EXPECT_EQ(ranks.Barrier(), absl::OkStatus());
+  };
+  EXPECT_THAT(RunRanks(GetParam(), {}, body), Each(0));
+}
+
+TEST_P(RanksTest, StartedSumsEndInAnyOrderOfWaiting) {
+  const auto body = [](Ranks& ranks) {
+    std::vector<at::Tensor> tensors;
+    std::vector<std::unique_ptr<Pending>> pending;
+    for (int i = 0; i < 5; ++i) {
+      tensors.push_back(at::full({1 + i * 1000}, ranks.rank() + i, at::kFloat));
+      pending.push_back(ranks.StartAllReduceSum(tensors.back()));
+    }
+    const int size = ranks.size();
+    for (int i = 4; i >= 0; --i) {
+      EXPECT_TRUE(pending[static_cast<size_t>(i)]->Wait().ok());
+      ExpectSame(tensors[static_cast<size_t>(i)],
+                 at::full({1 + i * 1000}, size * i + size * (size - 1) / 2, at::kFloat));
+    }
+  };
+  EXPECT_THAT(RunRanks(GetParam(), {}, body), Each(0));
+}
+
+TEST_P(RanksTest, BytesOfAnyLengthArriveInRankOrder) {
+  const auto body = [](Ranks& ranks) {
+    const auto nothing = ranks.GatherBytes("");
+    ASSERT_TRUE(nothing.ok());
+    EXPECT_THAT(*nothing, Each(""));
+    const auto message = [](int rank) { return std::string(rank * 70001, '\0') + "end"; };
+    const auto all = ranks.GatherBytes(message(ranks.rank()));
+    ASSERT_TRUE(all.ok());
+    for (int r = 0; r < ranks.size(); ++r) EXPECT_EQ((*all)[static_cast<size_t>(r)], message(r));
+
+    const int root = ranks.size() - 1;
+    std::string bytes = ranks.rank() == root ? std::string("a\0b", 3) : "something else";
+    EXPECT_EQ(ranks.BroadcastBytes(bytes, root), absl::OkStatus());
+    EXPECT_EQ(bytes, std::string("a\0b", 3));
+  };
+  EXPECT_THAT(RunRanks(GetParam(), {}, body), Each(0));
+}
+
+// Six parts, on one rank the same six as on four, summed in whole and in small pieces.
+TEST_P(RanksTest, OrderedSumHasTheSameBitsForEveryNumberOfRanks) {
+  const auto body = [](Ranks& ranks) {
+    const int64_t n = 101;
+    const at::Tensor parts = (at::arange(6 * n, at::kFloat) * 12.9898).sin().view({6, n}) *
+                             at::tensor({1e4, 1., 3e-5, 7e6, .1, -2e3}, at::kFloat).unsqueeze(1);
+    at::Tensor want = at::zeros({n}, at::kFloat);
+    for (int p = 0; p < 6; ++p) want += parts[p];
+    ASSERT_FALSE(at::equal(want, parts.sum(0))) << "the order should matter here";
+    // Uneven: part p belongs to rank p² mod R.
+    std::vector<int> owners;
+    std::vector<at::Tensor> mine;
+    for (int p = 0; p < 6; ++p) {
+      owners.push_back(p * p % ranks.size());
+      if (owners.back() == ranks.rank()) mine.push_back(parts[p]);
+    }
+    const at::Tensor held = mine.empty() ? at::empty({0, n}, at::kFloat) : at::stack(mine);
+    for (const int64_t bytes_max : {int64_t{1} << 28, int64_t{4000}, int64_t{1}}) {
+      at::Tensor total = at::empty({n}, at::kFloat);
+      ASSERT_TRUE(SumInOrder(ranks, owners, held, total, bytes_max).ok());
+      EXPECT_TRUE(at::equal(total, want)) << bytes_max;
+    }
+  };
+  EXPECT_THAT(RunRanks(GetParam(), {}, body), Each(0));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, RanksTest, testing::Values(1, 2, 4));
+
+// Goes on until an operation fails and returns its error.
+absl::Status RunUntilError(Ranks& ranks) {
+  at::Tensor tensor = at::ones({1000}, at::kFloat);
+  for (;;) {
+    if (absl::Status status = ranks.AllReduceSum(tensor); !status.ok()) return status;
+  }
+}
+
+// One rank ends by `signal` after a few operations. Every other must see an error within the
+// deadline and the two seconds that the search for the culprit may take.
+void ExpectOthersLeave(int signal, int victim) {
+  const absl::Duration deadline = absl::Seconds(2);
+  const auto body = [&](Ranks& ranks) {
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(ranks.Barrier().ok());
+    if (ranks.rank() == victim) raise(signal);
+    const absl::Time started = absl::Now();
+    const absl::Status status = RunUntilError(ranks);
+    EXPECT_LT(absl::Now() - started, deadline + absl::Milliseconds(2500)) << status;
+    EXPECT_TRUE(absl::IsDeadlineExceeded(status) || absl::IsUnavailable(status)) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("AllReduceSum 4 on rank " + std::to_string(ranks.rank()) + " of 3"));
+    const std::string culprit = victim == 0 && signal == SIGSTOP
+                                    ? "; rank 0's store does not answer"
+                                    : "; behind: rank " + std::to_string(victim) + " (Barrier 3)";
+    if (absl::IsDeadlineExceeded(status)) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr(culprit));
+    }
+    // The failure is final.
+    at::Tensor tensor = at::ones({1}, at::kFloat);
+    EXPECT_EQ(ranks.AllReduceSum(tensor), status);
+  };
+  const ForkOptions options{.operation_timeout = deadline,
+                            .killed_last = signal == SIGSTOP ? victim : -1};
+  const std::vector<int> exits = RunRanks(3, options, body, absl::Seconds(8));
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(exits[static_cast<size_t>(rank)], rank == victim ? -SIGKILL : 0) << "rank " << rank;
+  }
+}
+
+TEST(RanksFailureTest, DeadRankFailsTheOthersWithinTheDeadline) { ExpectOthersLeave(SIGKILL, 1); }
+TEST(RanksFailureTest, DeadStoreFailsTheOthersWithinTheDeadline) { ExpectOthersLeave(SIGKILL, 0); }
+TEST(RanksFailureTest, StoppedRankFailsTheOthersAndIsNamed) { ExpectOthersLeave(SIGSTOP, 2); }
+TEST(RanksFailureTest, StoppedStoreFailsTheOthersWithinTheDeadline) {
+  ExpectOthersLeave(SIGSTOP, 0);
+}
+
+TEST(RanksFailureTest, AbsentRankIsNamedWhenTheTimeToJoinIsOver) {
+  const ForkOptions options{.join_timeout = absl::Seconds(1),
+                            .absent = {2},
+                            .killed_last = -1,
+                            .on_join_error = [](const absl::Status& status) {
+                              EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+                              EXPECT_THAT(std::string(status.message()),
+                                          HasSubstr("rank 2 of 3 did not come to 127.0.0.1:"));
+                            }};
+  const absl::Time started = absl::Now();
+  const auto body = [](Ranks&) { ADD_FAILURE() << "joined without rank 2"; };
+  EXPECT_THAT(RunRanks(3, options, body), Each(0));
+  EXPECT_LT(absl::Now() - started, absl::Seconds(4));
+}
+
+TEST(RanksFailureTest, AbortEndsWhatIsUnderWay) {
+  const auto body = [](Ranks& ranks) {
+    if (ranks.rank() == 0) {
+      std::thread killer([&] { ranks.Abort("the disk is full"); });
+      const absl::Status status = RunUntilError(ranks);
+      EXPECT_TRUE(absl::IsAborted(status)) << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("the disk is full"));
+      killer.join();
+    } else {
+      EXPECT_FALSE(RunUntilError(ranks).ok());
+    }
+  };
+  EXPECT_THAT(RunRanks(2, {.operation_timeout = absl::Seconds(2)}, body), Each(0));
+}
+
+TEST(RanksFailureTest, SingleRankTurnsDownEverythingOnceAborted) {
+  const auto ranks = MakeSingleRank();
+  EXPECT_TRUE(ranks->Barrier().ok());
+  ranks->Abort("enough");
+  EXPECT_TRUE(absl::IsAborted(ranks->Barrier()));
+  EXPECT_TRUE(absl::IsAborted(ranks->GatherBytes("x").status()));
+}
+
+TEST(JoinTest, DevicesThatAreNoneAreTurnedDown) {
+  EXPECT_TRUE(absl::IsInvalidArgument(JoinRanks({.device = "toaster"}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(JoinRanks({.device = "cuda"}).status()));
+}
+
+TEST(JoinTest, UnreachableRankZeroIsNamed) {
+  const auto ranks = JoinRanks({.rank = 1, .size = 2, .port = 1, .join_timeout = absl::Seconds(1)});
+  EXPECT_FALSE(ranks.ok());
+  EXPECT_THAT(std::string(ranks.status().message()),
+              HasSubstr("rank 1 of 2 found no rank 0 at 127.0.0.1:1 within 1s"));
+}
+
+}  // namespace
+}  // namespace oxbow::parallel

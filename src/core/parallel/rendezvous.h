@@ -1,0 +1,48 @@
+// Where the ranks meet before they can talk: a c10d store on rank 0.
+//
+// Keys, under "oxbow/<restart>/":
+//
+//   claim/<rank>  counter, 1 for the rightful owner      here/<rank>  the size it was told
+//   at/<rank>     "<sequence> <operation>", the latest operation it has begun
+//   left/<rank>   it needs the store no more
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/parallel/c10d_ranks.h"
+
+namespace c10d {
+class Store;
+}
+
+namespace oxbow::parallel {
+
+// Hosts or finds the store and waits until every rank is here; errors as JoinRanks.
+absl::StatusOr<c10::intrusive_ptr<c10d::Store>> Meet(const JoinOptions& options);
+
+// What each rank is doing, kept in the store so that a stall can be blamed on somebody.
+class Positions {
+ public:
+  // With `hosts_store` the store ends with this process.
+  Positions(c10::intrusive_ptr<c10d::Store> store, int rank, int size, bool hosts_store);
+
+  // Costs one small send; nothing is waited for.
+  void Note(uint64_t sequence, const std::string& operation);
+
+  // "; behind: rank 2 (Barrier 17)", the ranks that have not begun operation `sequence`; empty if
+  // there are none. Says so if the store does not answer within a second. Not to be called twice:
+  // it is how a rank takes leave, and the store's host lets the others look too, for a second.
+  std::string Behind(uint64_t sequence) const;
+
+ private:
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const int rank_;
+  const int size_;
+  const bool hosts_store_;
+};
+
+}  // namespace oxbow::parallel
