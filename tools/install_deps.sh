@@ -29,7 +29,7 @@ build=(g++ cmake ninja-build ccache mold make git pkg-config python3 python3-ven
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev librocksdb-dev
   prometheus-cpp-dev libgtest-dev libgmock-dev libbenchmark-dev libyaml-cpp-dev nlohmann-json3-dev
   libcli11-dev libpng-dev zlib1g-dev libre2-dev libssl-dev libc-ares-dev
-  libicu-dev)
+  libicu-dev libgloo-dev)
 lint=(clang-format clang-tidy)
 case "$profile" in
   --runtime) packages=("${runtime[@]}") ;;
