@@ -6,12 +6,17 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 
 namespace oxbow::learner {
 namespace {
 
-constexpr absl::Duration kExpiryCheck =
-    absl::Milliseconds(250);  // Between looks at overdue leases.
+constexpr absl::Duration kForgotten = absl::Minutes(10);  // A worker that left without a word.
+
+// Newest weights first.
+std::pair<uint64_t, uint64_t> PlaceOf(LearnerStep weights_step, uint64_t ticket) {
+  return {~weights_step.value, ticket};
+}
 
 }  // namespace
 
@@ -23,12 +28,91 @@ Coordinator::Coordinator(Options options, const Clock& clock, GroupAssembler& as
       metrics_(metrics),
       table_(options_.leases, clock) {}
 
+void Coordinator::WakeSessions() {
+  std::vector<std::shared_ptr<Session>> sessions;
+  {
+    absl::MutexLock lock(&mutex_);
+    sessions.swap(to_wake_);
+  }
+  for (const std::shared_ptr<Session>& session : sessions) session->Wake();
+}
+
+void Coordinator::Push(Session& session, v1::WorkResponse response) {
+  response.set_epoch(options_.leases.epoch.value);
+  session.outbox.push_back(std::move(response));
+  if (std::exchange(session.woken, true)) return;
+  to_wake_.push_back(session.shared_from_this());
+}
+
+std::optional<v1::WorkResponse> Coordinator::Take(Session& session) {
+  absl::MutexLock lock(&mutex_);
+  if (!session.open || session.outbox.empty()) {
+    session.woken = false;
+    return std::nullopt;
+  }
+  v1::WorkResponse response = std::move(session.outbox.front());
+  session.outbox.pop_front();
+  return response;
+}
+
+// Takes the session's place among those that wait, or keeps it, if it may be given leases.
+void Coordinator::Wait(Session& session) {
+  const bool may = session.open && session.credit > 0 && session.weights_step.has_value();
+  if (!may || draining_) return WaitNoMore(session);
+  const uint64_t ticket = session.place.has_value() ? session.place->second : ++tickets_;
+  const auto place = PlaceOf(*session.weights_step, ticket);
+  if (session.place == place) return;
+  WaitNoMore(session);
+  session.place = place;
+  waiting_.emplace(place, &session);
+}
+
+void Coordinator::WaitNoMore(Session& session) {
+  if (session.place.has_value()) waiting_.erase(*session.place);
+  session.place.reset();
+}
+
+void Coordinator::HandOut() {
+  while (!waiting_.empty()) {
+    Session& session = *waiting_.begin()->second;
+    const auto grant = table_.Acquire(session.worker, *session.weights_step);
+    if (!grant.has_value()) return;  // Nor for anybody behind, with the same weights or older ones.
+    Grant(session, *grant);
+  }
+}
+
+void Coordinator::HelpStragglers() {
+  for (auto waiting = waiting_.begin(); waiting != waiting_.end();) {
+    Session& session = *(waiting++)->second;
+    const auto grant = table_.Speculate(session.worker, *session.weights_step);
+    if (!grant.has_value()) continue;
+    ++counts_.leases_speculated;
+    metrics_.LeaseSpeculated();
+    OXBOW_LOG(Info) << "straggler leased a second time" << Field("group", grant->group)
+                    << Field("worker", grant->worker) << Field("attempt", grant->attempt);
+    Grant(session, *grant);
+  }
+}
+
+void Coordinator::Tick() {
+  const WakeAfter wake(*this);
+  absl::MutexLock lock(&mutex_);
+  ExpireLeases();
+  HandOut();
+  HelpStragglers();
+  std::erase_if(workers_, [&](const auto& item) {
+    return item.second.session == nullptr && clock_.Now() - item.second.seen > kForgotten;
+  });
+  Report();
+}
+
 void Coordinator::Plan(StepPlan plan) {
+  const WakeAfter wake(*this);
   absl::MutexLock lock(&mutex_);
   table_.Plan(plan.step);
   for (PlannedGroup& group : plan.groups) planned_.emplace(group.id.value, std::move(group));
+  HandOut();
   Report();
-  changed_.SignalAll();
 }
 
 void Coordinator::Published(PolicyVersion version, LearnerStep committed) {
@@ -37,7 +121,6 @@ void Coordinator::Published(PolicyVersion version, LearnerStep committed) {
   // Nothing older than the staleness budget can be in a result that is still wanted.
   while (published_.size() > options_.leases.staleness_max + 4)
     published_.erase(published_.begin());
-  changed_.SignalAll();
 }
 
 std::vector<PlannedGroup> Coordinator::TakePlanned(LearnerStep step) {
@@ -60,9 +143,16 @@ void Coordinator::Commit(LearnerStep step) {
 }
 
 void Coordinator::Drain() {
+  const WakeAfter wake(*this);
   absl::MutexLock lock(&mutex_);
-  draining_ = true;
-  changed_.SignalAll();
+  if (std::exchange(draining_, true)) return;
+  for (auto& [id, worker] : workers_) {
+    if (worker.session == nullptr) continue;
+    WaitNoMore(*worker.session);
+    v1::WorkResponse response;
+    response.mutable_drain();
+    Push(*worker.session, std::move(response));
+  }
 }
 
 std::optional<LearnerStep> Coordinator::StepOfLocked(uint64_t version) const {
@@ -77,31 +167,40 @@ std::optional<LearnerStep> Coordinator::StepOfVersion(PolicyVersion version) con
 }
 
 void Coordinator::Open(Session& session, const std::string& worker) {
+  const WakeAfter wake(*this);
   absl::MutexLock lock(&mutex_);
   Worker& entry = workers_[worker];
-  if (entry.session != nullptr) entry.session->open = false;
+  if (entry.session != nullptr) {
+    OXBOW_LOG(Info) << "worker came back on another stream" << Field("worker", worker);
+    entry.session->open = false;
+    WaitNoMore(*entry.session);
+  }
   session.worker = worker;
   session.open = true;
   entry.session = &session;
   entry.seen = clock_.Now();
-  Report();
-  changed_.SignalAll();
+  if (!draining_) return;
+  v1::WorkResponse response;
+  response.mutable_drain();
+  Push(session, std::move(response));
 }
 
 void Coordinator::Close(Session& session, bool goodbye) {
+  const WakeAfter wake(*this);
   absl::MutexLock lock(&mutex_);
   session.open = false;
-  changed_.SignalAll();
+  WaitNoMore(session);
   const auto found = workers_.find(session.worker);
   if (found == workers_.end() || found->second.session != &session) return;  // Superseded.
   found->second.session = nullptr;
   table_.Depart(session.worker, goodbye ? absl::ZeroDuration() : options_.departure_grace);
   ExpireLeases();
   if (goodbye) workers_.erase(found);
-  Report();
+  HandOut();
 }
 
 void Coordinator::SetCredit(Session& session, PolicyVersion version, uint32_t groups) {
+  const WakeAfter wake(*this);
   absl::MutexLock lock(&mutex_);
   if (!session.open) return;
   session.credit = groups;
@@ -110,66 +209,77 @@ void Coordinator::SetCredit(Session& session, PolicyVersion version, uint32_t gr
   worker.version = version.value;
   worker.has_version = true;
   worker.seen = clock_.Now();
-  Report();
-  changed_.SignalAll();
+  Wait(session);
+  HandOut();
 }
 
 void Coordinator::Renew(Session& session, const std::vector<LeaseId>& leases) {
+  const WakeAfter wake(*this);
   absl::MutexLock lock(&mutex_);
+  if (!session.open) return;
   ExpireLeases();
   v1::WorkResponse response;
-  response.set_epoch(options_.leases.epoch.value);
   response.mutable_renewed();
   for (const LeaseId lease : leases) {
     if (table_.Renew(session.worker, lease)) response.mutable_renewed()->add_lease_ids(lease.value);
   }
   workers_[session.worker].seen = clock_.Now();
-  session.outbox.push_back(std::move(response));
-  changed_.SignalAll();
+  Push(session, std::move(response));
+  HandOut();
 }
 
 void Coordinator::Finish(Session& session, LeaseId lease, const std::string& failure) {
+  const WakeAfter wake(*this);
   absl::MutexLock lock(&mutex_);
-  workers_[session.worker].seen = clock_.Now();
-  if (!failure.empty()) FailLease(lease, failure);
+  if (session.open) workers_[session.worker].seen = clock_.Now();
+  if (failure.empty()) return;
+  FailLease(lease, failure);
+  HandOut();
 }
 
 void Coordinator::FailLease(LeaseId lease, const std::string& reason) {
-  const auto live = leases_.find(lease.value);
-  if (live == leases_.end()) return;
-  const LeaseGrant grant = live->second;
-  leases_.erase(live);
+  const LeaseGrant* live = table_.Find(lease);
+  if (live == nullptr) return;
+  const LeaseGrant grant = *live;
   metrics_.LeaseFailed();
   const absl::Status status = table_.Fail(lease, reason);
   OXBOW_LOG(Warning) << "group failed" << Field("group", grant.group)
                      << Field("worker", grant.worker) << Field("attempt", grant.attempt)
                      << Field("reason", reason);
   PlannedGroup& planned = planned_.at(grant.group.value);
-  if (planned.head.has_value() && table_.failures(grant.group) >= options_.head_failures_max) {
+  // A second lease that lives was given the head, and its result will have it.
+  const bool under_way = table_.book().groups.at(grant.group.value).first.value != 0;
+  if (planned.head.has_value() && !under_way &&
+      table_.failures(grant.group) >= options_.head_failures_max) {
     OXBOW_LOG(Warning) << "group goes on without its replayed head" << Field("group", grant.group)
                        << Field("entry", planned.head->entry);
     planned.head.reset();
     metrics_.HeadMissing();
   }
   if (!status.ok()) assembler_.Stop(status);
-  changed_.SignalAll();
+}
+
+void Coordinator::PushCancel(const LeaseGrant& grant, const std::string& reason) {
+  const auto worker = workers_.find(grant.worker);
+  if (worker == workers_.end() || worker->second.session == nullptr) return;
+  v1::WorkResponse response;
+  response.mutable_cancel()->set_lease_id(grant.id.value);
+  response.mutable_cancel()->set_reason(reason);
+  Push(*worker->second.session, std::move(response));
 }
 
 void Coordinator::ExpireLeases() {
   for (const LeaseGrant& lost : table_.Expire()) {
-    leases_.erase(lost.id.value);
+    ++counts_.leases_expired;
     metrics_.LeaseExpired();
     OXBOW_LOG(Warning) << "lease expired" << Field("group", lost.group)
                        << Field("worker", lost.worker) << Field("attempt", lost.attempt);
+    PushCancel(lost, "lease expired");
     const auto worker = workers_.find(lost.worker);
-    if (worker != workers_.end() && worker->second.session != nullptr) {
-      v1::WorkResponse response;
-      response.set_epoch(options_.leases.epoch.value);
-      response.mutable_cancel()->set_lease_id(lost.id.value);
-      response.mutable_cancel()->set_reason("lease expired");
-      worker->second.session->outbox.push_back(std::move(response));
-    }
-    changed_.SignalAll();
+    if (worker == workers_.end() || worker->second.session == nullptr) continue;
+    // What it was to do next would be lost as well.
+    worker->second.session->credit = 0;
+    WaitNoMore(*worker->second.session);
   }
 }
 
@@ -198,88 +308,87 @@ v1::Lease Coordinator::Describe(const LeaseGrant& grant) const {
   return lease;
 }
 
-void Coordinator::Grant(Session& session) {
-  if (draining_ || session.credit == 0 || !session.weights_step.has_value()) return;
-  const std::optional<LeaseGrant> grant = table_.Acquire(session.worker, *session.weights_step);
-  if (!grant.has_value()) return;
+void Coordinator::Grant(Session& session, const LeaseGrant& grant) {
   --session.credit;
-  leases_.emplace(grant->id.value, *grant);
+  WaitNoMore(session);  // To the end of the row, if it wants more.
+  Wait(session);
   v1::WorkResponse response;
-  response.set_epoch(options_.leases.epoch.value);
-  *response.mutable_lease() = Describe(*grant);
-  session.outbox.push_back(std::move(response));
+  *response.mutable_lease() = Describe(grant);
+  Push(session, std::move(response));
   metrics_.LeaseGranted();
-  Report();
 }
 
-std::optional<v1::WorkResponse> Coordinator::Next(Session& session, absl::Duration timeout,
-                                                  bool& closed) {
-  absl::MutexLock lock(&mutex_);
-  const absl::Time deadline = absl::Now() + timeout;
-  while (true) {
-    closed = !session.open;
-    if (closed) return std::nullopt;
-    ExpireLeases();
-    if (session.outbox.empty()) Grant(session);
-    if (session.outbox.empty() && draining_ && !session.drain_sent) {
-      session.drain_sent = true;
-      session.outbox.emplace_back().set_epoch(options_.leases.epoch.value);
-      session.outbox.back().mutable_drain();
-    }
-    if (!session.outbox.empty()) {
-      v1::WorkResponse response = std::move(session.outbox.front());
-      session.outbox.pop_front();
-      return response;
-    }
-    const absl::Duration left = deadline - absl::Now();
-    if (left <= absl::ZeroDuration()) return std::nullopt;
-    changed_.WaitWithTimeout(&mutex_, std::min(left, kExpiryCheck));
+absl::Status Coordinator::CheckResult(const v1::Group& group, const LeaseGrant& grant) const {
+  OXBOW_RETURN_IF_ERROR(CheckGroup(group, planned_.at(grant.group.value), options_.rules));
+  for (const PolicyVersion version : BehaviourVersions(group)) {
+    const std::optional<LearnerStep> made = StepOfLocked(version.value);
+    if (made.has_value() && grant.step.value <= made->value + options_.leases.staleness_max)
+      continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("sampled with version ", version.value,
+                     ", which is not published or beyond the staleness budget"));
   }
+  return absl::OkStatus();
+}
+
+v1::InsertOutcome Coordinator::TakeResult(ReceivedGroup received, const LeaseGrant* live) {
+  if (received.group.epoch() != options_.leases.epoch.value) return v1::INSERT_OUTCOME_FENCED;
+  std::optional<LeaseGrant> grant;
+  if (live != nullptr) grant = *live;
+  std::optional<LeaseGrant> superseded;
+  switch (table_.Accept(GroupId(received.group.group_id()), LeaseId(received.group.lease_id()),
+                        &superseded)) {
+    case AcceptOutcome::kFenced:
+      return v1::INSERT_OUTCOME_FENCED;
+    case AcceptOutcome::kSuperseded:
+      return v1::INSERT_OUTCOME_SUPERSEDED;
+    case AcceptOutcome::kDuplicate:
+      return v1::INSERT_OUTCOME_DUPLICATE;
+    case AcceptOutcome::kAccepted:
+      break;
+  }
+  const auto worker = workers_.find(grant->worker);
+  if (worker != workers_.end()) ++worker->second.groups_done;
+  received.attempt = grant->attempt;
+  assembler_.Add(grant->step, std::move(received));
+  if (superseded.has_value()) {
+    ++counts_.leases_superseded;
+    metrics_.LeaseSuperseded();
+    PushCancel(*superseded, "another attempt was first");
+  }
+  HandOut();
+  return v1::INSERT_OUTCOME_ACCEPTED;
 }
 
 v1::InsertOutcome Coordinator::Submit(ReceivedGroup received, std::string& error) {
+  const absl::Status finite = CheckFinite(received.group, options_.rules);  // Megabytes: unlocked.
+  const WakeAfter wake(*this);
   absl::MutexLock lock(&mutex_);
   ExpireLeases();
   const v1::Group& group = received.group;
   const LeaseId lease(group.lease_id());
-  const auto live = leases_.find(lease.value);
-  if (group.epoch() == options_.leases.epoch.value && live != leases_.end() &&
-      live->second.group.value == group.group_id()) {
-    absl::Status status = CheckGroup(group, planned_.at(group.group_id()), options_.rules);
-    for (const PolicyVersion version : BehaviourVersions(group)) {
-      const std::optional<LearnerStep> made = StepOfLocked(version.value);
-      const uint64_t step = live->second.step.value;
-      if (status.ok() &&
-          (!made.has_value() || step > made->value + options_.leases.staleness_max)) {
-        status = absl::InvalidArgumentError(
-            absl::StrCat("sampled with version ", version.value,
-                         ", which is not published or beyond the staleness budget"));
-      }
-    }
+  const LeaseGrant* live = table_.Find(lease);
+  if (group.epoch() == options_.leases.epoch.value && live != nullptr &&
+      live->group.value == group.group_id()) {
+    absl::Status status = CheckResult(group, *live);
+    status.Update(finite);
     if (!status.ok()) {
       error = std::string(status.message());
       FailLease(lease, absl::StrCat("invalid result: ", error));
+      ++counts_.groups_discarded;
       return v1::INSERT_OUTCOME_INVALID;
     }
-    received.attempt = live->second.attempt;
   }
-  const bool epoch_fits = group.epoch() == options_.leases.epoch.value;
-  const AcceptOutcome outcome =
-      epoch_fits ? table_.Accept(GroupId(group.group_id()), lease) : AcceptOutcome::kFenced;
-  if (outcome == AcceptOutcome::kFenced) return v1::INSERT_OUTCOME_FENCED;
-  if (outcome == AcceptOutcome::kDuplicate) return v1::INSERT_OUTCOME_DUPLICATE;
-  const LeaseGrant grant = leases_.at(lease.value);
-  leases_.erase(lease.value);
-  const auto worker = workers_.find(grant.worker);
-  if (worker != workers_.end()) ++worker->second.groups_done;
-  assembler_.Add(grant.step, std::move(received));
-  Report();
-  changed_.SignalAll();
-  return v1::INSERT_OUTCOME_ACCEPTED;
+  const v1::InsertOutcome outcome = TakeResult(std::move(received), live);
+  if (outcome == v1::INSERT_OUTCOME_FENCED || outcome == v1::INSERT_OUTCOME_SUPERSEDED)
+    ++counts_.groups_discarded;
+  return outcome;
 }
 
 void Coordinator::Refuse(LeaseId lease, const std::string& reason) {
+  const WakeAfter wake(*this);
   absl::MutexLock lock(&mutex_);
+  ++counts_.groups_discarded;
   FailLease(lease, absl::StrCat("invalid result: ", reason));
 }
 
@@ -309,6 +418,18 @@ void Coordinator::FillStatus(v1::StatusResponse& response) const {
   if (!published_.empty()) response.set_published_version(published_.rbegin()->first);
   response.set_groups_running(table_.running());
   response.set_groups_ready(assembler_.ready());
+  response.set_leases_expired(counts_.leases_expired);
+  response.set_leases_speculated(counts_.leases_speculated);
+  response.set_leases_superseded(counts_.leases_superseded);
+  response.set_groups_discarded(counts_.groups_discarded);
+}
+
+void Coordinator::AddCounts(std::map<std::string, double>& numbers) const {
+  absl::MutexLock lock(&mutex_);
+  numbers["rollout/leases_expired"] = static_cast<double>(counts_.leases_expired);
+  numbers["rollout/leases_speculated"] = static_cast<double>(counts_.leases_speculated);
+  numbers["rollout/leases_superseded"] = static_cast<double>(counts_.leases_superseded);
+  numbers["rollout/groups_discarded"] = static_cast<double>(counts_.groups_discarded);
 }
 
 }  // namespace oxbow::learner

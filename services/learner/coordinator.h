@@ -2,8 +2,13 @@
 // sessions and the published versions under one lock.
 //
 // The learner's loop plans, publishes and commits; each worker has one session that states credit
-// and is given leases. A worker that falls silent loses its leases; a mixed group whose head cannot
-// be read is leased as a fresh one, so that a lost replay buffer never holds up a step.
+// and is given leases. A worker that falls silent loses its leases and, until it speaks, its
+// credit; a mixed group whose head cannot be read is leased as a fresh one, so that a lost replay
+// buffer never holds up a step.
+//
+// Nobody waits in here. Whatever makes leases possible (credit, a plan, newer weights, a lease that
+// ended) hands them out at once: newest weights first, then whoever waits longest. A session that
+// has something to send is woken, without the lock. What time alone makes possible, Tick does.
 // Thread-safe.
 #pragma once
 
@@ -12,8 +17,8 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -42,16 +47,31 @@ class Coordinator {
         2;  // Failures of a mixed group before it is leased without its head.
   };
 
-  // What one worker's stream is to the coordinator. Owned by the stream's handler.
-  class Session {
+  // What one worker's stream is to the coordinator. Shared: it is woken after the lock was let go,
+  // when its stream may just have ended.
+  class Session : public std::enable_shared_from_this<Session> {
+   public:
+    virtual ~Session() = default;
+    // There may be something to Take. Called from any thread, without the coordinator's lock.
+    virtual void Wake() = 0;
+
    private:
     friend class Coordinator;
     std::string worker;
     uint32_t credit = 0;
     std::optional<LearnerStep> weights_step;  // Of the applied version; none: nothing applied yet.
+    std::optional<std::pair<uint64_t, uint64_t>> place;  // Among those that wait for leases.
     std::deque<v1::WorkResponse> outbox;
     bool open = false;
-    bool drain_sent = false;
+    bool woken = false;  // Until it finds nothing to take.
+  };
+
+  // What became of leases and results in this start of the learner.
+  struct Counts {
+    uint64_t leases_expired = 0;
+    uint64_t leases_speculated = 0;  // Second leases of stragglers.
+    uint64_t leases_superseded = 0;  // Ended because the group's other lease was first.
+    uint64_t groups_discarded = 0;   // Results that came and were refused: work thrown away.
   };
 
   Coordinator(Options options, const Clock& clock, GroupAssembler& assembler,
@@ -68,15 +88,18 @@ class Coordinator {
   // The learner step of a published version; nothing if it is unknown or forgotten.
   std::optional<LearnerStep> StepOfVersion(PolicyVersion version) const;
 
+  // Expires leases, hands out what that frees, and second leases of stragglers. To be called a few
+  // times a second.
+  void Tick();
+
   // A session's side. Open supersedes an older session of the same worker.
   void Open(Session& session, const std::string& worker);
   void Close(Session& session, bool goodbye);
   void SetCredit(Session& session, PolicyVersion version, uint32_t groups);
   void Renew(Session& session, const std::vector<LeaseId>& leases);
   void Finish(Session& session, LeaseId lease, const std::string& failure);
-  // Waits up to `timeout` for something to send: a lease, cancel, renewal or drain. `closed` is set
-  // when the session has ended.
-  std::optional<v1::WorkResponse> Next(Session& session, absl::Duration timeout, bool& closed);
+  // The next message to send: a lease, cancel, renewal or drain. Nothing: wait for Wake.
+  std::optional<v1::WorkResponse> Take(Session& session);
 
   // The sink's side: checks, fences and keeps a result. `error` says why a group is INVALID.
   v1::InsertOutcome Submit(ReceivedGroup group, std::string& error);
@@ -86,8 +109,20 @@ class Coordinator {
 
   // What a person wants to know: fills workers, groups and versions.
   void FillStatus(v1::StatusResponse& response) const;
+  // The same counts as numbers of a step, as in metrics.jsonl.
+  void AddCounts(std::map<std::string, double>& numbers) const;
 
  private:
+  // Wakes sessions that got something while the lock was held. Declared before the lock.
+  class WakeAfter {
+   public:
+    explicit WakeAfter(Coordinator& coordinator) : coordinator_(coordinator) {}
+    ~WakeAfter() { coordinator_.WakeSessions(); }
+
+   private:
+    Coordinator& coordinator_;
+  };
+
   struct Worker {
     uint64_t version = 0;
     bool has_version = false;
@@ -96,8 +131,20 @@ class Coordinator {
     Session* session = nullptr;
   };
 
+  void WakeSessions();
+  void Push(Session& session, v1::WorkResponse response) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PushCancel(const LeaseGrant& grant, const std::string& reason)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Wait(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WaitNoMore(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void HandOut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void HelpStragglers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Grant(Session& session, const LeaseGrant& grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ExpireLeases() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Grant(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckResult(const v1::Group& group, const LeaseGrant& grant) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  v1::InsertOutcome TakeResult(ReceivedGroup received, const LeaseGrant* live)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   v1::Lease Describe(const LeaseGrant& grant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FailLease(LeaseId lease, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Report() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -110,13 +157,16 @@ class Coordinator {
   LearnerMetrics& metrics_;
 
   mutable absl::Mutex mutex_;
-  absl::CondVar changed_;  // Something that may let a session send.
   LeaseTable table_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, PlannedGroup> planned_ ABSL_GUARDED_BY(mutex_);  // By group.
-  std::map<uint64_t, LeaseGrant> leases_ ABSL_GUARDED_BY(mutex_);     // Live ones, by lease.
   std::map<uint64_t, LearnerStep> published_
       ABSL_GUARDED_BY(mutex_);  // Version -> committed steps.
   std::map<std::string, Worker> workers_ ABSL_GUARDED_BY(mutex_);
+  // Sessions with credit, by newest weights and then by who came first.
+  std::map<std::pair<uint64_t, uint64_t>, Session*> waiting_ ABSL_GUARDED_BY(mutex_);
+  uint64_t tickets_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::shared_ptr<Session>> to_wake_ ABSL_GUARDED_BY(mutex_);
+  Counts counts_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -1,6 +1,7 @@
 #include "services/learner/coordinator_service.h"
 
-#include <thread>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,13 +12,109 @@
 namespace oxbow::learner {
 namespace {
 
-constexpr absl::Duration kWriterPause =
-    absl::Milliseconds(500);  // Between looks at a closed stream.
+constexpr absl::Duration kTick = absl::Milliseconds(50);
 
 grpc::Status WrongEpoch(uint64_t got, uint64_t want) {
   return rpc::ToGrpc(absl::AbortedError(
       absl::StrCat("the learner was restarted, register again: epoch ", got, ", not ", want)));
 }
+
+// One worker's stream. One read and one write are under way at most; the object keeps itself alive
+// until gRPC is done with it. gRPC never calls a reaction from inside Start* or Finish.
+class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::WorkResponse>,
+                         public learner::Coordinator::Session {
+ public:
+  WorkStream(learner::Coordinator& coordinator, uint64_t epoch)
+      : coordinator_(coordinator), epoch_(epoch) {}
+
+  void Begin() {
+    self_ = shared_from_this();
+    StartRead(&request_);
+  }
+
+  void Wake() override {
+    absl::MutexLock lock(&mutex_);
+    if (writing_ || ended_) return;
+    std::optional<v1::WorkResponse> next = coordinator_.Take(*this);
+    if (!next.has_value()) return;
+    response_ = *std::move(next);
+    writing_ = true;
+    StartWrite(&response_);
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return End(grpc::Status::OK);
+    if (request_.epoch() != epoch_) return End(WrongEpoch(request_.epoch(), epoch_));
+    if (!open_) {
+      if (request_.worker_id().empty())
+        return End(rpc::ToGrpc(absl::InvalidArgumentError("worker_id is empty")));
+      open_ = true;
+      worker_ = request_.worker_id();
+      coordinator_.Open(*this, worker_);
+    }
+    React();
+    if (goodbye_) return End(grpc::Status::OK);
+    StartRead(&request_);
+  }
+
+  void OnWriteDone(bool) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      writing_ = false;
+      if (ended_) return Finish(status_);
+    }
+    Wake();
+  }
+
+  void OnDone() override { self_.reset(); }
+
+ private:
+  void React() {
+    switch (request_.message_case()) {
+      case v1::WorkRequest::kCredit:
+        return coordinator_.SetCredit(*this, PolicyVersion(request_.credit().policy_version()),
+                                      request_.credit().groups());
+      case v1::WorkRequest::kRenew: {
+        const auto& ids = request_.renew().lease_ids();
+        return coordinator_.Renew(*this, std::vector<LeaseId>(ids.begin(), ids.end()));
+      }
+      case v1::WorkRequest::kFinished:
+        return coordinator_.Finish(*this, LeaseId(request_.finished().lease_id()),
+                                   request_.finished().failure());
+      case v1::WorkRequest::kGoodbye:
+        goodbye_ = true;
+        return;
+      default:
+        return;  // Hello, or a message of a newer worker.
+    }
+  }
+
+  // By the reader alone, once: nothing is read afterwards. The status follows a write under way.
+  void End(const grpc::Status& status) {
+    if (open_) {
+      coordinator_.Close(*this, goodbye_);
+      OXBOW_LOG(Info) << "worker left" << Field("worker", worker_)
+                      << Field("goodbye", goodbye_ ? "yes" : "no");
+    }
+    absl::MutexLock lock(&mutex_);
+    ended_ = true;
+    status_ = status;
+    if (!writing_) Finish(status_);
+  }
+
+  learner::Coordinator& coordinator_;
+  const uint64_t epoch_;
+  std::shared_ptr<Session> self_;
+  v1::WorkRequest request_;  // The reader's, as are the three below.
+  bool open_ = false;
+  bool goodbye_ = false;
+  std::string worker_;
+  absl::Mutex mutex_;
+  v1::WorkResponse response_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::Status status_ ABSL_GUARDED_BY(mutex_);
+};
 
 }  // namespace
 
@@ -27,7 +124,15 @@ CoordinatorService::CoordinatorService(learner::Coordinator& coordinator, const 
     : coordinator_(coordinator),
       board_(board),
       drain_(std::move(drain)),
-      registration_(std::move(registration)) {}
+      registration_(std::move(registration)),
+      ticker_([this] {
+        while (!ended_.WaitForNotificationWithTimeout(kTick)) coordinator_.Tick();
+      }) {}
+
+CoordinatorService::~CoordinatorService() {
+  ended_.Notify();
+  ticker_.join();
+}
 
 void CoordinatorService::SetRegistration(v1::RegisterResponse registration) {
   absl::MutexLock lock(&mutex_);
@@ -49,70 +154,16 @@ grpc::Status CoordinatorService::Register(grpc::ServerContext*, const v1::Regist
   return grpc::Status::OK;
 }
 
-grpc::Status CoordinatorService::Converse(
-    grpc::ServerReaderWriter<v1::WorkResponse, v1::WorkRequest>& stream,
-    learner::Coordinator::Session& session, const v1::WorkRequest& first, bool& goodbye) {
-  const uint64_t epoch = first.epoch();
-  v1::WorkRequest request = first;
-  do {
-    if (request.epoch() != epoch) return WrongEpoch(request.epoch(), epoch);
-    switch (request.message_case()) {
-      case v1::WorkRequest::kCredit:
-        coordinator_.SetCredit(session, PolicyVersion(request.credit().policy_version()),
-                               request.credit().groups());
-        break;
-      case v1::WorkRequest::kRenew: {
-        std::vector<LeaseId> leases;
-        for (const uint64_t id : request.renew().lease_ids()) leases.emplace_back(id);
-        coordinator_.Renew(session, leases);
-        break;
-      }
-      case v1::WorkRequest::kFinished:
-        coordinator_.Finish(session, LeaseId(request.finished().lease_id()),
-                            request.finished().failure());
-        break;
-      case v1::WorkRequest::kGoodbye:
-        goodbye = true;
-        return grpc::Status::OK;
-      default:
-        break;  // Hello, or a message of a newer worker.
-    }
-  } while (stream.Read(&request));
-  return grpc::Status::OK;
-}
-
-grpc::Status CoordinatorService::Work(
-    grpc::ServerContext* context,
-    grpc::ServerReaderWriter<v1::WorkResponse, v1::WorkRequest>* stream) {
-  v1::WorkRequest first;
-  if (!stream->Read(&first)) return grpc::Status::OK;
+grpc::ServerBidiReactor<v1::WorkRequest, v1::WorkResponse>* CoordinatorService::Work(
+    grpc::CallbackServerContext*) {
   uint64_t epoch;
   {
     absl::MutexLock lock(&mutex_);
     epoch = registration_.epoch();
   }
-  if (first.epoch() != epoch) return WrongEpoch(first.epoch(), epoch);
-  if (first.worker_id().empty())
-    return rpc::ToGrpc(absl::InvalidArgumentError("worker_id is empty"));
-  learner::Coordinator::Session session;
-  coordinator_.Open(session, first.worker_id());
-  // A stream has one reader and one writer; this thread reads.
-  std::thread writer([&] {
-    bool closed = false;
-    while (!closed) {
-      const auto response = coordinator_.Next(session, kWriterPause, closed);
-      if (response.has_value() && !stream->Write(*response)) break;
-    }
-    if (closed) return;
-    context->TryCancel();  // The write failed: end the read as well.
-  });
-  bool goodbye = false;
-  const grpc::Status status = Converse(*stream, session, first, goodbye);
-  coordinator_.Close(session, goodbye);
-  writer.join();
-  OXBOW_LOG(Info) << "worker left" << Field("worker", first.worker_id())
-                  << Field("goodbye", goodbye ? "yes" : "no");
-  return status;
+  const auto stream = std::make_shared<WorkStream>(coordinator_, epoch);
+  stream->Begin();
+  return stream.get();
 }
 
 grpc::Status CoordinatorService::Status(grpc::ServerContext*, const v1::StatusRequest*,

@@ -33,7 +33,10 @@ GroupRules Rules() {
 }
 
 Coordinator::Options Spec() {
-  return {.leases = {.epoch = Epoch(kEpoch), .groups_per_step = 2, .lease_time = absl::Seconds(30)},
+  return {.leases = {.epoch = Epoch(kEpoch),
+                     .groups_per_step = 2,
+                     .lease_time = absl::Seconds(30),
+                     .stragglers = {.quantile = 0.95, .factor = 1.5, .samples_min = 1}},
           .rules = Rules()};
 }
 
@@ -242,6 +245,47 @@ TEST_F(CoordinatorServiceTest, ExpiredLeaseIsCancelledFencedAndGivenToAnother) {
   EXPECT_EQ(again.group_id(), lease.group_id());
   EXPECT_EQ(again.attempt(), 2u);
   EXPECT_EQ(quick.Insert(quick.Result(again, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
+}
+
+TEST_F(CoordinatorServiceTest, SilentWorkerLosesItsCreditWithItsLeasesUntilItSpeaks) {
+  Worker silent(server_->endpoint(), "silent");
+  silent.Credit(0, 3);
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(silent.Next().has_lease());
+  clock_.Advance(absl::Seconds(31));
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(silent.Next().has_cancel());
+  v1::StatusResponse status;
+  coordinator_.FillStatus(status);
+  EXPECT_EQ(status.groups_running(), 0u) << "its third credit would lose a group once more";
+  EXPECT_EQ(status.leases_expired(), 2u);
+  silent.Credit(0, 1);
+  EXPECT_EQ(silent.Next().lease().attempt(), 2u);
+}
+
+TEST_F(CoordinatorServiceTest, IdleWorkerHelpsAStragglerAndTheLaterResultIsNobodysFailure) {
+  Worker quick(server_->endpoint(), "quick");
+  Worker slow(server_->endpoint(), "slow");
+  quick.Credit(0, 1);
+  EXPECT_EQ(quick.Insert(quick.Result(quick.Next().lease(), 0)).outcome(),
+            v1::INSERT_OUTCOME_ACCEPTED);
+  slow.Credit(0, 1);
+  const v1::Lease late = slow.Next().lease();
+  quick.Credit(0, 1);  // That group took no time: whatever is under way is a straggler.
+  const v1::Lease helping = quick.Next().lease();
+  EXPECT_EQ(helping.group_id(), late.group_id());
+  EXPECT_EQ(helping.attempt(), 2u);
+  EXPECT_EQ(quick.Insert(quick.Result(helping, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
+  EXPECT_EQ(slow.Next().cancel().lease_id(), late.lease_id());
+  EXPECT_EQ(slow.Insert(slow.Result(late, 0)).outcome(), v1::INSERT_OUTCOME_SUPERSEDED);
+  slow.Fail(late.lease_id(), "cancelled");
+  (void)slow.Renew(1);  // Comes back after the failure was taken.
+  EXPECT_TRUE(assembler_.Take(LearnerStep(0), 2, absl::Seconds(10)).ok());
+  const std::string text = telemetry::ScrapeText(registry_);
+  for (const char* line : {"oxbow_learner_leases_total{event=\"speculated\"} 1",
+                           "oxbow_learner_leases_total{event=\"superseded\"} 1",
+                           "oxbow_learner_leases_total{event=\"failed\"} 0",
+                           "oxbow_learner_results_total{outcome=\"superseded\"} 1"}) {
+    EXPECT_THAT(text, testing::HasSubstr(line));
+  }
 }
 
 TEST_F(CoordinatorServiceTest, MalformedResultsAreInvalidWithTheReasonAndTheStreamGoesOn) {

@@ -146,8 +146,13 @@ class Inserting {
     ack.set_outcome(outcome);
     ack.set_error(error);
     for (int i = 0; i < group_.trajectories_size(); ++i) ack.add_trajectories(outcome);
-    static constexpr const char* kNames[] = {"", "accepted", "duplicate", "fenced", "invalid"};
+    static constexpr const char* kNames[] = {"",       "accepted", "duplicate",
+                                             "fenced", "invalid",  "superseded"};
     metrics_.ResultReceived(kNames[outcome], bytes);
+    if (outcome == v1::INSERT_OUTCOME_FENCED || outcome == v1::INSERT_OUTCOME_SUPERSEDED) {
+      OXBOW_LOG(Info) << "late result refused" << Field("group", group_.group_id())
+                      << Field("worker", group_.worker_id()) << Field("outcome", kNames[outcome]);
+    }
     if (outcome == v1::INSERT_OUTCOME_INVALID) {
       OXBOW_LOG(Warning) << "result refused" << Field("group", group_.group_id())
                          << Field("worker", group_.worker_id()) << Field("reason", error);

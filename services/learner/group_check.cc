@@ -167,9 +167,14 @@ absl::Status CheckGroup(const v1::Group& group, const PlannedGroup& planned,
         return Invalid(absl::StrCat(place, "tail does not start at x_", trajectory.kept_steps()));
       }
     }
-    if (!AllFinite(trajectory.latents().data(), rules.storage)) {
-      return Invalid(absl::StrCat(place, "latents are not finite"));
-    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFinite(const v1::Group& group, const GroupRules& rules) {
+  for (int i = 0; i < group.trajectories_size(); ++i) {
+    if (!AllFinite(group.trajectories(i).latents().data(), rules.storage))
+      return Invalid(absl::StrCat("trajectory ", i, ": latents are not finite"));
   }
   return absl::OkStatus();
 }

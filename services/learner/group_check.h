@@ -29,9 +29,13 @@ struct GroupRules {
 absl::Status CheckHeader(const v1::Group& group, const GroupRules& rules);
 
 // Checks a complete group against what was planned: prompt, head, finite numbers, and that every
-// fresh sample has one behaviour version for all its steps.
+// fresh sample has one behaviour version for all its steps. Looks at no latent bytes.
 absl::Status CheckGroup(const v1::Group& group, const PlannedGroup& planned,
                         const GroupRules& rules);
+
+// Reads every latent of a complete group: as long as its bytes. kInvalidArgument if any is not
+// finite.
+absl::Status CheckFinite(const v1::Group& group, const GroupRules& rules);
 
 // Versions that took the steps this attempt sampled itself (all of a fresh sample, the tail of a
 // replayed one), each once.

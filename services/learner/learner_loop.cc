@@ -175,6 +175,7 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   OXBOW_ASSIGN_OR_RETURN(rl::StepResult result, parts_.trainer.Step(step, groups));
   numbers_ = std::move(result.metrics);
   Measure(step, received, planned);
+  parts_.coordinator.AddCounts(numbers_);
   committed_ = step.value + 1;
   parts_.coordinator.Commit(step);
   positions_.erase(positions_.begin(), positions_.lower_bound(committed_));

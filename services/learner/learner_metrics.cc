@@ -106,9 +106,9 @@ Gauge& MakeGauge(Registry& registry, const std::string& name, const std::string&
 struct LearnerMetrics::Impl {
   Impl(Registry& registry, const std::vector<std::string>& rewards)
       : leases(registry, "oxbow_learner_leases_total", "Leases by what became of them.", "event",
-               {"granted", "expired", "failed"}),
+               {"granted", "expired", "failed", "speculated", "superseded"}),
         results(registry, "oxbow_learner_results_total", "Groups that arrived, by outcome.",
-                "outcome", {"accepted", "duplicate", "fenced", "invalid"}),
+                "outcome", {"accepted", "duplicate", "fenced", "superseded", "invalid"}),
         result_bytes(MakeCounter(registry, "oxbow_learner_result_bytes_total",
                                  "Latent bytes that arrived.")),
         pending(MakeGauge(registry, "oxbow_learner_groups", "Planned groups by state.",
@@ -201,6 +201,8 @@ LearnerMetrics::~LearnerMetrics() = default;
 void LearnerMetrics::LeaseGranted() { impl_->leases.Add("granted"); }
 void LearnerMetrics::LeaseExpired() { impl_->leases.Add("expired"); }
 void LearnerMetrics::LeaseFailed() { impl_->leases.Add("failed"); }
+void LearnerMetrics::LeaseSpeculated() { impl_->leases.Add("speculated"); }
+void LearnerMetrics::LeaseSuperseded() { impl_->leases.Add("superseded"); }
 
 void LearnerMetrics::ResultReceived(const std::string& outcome, uint64_t bytes) {
   impl_->results.Add(outcome);

@@ -22,8 +22,10 @@ class LearnerMetrics {
   void LeaseGranted();
   void LeaseExpired();
   void LeaseFailed();
+  void LeaseSpeculated();  // A straggler's group was leased a second time.
+  void LeaseSuperseded();  // Ended because the group's other lease was first.
   void ResultReceived(const std::string& outcome,
-                      uint64_t bytes);  // accepted | duplicate | fenced | invalid
+                      uint64_t bytes);  // accepted | duplicate | fenced | superseded | invalid
   void GroupsAre(uint64_t pending, uint64_t running, uint64_t ready);
   void SinkHolds(uint64_t bytes);
   void WorkersAre(uint64_t connected, uint64_t weights_lag_max);  // Lag in policy versions.

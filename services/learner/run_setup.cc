@@ -96,7 +96,9 @@ Coordinator::Options CoordinatorOptionsOf(const RunSetup& setup, Epoch epoch,
                      .first_step = first_step,
                      .groups_per_step = setup.config.batch().groups(),
                      .staleness_max = setup.config.off_policy().staleness_max(),
-                     .lease_time = absl::Seconds(lease_seconds)},
+                     .lease_time = absl::Seconds(lease_seconds),
+                     .stragglers = {.quantile = setup.config.services().speculation_quantile(),
+                                    .factor = setup.config.services().speculation_factor()}},
           .rules = GroupRulesOf(setup),
           .departure_grace = absl::Seconds(lease_seconds / 10)};
 }

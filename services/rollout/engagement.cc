@@ -28,6 +28,8 @@ const char* NameOf(v1::InsertOutcome outcome) {
       return "duplicate";
     case v1::INSERT_OUTCOME_FENCED:
       return "fenced";
+    case v1::INSERT_OUTCOME_SUPERSEDED:
+      return "superseded";
     default:
       return "invalid";
   }

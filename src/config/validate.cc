@@ -330,6 +330,10 @@ void ServiceRules(const RunConfig& c, Findings& f) {
   f.Require(s.lease_seconds() > 0, "services.lease_seconds", "must be above 0", s.lease_seconds());
   f.Require(s.groups_in_flight() >= 1, "services.groups_in_flight", "must be at least 1",
             s.groups_in_flight());
+  f.Require(s.speculation_quantile() >= 0 && s.speculation_quantile() <= 1,
+            "services.speculation_quantile", "must be in [0, 1]", s.speculation_quantile());
+  f.Require(s.speculation_quantile() == 0 || s.speculation_factor() >= 1,
+            "services.speculation_factor", "must be at least 1", s.speculation_factor());
   f.Require(s.sink_bytes_max() >= 1 << 20, "services.sink_bytes_max",
             "must be at least 1 MiB (1048576)", s.sink_bytes_max());
   f.Require(s.rpc_timeout_seconds() >= 1, "services.rpc_timeout_seconds", "must be at least 1",
