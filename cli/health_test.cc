@@ -49,7 +49,7 @@ TEST_F(ServedTest, StatusNamesProgressWorkersAndTheBottleneck) {
   ASSERT_TRUE(status.ok()) << status.status();
   const std::string text = StatusText(*status);
   EXPECT_THAT(text, testing::HasSubstr("step 7/9"));
-  EXPECT_THAT(text, testing::HasSubstr("waiting for rollouts 62 %"));
+  EXPECT_THAT(text, testing::HasSubstr("limit: rollouts: waiting for rollouts 62 %"));
   EXPECT_THAT(text, testing::HasSubstr("rollout_worker-0                   14"));
 }
 

@@ -52,18 +52,26 @@ std::string ProgressLine(const v1::StatusResponse& status, std::optional<double>
 }
 
 std::string Bottleneck(const v1::StatusResponse& status) {
-  static const auto& words = *new std::map<std::string, std::string>{
-      {"wait", "waiting for rollouts"},  {"rollout", "waiting for rollouts"},
-      {"update", "updating the policy"}, {"eval", "evaluating"},
-      {"publish", "publishing weights"}, {"checkpoint", "writing checkpoints"}};
+  struct Words {
+    std::string limit;  // Who would have to be faster.
+    std::string phase;  // What the learner does meanwhile.
+  };
+  static const auto& words =
+      *new std::map<std::string, Words>{{"wait", {"rollouts", "waiting for rollouts"}},
+                                        {"update", {"learner update", "updating the policy"}},
+                                        {"eval", {"evaluation", "evaluating"}},
+                                        {"publish", {"publishing", "publishing weights"}},
+                                        {"offer", {"replay buffer", "writing to the buffer"}},
+                                        {"plan", {"planning", "planning, with the replay buffer"}},
+                                        {"checkpoint", {"checkpoints", "writing checkpoints"}}};
   const v1::NamedValue* most = nullptr;
   for (const v1::NamedValue& share : status.time_share()) {
     if (most == nullptr || share.value() > most->value()) most = &share;
   }
   if (most == nullptr) return "";
-  const auto word = words.find(most->name());
-  return absl::StrFormat("%s %.0f %%", word == words.end() ? most->name() : word->second,
-                         100 * most->value());
+  const auto found = words.find(most->name());
+  const Words word = found == words.end() ? Words{most->name(), most->name()} : found->second;
+  return absl::StrFormat("%s: %s %.0f %%", word.limit, word.phase, 100 * most->value());
 }
 
 std::string ClockText(double seconds) {

@@ -32,7 +32,9 @@ std::optional<double> Metric(const v1::StatusResponse& status, const std::string
 std::string ProgressLine(const v1::StatusResponse& status, std::optional<double> steps_per_second,
                          uint64_t images_per_step);
 
-// What takes most of the wall-clock: "waiting for rollouts 62 %". Empty without time shares.
+// What limits the run, which is what most of the wall-clock over the last steps went to:
+// "rollouts: waiting for rollouts 62 %", "learner update: updating the policy 71 %". Empty without
+// time shares.
 std::string Bottleneck(const v1::StatusResponse& status);
 
 // "0:12", "3:04:05".

@@ -41,7 +41,9 @@ TEST(ProgressLineTest, TheLargestTimeShareLimits) {
     share.set_name(name);
     share.set_value(value);
   }
-  EXPECT_EQ(Bottleneck(status), "waiting for rollouts 62 %");
+  EXPECT_EQ(Bottleneck(status), "rollouts: waiting for rollouts 62 %");
+  status.mutable_time_share(0)->set_value(0.7);
+  EXPECT_EQ(Bottleneck(status), "learner update: updating the policy 70 %");
 }
 
 TEST(StepRateTest, FollowsTheLastSecondsAndForgetsAResume) {

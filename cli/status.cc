@@ -68,7 +68,12 @@ std::string StatusText(const v1::StatusResponse& status) {
   absl::StrAppend(&text, "groups     ", status.groups_running(), " running, ",
                   status.groups_ready(), " ready\n");
   if (const std::string limit = Bottleneck(status); !limit.empty()) {
-    absl::StrAppend(&text, "limited by ", limit, "\n");
+    absl::StrAppend(&text, "limit: ", limit, "\n");
+  }
+  if (status.leases_expired() + status.leases_speculated() + status.groups_discarded() > 0) {
+    absl::StrAppend(&text, "leases     ", status.leases_expired(), " expired, ",
+                    status.leases_speculated(), " of stragglers given twice; ",
+                    status.groups_discarded(), " results discarded\n");
   }
   absl::StrAppend(&text, absl::StrFormat("%-28s %8s %7s %7s %10s\n", "worker", "version", "leases",
                                          "groups", "seen"));

@@ -54,7 +54,8 @@ struct RolloutMetrics::Impl {
                        .Name("oxbow_rollout_groups_total")
                        .Help("Groups by what became of them.")
                        .Register(registry);
-    for (const char* outcome : {"accepted", "duplicate", "fenced", "superseded", "invalid", "failed"}) {
+    for (const char* outcome :
+         {"accepted", "duplicate", "fenced", "superseded", "invalid", "failed"}) {
       groups.emplace(outcome, &family.Add({{"outcome", outcome}}));
     }
   }

@@ -319,8 +319,11 @@ void EvalRules(const RunConfig& c, Findings& f) {
 
 void ServiceRules(const RunConfig& c, Findings& f) {
   const v1::ServiceConfig& s = c.services();
-  f.Require(s.rollout_workers() >= 1, "services.rollout_workers", "must be at least 1",
-            s.rollout_workers());
+  if (s.rollout_workers() == 0) {
+    f.Warn("services.rollout_workers",
+           "is 0: no worker is started, and the run waits for workers that join (rollout_worker "
+           "--learner HOST:PORT)");
+  }
   if (c.reward().endpoints_size() == 0) {
     f.Require(s.reward_servers() >= 1, "services.reward_servers",
               "must be at least 1, or list reward.endpoints", s.reward_servers());
