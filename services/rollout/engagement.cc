@@ -320,9 +320,9 @@ void Engagement::OfferCredit() {
 
 void Engagement::RenewLoop() {
   while (true) {
-    const uint32_t seconds = board_.lease_seconds_min();
-    const absl::Duration pause = seconds == 0 ? absl::Seconds(1) : absl::Seconds(seconds) / 3;
-    if (stopping_.WaitForNotificationWithTimeout(pause)) return;
+    const absl::Duration third = board_.lease_time_min() / 3;
+    if (stopping_.WaitForNotificationWithTimeout(third == absl::ZeroDuration() ? kIdle : third))
+      return;
     const std::vector<uint64_t> held = board_.held();
     if (!held.empty()) line_.Renew(held);
   }

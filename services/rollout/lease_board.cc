@@ -1,7 +1,6 @@
 #include "services/rollout/lease_board.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 namespace oxbow::rollout {
@@ -92,13 +91,13 @@ std::vector<uint64_t> LeaseBoard::held() const {
   return ids;
 }
 
-uint32_t LeaseBoard::lease_seconds_min() const {
+absl::Duration LeaseBoard::lease_time_min() const {
   absl::MutexLock lock(&mutex_);
   double least = 0;
   for (const auto& [id, held] : held_) {
     if (least == 0 || held.seconds < least) least = held.seconds;
   }
-  return static_cast<uint32_t>(std::ceil(least));
+  return absl::Seconds(least);
 }
 
 void LeaseBoard::Drain() {

@@ -44,7 +44,7 @@ class LeaseBoard {
   // How many more leases may be asked for: capacity - held, 0 while draining.
   uint32_t free_places() const;
   std::vector<uint64_t> held() const;
-  uint32_t lease_seconds_min() const;  // Of those held; 0 if none.
+  absl::Duration lease_time_min() const;  // Of those held; zero if none.
 
   void Drain();  // Asks for no more.
   // Waits until none is held. False after `timeout`.

@@ -62,7 +62,7 @@ TEST(LeaseBoardTest, CancelDropsWhatWasNotTakenYet) {
   ASSERT_EQ(board.TakeBatch(PolicyVersion(0), kLinger, kTimeout).size(), 1u);
   board.Cancel(2);
   EXPECT_EQ(board.held().size(), 1u);
-  EXPECT_EQ(board.lease_seconds_min(), 9u);
+  EXPECT_EQ(board.lease_time_min(), absl::Seconds(9));
 }
 
 }  // namespace
