@@ -1,0 +1,78 @@
+// A TCP proxy between two processes under test, whose wire can be made bad while they talk.
+//
+//   auto proxy = NetworkProxy::Start("127.0.0.1:7000").value();   // one target
+//   auto all = NetworkProxy::Start("").value();                   // HTTP CONNECT: any target;
+//                                                                 // grpc_proxy=http://ENDPOINT
+//   proxy->Delay(absl::Milliseconds(50));   // each way
+//   proxy->Drop();      // nothing passes and nobody is told, as with a pulled cable
+//   proxy->Reset();     // every connection is reset; new ones too, until Heal
+//   proxy->HalfOpen();  // the targets see their connections end, the clients are not told
+//   proxy->Heal();      // new connections pass, dropped ones go on where they were
+//
+// Each verb has taken effect when it returns.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace oxbow::testing {
+
+class NetworkProxy {
+ public:
+  // Listens on 127.0.0.1. `target` is host:port, the host a numeric IPv4 address; empty: each
+  // connection names its own in an HTTP CONNECT line.
+  static absl::StatusOr<std::unique_ptr<NetworkProxy>> Start(const std::string& target);
+  ~NetworkProxy();
+  NetworkProxy(const NetworkProxy&) = delete;
+  NetworkProxy& operator=(const NetworkProxy&) = delete;
+
+  const std::string& endpoint() const { return endpoint_; }
+
+  void Delay(absl::Duration each_way);
+  void Drop();
+  void Reset();
+  void HalfOpen();
+  void Heal();
+
+  uint64_t connections() const;  // Made so far.
+
+ private:
+  class Connection;
+
+  NetworkProxy(int listener, std::string endpoint, std::string target);
+  void Do(std::function<void()> change);
+  void Loop();
+  void RunChanges();
+  void AcceptAll();
+
+  const int listener_;
+  const int wake_;  // eventfd
+  const std::string endpoint_;
+  const std::string target_;
+
+  mutable absl::Mutex mutex_;
+  std::vector<std::function<void()>> changes_ ABSL_GUARDED_BY(mutex_);
+  uint64_t changes_asked_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t changes_made_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t accepted_ ABSL_GUARDED_BY(mutex_) = 0;
+
+  // The loop's own.
+  bool stopping_ = false;
+  bool dropping_ = false;
+  bool refusing_ = false;
+  absl::Duration delay_ = absl::ZeroDuration();
+  std::list<std::unique_ptr<Connection>> connections_;
+  std::thread thread_;
+};
+
+}  // namespace oxbow::testing
