@@ -8,6 +8,9 @@ for binary in core_bench model_bench replay_bench; do
   echo "== $binary"
   "$build/bin/$binary" --benchmark_repetitions=5 --benchmark_report_aggregates_only=true
 done
+echo "== weight_fanout_bench"
+"$build/bin/weight_fanout_bench"
+"$build/bin/weight_fanout_bench" --line-mb-s 200
 for what in learning clipping overhead memory; do
   echo "== $what"
   python3 bench/measure_training.py "$build" "$what"

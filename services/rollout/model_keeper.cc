@@ -14,12 +14,13 @@
 namespace oxbow::rollout {
 namespace {
 
-absl::StatusOr<model::NamedTensors> TensorsOf(const weights::TensorBytesByName& bytes) {
+absl::StatusOr<model::NamedTensors> TensorsOf(const weights::VerifiedSnapshot& snapshot) {
   model::NamedTensors tensors;
-  for (const auto& [name, value] : bytes) {
-    absl::StatusOr<at::Tensor> tensor = io::ToTorch(value);
-    if (!tensor.ok()) return Annotate(tensor.status(), name);
-    tensors.emplace(name, *std::move(tensor));
+  for (const v1::TensorManifest& entry : snapshot.manifest.tensors()) {
+    absl::StatusOr<at::Tensor> tensor =
+        io::ToTorch(weights::AssembleTensor(entry, snapshot.chunks));
+    if (!tensor.ok()) return Annotate(tensor.status(), entry.name());
+    tensors.emplace(entry.name(), *std::move(tensor));
   }
   return tensors;
 }
@@ -42,7 +43,7 @@ model::NamedTensors BaseOf(const model::NamedTensors& tensors) {
 ModelKeeper::ModelKeeper(const RunSpec& spec) : spec_(spec) {}
 
 absl::Status ModelKeeper::Load(const weights::VerifiedSnapshot& snapshot) {
-  OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors tensors, TensorsOf(snapshot.tensors));
+  OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors tensors, TensorsOf(snapshot));
   if (policy_ == nullptr) {
     OXBOW_ASSIGN_OR_RETURN(policy_,
                            model::Policy::Create({.architecture = spec_.architecture,

@@ -45,13 +45,10 @@ weights::VerifiedSnapshot SnapshotOf(uint64_t version, uint64_t seed, uint64_t p
   const std::unique_ptr<model::Policy> policy = PolicyOf(seed);
   const weights::TensorBytesByName frozen = BytesOf(policy->frozen());
   const weights::TensorBytesByName trained = BytesOf(policy->parameters().tensors());
-  weights::VerifiedSnapshot verified;
-  verified.manifest =
-      weights::MakeSnapshot({Epoch(1), PolicyVersion(version), LearnerStep(1)}, frozen, trained)
-          .manifest;
+  weights::Snapshot snapshot =
+      weights::MakeSnapshot({Epoch(1), PolicyVersion(version), LearnerStep(1)}, frozen, trained);
+  weights::VerifiedSnapshot verified{.manifest = snapshot.manifest, .chunks = snapshot.chunks};
   *verified.manifest.mutable_probe() = ProbeOf(PolicyOf(probed)->current());
-  verified.tensors = frozen;
-  verified.tensors.insert(trained.begin(), trained.end());
   return verified;
 }
 

@@ -105,12 +105,11 @@ absl::Status ChunkFetcher::FetchOnce(Download& download, const std::string& endp
     SignOfLife();
     if (piece.data().empty()) continue;
     metrics_.Received(piece.data().size(), peer);
-    const std::string hash = piece.chunk_sha256();
     taken = download.Take(piece);
     if (absl::IsDataLoss(taken)) {
       metrics_.ChunkCorrupt();
       OXBOW_LOG(Warning) << "weight chunk corrupt, fetching again" << Field("endpoint", endpoint)
-                         << Field("sha256", HexOf(hash));
+                         << Field("sha256", HexOf(piece.chunk_sha256()));
     }
   }
   if (!taken.ok()) context->TryCancel();

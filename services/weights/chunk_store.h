@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "services/weights/chunk_pool.h"
 #include "services/weights/snapshot.h"
 
 namespace oxbow::weights {
@@ -50,6 +51,9 @@ class ChunkStore {
   // Whether a retained snapshot has it, here or on its way.
   bool Wants(const std::string& sha256) const;
 
+  // Where the chunks that are put get their memory.
+  ChunkPool& pool() { return pool_; }
+
   uint64_t bytes() const;  // Of distinct chunks, here or on their way.
   size_t snapshots() const;
 
@@ -66,6 +70,7 @@ class ChunkStore {
 
   const size_t snapshots_max_;
   const uint64_t bytes_max_;
+  ChunkPool pool_;
   mutable absl::Mutex mutex_;
   std::deque<std::vector<std::string>> snapshots_ ABSL_GUARDED_BY(mutex_);  // Their chunk hashes.
   std::map<std::string, Held> chunks_ ABSL_GUARDED_BY(mutex_);

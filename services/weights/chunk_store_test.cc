@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <thread>
+
 #include "base/sha256.h"
 
 namespace oxbow::weights {
@@ -40,6 +43,40 @@ TEST(ChunkStoreTest, OldSnapshotsGoWhenBytesRunOutButNeverTheNewest) {
   EXPECT_EQ(store.Add(Of("0123456789", "d")).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(store.bytes(), 10u);
   EXPECT_NE(store.Find(Sha256("90ab")), nullptr);
+}
+
+TEST(ChunkStoreTest, ExpectedChunkIsAwaitedUntilItIsPut) {
+  ChunkStore store(2, 1000);
+  ASSERT_TRUE(store.Expect({{"hash", 4}}).ok());
+  EXPECT_EQ(store.bytes(), 4u);
+  EXPECT_TRUE(store.Wants("hash"));
+  EXPECT_EQ(store.Await("hash", absl::ZeroDuration()), nullptr);
+  std::thread put([&] { store.Put("hash", std::make_shared<const std::string>("data")); });
+  const Chunk chunk = store.Await("hash", absl::Seconds(10));
+  put.join();
+  ASSERT_NE(chunk, nullptr);
+  EXPECT_EQ(*chunk, "data");
+  store.Put("unasked", chunk);
+  EXPECT_EQ(store.Find("unasked"), nullptr);
+}
+
+TEST(ChunkStoreTest, MemoryOfDroppedChunksIsUsedAgainAndNeverMoreThanIsInUse) {
+  constexpr uint64_t kBytes = 1 << 20;
+  ChunkPool pool;
+  std::vector<Chunk> chunks;
+  for (int i = 0; i < 4; ++i) {
+    chunks.push_back(pool.Seal(pool.Take(kBytes) + std::string(kBytes, 'x')));
+  }
+  const char* memory = chunks.back()->data();
+  chunks.pop_back();
+  EXPECT_GE(pool.bytes_kept(), kBytes);
+  std::string again = pool.Take(kBytes);
+  EXPECT_EQ(again.data(), memory);
+  EXPECT_TRUE(again.empty());
+  EXPECT_EQ(pool.bytes_kept(), 0u);
+  chunks.clear();
+  EXPECT_LE(pool.bytes_kept(), 2 * kBytes);
+  EXPECT_LT(pool.Take(10).capacity(), kBytes);  // A small chunk takes no large one's memory.
 }
 
 }  // namespace

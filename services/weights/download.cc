@@ -29,7 +29,7 @@ v1::FetchRequest Download::Request() const {
   return request;
 }
 
-absl::Status Download::Take(v1::FetchResponse& piece) {
+absl::Status Download::Take(const v1::FetchResponse& piece) {
   if (lacking_.empty()) return absl::InvalidArgumentError("more chunks than were asked for");
   const ChunkSize chunk = lacking_.front();
   if (piece.chunk_sha256() != chunk.sha256 || piece.offset() != partial_.size() ||
@@ -39,12 +39,8 @@ absl::Status Download::Take(v1::FetchResponse& piece) {
         absl::StrCat("piece does not continue the chunk: offset ", piece.offset()));
   }
   bytes_ += piece.data().size();
-  // A piece is most often a whole chunk.
-  if (partial_.empty()) {
-    partial_ = std::move(*piece.mutable_data());
-  } else {
-    partial_ += piece.data();
-  }
+  if (partial_.empty()) partial_ = store_->pool().Take(chunk.bytes);
+  partial_ += piece.data();
   if (partial_.size() < chunk.bytes) return absl::OkStatus();
   std::string whole = std::exchange(partial_, {});
   lacking_.pop_front();
@@ -52,7 +48,7 @@ absl::Status Download::Take(v1::FetchResponse& piece) {
     lacking_.push_back(chunk);
     return absl::DataLossError("chunk does not match its hash");
   }
-  auto verified = std::make_shared<const std::string>(std::move(whole));
+  Chunk verified = store_->pool().Seal(std::move(whole));
   verified_.emplace(chunk.sha256, verified);
   store_->Put(chunk.sha256, std::move(verified));
   return absl::OkStatus();

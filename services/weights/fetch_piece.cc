@@ -35,9 +35,11 @@ grpc::Slice DataOf(const FetchPiece& piece) {
 }  // namespace
 
 bool SendChunk(const std::string& sha256, const Chunk& chunk, uint64_t offset, uint64_t piece_bytes,
-               FetchStream& stream, const std::function<void(uint64_t)>& sent) {
+               FetchStream& stream, const std::function<void(uint64_t)>& before,
+               const std::function<void(uint64_t)>& sent) {
   while (offset < chunk->size()) {
     const uint64_t bytes = std::min<uint64_t>(piece_bytes, chunk->size() - offset);
+    if (before) before(bytes);
     if (!stream.Write(FetchPiece{sha256, offset, chunk, bytes})) return false;
     sent(bytes);
     offset += bytes;

@@ -31,10 +31,11 @@ using FetchStream = grpc::ServerSplitStreamer<v1::FetchRequest, FetchPiece>;
 // The place of Fetch in service WeightChannel: services replace its handler by one of FetchStream.
 inline constexpr int kFetchMethod = 1;
 
-// Sends a chunk from `offset` in pieces; `sent` is called after each with its bytes. False when the
-// stream has ended.
+// Sends a chunk from `offset` in pieces. `before`, which may be null, and `sent` are called with
+// the bytes of each. False when the stream has ended.
 bool SendChunk(const std::string& sha256, const Chunk& chunk, uint64_t offset, uint64_t piece_bytes,
-               FetchStream& stream, const std::function<void(uint64_t)>& sent);
+               FetchStream& stream, const std::function<void(uint64_t)>& before,
+               const std::function<void(uint64_t)>& sent);
 
 }  // namespace oxbow::weights
 

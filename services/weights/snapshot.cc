@@ -135,16 +135,20 @@ std::vector<ChunkSize> ChunksOf(const v1::SnapshotManifest& manifest) {
   return chunks;
 }
 
+io::TensorBytes AssembleTensor(const v1::TensorManifest& entry, const ChunksByHash& chunks) {
+  std::string data;
+  data.reserve(BytesOf(entry));
+  for (const std::string& hash : entry.chunk_sha256()) data += *chunks.at(hash);
+  absl::StatusOr<io::TensorBytes> tensor = rpc::TensorFromProto(HeaderOf(entry), std::move(data));
+  OXBOW_CHECK(tensor.ok()) << entry.name() << ": " << tensor.status();
+  return *std::move(tensor);
+}
+
 TensorBytesByName AssembleTensors(const v1::SnapshotManifest& manifest,
                                   const ChunksByHash& chunks) {
   TensorBytesByName tensors;
   for (const v1::TensorManifest& entry : manifest.tensors()) {
-    std::string data;
-    data.reserve(BytesOf(entry));
-    for (const std::string& hash : entry.chunk_sha256()) data += *chunks.at(hash);
-    absl::StatusOr<io::TensorBytes> tensor = rpc::TensorFromProto(HeaderOf(entry), std::move(data));
-    OXBOW_CHECK(tensor.ok()) << entry.name() << ": " << tensor.status();
-    tensors.emplace(entry.name(), *std::move(tensor));
+    tensors.emplace(entry.name(), AssembleTensor(entry, chunks));
   }
   return tensors;
 }

@@ -63,8 +63,9 @@ struct ChunkSize {
 };
 std::vector<ChunkSize> ChunksOf(const v1::SnapshotManifest& manifest);
 
-// Puts the tensors together from verified chunks. Requires CheckManifest and
-// every chunk.
+// Puts a tensor, or all of them, together from verified chunks. Requires
+// CheckManifest and every chunk. One at a time needs the memory of one.
+io::TensorBytes AssembleTensor(const v1::TensorManifest& entry, const ChunksByHash& chunks);
 TensorBytesByName AssembleTensors(const v1::SnapshotManifest& manifest, const ChunksByHash& chunks);
 
 }  // namespace oxbow::weights

@@ -126,7 +126,7 @@ grpc::Status WeightChannelService::Serve(const v1::FetchRequest& request, FetchS
       return rpc::ToGrpc(
           absl::InvalidArgumentError(absl::StrCat("resume offset is beyond the chunk: ", offset)));
     }
-    if (!SendChunk(hash, chunk, offset, options_.piece_bytes, stream,
+    if (!SendChunk(hash, chunk, offset, options_.piece_bytes, stream, options_.before_piece,
                    [this](uint64_t bytes) { metrics_.ChunkServed(bytes); })) {
       break;
     }

@@ -34,6 +34,8 @@ class WeightChannelService : public v1::WeightChannel::Service {
     uint64_t bytes_max = uint64_t{64} << 30;
     uint64_t piece_bytes = kSnapshotChunkBytes;  // Of one FetchResponse.
     size_t fanout = 2;                           // Watchers that ask the learner first; 0: all.
+    std::function<void(uint64_t)> before_piece;  // May hold a piece of so many bytes back, as a
+                                                 // slow line does; may be null.
   };
   using OnReport = std::function<void(const v1::ReportAppliedRequest&)>;
 

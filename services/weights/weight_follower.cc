@@ -165,8 +165,7 @@ absl::Status WeightFollower::Obtain(const Announcement& announcement) {
   if (fetched.ok()) {
     const absl::Duration took = clock_.Now() - start;
     metrics_.Fetched(took);
-    VerifiedSnapshot verified{manifest, AssembleTensors(manifest, download.verified()),
-                              download.bytes(), took};
+    VerifiedSnapshot verified{manifest, download.verified(), download.bytes(), took};
     {
       absl::MutexLock lock(&mutex_);
       have_any_ = true;

@@ -3,7 +3,6 @@
 //
 //   watch thread:  manifest, peers -> the newest waits
 //   fetch thread:  CheckManifest -> lacking chunks from peers or the learner, each hash verified
-//                  -> tensors
 //   torch thread:  TakeNewest -> load -> probe -> Report
 //
 // A chunk with a wrong hash is dropped and asked for elsewhere; a broken stream
@@ -36,7 +35,7 @@ namespace oxbow::weights {
 
 struct VerifiedSnapshot {
   v1::SnapshotManifest manifest;
-  TensorBytesByName tensors;
+  ChunksByHash chunks;  // All of the manifest's; AssembleTensor makes tensors of them.
   uint64_t fetched_bytes = 0;
   absl::Duration fetch_time;
 };

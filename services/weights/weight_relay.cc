@@ -36,7 +36,7 @@ class WeightRelay::Service final : public v1::WeightChannel::Service {
       if (chunk == nullptr || (offset > 0 && offset >= chunk->size())) {
         return rpc::ToGrpc(absl::NotFoundError(absl::StrCat("chunk is not here: ", HexOf(hash))));
       }
-      if (!SendChunk(hash, chunk, offset, options_.piece_bytes, stream,
+      if (!SendChunk(hash, chunk, offset, options_.piece_bytes, stream, options_.before_piece,
                      [this](uint64_t bytes) { metrics_.Relayed(bytes); })) {
         break;
       }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -30,6 +31,7 @@ class WeightRelay {
     absl::Duration sign_of_life = absl::Milliseconds(300);  // Between signs.
     absl::Duration unheard_wait = absl::Seconds(2);         // For a manifest not heard of yet.
     absl::Duration chunk_wait = absl::Seconds(10);          // For one chunk that is on its way.
+    std::function<void(uint64_t)> before_piece;             // As of WeightChannelService.
   };
 
   // kUnavailable if the address cannot be bound.
