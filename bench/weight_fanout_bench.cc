@@ -7,10 +7,12 @@
 // worker has verified all of it and said so. Between rounds the same bytes go to one receiver as a
 // plain gRPC stream of the same messages, without hashing: what a copy costs at least. With
 // --line-mb-s every process sends at most that fast: then the lines are the limit, as in a cluster,
-// and not the cores of this machine.
+// and not the cores of this machine. CPU is that of all processes, per copy delivered, over that of
+// the plain stream: it does not depend on what else the machine does.
 #include <benchmark/benchmark.h>
 #include <prometheus/registry.h>
 #include <signal.h>
+#include <time.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -24,6 +26,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "base/freed_memory.h"
 #include "base/log.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
@@ -71,6 +74,14 @@ class Line {
   absl::Time free_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
+// CPU seconds of a process so far.
+double CpuSeconds(pid_t pid) {
+  clockid_t clock = 0;
+  timespec time = {};
+  if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &time) != 0) return 0;
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 // Serves its bytes as generated code does it: messages, no hashes.
 class PlainStream final : public v1::WeightChannel::Service {
  public:
@@ -90,9 +101,8 @@ class PlainStream final : public v1::WeightChannel::Service {
                              v1::ReportAppliedResponse*) override {
     absl::MutexLock lock(&mutex_);
     if (request->policy_version() > 0) seconds_ = request->fetch_seconds();
-    const auto wanted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return wanted_ || stopped_;
-    };
+    const auto wanted = [this]()
+                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return wanted_ || stopped_; };
     mutex_.Await(absl::Condition(&wanted));
     wanted_ = false;
     return stopped_ ? grpc::Status::CANCELLED : grpc::Status::OK;
@@ -232,6 +242,11 @@ class Fleet {
     OXBOW_CHECK(mutex_.AwaitWithTimeout(absl::Condition(&done), kRoundAtMost)) << "fleet";
     return absl::ToDoubleSeconds(absl::Now() - start);
   }
+  double cpu_seconds() const {
+    double seconds = 0;
+    for (const auto& child : children_) seconds += CpuSeconds(child->pid());
+    return seconds + CpuSeconds(0);
+  }
   uint64_t sent() {
     absl::MutexLock lock(&mutex_);
     return sent_;
@@ -270,8 +285,8 @@ int RunLearner(const Flags& flags, const std::string& self) {
 
   std::printf("%.0f MB, medians of %d rounds", mb, flags.rounds);
   if (flags.line_mb_s > 0) std::printf(", every process sends %.0f MB/s at most", flags.line_mb_s);
-  std::printf("\n%8s %8s %10s %10s %12s %14s %14s\n", "workers", "fan-out", "ms", "plain ms",
-              "copies sent", "time / plain", "MB/s / plain");
+  std::printf("\n%8s %8s %10s %10s %12s %14s %14s %14s\n", "workers", "fan-out", "ms", "plain ms",
+              "copies sent", "time / plain", "MB/s / plain", "CPU / plain");
   uint64_t version = 2;
   for (const size_t fanout : flags.fanouts) {
     for (const size_t workers : flags.workers) {
@@ -279,19 +294,27 @@ int RunLearner(const Flags& flags, const std::string& self) {
       std::vector<double> seconds;
       std::vector<double> plain_seconds;
       std::vector<double> copies;
+      std::vector<double> cpu;
+      std::vector<double> plain_cpu;
       for (int round = -1; round < flags.rounds; ++round) {
         const Snapshot snapshot = MakeVersion(version++, bytes);
+        const double before = fleet.cpu_seconds();
         const double took = fleet.Publish(snapshot);
+        const double between = fleet.cpu_seconds();
+        const double receiver_before = CpuSeconds((*receiver)->pid()) + CpuSeconds(0);
         const double alone = plain.Round();
+        const double receiver_after = CpuSeconds((*receiver)->pid()) + CpuSeconds(0);
         if (round < 0) continue;  // Warms caches and windows.
         seconds.push_back(took);
         plain_seconds.push_back(alone);
+        cpu.push_back((between - before) / static_cast<double>(workers));
+        plain_cpu.push_back(receiver_after - receiver_before);
         copies.push_back(static_cast<double>(fleet.sent()) / static_cast<double>(bytes));
       }
       const double ratio = Median(seconds) / Median(plain_seconds);
-      std::printf("%8zu %8zu %10.1f %10.1f %12.2f %14.2f %14.2f\n", workers, fanout,
+      std::printf("%8zu %8zu %10.1f %10.1f %12.2f %14.2f %14.2f %14.2f\n", workers, fanout,
                   1e3 * Median(seconds), 1e3 * Median(plain_seconds), Median(copies), ratio,
-                  static_cast<double>(workers) / ratio);
+                  static_cast<double>(workers) / ratio, Median(cpu) / Median(plain_cpu));
       std::fflush(stdout);
     }
   }
@@ -303,6 +326,7 @@ int RunLearner(const Flags& flags, const std::string& self) {
 }  // namespace oxbow::weights
 
 int main(int argc, char** argv) {
+  oxbow::KeepFreedMemory();
   oxbow::weights::Flags flags;
   CLI::App app("Time and egress of new weights to N workers.");
   app.add_option("--megabytes", flags.megabytes, "changed weights, 10^6 bytes");

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "base/freed_memory.h"
 #include "config/run_config.h"
 #include "rpc/service_main.h"
 #include "services/learner/learner_run.h"
@@ -45,6 +46,7 @@ absl::Status Run(Flags& flags) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  oxbow::KeepFreedMemory();
   Flags flags;
   return oxbow::rpc::RunService(
       "learner", "Coordinates rollout workers and trains the policy of one run.", argc, argv,

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/freed_memory.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "rpc/server.h"
@@ -78,6 +79,7 @@ absl::Status Serve(const Flags& flags) {
 }  // namespace oxbow::rollout
 
 int main(int argc, char** argv) {
+  oxbow::KeepFreedMemory();
   oxbow::rollout::Flags flags;
   return oxbow::rpc::RunService(
       "rollout_worker", "Samples trajectories for a learner.", argc, argv, flags.service,
