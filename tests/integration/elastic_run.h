@@ -1,0 +1,56 @@
+// A run whose workers come and go under the test's hand: `oxbow train` starts none.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/integration/training_run.h"
+
+namespace oxbow::testing {
+
+class ElasticRun {
+ public:
+  explicit ElasticRun(std::vector<std::string> overrides);
+
+  // Starts a worker under this name and waits until it runs.
+  Process& Join(const std::string& name, std::vector<std::string> environment = {});
+  Process& worker(const std::string& name) { return *workers_.at(name).process; }
+
+  // A number of a /metrics page; -1 while it cannot be had.
+  double Learner(const std::string& series) const;
+  double Worker(const std::string& name, const std::string& series) const;
+
+  // Wait until the number is at least this. False after `timeout`, or if the run ends.
+  bool AwaitLearner(const std::string& series, double least,
+                    absl::Duration timeout = absl::Seconds(20));
+  bool AwaitWorker(const std::string& name, const std::string& series, double least,
+                   absl::Duration timeout = absl::Seconds(20));
+  // Waits for this many more committed steps.
+  bool AwaitSteps(int64_t more);
+
+  TrainingRun& run() { return run_; }
+  std::string log() const;  // The learner's.
+
+  // How often each group stands in the step log, and the highest attempt among them all.
+  std::map<uint64_t, int> GroupsTrained() const;
+  uint64_t HighestAttempt() const;
+
+ private:
+  struct Joined {
+    std::unique_ptr<Process> process;
+    std::string metrics;
+  };
+  template <typename Read>
+  bool Await(Read read, double least, absl::Duration timeout);
+  bool FindLearner();
+  std::vector<nlohmann::json> StepLog() const;
+
+  TrainingRun run_;
+  std::string learner_;
+  std::string learner_metrics_;
+  std::map<std::string, Joined> workers_;
+};
+
+}  // namespace oxbow::testing

@@ -1,0 +1,178 @@
+// Workers come, go, stall, lag and lose the network; the run makes every group once and ends.
+#include <signal.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/elastic_run.h"
+#include "tests/testing/network_proxy.h"
+
+namespace oxbow::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Le;
+using ::testing::Pair;
+using ::testing::SizeIs;
+
+constexpr char kInFlight[] = "oxbow_rollout_groups_in_flight";
+constexpr char kExpired[] = "oxbow_learner_leases_total{event=\"expired\"}";
+constexpr char kFailed[] = "oxbow_learner_leases_total{event=\"failed\"}";
+constexpr char kSuperseded[] = "oxbow_learner_leases_total{event=\"superseded\"}";
+
+std::string Delivered(const std::string& outcome) {
+  return "oxbow_rollout_groups_total{outcome=\"" + outcome + "\"}";
+}
+
+// Every group of every step was trained, once.
+void ExpectWhole(ElasticRun& run, size_t steps) {
+  ASSERT_EQ(run.run().WaitExit().value(), 0) << run.run().process().error_output();
+  EXPECT_THAT(run.run().Series("train/loss"), SizeIs(steps));
+  const std::map<uint64_t, int> groups = run.GroupsTrained();
+  EXPECT_THAT(groups, Each(Pair(::testing::_, 1)));
+  EXPECT_EQ(groups.size() % steps, 0u);
+  EXPECT_EQ(groups.rbegin()->first + 1, groups.size());
+}
+
+TEST(ElasticTest, StalledWorkerLosesItsLeaseAndItsLateResultIsRefused) {
+  ElasticRun run({"run.steps=40", "services.lease_seconds=1", "services.groups_in_flight=2",
+                  "services.speculation_quantile=0"});
+  run.Join("steady");
+  Process& stalled = run.Join("stalled");
+  ASSERT_TRUE(run.AwaitSteps(1));
+  bool refused = false;
+  // It may be stopped just when it holds nothing, or what it has not begun.
+  for (int attempt = 0; attempt < 8 && !refused; ++attempt) {
+    ASSERT_TRUE(run.AwaitWorker("stalled", kInFlight, 1));
+    const double before = run.Learner(kExpired);
+    stalled.Kill(SIGSTOP);
+    const bool lost = run.AwaitLearner(kExpired, before + 1, absl::Seconds(4));
+    stalled.Kill(SIGCONT);
+    refused = lost && run.AwaitWorker("stalled", Delivered("fenced"), 1, absl::Seconds(3));
+  }
+  EXPECT_TRUE(refused);
+  ExpectWhole(run, 40);
+  EXPECT_THAT(run.log(), AllOf(HasSubstr("lease expired"), HasSubstr("late result refused")));
+  EXPECT_GE(run.HighestAttempt(), 2u) << "the group was made by somebody else";
+  EXPECT_GE(run.run().Series("rollout/groups_discarded").back(), 1);
+}
+
+TEST(ElasticTest, StragglersGroupsAreMadeByAnIdleWorkerLongBeforeTheirLeaseEnds) {
+  ElasticRun run({"run.steps=40", "services.lease_seconds=120", "services.groups_in_flight=2"});
+  run.Join("steady");
+  Process& stalled = run.Join("stalled");
+  ASSERT_TRUE(run.AwaitSteps(3));
+  bool helped = false;
+  for (int attempt = 0; attempt < 8 && !helped; ++attempt) {
+    ASSERT_TRUE(run.AwaitWorker("stalled", kInFlight, 1));
+    const double before = run.Learner(kSuperseded);
+    stalled.Kill(SIGSTOP);
+    helped = run.AwaitLearner(kSuperseded, before + 1, absl::Seconds(5));
+    stalled.Kill(SIGCONT);
+  }
+  EXPECT_TRUE(helped);
+  EXPECT_EQ(run.Learner(kExpired), 0);
+  EXPECT_EQ(run.Learner(kFailed), 0) << "superseded is not failed";
+  ExpectWhole(run, 40);
+}
+
+TEST(ElasticTest, WorkersJoinLeaveAndDieAtAnyTime) {
+  ElasticRun run({"run.steps=60", "services.lease_seconds=3", "services.groups_in_flight=2",
+                  "services.speculation_quantile=0"});
+  run.Join("first");
+  ASSERT_TRUE(run.AwaitSteps(2));
+  Process& leaving = run.Join("leaving");
+  Process& dying = run.Join("dying");
+  ASSERT_TRUE(run.AwaitWorker("leaving", Delivered("accepted"), 1)) << "a late joiner gets work";
+  ASSERT_TRUE(run.AwaitWorker("dying", Delivered("accepted"), 1));
+  leaving.Kill(SIGTERM);
+  EXPECT_EQ(leaving.WaitExit(absl::Seconds(30)).value(), 0);
+  EXPECT_EQ(run.Learner(kExpired), 0) << "who leaves in order delivers what it holds";
+  EXPECT_EQ(run.Learner(kFailed), 0);
+  EXPECT_EQ(run.run().Series("rollout/groups_discarded").back(), 0);
+  ASSERT_TRUE(run.AwaitWorker("dying", kInFlight, 1));
+  dying.Kill(SIGKILL);
+  ASSERT_TRUE(run.AwaitSteps(2)) << "the run goes on with what is left";
+  run.Join("last");
+  EXPECT_TRUE(run.AwaitWorker("last", Delivered("accepted"), 1));
+  ExpectWhole(run, 60);
+}
+
+// Stops a process half of the time.
+class Brake {
+ public:
+  explicit Brake(Process& process) : process_(process) {
+    thread_ = std::thread([this] {
+      for (bool stop = true; !over_.WaitForNotificationWithTimeout(absl::Milliseconds(60));
+           stop = !stop) {
+        process_.Kill(stop ? SIGSTOP : SIGCONT);
+      }
+      process_.Kill(SIGCONT);
+    });
+  }
+  ~Brake() {
+    over_.Notify();
+    thread_.join();
+  }
+
+ private:
+  Process& process_;
+  absl::Notification over_;
+  std::thread thread_;
+};
+
+TEST(ElasticTest, WorkersOfDifferentSpeedsStayWithinTheBudgetAndNothingIsThrownAway) {
+  for (const auto& [staleness, publish_every] : {std::pair(1, 2), std::pair(2, 1)}) {
+    SCOPED_TRACE(::testing::Message() << "S " << staleness << " v " << publish_every);
+    ElasticRun run({"run.steps=16", "off_policy.staleness_max=" + std::to_string(staleness),
+                    "off_policy.publish_every=" + std::to_string(publish_every),
+                    "services.groups_in_flight=2", "services.speculation_quantile=0"});
+    run.Join("quick");
+    run.Join("quicker");
+    const Brake brake(run.Join("slow"));
+    ExpectWhole(run, 16);
+    const std::vector<double> stale = run.run().Series("rollout/staleness_max");
+    EXPECT_THAT(stale, Each(Le(staleness)));
+    EXPECT_GT(*std::max_element(stale.begin(), stale.end()), 0) << "the budget was not used";
+    EXPECT_THAT(run.run().Series("rollout/groups_discarded"), Each(0.0));
+    EXPECT_THAT(run.run().Series("rollout/leases_expired"), Each(0.0));
+  }
+}
+
+TEST(ElasticTest, RunGoesOnAfterEachKindOfBrokenNetwork) {
+  ElasticRun run({"run.steps=30", "services.lease_seconds=2", "services.groups_in_flight=2"});
+  const auto proxy = NetworkProxy::Start("").value();
+  // All of the worker's calls, to whomever, go through the proxy.
+  run.Join("far", {"grpc_proxy=http://" + proxy->endpoint(), "no_grpc_proxy=", "no_proxy="});
+  ASSERT_TRUE(run.AwaitSteps(1));
+  ASSERT_GE(proxy->connections(), 1u) << "the worker does not use the proxy";
+  proxy->Delay(absl::Milliseconds(10));
+  ASSERT_TRUE(run.AwaitSteps(2)) << "delay";
+  proxy->Heal();
+
+  ASSERT_TRUE(run.AwaitWorker("far", kInFlight, 1));
+  const double before = run.Learner(kExpired);
+  proxy->Drop();
+  EXPECT_TRUE(run.AwaitLearner(kExpired, before + 1, absl::Seconds(6)));
+  proxy->Heal();
+  ASSERT_TRUE(run.AwaitSteps(2)) << "drop";
+
+  proxy->Reset();
+  EXPECT_FALSE(run.run().WaitExit(absl::Milliseconds(500)).ok());
+  proxy->Heal();
+  ASSERT_TRUE(run.AwaitSteps(2)) << "reset";
+
+  proxy->HalfOpen();
+  ASSERT_TRUE(run.AwaitSteps(2)) << "half open";
+  EXPECT_GE(run.Worker("far", "oxbow_rollout_reconnects_total"), 1);
+  ExpectWhole(run, 30);
+  EXPECT_THAT(run.run().Series("train/onpolicy_ratio_err"), Each(0.0));
+}
+
+}  // namespace
+}  // namespace oxbow::testing
