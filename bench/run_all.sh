@@ -11,6 +11,8 @@ done
 echo "== weight_fanout_bench"
 "$build/bin/weight_fanout_bench"
 "$build/bin/weight_fanout_bench" --line-mb-s 200
+echo "== coordinator_bench"
+"$build/bin/coordinator_bench"
 for what in learning clipping overhead memory; do
   echo "== $what"
   python3 bench/measure_training.py "$build" "$what"
