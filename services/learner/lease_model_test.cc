@@ -5,7 +5,9 @@
 //
 // In every state that can be reached:
 //   - a group is accepted at most once in the committed history,
-//   - no result of an ended attempt, or of an earlier start of the learner, is accepted,
+//   - no result of an ended attempt, or of an earlier start of the learner, is accepted, and none
+//   of
+//     a live one is refused,
 //   - no accepted result is staler than the budget,
 //   - at most two leases of a group live, and the run can still be finished (no deadlock).
 //
@@ -405,9 +407,14 @@ class Explorer {
     const auto record = groups.find(result.group);
     if (!rules_.fences && record != groups.end() && record->second.first.value != 0)
       lease = record->second.first;
+    const auto& all = world.table.book().live;
+    const auto held = all.find(result.lease);
+    const bool live = held != all.end() && held->second.deadline > clock_.now;
     std::optional<LeaseGrant> superseded;
-    if (world.table.Accept(GroupId(result.group), lease, &superseded) != AcceptOutcome::kAccepted)
-      return;
+    const AcceptOutcome outcome = world.table.Accept(GroupId(result.group), lease, &superseded);
+    if (live && outcome != AcceptOutcome::kAccepted)
+      Break(here_, event_, "the result of a live lease was refused");
+    if (outcome != AcceptOutcome::kAccepted) return;
     if (superseded.has_value()) world.ended.insert(superseded->id.value);
     const uint64_t bit = uint64_t{1} << result.group;
     if ((world.accepted & bit) != 0) Break(here_, event_, "a group was accepted twice");
@@ -462,7 +469,8 @@ const Scenario kTwoSteps = {.name = "two steps on policy", .steps = 2};
 const Scenario kStale = {.name = "two steps, one step stale, weights every second",
                          .steps = 2,
                          .staleness = 1,
-                         .publish_every = 2};
+                         .publish_every = 2,
+                         .in_flight = 1};
 const Scenario kFailing = {
     .name = "two groups, a failure", .groups = 2, .failures = 1, .in_flight = 1};
 
