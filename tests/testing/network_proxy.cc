@@ -131,7 +131,10 @@ class NetworkProxy::Connection {
     Receive(client_, up_, delay);
     if (!forgotten_ && target_ < 0) Greet();
     Receive(target_, down_, delay);
-    if (forgotten_) up_ = {};  // Swallowed.
+    if (forgotten_) {
+      over_ = over_ || up_.ended;
+      up_ = {};  // Swallowed.
+    }
     Send(up_, target_);
     Send(down_, client_);
     if (client_ < 0 || (up_.passed && down_.passed)) over_ = true;
