@@ -6,6 +6,7 @@
 #include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -192,7 +193,7 @@ class CoordinatorServiceTest : public testing::Test {
   Coordinator coordinator_;
   RunBoard board_;
   ByteBudget budget_{1 << 20};
-  bool drained_ = false;
+  std::atomic<bool> drained_ = false;
   CoordinatorService service_;
   ExperienceSinkService sink_;
   std::unique_ptr<rpc::Server> server_;
