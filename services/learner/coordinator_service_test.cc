@@ -359,6 +359,16 @@ TEST_F(CoordinatorServiceTest, AnotherEpochIsAborted) {
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::ABORTED);
 }
 
+TEST_F(CoordinatorServiceTest, AResultOfAnotherEpochIsFenced) {
+  Worker worker(server_->endpoint(), "a");
+  worker.Credit(0, 1);
+  const v1::Lease lease = worker.Next().lease();
+  v1::Group old = worker.Result(lease, 0);
+  old.set_epoch(kEpoch - 1);
+  EXPECT_EQ(worker.Insert(old).outcome(), v1::INSERT_OUTCOME_FENCED);
+  EXPECT_EQ(worker.Insert(worker.Result(lease, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
+}
+
 TEST_F(CoordinatorServiceTest, DrainReachesWorkersAndTheRun) {
   Worker worker(server_->endpoint(), "a");
   worker.Credit(0, 0);

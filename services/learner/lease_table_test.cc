@@ -52,6 +52,23 @@ TEST(LeaseTableTest, LateResultOfAnExpiredLeaseIsFencedAndItsSuccessorAccepted) 
   EXPECT_EQ(table.accepted(), 1u);
 }
 
+// A restarted learner plans the same groups again; what its predecessor granted must not count.
+TEST(LeaseTableTest, LeasesOfAnotherEpochMeanNothing) {
+  FakeClock clock;
+  LeaseTable before(Spec(1, 0), clock);
+  LeaseTable::Options next = Spec(1, 0);
+  next.epoch = Epoch(4);
+  LeaseTable after(next, clock);
+  before.Plan(LearnerStep(0));
+  after.Plan(LearnerStep(0));
+  const auto old = before.Acquire("a", LearnerStep(0));
+  const auto current = after.Acquire("a", LearnerStep(0));
+  ASSERT_EQ(old->group, current->group);
+  EXPECT_EQ(after.Accept(old->group, old->id), AcceptOutcome::kFenced);
+  EXPECT_FALSE(after.Renew("a", old->id));
+  EXPECT_EQ(after.Accept(current->group, current->id), AcceptOutcome::kAccepted);
+}
+
 TEST(LeaseTableTest, RenewalKeepsALeaseAliveForItsHolderOnly) {
   FakeClock clock;
   LeaseTable table(Spec(1, 0), clock);
