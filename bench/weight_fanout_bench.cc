@@ -30,6 +30,7 @@
 #include "base/log.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
+#include "services/weights/snapshot_maker.h"
 #include "services/weights/weight_channel_service.h"
 #include "services/weights/weight_follower.h"
 #include "services/weights/weight_relay.h"

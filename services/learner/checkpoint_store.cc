@@ -28,7 +28,8 @@ json StateToJson(const RunState& state) {
           {"prompts_taken", state.prompts.taken},
           {"config_sha256", state.config_sha256},
           {"buffer_checkpoint", state.buffer_checkpoint},
-          {"wall_seconds", state.wall_seconds}};
+          {"wall_seconds", state.wall_seconds},
+          {"best_reward", state.best_reward}};
 }
 
 RunState StateFromJson(const json& object) {
@@ -41,6 +42,7 @@ RunState StateFromJson(const json& object) {
   state.config_sha256 = object.value("config_sha256", "");
   state.buffer_checkpoint = object.value("buffer_checkpoint", "");
   state.wall_seconds = object.value("wall_seconds", 0.0);
+  state.best_reward = object.value("best_reward", 0.0);
   return state;
 }
 

@@ -29,6 +29,7 @@ struct RunState {
   std::string config_sha256;      // Of what must not change over a resume.
   std::string buffer_checkpoint;  // Name in the replay buffer; empty: none.
   double wall_seconds = 0;
+  double best_reward = 0;  // Of held-out evaluations, as the publication gate knows it.
 };
 
 struct Checkpoint {

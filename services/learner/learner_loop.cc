@@ -63,7 +63,8 @@ void LearnerLoop::RequestDrain() {
 }
 
 absl::Status LearnerLoop::Run() {
-  OXBOW_RETURN_IF_ERROR(parts_.publish(parts_.trainer.version(), LearnerStep(committed_)));
+  // Never withheld: workers have nothing else.
+  OXBOW_RETURN_IF_ERROR(parts_.publish(parts_.trainer.version(), LearnerStep(committed_)).status());
   bool fresh_start = committed_ == 0;
   while (true) {
     if (!last()) OXBOW_RETURN_IF_ERROR(PlanAhead());
@@ -106,8 +107,7 @@ absl::Status LearnerLoop::PlanOne(LearnerStep step) {
 // Everything about the committed step that workers need not wait for.
 absl::Status LearnerLoop::FinishStep() {
   const bool end = last();
-  const bool evaluates = options_.eval_every > 0 && (committed_ % options_.eval_every == 0 || end);
-  if (evaluates) Evaluate();
+  if (EvaluationDue()) Evaluate();
   const bool checkpoints = options_.checkpoint_every > 0 && committed_ > 0 &&
                            committed_ % options_.checkpoint_every == 0;
   if (checkpoints || end) OXBOW_RETURN_IF_ERROR(WriteCheckpoint());
@@ -130,8 +130,27 @@ absl::Status LearnerLoop::FinishStep() {
   return absl::OkStatus();
 }
 
+bool LearnerLoop::EvaluationDue() const {
+  return options_.eval_every > 0 && evaluated_ != committed_ &&
+         (committed_ % options_.eval_every == 0 || last());
+}
+
+// Weights that were withheld are tried again after every step: the next evaluation may let them go.
+absl::Status LearnerLoop::PublishIfDue() {
+  if (committed_ % options_.publish_every != 0 && !publication_owed_) return absl::OkStatus();
+  if (options_.eval_before_publish && EvaluationDue()) Evaluate();
+  parts_.board.Enter("publish");
+  const absl::StatusOr<bool> out =
+      parts_.publish(parts_.trainer.version(), LearnerStep(committed_));
+  publication_owed_ = out.ok() && !*out;
+  // A run that is done waits for nobody.
+  if (absl::IsFailedPrecondition(out.status()) && last()) return absl::OkStatus();
+  return out.status();
+}
+
 void LearnerLoop::Evaluate() {
   parts_.board.Enter("eval");
+  evaluated_ = committed_;
   const absl::StatusOr<EvaluationResult> result = parts_.evaluate();
   if (!result.ok()) {
     // A number is missing; training loses nothing by it.
@@ -179,10 +198,7 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   committed_ = step.value + 1;
   parts_.coordinator.Commit(step);
   positions_.erase(positions_.begin(), positions_.lower_bound(committed_));
-  if (committed_ % options_.publish_every == 0) {
-    parts_.board.Enter("publish");
-    OXBOW_RETURN_IF_ERROR(parts_.publish(parts_.trainer.version(), LearnerStep(committed_)));
-  }
+  OXBOW_RETURN_IF_ERROR(PublishIfDue());
   CommitToBuffer(step, received, planned, result);
   return absl::OkStatus();
 }

@@ -48,6 +48,7 @@ class LearnerLoop {
     uint64_t staleness_max = 0;
     uint32_t publish_every = 1;
     uint32_t eval_every = 0;
+    bool eval_before_publish = false;  // What it says decides; else it runs while workers sample.
     uint32_t checkpoint_every = 0;
     uint32_t checkpoints_kept = 2;
     double wall_seconds_before = 0;  // Of the run before it was resumed.
@@ -66,7 +67,7 @@ class LearnerLoop {
     RunBoard& board;
     LearnerMetrics& metrics;
     telemetry::RunLog& log;
-    std::function<absl::Status(PolicyVersion, LearnerStep)> publish;
+    std::function<absl::StatusOr<bool>(PolicyVersion, LearnerStep)> publish;  // False: withheld.
     std::function<absl::StatusOr<EvaluationResult>()> evaluate;
     std::function<absl::Status(RunState)> checkpoint;
   };
@@ -88,6 +89,8 @@ class LearnerLoop {
   absl::Status FinishStep();
   absl::Status TrainOne(LearnerStep step);
   absl::StatusOr<std::vector<ReceivedGroup>> Await(LearnerStep step);
+  absl::Status PublishIfDue();
+  bool EvaluationDue() const;
   void Evaluate();
   void CommitToBuffer(LearnerStep step, const std::vector<ReceivedGroup>& received,
                       const std::vector<PlannedGroup>& planned, const rl::StepResult& result);
@@ -102,6 +105,8 @@ class LearnerLoop {
   uint64_t committed_;
   uint64_t planned_;
   uint64_t checkpointed_;
+  bool publication_owed_ = false;                 // Weights were withheld.
+  std::optional<uint64_t> evaluated_;             // Committed steps at the last evaluation.
   std::map<uint64_t, PromptPosition> positions_;  // Of the prompt order before each planned step.
   std::map<std::string, double> numbers_;         // Of the step that was committed last.
 };

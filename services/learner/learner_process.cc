@@ -117,9 +117,14 @@ absl::Status LearnerProcess::MakeLoop() {
                                              .fanout = config.services().weight_fanout()},
       *publish_metrics_, Clock::Steady(), LogRefusal);
   publisher_ = std::make_unique<Publisher>(
-      Publisher::Options{
-          .epoch = epoch_, .probe_shape = probe_shape, .probe_seed = config.run().seed()},
-      *policy_, *coordinator_, *channel_, *metrics_);
+      Publisher::Options{.epoch = epoch_,
+                         .probe_shape = probe_shape,
+                         .probe_seed = config.run().seed(),
+                         .gate = {.reward_floor = config.publish().reward_floor(),
+                                  .staleness_max = config.off_policy().staleness_max(),
+                                  .best_reward = from_.best_reward}},
+      *policy_, *coordinator_, *channel_, Publisher::Metrics{*metrics_, *publish_metrics_},
+      [this](const absl::Status& why) { assembler_.Stop(why); });
   OXBOW_ASSIGN_OR_RETURN(Evaluation::Options evaluation, EvaluationOptionsOf(setup_));
   evaluation_ = std::make_unique<Evaluation>(std::move(evaluation), setup_.held_out, *conditioning_,
                                              *setup_.model.decoder, *rewards_);
@@ -134,11 +139,15 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
   const auto publish = [this](PolicyVersion version, LearnerStep committed) {
     return publisher_->Publish(version, committed);
   };
-  const auto evaluate = [this] {
+  const auto evaluate = [this]() -> absl::StatusOr<EvaluationResult> {
     const bool ema = setup_.config.eval().use_ema() && setup_.config.ema().enabled();
-    return evaluation_->Run(ema ? policy_->ema() : policy_->current());
+    OXBOW_ASSIGN_OR_RETURN(EvaluationResult result,
+                           evaluation_->Run(ema ? policy_->ema() : policy_->current()));
+    publisher_->Evaluated(result.metrics.at("eval/reward_mean"));
+    return result;
   };
   const auto checkpoint = [this](RunState state) -> absl::Status {
+    state.best_reward = publisher_->best_reward();
     OXBOW_ASSIGN_OR_RETURN(const uint64_t bytes,
                            checkpointing_.Write(std::move(state), *policy_, *trainer_));
     metrics_->CheckpointWritten(bytes);

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "io/tensor_torch.h"
 
@@ -16,27 +18,90 @@ weights::TensorBytesByName BytesOf(const model::NamedTensors& tensors) {
   return bytes;
 }
 
+bool IsFinite(const at::Tensor& tensor) { return at::isfinite(tensor.detach()).all().item<bool>(); }
+
 }  // namespace
 
 Publisher::Publisher(Options options, model::Policy& policy, Coordinator& coordinator,
-                     weights::WeightChannelService& channel, LearnerMetrics& metrics)
+                     weights::WeightChannelService& channel, Metrics metrics,
+                     std::function<void(const absl::Status&)> on_failure)
     : options_(std::move(options)),
       policy_(policy),
       coordinator_(coordinator),
       channel_(channel),
       metrics_(metrics),
-      frozen_(BytesOf(policy.frozen())) {}
+      on_failure_(std::move(on_failure)),
+      gate_(options_.gate),
+      frozen_(BytesOf(policy.frozen())) {
+  thread_ = std::thread([this] { Run(); });
+}
 
-absl::Status Publisher::Publish(PolicyVersion version, LearnerStep committed) {
-  weights::Snapshot snapshot =
-      weights::MakeSnapshot({.epoch = options_.epoch, .version = version, .step = committed},
-                            frozen_, BytesOf(policy_.parameters().tensors()));
-  *snapshot.manifest.mutable_probe() =
-      weights::RunProbe(policy_.current(), options_.probe_shape, options_.probe_seed);
+Publisher::~Publisher() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  thread_.join();
+}
+
+absl::Status Publisher::CheckFinite() const {
+  if (IsFinite(policy_.parameters().flat())) return absl::OkStatus();
+  for (const auto& [name, tensor] : policy_.parameters().tensors()) {
+    if (IsFinite(tensor)) continue;
+    return absl::DataLossError(absl::StrCat(
+        "weights are not published: a value is not finite; resume from a checkpoint: ", name));
+  }
+  return absl::DataLossError("weights are not published: a value is not finite");
+}
+
+absl::StatusOr<bool> Publisher::Publish(PolicyVersion version, LearnerStep committed) {
+  if (absl::Status finite = CheckFinite(); !finite.ok()) {
+    metrics_.weights.Withheld("not_finite");
+    return finite;
+  }
+  const absl::StatusOr<bool> admitted = gate_.Admit(committed);
+  if (!admitted.ok() || !*admitted) {
+    metrics_.weights.Withheld("reward_floor");
+    OXBOW_LOG(Warning) << "weights withheld: held-out reward collapsed"
+                       << Field("policy_version", version) << Field("step", committed)
+                       << Field("best_reward", gate_.best_reward());
+    return admitted;
+  }
+  Taken taken{
+      .identity = {.epoch = options_.epoch, .version = version, .step = committed},
+      .trained = BytesOf(policy_.parameters().tensors()),
+      .probe = weights::RunProbe(policy_.current(), options_.probe_shape, options_.probe_seed)};
+  absl::MutexLock lock(&mutex_);
+  const auto free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !taken_.has_value(); };
+  mutex_.Await(absl::Condition(&free));
+  taken_ = std::move(taken);
+  return true;
+}
+
+std::optional<Publisher::Taken> Publisher::Next() {
+  absl::MutexLock lock(&mutex_);
+  const auto something = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return taken_.has_value() || stopping_;
+  };
+  mutex_.Await(absl::Condition(&something));
+  return std::exchange(taken_, std::nullopt);
+}
+
+void Publisher::Run() {
+  weights::SnapshotMaker maker(std::exchange(frozen_, {}));
+  while (const std::optional<Taken> taken = Next()) {
+    const absl::Status status = Announce(maker, *taken);
+    if (!status.ok()) on_failure_(Annotate(status, "publish"));
+  }
+}
+
+absl::Status Publisher::Announce(weights::SnapshotMaker& maker, const Taken& taken) {
+  weights::Snapshot snapshot = maker.Make(taken.identity, taken.trained);
+  *snapshot.manifest.mutable_probe() = taken.probe;
   // Known before it is announced, or a quick worker would name a version nobody has heard of.
-  coordinator_.Published(version, committed);
-  OXBOW_RETURN_IF_ERROR(channel_.Publish(std::move(snapshot)));
-  metrics_.VersionIs(version.value, version.value);
+  coordinator_.Published(taken.identity.version, taken.identity.step);
+  OXBOW_RETURN_IF_ERROR(channel_.Publish(snapshot));
+  metrics_.learner.VersionIs(taken.identity.version.value, taken.identity.version.value);
   return absl::OkStatus();
 }
 

@@ -127,6 +127,7 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
           .staleness_max = config.off_policy().staleness_max(),
           .publish_every = config.off_policy().publish_every(),
           .eval_every = config.eval().every(),
+          .eval_before_publish = config.publish().reward_floor() > 0,
           .checkpoint_every = config.checkpoint().every(),
           .checkpoints_kept = config.checkpoint().keep(),
           .wall_seconds_before = wall_seconds_before,

@@ -9,6 +9,7 @@
 #include "rpc/convert_torch.h"
 #include "services/rollout/tiny_model.h"
 #include "services/weights/probe.h"
+#include "services/weights/snapshot_maker.h"
 
 namespace oxbow::rollout {
 namespace {

@@ -8,6 +8,7 @@
 #include "io/tensor_torch.h"
 #include "services/rollout/tiny_model.h"
 #include "services/weights/snapshot.h"
+#include "services/weights/snapshot_maker.h"
 
 namespace oxbow::rollout {
 namespace {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/sha256.h"
+#include "services/weights/snapshot_maker.h"
 
 namespace oxbow::weights {
 namespace {

@@ -13,7 +13,6 @@
 namespace oxbow::weights {
 namespace {
 
-constexpr uint64_t kChunkBytesMax = 4 << 20;
 constexpr size_t kSha256Bytes = 32;
 
 v1::Tensor HeaderOf(const v1::TensorManifest& tensor) {
@@ -27,21 +26,6 @@ uint64_t BytesOf(const v1::TensorManifest& tensor) {
   const absl::StatusOr<uint64_t> bytes = rpc::DeclaredBytes(HeaderOf(tensor), UINT64_MAX);
   OXBOW_CHECK(bytes.ok()) << "tensor of an unchecked manifest: " << tensor.name();
   return *bytes;
-}
-
-void AddTensor(const std::string& name, const io::TensorBytes& tensor, uint64_t chunk_bytes,
-               Snapshot& snapshot) {
-  v1::TensorManifest& entry = *snapshot.manifest.add_tensors();
-  entry.set_name(name);
-  entry.set_dtype(rpc::ToProto(tensor.dtype));
-  entry.mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
-  rpc::ForEachChunk(tensor.data, chunk_bytes, [&](uint64_t, std::string_view piece) {
-    std::string hash = Sha256(piece);
-    entry.add_chunk_sha256(hash);
-    Chunk& chunk = snapshot.chunks[std::move(hash)];
-    if (chunk == nullptr) chunk = std::make_shared<const std::string>(piece);
-    return true;
-  });
 }
 
 absl::Status CheckTensor(const v1::TensorManifest& tensor, uint64_t chunk_bytes,
@@ -62,26 +46,6 @@ absl::Status CheckTensor(const v1::TensorManifest& tensor, uint64_t chunk_bytes,
 
 }  // namespace
 
-Snapshot MakeSnapshot(SnapshotIdentity identity, const TensorBytesByName& frozen,
-                      const TensorBytesByName& trained, uint64_t chunk_bytes) {
-  OXBOW_CHECK(chunk_bytes > 0 && chunk_bytes <= kChunkBytesMax) << "chunk size " << chunk_bytes;
-  Snapshot snapshot;
-  v1::SnapshotManifest& manifest = snapshot.manifest;
-  manifest.set_epoch(identity.epoch.value);
-  manifest.set_policy_version(identity.version.value);
-  manifest.set_learner_step(identity.step.value);
-  manifest.set_chunk_bytes(chunk_bytes);
-  std::map<std::string, const io::TensorBytes*> all;
-  for (const auto& [name, tensor] : frozen) all[name] = &tensor;
-  for (const auto& [name, tensor] : trained) all[name] = &tensor;
-  OXBOW_CHECK(all.size() == frozen.size() + trained.size()) << "a tensor is frozen and trained";
-  for (const auto& [name, tensor] : all) AddTensor(name, *tensor, chunk_bytes, snapshot);
-  manifest.set_sha256(HashTensors(manifest, [](const std::string&) { return true; }));
-  manifest.set_base_sha256(
-      HashTensors(manifest, [&](const std::string& name) { return frozen.contains(name); }));
-  return snapshot;
-}
-
 std::string HashTensors(const v1::SnapshotManifest& manifest,
                         const std::function<bool(const std::string& name)>& include) {
   // Lengths go in before what they measure, so that no two lists of tensors
@@ -99,7 +63,7 @@ std::string HashTensors(const v1::SnapshotManifest& manifest,
 }
 
 absl::Status CheckManifest(const v1::SnapshotManifest& manifest, uint64_t bytes_max) {
-  if (manifest.chunk_bytes() == 0 || manifest.chunk_bytes() > kChunkBytesMax) {
+  if (manifest.chunk_bytes() == 0 || manifest.chunk_bytes() > kSnapshotChunkBytesMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("manifest has a bad chunk size: ", manifest.chunk_bytes()));
   }

@@ -22,6 +22,7 @@
 namespace oxbow::weights {
 
 inline constexpr uint64_t kSnapshotChunkBytes = 1 << 20;
+inline constexpr uint64_t kSnapshotChunkBytesMax = 4 << 20;
 
 // Shared: snapshots with equal bytes hold one copy.
 using Chunk = std::shared_ptr<const std::string>;
@@ -39,11 +40,6 @@ struct SnapshotIdentity {
   PolicyVersion version;
   LearnerStep step;
 };
-
-// `frozen` and `trained` have no name in common. The probe is the caller's to
-// fill.
-Snapshot MakeSnapshot(SnapshotIdentity identity, const TensorBytesByName& frozen,
-                      const TensorBytesByName& trained, uint64_t chunk_bytes = kSnapshotChunkBytes);
 
 // SHA-256 over names, dtypes, shapes and chunk hashes of the tensors `include`
 // selects, in order.

@@ -12,6 +12,7 @@
 #include "base/sha256.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
+#include "services/weights/snapshot_maker.h"
 #include "services/weights/weight_channel_service.h"
 #include "telemetry/metrics.h"
 

@@ -16,6 +16,7 @@
 #include "base/sha256.h"
 #include "rpc/channel.h"
 #include "services/weights/fetch_piece.h"
+#include "services/weights/snapshot_maker.h"
 #include "services/weights/weight_channel_service.h"
 #include "services/weights/weight_follower.h"
 #include "telemetry/metrics.h"
@@ -152,6 +153,30 @@ class FakePeer final : public v1::WeightChannel::Service {
   std::unique_ptr<grpc::ClientReader<v1::WatchResponse>> watch_;
 };
 
+// Counts the faults it was told of.
+class CountingService final : public WeightChannelService {
+ public:
+  using WeightChannelService::WeightChannelService;
+
+  grpc::Status ReportPeer(grpc::ServerContext* context, const v1::ReportPeerRequest* request,
+                          v1::ReportPeerResponse* response) override {
+    grpc::Status status = WeightChannelService::ReportPeer(context, request, response);
+    absl::MutexLock lock(&mutex_);
+    ++faults_;
+    return status;
+  }
+  // Weights are handed out before the faults of their sources are reported.
+  bool AwaitFaults(int count) {
+    absl::MutexLock lock(&mutex_);
+    const auto enough = [&] { return faults_ >= count; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&enough), kDeadline);
+  }
+
+ private:
+  absl::Mutex mutex_;
+  int faults_ = 0;
+};
+
 class WeightRelayTest : public testing::Test {
  protected:
   WeightRelayTest() {
@@ -166,7 +191,7 @@ class WeightRelayTest : public testing::Test {
 
   prometheus::Registry registry_;
   PublishMetrics metrics_{registry_};
-  WeightChannelService service_{{.epoch = kEpoch}, metrics_, Clock::Steady(), nullptr};
+  CountingService service_{{.epoch = kEpoch}, metrics_, Clock::Steady(), nullptr};
   std::unique_ptr<rpc::Server> server_;
 };
 
@@ -226,6 +251,7 @@ TEST_F(WeightRelayTest, CorruptPeerIsReportedAndNoLongerUsed) {
   honest.Await(1);
   Worker child("child", learner());
   child.Await(1);  // Whatever the liar said, what is handed out is right.
+  ASSERT_TRUE(service_.AwaitFaults(1));
   EXPECT_EQ(liar.asked, 1);
   EXPECT_THAT(child.Scrape(), HasSubstr("how=\"corrupt\"} 1\n"));
   ASSERT_TRUE(service_.Publish(Version(2)).ok());
@@ -252,6 +278,7 @@ TEST_F(WeightRelayTest, SilentAndDeadPeersDelayNobodyForLong) {
   FakePeer broken("broken", learner(), dead);
   Worker child("child", learner(), /*peer_silence=*/absl::Milliseconds(50));
   EXPECT_EQ(child.Await(1).fetched_bytes, 32 * kChunk);
+  ASSERT_TRUE(service_.AwaitFaults(2));
   EXPECT_EQ(stopped.asked, 1);
   EXPECT_EQ(broken.asked, 1);
   ASSERT_TRUE(service_.Publish(Version(2)).ok());
@@ -297,6 +324,7 @@ TEST_F(WeightRelayTest, WhatAPeerGaveIsKeptWhenItDies) {
   });
   Worker child("child", learner(), kDeadline, /*relays=*/false);
   EXPECT_EQ(child.Await(1).fetched_bytes, 32 * kChunk + kChunk / 2);
+  ASSERT_TRUE(service_.AwaitFaults(1));
   EXPECT_THAT(child.Scrape(), HasSubstr("how=\"lacking\"} 1\n"));
   EXPECT_THAT(Scrape(), HasSubstr("oxbow_weights_peers_excluded 1\n"));  // The second is innocent.
 }

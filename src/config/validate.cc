@@ -247,6 +247,15 @@ void OffPolicyRules(const RunConfig& c, Findings& f) {
   }
 }
 
+void PublishRules(const RunConfig& c, Findings& f) {
+  const double floor = c.publish().reward_floor();
+  f.Require(floor >= 0 && floor < 1, "publish.reward_floor",
+            "must be in [0, 1): a fraction of the best held-out reward", floor);
+  if (floor > 0 && c.eval().every() == 0) {
+    f.Error("publish.reward_floor", "needs evaluations: set eval.every above 0");
+  }
+}
+
 void OptimizerRules(const RunConfig& c, Findings& f) {
   const v1::OptimizerConfig& o = c.optimizer();
   f.Require(o.learning_rate() > 0, "optimizer.learning_rate", "must be above 0", o.learning_rate());
@@ -354,7 +363,7 @@ void ServiceRules(const RunConfig& c, Findings& f) {
 
 constexpr void (*kRules[])(const RunConfig&, Findings&) = {
     RunRules,  ModelRules,     PromptRules,    SamplingRules, BatchRules, MethodRules, ReplayRules,
-    TailRules, OffPolicyRules, OptimizerRules, RewardRules,   EvalRules,  ServiceRules};
+    TailRules, OffPolicyRules, PublishRules, OptimizerRules, RewardRules,   EvalRules,  ServiceRules};
 
 }  // namespace
 
