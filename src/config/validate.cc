@@ -362,8 +362,9 @@ void ServiceRules(const RunConfig& c, Findings& f) {
 }
 
 constexpr void (*kRules[])(const RunConfig&, Findings&) = {
-    RunRules,  ModelRules,     PromptRules,    SamplingRules, BatchRules, MethodRules, ReplayRules,
-    TailRules, OffPolicyRules, PublishRules, OptimizerRules, RewardRules,   EvalRules,  ServiceRules};
+    RunRules,       ModelRules,  PromptRules, SamplingRules,  BatchRules,
+    MethodRules,    ReplayRules, TailRules,   OffPolicyRules, PublishRules,
+    OptimizerRules, RewardRules, EvalRules,   ServiceRules};
 
 }  // namespace
 
