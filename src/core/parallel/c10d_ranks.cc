@@ -5,6 +5,7 @@
 #include <c10/util/Logging.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -311,10 +312,14 @@ absl::Status C10dRanks::BroadcastBytes(std::string& bytes, int root) {
   return absl::OkStatus();
 }
 
-// c10d tells what it then throws, with a stack, on stderr; errors here are one line and returned.
-// TORCH_CPP_LOG_LEVEL brings its voice back.
-void QuietenC10d() {
-  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = 2;
+// Two habits of c10d that are the process's. It tells what it then throws, with a stack, on stderr;
+// errors here are one line and returned (TORCH_CPP_LOG_LEVEL brings its voice back). And it sends
+// to a store whose host is dead in a way that raises SIGPIPE, where an error is wanted.
+void PrepareProcess() {
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = 3;
+  struct sigaction current {};
+  sigaction(SIGPIPE, nullptr, &current);
+  if (current.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
 }
 
 absl::StatusOr<at::Device> DeviceOf(const JoinOptions& options) {
@@ -338,7 +343,7 @@ absl::StatusOr<at::Device> DeviceOf(const JoinOptions& options) {
 absl::StatusOr<std::unique_ptr<Ranks>> JoinRanks(const JoinOptions& options) {
   OXBOW_CHECK(options.rank >= 0 && options.rank < options.size)
       << "rank " << options.rank << " of " << options.size;
-  QuietenC10d();
+  PrepareProcess();
   OXBOW_ASSIGN_OR_RETURN(const at::Device device, DeviceOf(options));
   OXBOW_ASSIGN_OR_RETURN(const c10::intrusive_ptr<c10d::Store> store, Meet(options));
   struct Made {

@@ -41,6 +41,7 @@ struct PortPipe {
   at::set_num_threads(1);
   JoinOptions join{.rank = rank,
                    .size = size,
+                   .device = options.on_gpus ? "cuda:" + std::to_string(rank) : "cpu",
                    .join_timeout = options.join_timeout,
                    .operation_timeout = options.operation_timeout};
   if (rank == 0) {

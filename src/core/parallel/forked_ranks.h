@@ -21,6 +21,7 @@ struct ForkOptions {
   std::vector<int> absent;  // Ranks that never come.
   int killed_last = -1;     // A rank that stops itself: killed once the others have ended.
   std::function<void(const absl::Status&)> on_join_error;  // Default: the test fails.
+  bool on_gpus = false;                                    // Rank r on cuda:r.
 };
 
 // Exit codes in rank order: 0 if the body met no failed expectation, 1 if it did, minus the signal

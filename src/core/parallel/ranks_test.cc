@@ -9,6 +9,7 @@
 #include <csignal>
 #include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "core/parallel/forked_ranks.h"
 #include "core/parallel/ordered_sum.h"
 
@@ -133,7 +134,7 @@ absl::Status RunUntilError(Ranks& ranks) {
 // One rank ends by `signal` after a few operations. Every other must see an error within the
 // deadline and the two seconds that the search for the culprit may take.
 void ExpectOthersLeave(int signal, int victim) {
-  const absl::Duration deadline = absl::Seconds(2);
+  const absl::Duration deadline = absl::Seconds(1);
   const auto body = [&](Ranks& ranks) {
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(ranks.Barrier().ok());
     if (ranks.rank() == victim) raise(signal);
@@ -209,6 +210,35 @@ TEST(RanksFailureTest, SingleRankTurnsDownEverythingOnceAborted) {
 TEST(JoinTest, DevicesThatAreNoneAreTurnedDown) {
   EXPECT_TRUE(absl::IsInvalidArgument(JoinRanks({.device = "toaster"}).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(JoinRanks({.device = "cuda"}).status()));
+}
+
+// What the second of two processes is told that come with these ranks and sizes.
+std::string SecondIsTold(const JoinOptions& first, JoinOptions second) {
+  absl::Notification listening;
+  JoinOptions host = first;
+  host.join_timeout = second.join_timeout = absl::Seconds(2);
+  host.on_listening = [&](int port) {
+    second.port = port;
+    listening.Notify();
+  };
+  std::thread other([&] { (void)JoinRanks(host); });
+  listening.WaitForNotification();
+  const absl::Status status = JoinRanks(second).status();
+  other.join();
+  return status.ToString();
+}
+
+TEST(JoinTest, RanksThatCannotBeOneGangAreTurnedDown) {
+  const auto body = [](Ranks&) {
+    EXPECT_THAT(SecondIsTold({.rank = 0, .size = 2}, {.rank = 1, .size = 3}),
+                HasSubstr("ranks disagree on how many they are: rank 0 was told 2, rank 1 was "
+                          "told 3"));
+    // Rank 0 finds a store hosted for it, and in that store itself.
+    EXPECT_THAT(
+        SecondIsTold({.rank = 0, .size = 1}, {.rank = 0, .size = 1, .store_is_hosted = true}),
+        HasSubstr("another process is rank 0 of 1 at 127.0.0.1:"));
+  };
+  EXPECT_THAT(RunRanks(1, {}, body), Each(0));
 }
 
 TEST(JoinTest, UnreachableRankZeroIsNamed) {

@@ -92,19 +92,25 @@ absl::Status Gather(const JoinOptions& options, c10d::Store& store, absl::Durati
   }
   const std::string size = absl::StrCat(options.size);
   store.set(Here(options.rank), size);
-  std::vector<std::string> keys;
-  for (int rank = 0; rank < options.size; ++rank) keys.push_back(Here(rank));
-  const absl::Status came = Caught([&] {
-    store.wait(keys, Milliseconds(until - Clock::Steady().Now()));
-    return absl::OkStatus();
-  });
-  if (!came.ok()) return Missing(options, store);
-  for (int rank = 0; rank < options.size; ++rank) {
-    const std::string told = store.get_to_str(Here(rank));
-    if (told == size) continue;
-    return absl::InvalidArgumentError(absl::StrCat("ranks disagree on how many they are: rank ",
-                                                   rank, " was told ", told, ", rank ",
-                                                   options.rank, " was told ", size));
+  // Rank 0 first: whoever was told another size than it leaves without waiting for ranks that are
+  // none.
+  std::vector<std::string> keys = {Here(0)};
+  for (int wanted : {1, options.size}) {
+    for (int rank = static_cast<int>(keys.size()); rank < wanted; ++rank)
+      keys.push_back(Here(rank));
+    const absl::Status came = Caught([&] {
+      store.wait(keys, Milliseconds(until - Clock::Steady().Now()));
+      return absl::OkStatus();
+    });
+    if (!came.ok()) return Missing(options, store);
+    for (int rank = 0; rank < wanted; ++rank) {
+      const std::string told = store.get_to_str(Here(rank));
+      if (told == size) continue;
+      TakeLeave(store, options.rank, HostsStore(options), {rank});
+      return absl::InvalidArgumentError(absl::StrCat("ranks disagree on how many they are: rank ",
+                                                     rank, " was told ", told, ", rank ",
+                                                     options.rank, " was told ", size));
+    }
   }
   return absl::OkStatus();
 }

@@ -1,0 +1,51 @@
+// The all-reduce of a gradient, in buckets that start while the backward pass still runs.
+//
+//   GradientBuckets buckets(ranks, flat_grad, leaves);
+//   buckets.Arm();               // before the last backward() of an update
+//   loss.backward();             // starts the sum of each bucket once its last gradient is there
+//   status = buckets.Finish();   // starts the rest and waits: flat_grad is the sum over ranks
+//
+// A bucket is a contiguous piece of the flat gradient, so nothing is copied. All ranks start
+// buckets in one order: the order in which rank 0's gradients were complete in the first armed
+// backward pass (which itself overlaps nothing). A bucket that is ready before its turn waits.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace oxbow::parallel {
+
+class Ranks;
+
+class GradientBuckets {
+ public:
+  // The .grad of every leaf is a view of `flat_grad` [N], and the leaves cover it in rising order.
+  // Takes the leaves' post-accumulate hook, of which a tensor has one. `ranks` outlives this.
+  GradientBuckets(Ranks& ranks, at::Tensor flat_grad, const std::vector<at::Tensor>& leaves,
+                  int64_t bucket_bytes = int64_t{4} << 20);
+  ~GradientBuckets();
+  GradientBuckets(const GradientBuckets&) = delete;
+  GradientBuckets& operator=(const GradientBuckets&) = delete;
+
+  // The next backward pass is the last that adds to the gradient. Passes before it, unarmed, only
+  // accumulate. Dies if a leaf gets a second gradient before Finish.
+  void Arm();
+
+  // Sums what has not been started, also for leaves that got no gradient (a rank without work calls
+  // Arm and Finish alone), and waits for everything. Errors as in ranks.h.
+  absl::Status Finish();
+
+  int64_t count() const;                // Of buckets.
+  int64_t started_in_backward() const;  // Of the latest update: how many overlapped.
+
+ private:
+  struct Impl;
+  const std::shared_ptr<Impl> impl_;  // Shared with the hooks, which leaves may keep longer.
+};
+
+}  // namespace oxbow::parallel
