@@ -1,5 +1,7 @@
 # make train   install what is missing, build, train the embedded model, leave runs/digits/report.html
 # make test    install what is missing, build, run every test
+# make check-cuda   build and link the CUDA and NCCL code against CUDA LibTorch (4.6 GB in .deps/cuda-venv);
+#                   its tests need a GPU and are skipped without
 # make build | bench | lint | format | clean
 PRESET ?= release
 BUILD := build/$(PRESET)
@@ -9,7 +11,7 @@ RUN ?= configs/digits.yaml
 INSTALL ?= yes
 INSTALL_FLAGS ?=
 
-.PHONY: all build train test bench lint format clean deps
+.PHONY: all build train test check-cuda bench lint format clean deps
 all: build
 
 deps:
@@ -29,6 +31,15 @@ train: deps $(BUILD)/build.ninja
 
 test: build
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
+
+CUDA_TARGETS ?= nccl_ranks_test
+check-cuda:
+ifeq ($(INSTALL),yes)
+	@tools/install_deps.sh --cuda $(INSTALL_FLAGS)
+endif
+	@cmake --preset cuda $(CMAKE_FLAGS)
+	@cmake --build build/cuda -j $(JOBS) --target $(CUDA_TARGETS)
+	@build/cuda/tests/nccl_ranks_test --gtest_brief=1
 
 bench: build
 	@bench/run_all.sh $(BUILD)

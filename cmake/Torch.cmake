@@ -5,7 +5,13 @@
 # directories go in with -idirafter because the wheel ships protobuf 3.13 headers that would shadow
 # the system's.
 set(_candidates "${OXBOW_TORCH_DIR}" "$ENV{OXBOW_TORCH_DIR}")
-file(GLOB _venv "${CMAKE_SOURCE_DIR}/.deps/venv/lib/python3*/site-packages/torch")
+# CUDA builds have a LibTorch of their own, so that both kinds can be built from one checkout.
+if(OXBOW_CUDA)
+  set(_venv_name cuda-venv)
+else()
+  set(_venv_name venv)
+endif()
+file(GLOB _venv "${CMAKE_SOURCE_DIR}/.deps/${_venv_name}/lib/python3*/site-packages/torch")
 list(APPEND _candidates ${_venv})
 foreach(_prefix ${CMAKE_PREFIX_PATH})
   list(APPEND _candidates "${_prefix}" "${_prefix}/torch")
@@ -30,6 +36,21 @@ target_compile_options(oxbow_torch_interface INTERFACE
   -pthread
   "SHELL:-idirafter ${_torch_dir}/include"
   "SHELL:-idirafter ${_torch_dir}/include/torch/csrc/api/include")
+if(OXBOW_CUDA)
+  if(NOT EXISTS "${OXBOW_TORCH_LIB_DIR}/libtorch_cuda.so")
+    message(FATAL_ERROR "This LibTorch has no CUDA: ${_torch_dir}. Run tools/install_deps.sh --cuda, or pass -DOXBOW_TORCH_DIR.")
+  endif()
+  # The toolkit's headers before those that came with the wheel; NCCL's come with the wheel.
+  find_path(OXBOW_CUDA_INCLUDE_DIR cuda_runtime_api.h HINTS "$ENV{CUDA_HOME}/include" /usr/local/cuda/include NO_DEFAULT_PATH)
+  file(GLOB _wheel_includes "${_torch_dir}/../nvidia/nccl/include" "${_torch_dir}/../nvidia/cu*/include")
+  file(GLOB _wheel_libs "${_torch_dir}/../nvidia/*/lib")
+  foreach(_dir ${OXBOW_CUDA_INCLUDE_DIR} ${_wheel_includes})
+    target_compile_options(oxbow_torch_interface INTERFACE "SHELL:-idirafter ${_dir}")
+  endforeach()
+  foreach(_dir ${_wheel_libs})
+    target_link_options(oxbow_torch_interface INTERFACE "-Wl,-rpath-link,${_dir}")
+  endforeach()
+endif()
 # --no-as-needed: a linker that drops unreferenced backends loses CUDA without a word.
 set(_libs "${OXBOW_TORCH_LIB_DIR}/libc10.so" "${OXBOW_TORCH_LIB_DIR}/libtorch_cpu.so" "${OXBOW_TORCH_LIB_DIR}/libtorch.so")
 foreach(_cuda c10_cuda torch_cuda)

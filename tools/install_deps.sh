@@ -2,26 +2,32 @@
 # Installs what oxbow needs to build and run on Debian 12: packages, and LibTorch in .deps/venv.
 # Idempotent: what is there is left alone. Uses sudo only when not root and something is missing.
 #
-#   tools/install_deps.sh [--build|--runtime|--lint] [--torch-version V] [--torch-index URL] [--no-torch]
+#   tools/install_deps.sh [--build|--runtime|--lint] [--cuda] [--torch-version V] [--torch-index URL] [--no-torch]
 #
+#   --cuda              CUDA LibTorch with NCCL (4.6 GB) in .deps/cuda-venv, for the preset `cuda`.
 #   --torch-index URL   take the torch wheel from this package index. Where the default index brings
 #                       the multi-gigabyte CUDA build, name the CPU index of the PyTorch project here.
 #   OXBOW_TORCH_DIR     use this LibTorch (a directory with include/ and lib/) and download none.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-profile=--build torch_version=2.13.0 torch_index="" torch=yes
+profile=--build torch_version="" torch_index="" torch=yes venv=.deps/venv
 while [ $# -gt 0 ]; do
   case "$1" in
     --build | --runtime | --lint) profile=$1 ;;
+    --cuda) venv=.deps/cuda-venv ;;
     --torch-version) torch_version=$2; shift ;;
     --torch-index) torch_index=$2; shift ;;
     --no-torch) torch=no ;;
-    -h | --help) sed -n '2,11p' "$0" | cut -c3-; exit 0 ;;
+    -h | --help) sed -n '2,10p' "$0" | cut -c3-; exit 0 ;;
     *) echo "install_deps.sh: unknown option: $1 (see --help)" >&2; exit 2 ;;
   esac
   shift
 done
+# The newest version whose default wheel is the CUDA build everywhere is not the newest version.
+if [ -z "$torch_version" ]; then
+  [ "$venv" = .deps/venv ] && torch_version=2.13.0 || torch_version=2.11.0
+fi
 
 runtime=(libgrpc++1.51 libprotobuf32 librocksdb7.8 libprometheus-cpp-core1.0 libprometheus-cpp-pull1.0
   libyaml-cpp0.7 libpng16-16 libre2-9 libssl3 libicu72)
@@ -57,10 +63,10 @@ if [ -n "${OXBOW_TORCH_DIR:-}" ]; then
     echo "install_deps.sh: no LibTorch there (include/ATen/ATen.h is missing): $OXBOW_TORCH_DIR" >&2; exit 4; }
   exit 0
 fi
-if compgen -G ".deps/venv/lib/python3*/site-packages/torch/include/ATen/ATen.h" >/dev/null; then exit 0; fi
-echo "installing LibTorch $torch_version into .deps/venv"
+if compgen -G "$venv/lib/python3*/site-packages/torch/include/ATen/ATen.h" >/dev/null; then exit 0; fi
+echo "installing LibTorch $torch_version into $venv"
 mkdir -p .deps
-python3 -m venv .deps/venv
+python3 -m venv "$venv"
 index=()
 [ -z "$torch_index" ] || index=(--index-url "$torch_index")
-.deps/venv/bin/pip install -q --disable-pip-version-check "${index[@]}" "torch==$torch_version"
+"$venv/bin/pip" install -q --disable-pip-version-check "${index[@]}" "torch==$torch_version"
