@@ -40,8 +40,8 @@ void ExpectWhole(ElasticRun& run, size_t steps) {
 }
 
 TEST(ElasticTest, StalledWorkerLosesItsLeaseAndItsLateResultIsRefused) {
-  ElasticRun run({"run.steps=40", "services.lease_seconds=1", "services.groups_in_flight=2",
-                  "services.speculation_quantile=0"});
+  ElasticRun run({"run.steps=24", "batch.groups=4", "services.lease_seconds=1",
+                  "services.groups_in_flight=2", "services.speculation_quantile=0"});
   run.Join("steady");
   Process& stalled = run.Join("stalled");
   ASSERT_TRUE(run.AwaitSteps(1));
@@ -56,14 +56,15 @@ TEST(ElasticTest, StalledWorkerLosesItsLeaseAndItsLateResultIsRefused) {
     refused = lost && run.AwaitWorker("stalled", Delivered("fenced"), 1, absl::Seconds(3));
   }
   EXPECT_TRUE(refused);
-  ExpectWhole(run, 40);
+  ExpectWhole(run, 24);
   EXPECT_THAT(run.log(), AllOf(HasSubstr("lease expired"), HasSubstr("late result refused")));
   EXPECT_GE(run.HighestAttempt(), 2u) << "the group was made by somebody else";
   EXPECT_GE(run.run().Series("rollout/groups_discarded").back(), 1);
 }
 
 TEST(ElasticTest, StragglersGroupsAreMadeByAnIdleWorkerLongBeforeTheirLeaseEnds) {
-  ElasticRun run({"run.steps=40", "services.lease_seconds=120", "services.groups_in_flight=2"});
+  ElasticRun run({"run.steps=24", "batch.groups=4", "services.lease_seconds=120",
+                  "services.groups_in_flight=2"});
   run.Join("steady");
   Process& stalled = run.Join("stalled");
   ASSERT_TRUE(run.AwaitSteps(3));
@@ -78,11 +79,11 @@ TEST(ElasticTest, StragglersGroupsAreMadeByAnIdleWorkerLongBeforeTheirLeaseEnds)
   EXPECT_TRUE(helped);
   EXPECT_EQ(run.Learner(kExpired), 0);
   EXPECT_EQ(run.Learner(kFailed), 0) << "superseded is not failed";
-  ExpectWhole(run, 40);
+  ExpectWhole(run, 24);
 }
 
 TEST(ElasticTest, WorkersJoinLeaveAndDieAtAnyTime) {
-  ElasticRun run({"run.steps=60", "services.lease_seconds=3", "services.groups_in_flight=2",
+  ElasticRun run({"run.steps=40", "services.lease_seconds=3", "services.groups_in_flight=2",
                   "services.speculation_quantile=0"});
   run.Join("first");
   ASSERT_TRUE(run.AwaitSteps(2));
@@ -100,7 +101,7 @@ TEST(ElasticTest, WorkersJoinLeaveAndDieAtAnyTime) {
   ASSERT_TRUE(run.AwaitSteps(2)) << "the run goes on with what is left";
   run.Join("last");
   EXPECT_TRUE(run.AwaitWorker("last", Delivered("accepted"), 1));
-  ExpectWhole(run, 60);
+  ExpectWhole(run, 40);
 }
 
 // Stops a process half of the time.
@@ -129,13 +130,13 @@ class Brake {
 TEST(ElasticTest, WorkersOfDifferentSpeedsStayWithinTheBudgetAndNothingIsThrownAway) {
   for (const auto& [staleness, publish_every] : {std::pair(1, 2), std::pair(2, 1)}) {
     SCOPED_TRACE(::testing::Message() << "S " << staleness << " v " << publish_every);
-    ElasticRun run({"run.steps=16", "off_policy.staleness_max=" + std::to_string(staleness),
+    ElasticRun run({"run.steps=12", "off_policy.staleness_max=" + std::to_string(staleness),
                     "off_policy.publish_every=" + std::to_string(publish_every),
                     "services.groups_in_flight=2", "services.speculation_quantile=0"});
     run.Join("quick");
     run.Join("quicker");
     const Brake brake(run.Join("slow"));
-    ExpectWhole(run, 16);
+    ExpectWhole(run, 12);
     const std::vector<double> stale = run.run().Series("rollout/staleness_max");
     EXPECT_THAT(stale, Each(Le(staleness)));
     EXPECT_GT(*std::max_element(stale.begin(), stale.end()), 0) << "the budget was not used";
@@ -145,7 +146,7 @@ TEST(ElasticTest, WorkersOfDifferentSpeedsStayWithinTheBudgetAndNothingIsThrownA
 }
 
 TEST(ElasticTest, RunGoesOnAfterEachKindOfBrokenNetwork) {
-  ElasticRun run({"run.steps=30", "services.lease_seconds=2", "services.groups_in_flight=2"});
+  ElasticRun run({"run.steps=20", "services.lease_seconds=2", "services.groups_in_flight=2"});
   const auto proxy = NetworkProxy::Start("").value();
   // All of the worker's calls, to whomever, go through the proxy.
   run.Join("far", {"grpc_proxy=http://" + proxy->endpoint(), "no_grpc_proxy=", "no_proxy="});
@@ -170,7 +171,7 @@ TEST(ElasticTest, RunGoesOnAfterEachKindOfBrokenNetwork) {
   proxy->HalfOpen();
   ASSERT_TRUE(run.AwaitSteps(2)) << "half open";
   EXPECT_GE(run.Worker("far", "oxbow_rollout_reconnects_total"), 1);
-  ExpectWhole(run, 30);
+  ExpectWhole(run, 20);
   EXPECT_THAT(run.run().Series("train/onpolicy_ratio_err"), Each(0.0));
 }
 
