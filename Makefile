@@ -32,10 +32,12 @@ train: deps $(BUILD)/build.ninja
 test: build
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
 
+# Not INSTALL_FLAGS: the index that has the CPU wheel is the wrong one here.
+CUDA_INSTALL_FLAGS ?=
 CUDA_TARGETS ?= nccl_ranks_test
 check-cuda:
 ifeq ($(INSTALL),yes)
-	@tools/install_deps.sh --cuda $(INSTALL_FLAGS)
+	@tools/install_deps.sh --cuda $(CUDA_INSTALL_FLAGS)
 endif
 	@cmake --preset cuda $(CMAKE_FLAGS)
 	@cmake --build build/cuda -j $(JOBS) --target $(CUDA_TARGETS)

@@ -69,4 +69,5 @@ mkdir -p .deps
 python3 -m venv "$venv"
 index=()
 [ -z "$torch_index" ] || index=(--index-url "$torch_index")
+[ "$venv" = .deps/venv ] || index+=(--no-cache-dir)  # Gigabytes, once.
 "$venv/bin/pip" install -q --disable-pip-version-check "${index[@]}" "torch==$torch_version"
