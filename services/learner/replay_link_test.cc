@@ -280,6 +280,9 @@ TEST(ReplayLinkTest, ARestoreThatFoundNoBufferIsDoneFirstWhenItIsBack) {
 
   linked.ComeBack();
   linked.link->Commit({.step = LearnerStep(2)});
+  EXPECT_THAT(linked.shards[0]->door.journal(),
+              ElementsAre("offer 1", "advance 0", "checkpoint one", "offer 2", "advance 1",
+                          "restore one", "offer 4", "advance 1", "advance 2"));
   const auto [entries, age] = linked.shards[0]->Content();
   std::vector<uint64_t> ids;
   for (const replay::EntryFacts& facts : entries) ids.push_back(facts.id.value);
