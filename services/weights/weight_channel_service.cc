@@ -2,11 +2,11 @@
 
 #include <grpcpp/support/method_handler.h>
 
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
@@ -15,11 +15,74 @@
 namespace oxbow::weights {
 namespace {
 
-// How long a cancelled Watch may hold its thread: the sync API has no callback
-// for cancellation.
-constexpr absl::Duration kCancelCheckEvery = absl::Milliseconds(200);
+// A Watch that is over before it began.
+class Refusal final : public grpc::ServerWriteReactor<v1::WatchResponse> {
+ public:
+  explicit Refusal(const grpc::Status& status) { Finish(status); }
+  void OnDone() override { delete this; }  // gRPC's, from the moment it was returned.
+};
 
 }  // namespace
+
+// One watcher. One write is under way at most; what is newest when it has been taken is the next.
+// gRPC never calls a reaction from inside StartWrite or Finish.
+class WeightChannelService::WatchStream final : public grpc::ServerWriteReactor<v1::WatchResponse> {
+ public:
+  WatchStream(WeightChannelService& service, const v1::WatchRequest& request,
+              RelayRoster::Ticket ticket)
+      : service_(service),
+        ticket_(ticket),
+        known_(request.have_any() ? std::optional(request.have_version()) : std::nullopt) {}
+
+  void Wake() {
+    absl::MutexLock lock(&mutex_);
+    while (!writing_ && !over_) {
+      bool stopped = false;
+      std::optional<v1::WatchResponse> next = service_.Next(ticket_, seen_, stopped);
+      if (stopped || cancelled_) {
+        over_ = true;
+        return Finish(
+            rpc::ToGrpc(absl::UnavailableError("weights are no longer served to this watcher")));
+      }
+      if (!next.has_value()) return;
+      // Only the first can be what the watcher started with.
+      const bool known = std::exchange(known_, std::nullopt) == next->manifest().policy_version();
+      if (known) continue;
+      response_ = *std::move(next);
+      writing_ = true;
+      StartWrite(&response_);
+    }
+  }
+
+  void OnWriteDone(bool) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      writing_ = false;
+    }
+    Wake();
+  }
+
+  void OnCancel() override {
+    {
+      absl::MutexLock lock(&mutex_);
+      cancelled_ = true;
+    }
+    Wake();
+  }
+
+  void OnDone() override { service_.Leave(ticket_); }  // Deletes this.
+
+ private:
+  WeightChannelService& service_;
+  const RelayRoster::Ticket ticket_;
+  absl::Mutex mutex_;
+  v1::WatchResponse response_ ABSL_GUARDED_BY(mutex_);
+  uint64_t seen_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<uint64_t> known_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
+};
 
 WeightChannelService::WeightChannelService(Options options, PublishMetrics& metrics,
                                            const Clock& clock, OnReport on_report)
@@ -51,12 +114,25 @@ absl::Status WeightChannelService::Publish(const Snapshot& snapshot) {
     newest_ = {newest_.number + 1, std::move(manifest)};
   }
   metrics_.Published(version, clock_.Now() - start, store_.bytes());
+  WakeAll();
   return absl::OkStatus();
 }
 
 void WeightChannelService::Stop() {
-  absl::MutexLock lock(&mutex_);
-  stopped_ = true;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopped_ = true;
+  }
+  WakeAll();
+}
+
+void WeightChannelService::WakeAll() {
+  std::vector<std::shared_ptr<WatchStream>> streams;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [ticket, stream] : streams_) streams.push_back(stream);
+  }
+  for (const auto& stream : streams) stream->Wake();
 }
 
 grpc::Status WeightChannelService::CheckEpoch(uint64_t epoch) const {
@@ -65,52 +141,46 @@ grpc::Status WeightChannelService::CheckEpoch(uint64_t epoch) const {
       "request of another epoch; register again: ", epoch, ", not ", options_.epoch.value)));
 }
 
-grpc::Status WeightChannelService::Watch(grpc::ServerContext* context,
-                                         const v1::WatchRequest* request,
-                                         grpc::ServerWriter<v1::WatchResponse>* writer) {
-  if (grpc::Status status = CheckEpoch(request->epoch()); !status.ok()) return status;
-  const std::string endpoint = RelayEndpoint(request->relay_endpoint(), context->peer());
-  RelayRoster::Ticket ticket = 0;
+grpc::ServerWriteReactor<v1::WatchResponse>* WeightChannelService::Watch(
+    grpc::CallbackServerContext* context, const v1::WatchRequest* request) {
+  if (grpc::Status status = CheckEpoch(request->epoch()); !status.ok()) return new Refusal(status);
+  std::shared_ptr<WatchStream> stream;
   {
     absl::MutexLock lock(&mutex_);
-    ticket = roster_.Join(request->worker_id(), endpoint);
+    const RelayRoster::Ticket ticket = roster_.Join(
+        request->worker_id(), RelayEndpoint(request->relay_endpoint(), context->peer()));
     metrics_.WatchersAre(roster_.watchers(), roster_.excluded());
+    stream = std::make_shared<WatchStream>(*this, *request, ticket);
+    streams_[ticket] = stream;
   }
-  grpc::Status status = Push(*context, *request, ticket, *writer);
+  stream->Wake();
+  return stream.get();
+}
+
+std::optional<v1::WatchResponse> WeightChannelService::Next(RelayRoster::Ticket ticket,
+                                                            uint64_t& seen, bool& stopped) {
+  Published newest;
+  v1::WatchResponse response;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopped = stopped_;
+    if (stopped || newest_.number <= seen) return std::nullopt;
+    newest = newest_;
+    for (v1::WatchResponse::Peer& peer : roster_.PeersOf(ticket)) {
+      *response.add_peers() = std::move(peer);
+    }
+  }
+  seen = newest.number;
+  *response.mutable_manifest() = *newest.manifest;
+  return response;
+}
+
+void WeightChannelService::Leave(RelayRoster::Ticket ticket) {
+  std::shared_ptr<WatchStream> stream;
   absl::MutexLock lock(&mutex_);
   roster_.Leave(ticket);
   metrics_.WatchersAre(roster_.watchers(), roster_.excluded());
-  return status;
-}
-
-grpc::Status WeightChannelService::Push(grpc::ServerContext& context,
-                                        const v1::WatchRequest& request, RelayRoster::Ticket ticket,
-                                        grpc::ServerWriter<v1::WatchResponse>& writer) {
-  uint64_t seen = 0;
-  bool have_any = request.have_any();
-  while (!context.IsCancelled()) {
-    Published newest;
-    std::vector<v1::WatchResponse::Peer> peers;
-    {
-      absl::MutexLock lock(&mutex_);
-      const auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return stopped_ || newest_.number > seen;
-      };
-      if (!mutex_.AwaitWithTimeout(absl::Condition(&ready), kCancelCheckEvery)) continue;
-      if (stopped_) return rpc::ToGrpc(absl::UnavailableError("weights are no longer served"));
-      newest = newest_;
-      peers = roster_.PeersOf(ticket);
-    }
-    seen = newest.number;
-    const bool known = have_any && newest.manifest->policy_version() == request.have_version();
-    have_any = false;  // Only the first manifest can be what the watcher started with.
-    if (known) continue;
-    v1::WatchResponse response;
-    *response.mutable_manifest() = *newest.manifest;
-    for (v1::WatchResponse::Peer& peer : peers) *response.add_peers() = std::move(peer);
-    if (!writer.Write(response)) break;
-  }
-  return grpc::Status::OK;
+  stream = std::move(streams_.extract(ticket).mapped());
 }
 
 grpc::Status WeightChannelService::Serve(const v1::FetchRequest& request, FetchStream& stream) {

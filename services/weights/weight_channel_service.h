@@ -5,12 +5,15 @@
 // what leaves the learner does not grow with the number of watchers
 // (relay_tree.h). Publish never waits for watchers, and a watcher that is slow
 // finds only the newest when it looks again: nothing is queued per watcher.
-// Thread-safe.
+// Watch is a reactor, not a blocking handler: a watcher costs a stream, and no
+// thread. Thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -26,7 +29,8 @@
 
 namespace oxbow::weights {
 
-class WeightChannelService : public v1::WeightChannel::Service {
+class WeightChannelService
+    : public v1::WeightChannel::WithCallbackMethod_Watch<v1::WeightChannel::Service> {
  public:
   struct Options {
     Epoch epoch;
@@ -51,8 +55,8 @@ class WeightChannelService : public v1::WeightChannel::Service {
   void Stop();
 
   // `epoch` in requests may be 0 (unknown yet); any other than ours is ABORTED.
-  grpc::Status Watch(grpc::ServerContext* context, const v1::WatchRequest* request,
-                     grpc::ServerWriter<v1::WatchResponse>* writer) override;
+  grpc::ServerWriteReactor<v1::WatchResponse>* Watch(grpc::CallbackServerContext* context,
+                                                     const v1::WatchRequest* request) override;
   grpc::Status ReportApplied(grpc::ServerContext* context, const v1::ReportAppliedRequest* request,
                              v1::ReportAppliedResponse* response) override;
   grpc::Status ReportPeer(grpc::ServerContext* context, const v1::ReportPeerRequest* request,
@@ -68,9 +72,13 @@ class WeightChannelService : public v1::WeightChannel::Service {
     std::shared_ptr<const v1::SnapshotManifest> manifest;
   };
 
+  class WatchStream;
+
   grpc::Status CheckEpoch(uint64_t epoch) const;
-  grpc::Status Push(grpc::ServerContext& context, const v1::WatchRequest& request,
-                    RelayRoster::Ticket ticket, grpc::ServerWriter<v1::WatchResponse>& writer);
+  // What a watcher is to be told that has seen so many publications; nothing if that was all.
+  std::optional<v1::WatchResponse> Next(RelayRoster::Ticket ticket, uint64_t& seen, bool& stopped);
+  void Leave(RelayRoster::Ticket ticket);
+  void WakeAll();
 
   const Options options_;
   PublishMetrics& metrics_;
@@ -81,6 +89,7 @@ class WeightChannelService : public v1::WeightChannel::Service {
   absl::Mutex mutex_;
   Published newest_ ABSL_GUARDED_BY(mutex_);
   RelayRoster roster_ ABSL_GUARDED_BY(mutex_);
+  std::map<RelayRoster::Ticket, std::shared_ptr<WatchStream>> streams_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -11,6 +11,8 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "base/sha256.h"
@@ -301,6 +303,37 @@ TEST_F(WeightRelayTest, AWatcherThatNeverReadsHoldsUpNobody) {
   }
   context->TryCancel();
   watch->Finish();
+}
+
+// Far more than the server has threads.
+TEST_F(WeightRelayTest, HundredsOfWatchersAreToldAndForgotten) {
+  constexpr size_t kWatchers = 300;
+  const auto stub = v1::WeightChannel::NewStub(rpc::Connect(learner()));
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::WatchResponse>>> watches;
+  for (size_t i = 0; i < kWatchers; ++i) {
+    v1::WatchRequest request;
+    request.set_worker_id("w" + std::to_string(i));
+    request.set_relay_endpoint("127.0.0.1:1");
+    contexts.push_back(rpc::ContextWithDeadline(kDeadline));
+    watches.push_back(stub->Watch(contexts.back().get(), request));
+  }
+  for (uint64_t version = 1; version <= 2; ++version) {
+    ASSERT_TRUE(service_.Publish(Version(version)).ok());
+    for (auto& watch : watches) {
+      v1::WatchResponse told;
+      do {
+        ASSERT_TRUE(watch->Read(&told));
+      } while (told.manifest().policy_version() < version);
+    }
+  }
+  service_.Stop();
+  for (auto& watch : watches) {
+    v1::WatchResponse told;
+    while (watch->Read(&told)) {
+    }
+    EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  }
 }
 
 // The parent dies in the middle: the child goes on with the chunks it has verified.
