@@ -10,7 +10,7 @@ for binary in core_bench model_bench replay_bench; do
 done
 echo "== weight_fanout_bench"
 "$build/bin/weight_fanout_bench"
-"$build/bin/weight_fanout_bench" --line-mb-s 200
+"$build/bin/weight_fanout_bench" --line-mb-s 100
 echo "== coordinator_bench"
 "$build/bin/coordinator_bench"
 for what in learning clipping overhead memory; do
