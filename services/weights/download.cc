@@ -29,7 +29,7 @@ v1::FetchRequest Download::Request() const {
   return request;
 }
 
-absl::Status Download::Take(const v1::FetchResponse& piece) {
+absl::Status Download::Take(v1::FetchResponse& piece) {
   if (lacking_.empty()) return absl::InvalidArgumentError("more chunks than were asked for");
   const ChunkSize chunk = lacking_.front();
   if (piece.chunk_sha256() != chunk.sha256 || piece.offset() != partial_.size() ||
@@ -40,7 +40,13 @@ absl::Status Download::Take(const v1::FetchResponse& piece) {
   }
   bytes_ += piece.data().size();
   if (partial_.empty()) partial_ = store_->pool().Take(chunk.bytes);
-  partial_ += piece.data();
+  if (piece.data().size() == chunk.bytes) {
+    // Most often a piece is a chunk. Its bytes stay where they are, and the next piece is read into
+    // the memory that was taken.
+    partial_.swap(*piece.mutable_data());
+  } else {
+    partial_ += piece.data();
+  }
   if (partial_.size() < chunk.bytes) return absl::OkStatus();
   std::string whole = std::exchange(partial_, {});
   lacking_.pop_front();

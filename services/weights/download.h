@@ -33,10 +33,10 @@ class Download {
   // are the caller's to fill.
   v1::FetchRequest Request() const;
 
-  // Takes the next piece. kDataLoss: the chunk it completed does
+  // Takes the next piece, and its data out of it. kDataLoss: the chunk it completed does
   // not match its hash; it goes to the end of the list. kInvalidArgument: a
   // piece nobody asked for.
-  absl::Status Take(const v1::FetchResponse& piece);
+  absl::Status Take(v1::FetchResponse& piece);
 
   // The next source starts the first chunk anew: a wrong hash is then one
   // source's fault.
