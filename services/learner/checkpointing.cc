@@ -45,6 +45,7 @@ std::string ConfigFingerprint(v1::RunConfig config) {
   config.clear_checkpoint();
   config.clear_services();
   config.clear_publish();
+  config.clear_learner();
   config.mutable_reward()->clear_endpoints();
   return Sha256Hex(config.DebugString());
 }

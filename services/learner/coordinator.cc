@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "core/parallel/share.h"
 
 namespace oxbow::learner {
 namespace {
@@ -304,6 +305,9 @@ v1::Lease Coordinator::Describe(const LeaseGrant& grant) const {
     lease.set_policy_version_min(version);
     if (committed.value + options_.leases.staleness_max >= grant.step.value) break;
   }
+  const uint64_t per_step = options_.leases.groups_per_step;
+  lease.set_sink_rank(static_cast<uint32_t>(
+      parallel::OwnerOf(grant.group.value % per_step, per_step, options_.ranks)));
   lease.set_seconds(absl::ToDoubleSeconds(options_.leases.lease_time));
   return lease;
 }

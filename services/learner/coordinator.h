@@ -33,18 +33,20 @@
 #include "services/learner/group_check.h"
 #include "services/learner/learner_metrics.h"
 #include "services/learner/lease_table.h"
+#include "services/learner/result_receiver.h"
 #include "services/learner/step_plan.h"
 
 namespace oxbow::learner {
 
-class Coordinator {
+class Coordinator final : public ResultReceiver {
  public:
   struct Options {
     LeaseTable::Options leases;
     GroupRules rules;
     absl::Duration departure_grace = absl::Seconds(3);  // Leases of a worker whose stream broke.
     uint32_t head_failures_max =
-        2;  // Failures of a mixed group before it is leased without its head.
+        2;          // Failures of a mixed group before it is leased without its head.
+    int ranks = 1;  // Of the learner: each holds an even share of a step's groups.
   };
 
   // What one worker's stream is to the coordinator. Shared: it is woken after the lock was let go,
@@ -101,11 +103,9 @@ class Coordinator {
   // The next message to send: a lease, cancel, renewal or drain. Nothing: wait for Wake.
   std::optional<v1::WorkResponse> Take(Session& session);
 
-  // The sink's side: checks, fences and keeps a result. `error` says why a group is INVALID.
-  v1::InsertOutcome Submit(ReceivedGroup group, std::string& error);
-
-  // The result of a lease was malformed before it was complete: the lease has failed.
-  void Refuse(LeaseId lease, const std::string& reason);
+  // The sink's side. A group whose latents another rank holds comes without their bytes.
+  v1::InsertOutcome Submit(ReceivedGroup group, std::string& error) override;
+  void Refuse(LeaseId lease, const std::string& reason) override;
 
   // What a person wants to know: fills workers, groups and versions.
   void FillStatus(v1::StatusResponse& response) const;

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,7 +17,7 @@ absl::Status JoinLatents(const at::Tensor& head, int kept_steps, rl::Sample& sam
   if (!sample.latents.defined()) {
     sample.latents = head;
   } else {
-    if (!at::equal(head[kept_steps], sample.latents[0])) {
+    if (!head.is_meta() && !at::equal(head[kept_steps], sample.latents[0])) {
       return absl::InvalidArgumentError("tail does not start where the stored head ends");
     }
     sample.latents = at::cat({head, sample.latents.slice(0, 1)});
@@ -25,8 +26,7 @@ absl::Status JoinLatents(const at::Tensor& head, int kept_steps, rl::Sample& sam
   return absl::OkStatus();
 }
 
-absl::Status CompleteHead(const ReplayHead& planned, rl::Sample& sample) {
-  OXBOW_ASSIGN_OR_RETURN(const rl::Sample head, rpc::SampleFromProto(planned.trajectory));
+absl::Status CompleteHead(const ReplayHead& planned, const rl::Sample& head, rl::Sample& sample) {
   const int kept = static_cast<int>(planned.kept_steps);
   if (head.log_prob.size() != sample.log_prob.size()) {
     return absl::InvalidArgumentError(
@@ -42,19 +42,54 @@ absl::Status CompleteHead(const ReplayHead& planned, rl::Sample& sample) {
   return absl::OkStatus();
 }
 
+// Gives every replayed member its head. `read` makes a sample of the stored trajectory.
+absl::Status CompleteHeads(
+    const PlannedGroup& planned,
+    const std::function<absl::StatusOr<rl::Sample>(const v1::Trajectory&)>& read,
+    rl::Group& group) {
+  for (rl::Sample& sample : group.samples) {
+    if (!sample.replayed) continue;
+    if (!planned.head.has_value())
+      return absl::InvalidArgumentError("replayed sample without a head");
+    OXBOW_ASSIGN_OR_RETURN(const rl::Sample head, read(planned.head->trajectory));
+    OXBOW_RETURN_IF_ERROR(Annotate(CompleteHead(*planned.head, head, sample),
+                                   absl::StrCat("group ", planned.id.value)));
+  }
+  return absl::OkStatus();
+}
+
+at::Tensor Outline(const v1::Tensor& tensor) {
+  if (tensor.shape_size() == 0) return {};
+  return at::empty(std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end()),
+                   at::TensorOptions(at::kFloat).device(at::kMeta));
+}
+
+absl::StatusOr<rl::Sample> SampleOutline(v1::Trajectory trajectory) {
+  const at::Tensor latents = Outline(trajectory.latents());
+  trajectory.clear_latents();
+  OXBOW_ASSIGN_OR_RETURN(rl::Sample sample, rpc::SampleFromProto(trajectory));
+  sample.latents = latents;
+  return sample;
+}
+
 }  // namespace
 
 absl::StatusOr<rl::Group> BuildGroup(const v1::Group& received, const PlannedGroup& planned,
                                      const model::Conditioning& conditioning) {
   OXBOW_ASSIGN_OR_RETURN(rl::Group group, rpc::GroupFromProto(received));
   group.conditioning = conditioning;
-  for (rl::Sample& sample : group.samples) {
-    if (!sample.replayed) continue;
-    if (!planned.head.has_value())
-      return absl::InvalidArgumentError("replayed sample without a head");
-    OXBOW_RETURN_IF_ERROR(
-        Annotate(CompleteHead(*planned.head, sample), absl::StrCat("group ", planned.id.value)));
+  OXBOW_RETURN_IF_ERROR(CompleteHeads(planned, rpc::SampleFromProto, group));
+  return group;
+}
+
+absl::StatusOr<rl::Group> BuildOutline(const v1::Group& received, const PlannedGroup& planned) {
+  v1::Group bare = received;
+  for (v1::Trajectory& trajectory : *bare.mutable_trajectories()) trajectory.clear_latents();
+  OXBOW_ASSIGN_OR_RETURN(rl::Group group, rpc::GroupFromProto(bare));
+  for (size_t i = 0; i < group.samples.size(); ++i) {
+    group.samples[i].latents = Outline(received.trajectories(static_cast<int>(i)).latents());
   }
+  OXBOW_RETURN_IF_ERROR(CompleteHeads(planned, SampleOutline, group));
   return group;
 }
 

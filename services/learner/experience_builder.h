@@ -17,4 +17,8 @@ namespace oxbow::learner {
 absl::StatusOr<rl::Group> BuildGroup(const v1::Group& received, const PlannedGroup& planned,
                                      const model::Conditioning& conditioning);
 
+// The same group on a rank that does not hold it: latents have their shape on the meta device, and
+// there is no conditioning.
+absl::StatusOr<rl::Group> BuildOutline(const v1::Group& received, const PlannedGroup& planned);
+
 }  // namespace oxbow::learner

@@ -24,11 +24,11 @@ constexpr absl::Duration kBudgetWait = absl::Milliseconds(100);
 // One worker's stream: credit given, bytes used of it, the group in assembly.
 class Inserting {
  public:
-  Inserting(grpc::ServerContext& context, Stream& stream, Coordinator& coordinator,
+  Inserting(grpc::ServerContext& context, Stream& stream, ResultReceiver& receiver,
             ByteBudget& budget, const GroupRules& rules, LearnerMetrics& metrics)
       : context_(context),
         stream_(stream),
-        coordinator_(coordinator),
+        receiver_(receiver),
         budget_(budget),
         rules_(rules),
         metrics_(metrics) {}
@@ -108,7 +108,7 @@ class Inserting {
   bool Refuse(const absl::Status& status) {
     chunks_.reset();
     held_ = {};
-    coordinator_.Refuse(LeaseId(group_.lease_id()), std::string(status.message()));
+    receiver_.Refuse(LeaseId(group_.lease_id()), std::string(status.message()));
     return Acknowledge(v1::INSERT_OUTCOME_INVALID, std::string(status.message()), 0);
   }
 
@@ -122,7 +122,7 @@ class Inserting {
     const uint64_t size = held_.bytes();
     const v1::Group identity = Identity();
     std::string error;
-    const v1::InsertOutcome outcome = coordinator_.Submit(
+    const v1::InsertOutcome outcome = receiver_.Submit(
         {.group = std::move(group_), .attempt = 0, .bytes = std::move(held_)}, error);
     group_ = identity;
     held_ = {};
@@ -162,7 +162,7 @@ class Inserting {
 
   grpc::ServerContext& context_;
   Stream& stream_;
-  Coordinator& coordinator_;
+  ResultReceiver& receiver_;
   ByteBudget& budget_;
   const GroupRules& rules_;
   LearnerMetrics& metrics_;
@@ -175,12 +175,12 @@ class Inserting {
 
 }  // namespace
 
-ExperienceSinkService::ExperienceSinkService(Coordinator& coordinator, ByteBudget& budget,
+ExperienceSinkService::ExperienceSinkService(ResultReceiver& receiver, ByteBudget& budget,
                                              GroupRules rules, LearnerMetrics& metrics)
-    : coordinator_(coordinator), budget_(budget), rules_(std::move(rules)), metrics_(metrics) {}
+    : receiver_(receiver), budget_(budget), rules_(std::move(rules)), metrics_(metrics) {}
 
 grpc::Status ExperienceSinkService::Insert(grpc::ServerContext* context, Stream* stream) {
-  return Inserting(*context, *stream, coordinator_, budget_, rules_, metrics_).Run();
+  return Inserting(*context, *stream, receiver_, budget_, rules_, metrics_).Run();
 }
 
 }  // namespace oxbow::learner

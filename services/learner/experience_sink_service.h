@@ -3,14 +3,16 @@
 
 #include "oxbow/v1/experience_sink.grpc.pb.h"
 #include "services/learner/byte_budget.h"
-#include "services/learner/coordinator.h"
+#include "services/learner/group_check.h"
+#include "services/learner/learner_metrics.h"
+#include "services/learner/result_receiver.h"
 
 namespace oxbow::learner {
 
 class ExperienceSinkService final : public v1::ExperienceSink::Service {
  public:
   // `budget` limits latent bytes that are granted as credit, in assembly, or wait for the learner.
-  ExperienceSinkService(Coordinator& coordinator, ByteBudget& budget, GroupRules rules,
+  ExperienceSinkService(ResultReceiver& receiver, ByteBudget& budget, GroupRules rules,
                         LearnerMetrics& metrics);
 
   grpc::Status Insert(
@@ -18,7 +20,7 @@ class ExperienceSinkService final : public v1::ExperienceSink::Service {
       grpc::ServerReaderWriter<v1::InsertResponse, v1::InsertRequest>* stream) override;
 
  private:
-  Coordinator& coordinator_;
+  ResultReceiver& receiver_;
   ByteBudget& budget_;
   const GroupRules rules_;
   LearnerMetrics& metrics_;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "core/parallel/share.h"
 #include "services/learner/experience_builder.h"
 #include "services/learner/group_check.h"
 
@@ -177,20 +178,34 @@ absl::StatusOr<std::vector<ReceivedGroup>> LearnerLoop::Await(LearnerStep step) 
   }
 }
 
-absl::Status LearnerLoop::TrainOne(LearnerStep step) {
-  OXBOW_ASSIGN_OR_RETURN(std::vector<ReceivedGroup> received, Await(step));
-  parts_.board.Enter("update");
-  const std::vector<PlannedGroup> planned = parts_.coordinator.TakePlanned(step);
+absl::StatusOr<std::vector<rl::Group>> LearnerLoop::Build(
+    const std::vector<ReceivedGroup>& received, const std::vector<PlannedGroup>& planned) {
+  const parallel::Share own =
+      parallel::ShareOf(received.size(), 0, static_cast<int>(options_.ranks));
   std::vector<rl::Group> groups;
   for (size_t i = 0; i < received.size(); ++i) {
+    if (!own.Has(i)) {
+      OXBOW_ASSIGN_OR_RETURN(rl::Group outline, BuildOutline(received[i].group, planned[i]));
+      groups.push_back(std::move(outline));
+      continue;
+    }
     OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
                            parts_.conditioning.Get(planned[i].prompt));
     OXBOW_ASSIGN_OR_RETURN(rl::Group group,
                            BuildGroup(received[i].group, planned[i], entry->tensors));
     groups.push_back(std::move(group));
   }
+  return groups;
+}
+
+absl::Status LearnerLoop::TrainOne(LearnerStep step) {
+  OXBOW_ASSIGN_OR_RETURN(std::vector<ReceivedGroup> received, Await(step));
+  parts_.board.Enter("update");
+  const std::vector<PlannedGroup> planned = parts_.coordinator.TakePlanned(step);
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<rl::Group> groups, Build(received, planned));
   OXBOW_RETURN_IF_ERROR(
       parts_.step_log.Freeze(options_.epoch, step, parts_.trainer.version(), received));
+  parts_.announce(step, received, planned);
   OXBOW_ASSIGN_OR_RETURN(rl::StepResult result, parts_.trainer.Step(step, groups));
   numbers_ = std::move(result.metrics);
   Measure(step, received, planned);

@@ -44,6 +44,7 @@ class LearnerLoop {
     LearnerStep first_step;  // Committed before.
     uint64_t steps = 0;      // In all.
     uint32_t groups = 0;     // U
+    uint32_t ranks = 1;      // Of the learner; this one is rank 0.
     double fraction = 0;     // Of groups with a replayed head.
     uint64_t staleness_max = 0;
     uint32_t publish_every = 1;
@@ -67,6 +68,10 @@ class LearnerLoop {
     RunBoard& board;
     LearnerMetrics& metrics;
     telemetry::RunLog& log;
+    // Tells the other ranks what the step trains on.
+    std::function<void(LearnerStep, const std::vector<ReceivedGroup>&,
+                       const std::vector<PlannedGroup>&)>
+        announce;
     std::function<absl::StatusOr<bool>(PolicyVersion, LearnerStep)> publish;  // False: withheld.
     std::function<absl::StatusOr<EvaluationResult>()> evaluate;
     std::function<absl::Status(RunState)> checkpoint;
@@ -91,6 +96,8 @@ class LearnerLoop {
   absl::StatusOr<std::vector<ReceivedGroup>> Await(LearnerStep step);
   absl::Status PublishIfDue();
   bool EvaluationDue() const;
+  absl::StatusOr<std::vector<rl::Group>> Build(const std::vector<ReceivedGroup>& received,
+                                               const std::vector<PlannedGroup>& planned);
   void Evaluate();
   void CommitToBuffer(LearnerStep step, const std::vector<ReceivedGroup>& received,
                       const std::vector<PlannedGroup>& planned, const rl::StepResult& result);

@@ -18,6 +18,7 @@ namespace {
 
 // All groups are in and all weights are out; what is still open are streams that wait for more.
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(300);
+constexpr absl::Duration kRanksGrace = absl::Seconds(5);
 
 void LogRefusal(const v1::ReportAppliedRequest& report) {
   if (report.failure().empty()) return;
@@ -62,13 +63,18 @@ absl::Status LearnerProcess::MakeStart() {
 
 absl::Status LearnerProcess::MakeTrainer() {
   OXBOW_ASSIGN_OR_RETURN(policy_, MakePolicy(setup_));
-  ranks_ = parallel::MakeSingleRank();
+  if (options_.place.size > 1) {
+    OXBOW_ASSIGN_OR_RETURN(ranks_, parallel::JoinRanks(options_.place));
+  } else {
+    ranks_ = parallel::MakeSingleRank();
+  }
   trainer_ = std::make_unique<rl::Trainer>(MakeTrainerOptions(setup_.config, setup_.sampling),
                                            *policy_, *ranks_);
   if (resumed_.has_value()) {
     OXBOW_RETURN_IF_ERROR(checkpointing_.Restore(*resumed_, *policy_, *trainer_));
     resumed_->files.clear();  // As large as the model, and in use no more.
   }
+  if (options_.place.size > 1) OXBOW_RETURN_IF_ERROR(trainer_->TakeStateOfRankZero());
   conditioning_ = std::make_unique<ConditioningCache>(std::move(setup_.model.encoder));
   OXBOW_RETURN_IF_ERROR(conditioning_->Warm(setup_.train));
   OXBOW_RETURN_IF_ERROR(conditioning_->Warm(setup_.held_out));
@@ -153,6 +159,10 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
     metrics_->CheckpointWritten(bytes);
     return absl::OkStatus();
   };
+  const auto announce = [this](LearnerStep step, const std::vector<ReceivedGroup>& received,
+                               const std::vector<PlannedGroup>& planned) {
+    leader_->Announce(step, received, planned);
+  };
   return {.trainer = *trainer_,
           .conditioning = *conditioning_,
           .prompts = *prompts_,
@@ -163,6 +173,7 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
           .board = *board_,
           .metrics = *metrics_,
           .log = *log_,
+          .announce = announce,
           .publish = publish,
           .evaluate = evaluate,
           .checkpoint = checkpoint};
@@ -174,11 +185,25 @@ absl::Status LearnerProcess::Serve() {
                                            [this](const std::string&) { loop_->RequestDrain(); });
   sink_service_ = std::make_unique<ExperienceSinkService>(*coordinator_, *budget_,
                                                           GroupRulesOf(setup_), *metrics_);
-  OXBOW_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = options_.listen},
-                                                     {coordinator_service_.get(),
-                                                      sink_service_.get(), channel_.get()}));
+  leader_ = std::make_unique<RankLeader>(
+      RankLeader::Options{.ranks = ranks_->size(),
+                          .timeout = options_.place.operation_timeout,
+                          .group_bytes_max = GroupRulesOf(setup_).GroupBytesMax()},
+      Clock::Steady(), *coordinator_, [this](const absl::Status& why) {
+        assembler_.Stop(why);
+        ranks_->Abort(std::string(why.message()));
+      });
+  OXBOW_ASSIGN_OR_RETURN(
+      server_, rpc::Server::Start({.listen = options_.listen},
+                                  {coordinator_service_.get(), sink_service_.get(), channel_.get(),
+                                   leader_.get()}));
+  std::string endpoint = server_->endpoint();
+  OXBOW_RETURN_IF_ERROR(ranks_->BroadcastBytes(endpoint, 0));
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> sinks, ranks_->GatherBytes(endpoint));
+  OXBOW_RETURN_IF_ERROR(leader_->AwaitAll(options_.place.operation_timeout));
   coordinator_service_->SetRegistration(RegistrationOf(setup_, epoch_,
-                                                       {.learner = server_->endpoint(),
+                                                       {.learner = endpoint,
+                                                        .sinks = sinks,
                                                         .rewards = options_.reward_endpoints,
                                                         .buffers = options_.buffer_endpoints}));
   rpc::AnnounceReady("learner", server_->endpoint(), exposer_->endpoint());
@@ -194,6 +219,8 @@ absl::Status LearnerProcess::Run() {
   }
   coordinator_->Drain();
   channel_->Stop();
+  options_.ending();
+  leader_->Stop(kRanksGrace);
   server_->Shutdown(kShutdownGrace);
   return status;
 }

@@ -15,6 +15,7 @@
 #include "services/learner/experience_sink_service.h"
 #include "services/learner/learner_run.h"
 #include "services/learner/publisher.h"
+#include "services/learner/rank_leader.h"
 #include "services/learner/run_setup.h"
 #include "services/reward/reward_client.h"
 #include "services/weights/weights_metrics.h"
@@ -79,6 +80,7 @@ class LearnerProcess {
 
   std::unique_ptr<CoordinatorService> coordinator_service_;
   std::unique_ptr<ExperienceSinkService> sink_service_;
+  std::unique_ptr<RankLeader> leader_;
   std::unique_ptr<rpc::Server> server_;
 };
 

@@ -4,16 +4,27 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "services/learner/learner_process.h"
+#include "services/learner/member_process.h"
 
 namespace oxbow::learner {
 
-absl::Status RunLearner(RunOptions options) {
-  std::error_code error;
-  std::filesystem::create_directories(options.directory, error);
-  OXBOW_ASSIGN_OR_RETURN(RunSetup setup, ReadSetup(std::move(options.config)));
-  LearnerProcess process(options, std::move(setup));
+namespace {
+
+std::string AnyPortAt(const std::string& endpoint) {
+  return absl::StrCat(endpoint.substr(0, endpoint.rfind(':')), ":0");
+}
+
+absl::Status RunMember(const RunOptions& options, RunSetup setup) {
+  MemberProcess process(options, std::move(setup));
+  OXBOW_RETURN_IF_ERROR(process.MakeTrainer());
+  OXBOW_RETURN_IF_ERROR(process.Serve());
+  return process.Run();
+}
+
+absl::Status RunRankZero(LearnerProcess& process) {
   OXBOW_RETURN_IF_ERROR(process.MakeStart());
   OXBOW_RETURN_IF_ERROR(process.MakeTrainer());
   OXBOW_RETURN_IF_ERROR(process.ConnectPeers());
@@ -21,6 +32,25 @@ absl::Status RunLearner(RunOptions options) {
   OXBOW_RETURN_IF_ERROR(process.MakeLoop());
   OXBOW_RETURN_IF_ERROR(process.Serve());
   return process.Run();
+}
+
+}  // namespace
+
+absl::Status RunLearner(RunOptions options) {
+  std::error_code error;
+  std::filesystem::create_directories(options.directory, error);
+  options.config.mutable_learner()->set_ranks(static_cast<uint32_t>(options.place.size));
+  OXBOW_ASSIGN_OR_RETURN(RunSetup setup, ReadSetup(std::move(options.config)));
+  if (options.place.rank > 0) {
+    // All ranks are given the same arguments; only rank 0 must be where somebody looks for it.
+    options.listen = AnyPortAt(options.listen);
+    options.metrics_listen = AnyPortAt(options.metrics_listen);
+    return RunMember(options, std::move(setup));
+  }
+  LearnerProcess process(options, std::move(setup));
+  const absl::Status status = RunRankZero(process);
+  options.ending();  // Also where it failed before it could say so.
+  return status;
 }
 
 }  // namespace oxbow::learner

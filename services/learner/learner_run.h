@@ -3,10 +3,12 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/parallel/c10d_ranks.h"
 #include "oxbow/v1/config.pb.h"
 
 namespace oxbow::learner {
@@ -19,6 +21,9 @@ struct RunOptions {
   std::string listen = "127.0.0.1:0";
   std::string metrics_listen = "127.0.0.1:0";
   bool resume = false;
+  parallel::JoinOptions place;  // Of this rank among those of the learner.
+  // Called when the run has ended, before the other ranks are told to go.
+  std::function<void()> ending = [] {};
 };
 
 // Returns when the run is whole, was drained (a stop signal or the Drain call), or failed. Requires

@@ -5,17 +5,23 @@
 #include <string>
 
 #include "base/freed_memory.h"
+#include "base/status_macros.h"
 #include "config/run_config.h"
 #include "rpc/service_main.h"
 #include "services/learner/learner_run.h"
+#include "services/learner/local_ranks.h"
 
 namespace {
+
+using oxbow::learner::LocalRanks;
 
 struct Flags {
   oxbow::rpc::ServiceFlags service;
   std::string config;
   oxbow::learner::RunOptions run;
   std::string directory;
+  uint32_t ranks = 0;             // 0: learner.ranks of the config.
+  std::vector<std::string> argv;  // To start more ranks with.
 };
 
 void AddFlags(CLI::App& app, Flags& flags) {
@@ -27,19 +33,48 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->delimiter(',')
       ->required();
   oxbow::rpc::AddListenFlag(app, flags.service, "services");
+  app.add_option("--ranks", flags.ranks,
+                 "ranks to train with, all on this machine; wins over learner.ranks");
   app.add_flag("--resume", flags.run.resume, "go on from the newest checkpoint");
 }
 
+absl::StatusOr<std::optional<oxbow::parallel::JoinOptions>> ReadRankEnvironment() {
+  if (std::getenv("RANK") == nullptr) return std::nullopt;
+  oxbow::parallel::JoinOptions place;
+  place.rank = std::atoi(std::getenv("RANK"));
+  place.size = std::atoi(std::getenv("WORLD_SIZE"));
+  place.address = std::getenv("MASTER_ADDR");
+  place.port = std::atoi(std::getenv("MASTER_PORT"));
+  return place;
+}
+
+// Fills in which rank this is: what torchrun, a JobSet or LocalRanks says, or rank 0 of those it
+// starts. `local` holds the started ones.
+absl::Status FindPlace(Flags& flags, std::unique_ptr<LocalRanks>& local) {
+  const oxbow::v1::LearnerConfig& config = flags.run.config.learner();
+  OXBOW_ASSIGN_OR_RETURN(const auto given, ReadRankEnvironment());
+  const uint32_t ranks = flags.ranks > 0 ? flags.ranks : config.ranks();
+  if (given.has_value()) {
+    flags.run.place = *given;
+  } else if (ranks > 1) {
+    OXBOW_ASSIGN_OR_RETURN(local, LocalRanks::Start(static_cast<int>(ranks), flags.argv));
+    flags.run.place = local->place();
+  }
+  flags.run.place.operation_timeout = absl::Seconds(config.rank_timeout_seconds());
+  return absl::OkStatus();
+}
+
 absl::Status Run(Flags& flags) {
-  absl::StatusOr<oxbow::v1::RunConfig> config = oxbow::config::LoadResolved(flags.config);
-  if (!config.ok()) return config.status();
-  flags.run.config = *std::move(config);
+  OXBOW_ASSIGN_OR_RETURN(flags.run.config, oxbow::config::LoadResolved(flags.config));
   flags.run.directory = flags.directory;
   flags.run.listen = flags.service.listen;
   flags.run.metrics_listen = flags.service.metrics_listen;
+  std::unique_ptr<LocalRanks> local;
+  OXBOW_RETURN_IF_ERROR(FindPlace(flags, local));
   // More threads are slower for models of this size, and one is repeatable.
   at::set_num_threads(1);
   at::set_num_interop_threads(1);
+  if (local != nullptr) flags.run.ending = [&local] { local->Ending(); };
   return oxbow::learner::RunLearner(flags.run);
 }
 
@@ -47,7 +82,9 @@ absl::Status Run(Flags& flags) {
 
 int main(int argc, char** argv) {
   oxbow::KeepFreedMemory();
+  oxbow::learner::EndWithRankZero();
   Flags flags;
+  flags.argv.assign(argv, argv + argc);
   return oxbow::rpc::RunService(
       "learner", "Coordinates rollout workers and trains the policy of one run.", argc, argv,
       flags.service, [&](CLI::App& app) { AddFlags(app, flags); }, [&] { return Run(flags); });

@@ -14,7 +14,7 @@ v1::RegisterResponse RegistrationOf(const RunSetup& setup, Epoch epoch,
   *registration.mutable_config() = setup.config;
   registration.set_transformer_config_json(setup.model.transformer_config_json);
   registration.set_autoencoder_config_json(setup.model.autoencoder_config_json);
-  registration.add_sink_endpoints(endpoints.learner);
+  for (const std::string& sink : endpoints.sinks) registration.add_sink_endpoints(sink);
   registration.add_weight_endpoints(endpoints.learner);
   for (const std::string& reward : endpoints.rewards) registration.add_reward_endpoints(reward);
   for (const std::string& buffer : endpoints.buffers) registration.add_buffer_endpoints(buffer);

@@ -11,7 +11,8 @@
 namespace oxbow::learner {
 
 struct RunEndpoints {
-  std::string learner;  // Sink and weights.
+  std::string learner;             // Weights.
+  std::vector<std::string> sinks;  // By rank.
   std::vector<std::string> rewards;
   std::vector<std::string> buffers;
 };

@@ -18,6 +18,8 @@ bool RewardsDiffer(const v1::Group& group) {
   return false;
 }
 
+}  // namespace
+
 const v1::Trajectory* BestFresh(const v1::Group& group) {
   const v1::Trajectory* best = nullptr;
   for (const v1::Trajectory& trajectory : group.trajectories()) {
@@ -29,8 +31,6 @@ const v1::Trajectory* BestFresh(const v1::Group& group) {
   }
   return best;
 }
-
-}  // namespace
 
 EntryId EntryIdOf(const OfferRules& rules, GroupId group, uint32_t sample) {
   const uint64_t run = Mix64(Mix64(rules.run_seed) ^ rules.run_fingerprint);

@@ -27,6 +27,9 @@ struct OfferRules {
 // Unique for all time; the same for a repeated attempt at the same sample. Never 0.
 EntryId EntryIdOf(const OfferRules& rules, GroupId group, uint32_t sample);
 
+// The trajectory that would be offered; null if no fresh sample was scored.
+const v1::Trajectory* BestFresh(const v1::Group& group);
+
 // The group must have been accepted (CheckGroup). Nothing if no fresh sample was scored.
 std::optional<buffer::EntryWithLatents> MakeOffer(const v1::Group& group,
                                                   const PlannedGroup& planned,

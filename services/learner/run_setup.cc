@@ -100,7 +100,8 @@ Coordinator::Options CoordinatorOptionsOf(const RunSetup& setup, Epoch epoch,
                      .stragglers = {.quantile = setup.config.services().speculation_quantile(),
                                     .factor = setup.config.services().speculation_factor()}},
           .rules = GroupRulesOf(setup),
-          .departure_grace = absl::Seconds(lease_seconds / 10)};
+          .departure_grace = absl::Seconds(lease_seconds / 10),
+          .ranks = static_cast<int>(setup.config.learner().ranks())};
 }
 
 ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
@@ -123,6 +124,7 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
           .first_step = first_step,
           .steps = config.run().steps(),
           .groups = config.batch().groups(),
+          .ranks = config.learner().ranks(),
           .fraction = config.replay().fraction(),
           .staleness_max = config.off_policy().staleness_max(),
           .publish_every = config.off_policy().publish_every(),

@@ -326,6 +326,18 @@ void EvalRules(const RunConfig& c, Findings& f) {
             c.checkpoint().keep());
 }
 
+void LearnerRules(const RunConfig& c, Findings& f) {
+  const v1::LearnerConfig& l = c.learner();
+  f.Require(l.ranks() >= 1, "learner.ranks", "must be at least 1", l.ranks());
+  f.Require(l.rank_timeout_seconds() > 0, "learner.rank_timeout_seconds", "must be above 0",
+            l.rank_timeout_seconds());
+  if (l.ranks() >= 1 && c.batch().groups() % l.ranks() != 0) {
+    f.Error("learner.ranks", absl::StrCat("must divide batch.groups, so that every rank gets the "
+                                          "same number of groups: ",
+                                          c.batch().groups(), " groups, ", l.ranks(), " ranks"));
+  }
+}
+
 void ServiceRules(const RunConfig& c, Findings& f) {
   const v1::ServiceConfig& s = c.services();
   if (s.rollout_workers() == 0) {
@@ -364,7 +376,7 @@ void ServiceRules(const RunConfig& c, Findings& f) {
 constexpr void (*kRules[])(const RunConfig&, Findings&) = {
     RunRules,       ModelRules,  PromptRules, SamplingRules,  BatchRules,
     MethodRules,    ReplayRules, TailRules,   OffPolicyRules, PublishRules,
-    OptimizerRules, RewardRules, EvalRules,   ServiceRules};
+    OptimizerRules, RewardRules, EvalRules,   ServiceRules,   LearnerRules};
 
 }  // namespace
 

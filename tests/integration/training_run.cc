@@ -141,4 +141,10 @@ std::vector<double> TrainingRun::Series(const std::string& key) const {
   return values;
 }
 
+std::string TrainingRun::FinalWeights() const {
+  std::ifstream file(directory() / "weights" / "transformer" /
+                     "diffusion_pytorch_model.safetensors");
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
 }  // namespace oxbow::testing

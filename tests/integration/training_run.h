@@ -50,6 +50,9 @@ class TrainingRun {
   // One value per step >= 1, in order.
   std::vector<double> Series(const std::string& key) const;
 
+  // Bytes of the weights a finished run left; empty if there are none.
+  std::string FinalWeights() const;
+
  private:
   std::vector<std::string> SmallRun() const;
   void Start(std::vector<std::string> overrides, std::vector<std::string> flags);
