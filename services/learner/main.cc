@@ -2,11 +2,16 @@
 #include <ATen/Parallel.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/freed_memory.h"
 #include "base/status_macros.h"
 #include "config/run_config.h"
+#include "core/parallel/rank_environment.h"
 #include "rpc/service_main.h"
 #include "services/learner/learner_run.h"
 #include "services/learner/local_ranks.h"
@@ -14,6 +19,7 @@
 namespace {
 
 using oxbow::learner::LocalRanks;
+using oxbow::parallel::RankEnvironment;
 
 struct Flags {
   oxbow::rpc::ServiceFlags service;
@@ -38,24 +44,30 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_flag("--resume", flags.run.resume, "go on from the newest checkpoint");
 }
 
-absl::StatusOr<std::optional<oxbow::parallel::JoinOptions>> ReadRankEnvironment() {
-  if (std::getenv("RANK") == nullptr) return std::nullopt;
-  oxbow::parallel::JoinOptions place;
-  place.rank = std::atoi(std::getenv("RANK"));
-  place.size = std::atoi(std::getenv("WORLD_SIZE"));
-  place.address = std::getenv("MASTER_ADDR");
-  place.port = std::atoi(std::getenv("MASTER_PORT"));
-  return place;
+std::optional<std::string> FromEnvironment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  if (value == nullptr) return std::nullopt;
+  return value;
+}
+
+oxbow::parallel::JoinOptions PlaceOf(const RankEnvironment& given) {
+  return {.rank = given.rank,
+          .size = given.size,
+          .address = given.address,
+          .port = given.port,
+          .store_is_hosted = given.store_is_hosted,
+          .restart = given.restart};
 }
 
 // Fills in which rank this is: what torchrun, a JobSet or LocalRanks says, or rank 0 of those it
 // starts. `local` holds the started ones.
 absl::Status FindPlace(Flags& flags, std::unique_ptr<LocalRanks>& local) {
   const oxbow::v1::LearnerConfig& config = flags.run.config.learner();
-  OXBOW_ASSIGN_OR_RETURN(const auto given, ReadRankEnvironment());
+  OXBOW_ASSIGN_OR_RETURN(const RankEnvironment given,
+                         oxbow::parallel::ReadRankEnvironment(FromEnvironment));
   const uint32_t ranks = flags.ranks > 0 ? flags.ranks : config.ranks();
-  if (given.has_value()) {
-    flags.run.place = *given;
+  if (given.size > 1) {
+    flags.run.place = PlaceOf(given);
   } else if (ranks > 1) {
     OXBOW_ASSIGN_OR_RETURN(local, LocalRanks::Start(static_cast<int>(ranks), flags.argv));
     flags.run.place = local->place();
