@@ -14,8 +14,12 @@ using ::testing::SizeIs;
 constexpr int kSteps = 8;
 
 std::vector<std::string> Overrides(int ranks) {
-  return {"run.steps=" + std::to_string(kSteps), "run.deterministic=true", "checkpoint.every=3",
-          "replay.fraction=0.25", "services.lease_seconds=3", "learner.rank_timeout_seconds=5",
+  return {"run.steps=" + std::to_string(kSteps),
+          "run.deterministic=true",
+          "checkpoint.every=3",
+          "replay.fraction=0.25",
+          "services.lease_seconds=3",
+          "learner.rank_timeout_seconds=5",
           "learner.ranks=" + std::to_string(ranks)};
 }
 
