@@ -36,6 +36,11 @@ std::string RankOf(const JoinOptions& options) {
   return absl::StrCat("rank ", options.rank, " of ", options.size);
 }
 
+std::string NoRankZero(const JoinOptions& options) {
+  return absl::StrCat(RankOf(options), " found no rank 0 at ", Place(options), " within ",
+                      absl::FormatDuration(options.join_timeout));
+}
+
 bool HostsStore(const JoinOptions& options) {
   return options.rank == 0 && !options.store_is_hosted;
 }
@@ -123,22 +128,19 @@ absl::StatusOr<StorePointer> Meet(const JoinOptions& options) {
   };
   const auto met = std::make_shared<Met>();  // Shared with a thread that may be left behind.
   const absl::Duration until = Clock::Steady().Now() + options.join_timeout;
-  OXBOW_RETURN_IF_ERROR(CallWithin(
-      options.join_timeout + 2 * kAnswerTime,
-      absl::StrCat("no answer from ", Place(options), " to ", RankOf(options)),
-      [options, met, until] {
-        absl::Status status = Caught([&] {
-          auto store = OpenStore(options);
-          if (store.ok()) met->store = *std::move(store);
-          return store.status();
-        });
-        if (!status.ok()) {
-          return Annotate(status,
-                          absl::StrCat(RankOf(options), " found no rank 0 at ", Place(options),
-                                       " within ", absl::FormatDuration(options.join_timeout)));
-        }
-        return Gather(options, *met->store, until);
-      }));
+  OXBOW_RETURN_IF_ERROR(CallWithin(options.join_timeout + 2 * kAnswerTime,
+                                   absl::StrCat(NoRankZero(options), ": no answer"),
+                                   [options, met, until] {
+                                     absl::Status status = Caught([&] {
+                                       auto store = OpenStore(options);
+                                       if (store.ok()) met->store = *std::move(store);
+                                       return store.status();
+                                     });
+                                     if (!status.ok()) {
+                                       return Annotate(status, NoRankZero(options));
+                                     }
+                                     return Gather(options, *met->store, until);
+                                   }));
   return met->store;
 }
 
