@@ -33,6 +33,7 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
   options.sampling = sampling;
   options.run_seed = config.run().seed();
   options.deterministic = config.run().deterministic();
+  options.agreement_every = static_cast<int>(config.learner().drift_check_every());
   options.updates = static_cast<int>(config.batch().updates());
   options.kept_steps = KeptStepsOf(config, sampling);
   options.kept_kc_max = method.kept_kc_max();

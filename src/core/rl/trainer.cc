@@ -6,13 +6,16 @@
 #include <cmath>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/philox.h"
 #include "base/status_macros.h"
 #include "core/model/policy.h"
+#include "core/parallel/gradient_buckets.h"
 #include "core/parallel/ordered_sum.h"
+#include "core/parallel/parameter_agreement.h"
 #include "core/parallel/ranks.h"
 #include "core/parallel/share.h"
 #include "core/rl/adamw.h"
@@ -58,7 +61,13 @@ struct Trainer::Impl {
                    .epsilon = options.epsilon,
                    .weight_decay = options.weight_decay,
                    .warmup_updates = options.warmup_updates},
-                  policy.parameters().flat()) {}
+                  policy.parameters().flat()) {
+    if (ranks.size() == 1 || options.deterministic) return;
+    std::vector<at::Tensor> leaves;
+    for (const auto& [name, tensor] : policy.parameters().tensors()) leaves.push_back(tensor);
+    buckets =
+        std::make_unique<parallel::GradientBuckets>(ranks, policy.parameters().flat_grad(), leaves);
+  }
 
   // Tensors as they were before a step, to put back when it fails.
   struct Before {
@@ -97,11 +106,14 @@ struct Trainer::Impl {
                const std::vector<RowOutcome>& outcomes, const LossDenominators& denominators,
                Totals& totals) const;
   absl::Status CheckFinite(LearnerStep step, double loss, double grad_norm);
+  absl::Status CheckAgreement(LearnerStep step);
 
   const TrainerOptions options;
   model::Policy& policy;
   parallel::Ranks& ranks;
   AdamW optimizer;
+  std::unique_ptr<parallel::GradientBuckets> buckets;  // Null: there is nothing to overlap.
+  bool agreement_known = false;                        // Compared since the start.
   uint64_t version = 0;
 };
 
@@ -121,6 +133,15 @@ void Trainer::Impl::PutBack(const Before& before) {
   if (options.ema_enabled) policy.ema_parameters().flat().copy_(before.average);
   optimizer.Restore(before.first_moment, before.second_moment, before.updates);
   version = before.version;
+}
+
+// Before the first step since the start, and then every so many.
+absl::Status Trainer::Impl::CheckAgreement(LearnerStep step) {
+  if (ranks.size() == 1 || options.agreement_every == 0) return absl::OkStatus();
+  const bool due = step.value % static_cast<uint64_t>(options.agreement_every) == 0;
+  if (std::exchange(agreement_known, true) && !due) return absl::OkStatus();
+  return Annotate(parallel::CheckAgreement(ranks, policy.parameters().tensors()),
+                  absl::StrCat("learner step ", step.value));
 }
 
 // lp under pi_old of every transition another policy drew. Must come before the first update: after
@@ -235,8 +256,9 @@ absl::StatusOr<std::vector<RowOutcome>> Trainer::Impl::SumGradient(
   }
   policy.parameters().ZeroGrad();
   const parallel::Share own = OwnGroups(groups);
+  if (buckets != nullptr) buckets->Arm();
   AddPart(refs, own, groups, denominators, outcomes);
-  OXBOW_RETURN_IF_ERROR(ranks.AllReduceSum(policy.parameters().flat_grad()));
+  if (buckets != nullptr) OXBOW_RETURN_IF_ERROR(buckets->Finish());
   return outcomes;
 }
 
@@ -341,6 +363,7 @@ Trainer::~Trainer() = default;
 
 absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Group>& groups) {
   Impl& impl = *impl_;
+  OXBOW_RETURN_IF_ERROR(impl.CheckAgreement(step));
   StepResult result;
   StepPlan plan = PlanStep(impl.options, step, version(), groups);
   impl.ScoreUnderOldPolicy(plan, groups);

@@ -40,6 +40,8 @@ struct TrainerOptions {
   // One gradient per group, added in the order of groups: the same bits for every number of ranks.
   // Costs smaller batches, and a gradient per group on the wire.
   bool deterministic = false;
+  // With several ranks: learner steps between comparisons of their weights; 0: never.
+  int agreement_every = 0;
 
   double clip_range = 1e-4;
   double advantage_clip = 5;
@@ -86,7 +88,8 @@ class Trainer {
   // may be on the meta device. Every rank ends with the same weights, and the same result up to
   // float32 reduction order; the same bits where `deterministic`. On-policy means behaviour_version
   // == version() at entry. kInternal with the step and first bad tensor if loss or gradients are
-  // not finite; weights are then as before the step.
+  // not finite; weights are then as before the step. kDataLoss names the first tensor in which
+  // ranks differ.
   absl::StatusOr<StepResult> Step(LearnerStep step, const std::vector<Group>& groups);
 
   // Updates so far: `updates` per step, also where nothing could be learnt, so that a version names

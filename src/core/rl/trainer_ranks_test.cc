@@ -120,6 +120,29 @@ TEST_P(TrainerRanksTest, TrainingAgreesWithOneRankWithinReductionError) {
   }
 }
 
+TEST(TrainerAgreementTest, RanksThatDriftedApartStopAndNameTheTensor) {
+  parallel::ThreadWorld(2).Run([&](parallel::Ranks& world) {
+    TrainerOptions options = Options(false);
+    options.agreement_every = 2;
+    ToyPolicy policy;
+    Trainer trainer(options, policy, world);
+    const auto step = [&](uint64_t number) {
+      const auto groups = SeenBy(Rollout(policy.reference(), number, trainer.version().value),
+                                 world.rank(), world.size());
+      return trainer.Step(LearnerStep(number), groups).status();
+    };
+    ASSERT_TRUE(step(0).ok());
+    if (world.rank() == 1) {
+      const at::NoGradGuard no_grad;
+      policy.parameters().tensors().at("prompt").flatten()[0] += 1e-6F;
+    }
+    EXPECT_TRUE(step(1).ok()) << "not compared at this step";
+    const absl::Status drifted = step(2);
+    EXPECT_EQ(drifted.code(), absl::StatusCode::kDataLoss);
+    EXPECT_NE(std::string(drifted.message()).find("rank 1"), std::string::npos) << drifted;
+  });
+}
+
 TEST(TrainerStateTest, AllTakeTheStateOfRankZero) {
   std::vector<Outcome> outcomes(3);
   parallel::ThreadWorld(3).Run([&](parallel::Ranks& world) {
