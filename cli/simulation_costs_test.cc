@@ -9,6 +9,7 @@
 #include "config/run_config.h"
 #include "core/simulate/simulation.h"
 #include "io/metrics_file.h"
+#include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
 namespace {
@@ -17,9 +18,6 @@ namespace {
 class MeasureRunTest : public testing::Test {
  protected:
   void SetUp() override {
-    directory_ = std::filesystem::path(testing::TempDir()) / "measured_run";
-    std::filesystem::remove_all(directory_);
-    std::filesystem::create_directories(directory_);
     const auto config = config::LoadRunConfig(
         "", {"batch.groups=6", "batch.group_size=4", "services.groups_in_flight=3", "eval.every=4"},
         {});
@@ -48,7 +46,8 @@ class MeasureRunTest : public testing::Test {
     std::ofstream(directory_ / "metrics.jsonl") << text;
   }
 
-  std::filesystem::path directory_;
+  const oxbow::testing::ScopedDirectory scratch_;
+  const std::filesystem::path directory_ = scratch_.path();
 };
 
 TEST_F(MeasureRunTest, CostsAreReadBackFromTheMetricsTheyMade) {
