@@ -15,7 +15,7 @@ namespace oxbow::cli {
 namespace {
 
 // A run directory whose metrics follow from known costs.
-class MeasureRunTest : public testing::Test {
+class MeasureRunTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto config = config::LoadRunConfig(

@@ -69,12 +69,17 @@ absl::Status Checkpointing::Restore(const Checkpoint& checkpoint, model::Policy&
                                     rl::Trainer& trainer) const {
   OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors weights, TensorsOf(checkpoint, kWeights));
   OXBOW_RETURN_IF_ERROR(policy.Load(weights));
-  OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors state, TensorsOf(checkpoint, kOptimizer));
+  OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors state, TrainerState(checkpoint));
   OXBOW_RETURN_IF_ERROR(trainer.LoadState(state));
   if (!ema_) return absl::OkStatus();
   OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors average, TensorsOf(checkpoint, kEma));
   policy.ema_parameters().CopyFrom(model::ParameterSet(average, /*trainable=*/false));
   return absl::OkStatus();
+}
+
+absl::StatusOr<model::NamedTensors> Checkpointing::TrainerState(
+    const Checkpoint& checkpoint) const {
+  return TensorsOf(checkpoint, kOptimizer);
 }
 
 absl::StatusOr<uint64_t> Checkpointing::Write(RunState state, model::Policy& policy,
@@ -83,7 +88,8 @@ absl::StatusOr<uint64_t> Checkpointing::Write(RunState state, model::Policy& pol
   Checkpoint checkpoint{.state = std::move(state), .files = {}};
   checkpoint.files[kWeights] = FileOf(policy.parameters().tensors());
   if (ema_) checkpoint.files[kEma] = FileOf(policy.ema_parameters().tensors());
-  checkpoint.files[kOptimizer] = FileOf(trainer.State());
+  OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors optimizer, trainer.State());
+  checkpoint.files[kOptimizer] = FileOf(optimizer);
   return store_.Write(checkpoint);
 }
 

@@ -34,6 +34,9 @@ class Checkpointing {
   absl::Status Restore(const Checkpoint& checkpoint, model::Policy& policy,
                        rl::Trainer& trainer) const;
 
+  // Optimiser moments and counters, as Trainer::State gave them.
+  absl::StatusOr<model::NamedTensors> TrainerState(const Checkpoint& checkpoint) const;
+
   // Returns the bytes written. Fills in the state's config_sha256.
   absl::StatusOr<uint64_t> Write(RunState state, model::Policy& policy,
                                  const rl::Trainer& trainer) const;

@@ -55,7 +55,7 @@ struct Learner {
 
   // Every tensor a run goes on from.
   std::map<std::string, at::Tensor> Everything() const {
-    std::map<std::string, at::Tensor> tensors = trainer->State();
+    std::map<std::string, at::Tensor> tensors = *trainer->State();
     tensors["weights"] = policy->parameters().flat().detach().clone();
     tensors["average"] = policy->ema_parameters().flat().detach().clone();
     return tensors;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -35,8 +36,8 @@ class GroupTimes {
     if (rule_.quantile <= 0 || times_.size() < rule_.samples_min) return std::nullopt;
     if (times_.empty()) return absl::ZeroDuration();
     std::vector<absl::Duration> sorted(times_.begin(), times_.end());
-    const auto rank = static_cast<std::ptrdiff_t>(
-        std::min(rule_.quantile, 1.0) * static_cast<double>(sorted.size() - 1) + 0.5);
+    const std::ptrdiff_t rank =
+        std::lround(std::min(rule_.quantile, 1.0) * static_cast<double>(sorted.size() - 1));
     std::nth_element(sorted.begin(), sorted.begin() + rank, sorted.end());
     return rule_.factor * sorted[static_cast<size_t>(rank)];
   }

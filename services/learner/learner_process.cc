@@ -70,11 +70,15 @@ absl::Status LearnerProcess::MakeTrainer() {
   }
   trainer_ = std::make_unique<rl::Trainer>(MakeTrainerOptions(setup_.config, setup_.sampling),
                                            *policy_, *ranks_);
+  model::NamedTensors state;
   if (resumed_.has_value()) {
+    OXBOW_ASSIGN_OR_RETURN(state, checkpointing_.TrainerState(*resumed_));
     OXBOW_RETURN_IF_ERROR(checkpointing_.Restore(*resumed_, *policy_, *trainer_));
     resumed_->files.clear();  // As large as the model, and in use no more.
   }
-  if (options_.place.size > 1) OXBOW_RETURN_IF_ERROR(trainer_->TakeStateOfRankZero());
+  if (options_.place.size > 1) {
+    OXBOW_RETURN_IF_ERROR(trainer_->TakeStateOfRankZero(std::move(state)));
+  }
   conditioning_ = std::make_unique<ConditioningCache>(std::move(setup_.model.encoder));
   OXBOW_RETURN_IF_ERROR(conditioning_->Warm(setup_.train));
   OXBOW_RETURN_IF_ERROR(conditioning_->Warm(setup_.held_out));
@@ -154,6 +158,7 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
   };
   const auto checkpoint = [this](RunState state) -> absl::Status {
     state.best_reward = publisher_->best_reward();
+    leader_->AnnounceSave();
     OXBOW_ASSIGN_OR_RETURN(const uint64_t bytes,
                            checkpointing_.Write(std::move(state), *policy_, *trainer_));
     metrics_->CheckpointWritten(bytes);

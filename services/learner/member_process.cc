@@ -28,7 +28,7 @@ absl::Status MemberProcess::MakeTrainer() {
   OXBOW_ASSIGN_OR_RETURN(ranks_, parallel::JoinRanks(options_.place));
   trainer_ = std::make_unique<rl::Trainer>(MakeTrainerOptions(setup_.config, setup_.sampling),
                                            *policy_, *ranks_);
-  return trainer_->TakeStateOfRankZero();
+  return trainer_->TakeStateOfRankZero({});
 }
 
 absl::Status MemberProcess::Serve() {
@@ -67,6 +67,7 @@ absl::Status MemberProcess::Run() {
       heads_[latents.group_id()].append(latents.data());
     }
     if (command->has_step()) status = TrainOne(command->step());
+    if (command->has_save()) status = trainer_->State().status();
   }
   server_->Shutdown(kShutdownGrace);
   line_.reset();

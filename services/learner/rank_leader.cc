@@ -49,6 +49,13 @@ void RankLeader::Announce(LearnerStep step, const std::vector<ReceivedGroup>& re
   }
 }
 
+void RankLeader::AnnounceSave() {
+  v1::RankCommand save;
+  save.mutable_save();
+  absl::MutexLock lock(&mutex_);
+  for (auto& [rank, member] : members_) member->commands.Push(save);
+}
+
 void RankLeader::Stop(absl::Duration grace) {
   v1::RankCommand stop;
   stop.mutable_stop();

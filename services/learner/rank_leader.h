@@ -43,6 +43,9 @@ class RankLeader final : public v1::LearnerRanks::Service {
   void Announce(LearnerStep step, const std::vector<ReceivedGroup>& received,
                 const std::vector<PlannedGroup>& planned);
 
+  // Asks every other rank to take part in Trainer::State.
+  void AnnounceSave();
+
   // Tells every rank that the run is over and waits up to `grace` until they have hung up.
   void Stop(absl::Duration grace);
 

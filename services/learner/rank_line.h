@@ -28,7 +28,7 @@ class RankLine {
   RankLine(Options options, const Clock& clock, std::function<void(const absl::Status&)> lost);
   ~RankLine();
 
-  // Waits for the next command: head_latents, step or stop. kUnavailable once rank 0 is gone.
+  // Waits for the next command but alive. kUnavailable once rank 0 is gone.
   absl::StatusOr<v1::RankCommand> Next();
 
   // Asks rank 0 whether a group counts. `group` carries the latent bytes that rank 0 is to keep.

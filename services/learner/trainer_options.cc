@@ -34,6 +34,8 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
   options.run_seed = config.run().seed();
   options.deterministic = config.run().deterministic();
   options.agreement_every = static_cast<int>(config.learner().drift_check_every());
+  options.shard_optimizer =
+      config.learner().shard_optimizer() && config.model().trained() == v1::TRAINED_PART_FULL;
   options.updates = static_cast<int>(config.batch().updates());
   options.kept_steps = KeptStepsOf(config, sampling);
   options.kept_kc_max = method.kept_kc_max();

@@ -84,7 +84,7 @@ class WeightChannelService::WatchStream final : public grpc::ServerWriteReactor<
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-WeightChannelService::WeightChannelService(Options options, PublishMetrics& metrics,
+WeightChannelService::WeightChannelService(const Options& options, PublishMetrics& metrics,
                                            const Clock& clock, OnReport on_report)
     : options_(options),
       metrics_(metrics),

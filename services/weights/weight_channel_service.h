@@ -44,7 +44,7 @@ class WeightChannelService
   using OnReport = std::function<void(const v1::ReportAppliedRequest&)>;
 
   // `on_report` is called from server threads, for every report of this epoch.
-  WeightChannelService(Options options, PublishMetrics& metrics, const Clock& clock,
+  WeightChannelService(const Options& options, PublishMetrics& metrics, const Clock& clock,
                        OnReport on_report);
 
   // Makes `snapshot` the newest and wakes the watchers. kResourceExhausted if

@@ -81,7 +81,18 @@ absl::StatusOr<at::Tensor> ShardedAdamW::Whole(const at::Tensor& own) {
   return all.narrow(0, 0, length_);
 }
 
+AdamWState ShardedAdamW::Piece() const {
+  return {.first = piece_.first_moment().clone(),
+          .second = piece_.second_moment().clone(),
+          .updates = piece_.updates()};
+}
+
+void ShardedAdamW::RestorePiece(const AdamWState& piece) {
+  piece_.Restore(piece.first, piece.second, piece.updates);
+}
+
 absl::StatusOr<AdamWState> ShardedAdamW::Gather() {
+  if (ranks_.size() == 1) return Piece();
   AdamWState state{.updates = piece_.updates()};
   OXBOW_ASSIGN_OR_RETURN(state.first, Whole(piece_.first_moment()));
   OXBOW_ASSIGN_OR_RETURN(state.second, Whole(piece_.second_moment()));

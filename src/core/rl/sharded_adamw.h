@@ -48,6 +48,10 @@ class ShardedAdamW {
   double learning_rate() const { return piece_.learning_rate(); }
   int64_t updates() const { return piece_.updates(); }
 
+  // What this rank holds, copied: its moments have the piece's length.
+  AdamWState Piece() const;
+  void RestorePiece(const AdamWState& piece);
+
   absl::StatusOr<AdamWState> Gather();    // On every rank. Collective.
   void Restore(const AdamWState& state);  // Saved with any number of ranks.
 

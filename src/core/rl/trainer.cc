@@ -13,7 +13,6 @@
 #include "base/philox.h"
 #include "base/status_macros.h"
 #include "core/model/policy.h"
-#include "core/parallel/gradient_buckets.h"
 #include "core/parallel/ordered_sum.h"
 #include "core/parallel/parameter_agreement.h"
 #include "core/parallel/ranks.h"
@@ -21,6 +20,7 @@
 #include "core/rl/adamw.h"
 #include "core/rl/gradient_pass.h"
 #include "core/rl/rank_exchange.h"
+#include "core/rl/rank_optimizer.h"
 #include "core/rl/row_batch.h"
 #include "core/rl/step_plan.h"
 #include "core/rl/step_report.h"
@@ -61,21 +61,14 @@ struct Trainer::Impl {
                    .epsilon = options.epsilon,
                    .weight_decay = options.weight_decay,
                    .warmup_updates = options.warmup_updates},
-                  policy.parameters().flat()) {
-    if (ranks.size() == 1 || options.deterministic) return;
-    std::vector<at::Tensor> leaves;
-    for (const auto& [name, tensor] : policy.parameters().tensors()) leaves.push_back(tensor);
-    buckets =
-        std::make_unique<parallel::GradientBuckets>(ranks, policy.parameters().flat_grad(), leaves);
-  }
+                  options.shard_optimizer, /*sums=*/!options.deterministic, policy.parameters(),
+                  ranks) {}
 
   // Tensors as they were before a step, to put back when it fails.
   struct Before {
     at::Tensor weights;
     at::Tensor average;
-    at::Tensor first_moment;
-    at::Tensor second_moment;
-    int64_t updates;
+    AdamWState optimizer;
     uint64_t version;
   };
   Before Remember();
@@ -94,9 +87,10 @@ struct Trainer::Impl {
   absl::Status Update(LearnerStep step, size_t update, const LossDenominators& denominators,
                       StepPlan& plan, const std::vector<Group>& groups, Totals& totals);
   std::vector<RowRef> RowsOf(LearnerStep step, size_t update, StepPlan& plan) const;
-  absl::StatusOr<std::vector<RowOutcome>> SumGradient(const std::vector<RowRef>& refs,
-                                                      const std::vector<Group>& groups,
-                                                      const LossDenominators& denominators);
+  absl::StatusOr<double> SumGradient(const std::vector<RowRef>& refs,
+                                     const std::vector<Group>& groups,
+                                     const LossDenominators& denominators,
+                                     std::vector<RowOutcome>& outcomes);
   void AddPart(const std::vector<RowRef>& refs, parallel::Share part,
                const std::vector<Group>& groups, const LossDenominators& denominators,
                std::vector<RowOutcome>& outcomes);
@@ -111,9 +105,8 @@ struct Trainer::Impl {
   const TrainerOptions options;
   model::Policy& policy;
   parallel::Ranks& ranks;
-  AdamW optimizer;
-  std::unique_ptr<parallel::GradientBuckets> buckets;  // Null: there is nothing to overlap.
-  bool agreement_known = false;                        // Compared since the start.
+  RankOptimizer optimizer;
+  bool agreement_known = false;  // Compared since the start.
   uint64_t version = 0;
 };
 
@@ -121,9 +114,7 @@ Trainer::Impl::Before Trainer::Impl::Remember() {
   return {.weights = policy.parameters().flat().detach().clone(),
           .average =
               options.ema_enabled ? policy.ema_parameters().flat().detach().clone() : at::Tensor(),
-          .first_moment = optimizer.first_moment().clone(),
-          .second_moment = optimizer.second_moment().clone(),
-          .updates = optimizer.updates(),
+          .optimizer = optimizer.Piece(),
           .version = version};
 }
 
@@ -131,7 +122,7 @@ void Trainer::Impl::PutBack(const Before& before) {
   const at::NoGradGuard no_grad;
   policy.parameters().flat().copy_(before.weights);
   if (options.ema_enabled) policy.ema_parameters().flat().copy_(before.average);
-  optimizer.Restore(before.first_moment, before.second_moment, before.updates);
+  optimizer.RestorePiece(before.optimizer);
   version = before.version;
 }
 
@@ -245,21 +236,20 @@ void Trainer::Impl::AddPart(const std::vector<RowRef>& refs, parallel::Share par
   for (size_t i = 0; i < places.size(); ++i) outcomes[places[i]] = brought[i];
 }
 
-// The gradient of every rank's rows together, on every rank; outcomes of this rank's rows.
-absl::StatusOr<std::vector<RowOutcome>> Trainer::Impl::SumGradient(
-    const std::vector<RowRef>& refs, const std::vector<Group>& groups,
-    const LossDenominators& denominators) {
-  std::vector<RowOutcome> outcomes(refs.size());
+// Sums the gradient of every rank's rows and limits its norm; returns the norm before. Notes the
+// outcomes of this rank's rows.
+absl::StatusOr<double> Trainer::Impl::SumGradient(const std::vector<RowRef>& refs,
+                                                  const std::vector<Group>& groups,
+                                                  const LossDenominators& denominators,
+                                                  std::vector<RowOutcome>& outcomes) {
   if (options.deterministic) {
     OXBOW_RETURN_IF_ERROR(SumInParts(refs, groups, denominators, outcomes));
-    return outcomes;
+    return optimizer.TakeSum(options.grad_norm_max);
   }
   policy.parameters().ZeroGrad();
-  const parallel::Share own = OwnGroups(groups);
-  if (buckets != nullptr) buckets->Arm();
-  AddPart(refs, own, groups, denominators, outcomes);
-  if (buckets != nullptr) OXBOW_RETURN_IF_ERROR(buckets->Finish());
-  return outcomes;
+  optimizer.Begin();
+  AddPart(refs, OwnGroups(groups), groups, denominators, outcomes);
+  return optimizer.Sum(options.grad_norm_max);
 }
 
 // One gradient per group, added in the order of groups: the same bits whoever computes which.
@@ -326,12 +316,12 @@ absl::Status Trainer::Impl::Update(LearnerStep step, size_t update,
                                    const std::vector<Group>& groups, Totals& totals) {
   const std::vector<RowRef> refs = RowsOf(step, update, plan);
   if (refs.empty()) return absl::OkStatus();
-  OXBOW_ASSIGN_OR_RETURN(std::vector<RowOutcome> outcomes, SumGradient(refs, groups, denominators));
+  std::vector<RowOutcome> outcomes(refs.size());
+  OXBOW_ASSIGN_OR_RETURN(const double norm, SumGradient(refs, groups, denominators, outcomes));
   OXBOW_RETURN_IF_ERROR(ShareOutcomes(ranks, outcomes));
   const double loss = Count(update, refs, outcomes, denominators, totals);
-  const double norm = ClipGradNorm(policy.parameters().flat_grad(), options.grad_norm_max);
   OXBOW_RETURN_IF_ERROR(CheckFinite(step, loss, norm));
-  optimizer.Step(policy.parameters().flat(), policy.parameters().flat_grad());
+  OXBOW_RETURN_IF_ERROR(optimizer.Step());
   if (options.ema_enabled) {
     UpdateEma(policy.ema_parameters().flat(), policy.parameters().flat(),
               EmaDecay(optimizer.updates(), options.ema_decay_max));
@@ -393,30 +383,38 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
   return result;
 }
 
-absl::Status Trainer::TakeStateOfRankZero() {
+absl::Status Trainer::TakeStateOfRankZero(std::map<std::string, at::Tensor> state) {
   Impl& impl = *impl_;
   const at::NoGradGuard no_grad;
-  OXBOW_RETURN_IF_ERROR(impl.ranks.Broadcast(impl.policy.parameters().flat(), 0));
+  at::Tensor& weights = impl.policy.parameters().flat();
+  OXBOW_RETURN_IF_ERROR(impl.ranks.Broadcast(weights, 0));
   if (impl.options.ema_enabled) {
     OXBOW_RETURN_IF_ERROR(impl.ranks.Broadcast(impl.policy.ema_parameters().flat(), 0));
   }
-  std::map<std::string, at::Tensor> state = State();
+  // Not State(): a rank's piece is worth nothing before this.
+  if (state.empty()) {
+    state = {{"adamw.first_moment", at::zeros_like(weights)},
+             {"adamw.second_moment", at::zeros_like(weights)},
+             {"counters", at::zeros({2}, at::kLong)}};
+  }
   for (auto& [name, tensor] : state) OXBOW_RETURN_IF_ERROR(impl.ranks.Broadcast(tensor, 0));
   return LoadState(state);
 }
 
 PolicyVersion Trainer::version() const { return PolicyVersion(impl_->version); }
 
-std::map<std::string, at::Tensor> Trainer::State() const {
-  return {{"adamw.first_moment", impl_->optimizer.first_moment().clone()},
-          {"adamw.second_moment", impl_->optimizer.second_moment().clone()},
-          {"counters", at::tensor(std::vector<int64_t>{static_cast<int64_t>(impl_->version),
-                                                       impl_->optimizer.updates()},
-                                  at::kLong)}};
+absl::StatusOr<std::map<std::string, at::Tensor>> Trainer::State() const {
+  OXBOW_ASSIGN_OR_RETURN(const AdamWState adamw, impl_->optimizer.Gather());
+  return std::map<std::string, at::Tensor>{
+      {"adamw.first_moment", adamw.first},
+      {"adamw.second_moment", adamw.second},
+      {"counters",
+       at::tensor(std::vector<int64_t>{static_cast<int64_t>(impl_->version), adamw.updates},
+                  at::kLong)}};
 }
 
 absl::Status Trainer::LoadState(const std::map<std::string, at::Tensor>& state) {
-  const at::IntArrayRef moments = impl_->optimizer.first_moment().sizes();
+  const at::IntArrayRef moments = impl_->policy.parameters().flat().sizes();
   const std::vector<int64_t> two = {2};
   for (const auto& [name, shape] :
        {std::pair<std::string, at::IntArrayRef>{"adamw.first_moment", moments},
@@ -432,8 +430,9 @@ absl::Status Trainer::LoadState(const std::map<std::string, at::Tensor>& state) 
     }
   }
   const at::Tensor counters = state.at("counters").to(at::kLong);
-  impl_->optimizer.Restore(state.at("adamw.first_moment"), state.at("adamw.second_moment"),
-                           counters[1].item<int64_t>());
+  impl_->optimizer.Restore({.first = state.at("adamw.first_moment"),
+                            .second = state.at("adamw.second_moment"),
+                            .updates = counters[1].item<int64_t>()});
   impl_->version = static_cast<uint64_t>(counters[0].item<int64_t>());
   return absl::OkStatus();
 }

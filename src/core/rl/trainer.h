@@ -42,6 +42,8 @@ struct TrainerOptions {
   bool deterministic = false;
   // With several ranks: learner steps between comparisons of their weights; 0: never.
   int agreement_every = 0;
+  // With several ranks: each keeps the optimiser's moments of its own piece of the weights.
+  bool shard_optimizer = false;
 
   double clip_range = 1e-4;
   double advantage_clip = 5;
@@ -97,12 +99,13 @@ class Trainer {
   PolicyVersion version() const;
 
   // Everything a resumed run needs besides the policy's own tensors: optimiser moments and
-  // counters.
-  std::map<std::string, at::Tensor> State() const;
+  // counters, for any number of ranks. Called on all ranks; errors as in parallel/ranks.h.
+  absl::StatusOr<std::map<std::string, at::Tensor>> State() const;
   absl::Status LoadState(const std::map<std::string, at::Tensor>& state);
 
-  // Called on all ranks: all get the weights, running average and state of rank 0.
-  absl::Status TakeStateOfRankZero();
+  // Called on all ranks: all get the weights, running average and state of rank 0. `state` counts on
+  // rank 0 alone: what State() returned once, or nothing for a fresh start.
+  absl::Status TakeStateOfRankZero(std::map<std::string, at::Tensor> state);
 
  private:
   struct Impl;

@@ -320,7 +320,7 @@ TEST_P(TrainerOracleTest, LossGradientAndWeightsFollowTheFormulas) {
   EXPECT_EQ(result->used.size(), 4u);
 
   // After one update Adam's first moment is (1 - beta1) times the gradient.
-  const at::Tensor moment = world.trainer.State().at("adamw.first_moment");
+  const at::Tensor moment = world.trainer.State()->at("adamw.first_moment");
   const at::Tensor want = at::tensor(gradient, at::kDouble) * (1 - world.options.beta1);
   const double error = (moment.to(at::kDouble) - want).norm().item<double>();
   EXPECT_LT(error, 1e-4 * want.norm().item<double>());

@@ -19,11 +19,12 @@ flow::SamplingSpec Spec() {
           .sde = {true, true, true, true, true, false, false, false, false, false}};
 }
 
-TrainerOptions Options(bool deterministic) {
+TrainerOptions Options(bool deterministic, bool shard = false) {
   return {.sampling = Spec(),
           .run_seed = 3,
           .updates = 2,
           .deterministic = deterministic,
+          .shard_optimizer = shard,
           .clip_range = 2e-3,
           .advantage_std = AdvantageStd::kGlobal,
           .kl_weight = 1e-2,
@@ -68,11 +69,11 @@ struct Outcome {
 };
 
 // kSteps steps over `ranks` ranks; what each of them ended with.
-std::vector<Outcome> Train(int ranks, bool deterministic) {
+std::vector<Outcome> Train(int ranks, bool deterministic, bool shard = false) {
   std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
   parallel::ThreadWorld(ranks).Run([&](parallel::Ranks& world) {
     ToyPolicy policy;
-    Trainer trainer(Options(deterministic), policy, world);
+    Trainer trainer(Options(deterministic, shard), policy, world);
     Outcome& mine = outcomes[static_cast<size_t>(world.rank())];
     for (uint64_t step = 0; step < kSteps; ++step) {
       const auto groups = SeenBy(Rollout(policy.current(), step, trainer.version().value),
@@ -93,7 +94,8 @@ INSTANTIATE_TEST_SUITE_P(Of, TrainerRanksTest, testing::Values(2, 3, 4));
 
 TEST_P(TrainerRanksTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRanks) {
   const Outcome alone = Train(1, true)[0];
-  for (const Outcome& outcome : Train(GetParam(), true)) {
+  const bool shard = GetParam() != 3;
+  for (const Outcome& outcome : Train(GetParam(), true, shard)) {
     EXPECT_TRUE(at::equal(outcome.weights, alone.weights));
     EXPECT_TRUE(at::equal(outcome.average, alone.average));
     EXPECT_EQ(outcome.used, alone.used);
@@ -107,17 +109,59 @@ TEST_P(TrainerRanksTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRank
 
 TEST_P(TrainerRanksTest, TrainingAgreesWithOneRankWithinReductionError) {
   const Outcome alone = Train(1, false)[0];
-  const std::vector<Outcome> outcomes = Train(GetParam(), false);
-  for (const Outcome& outcome : outcomes) {
-    EXPECT_LT((outcome.weights - alone.weights).abs().max().item<double>(), 1e-5);
-    EXPECT_TRUE(at::equal(outcome.weights, outcomes[0].weights)) << "ranks drifted apart";
-    for (size_t step = 0; step < alone.metrics.size(); ++step) {
-      for (const char* name : {"train/loss", "train/reward_mean", "train/iw_mean"}) {
-        EXPECT_NEAR(outcome.metrics[step].at(name), alone.metrics[step].at(name), 1e-5)
-            << name << " at step " << step;
+  for (const bool shard : {false, true}) {
+    const std::vector<Outcome> outcomes = Train(GetParam(), false, shard);
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_LT((outcome.weights - alone.weights).abs().max().item<double>(), 1e-5);
+      EXPECT_TRUE(at::equal(outcome.weights, outcomes[0].weights)) << "ranks drifted apart";
+      for (size_t step = 0; step < alone.metrics.size(); ++step) {
+        for (const char* name : {"train/loss", "train/reward_mean", "train/iw_mean"}) {
+          EXPECT_NEAR(outcome.metrics[step].at(name), alone.metrics[step].at(name), 1e-5)
+              << name << " at step " << step;
+        }
       }
     }
   }
+}
+
+// Sharded moments, gathered on four ranks and loaded on two.
+TEST(TrainerStateTest, AStateGoesOnWithAnotherNumberOfRanks) {
+  const Outcome whole = Train(1, true)[0];
+  std::map<std::string, at::Tensor> saved;
+  at::Tensor weights;
+  at::Tensor average;
+  const auto run = [](Trainer& trainer, ToyPolicy& policy, parallel::Ranks& world, uint64_t begin,
+                      uint64_t end) {
+    for (uint64_t step = begin; step < end; ++step) {
+      const auto groups = SeenBy(Rollout(policy.current(), step, trainer.version().value),
+                                 world.rank(), world.size());
+      ASSERT_TRUE(trainer.Step(LearnerStep(step), groups).ok());
+    }
+  };
+  parallel::ThreadWorld(4).Run([&](parallel::Ranks& world) {
+    ToyPolicy policy;
+    Trainer trainer(Options(true, true), policy, world);
+    run(trainer, policy, world, 0, 9);
+    const auto state = trainer.State();
+    ASSERT_TRUE(state.ok()) << state.status();
+    if (world.rank() != 0) return;
+    saved = *state;
+    weights = policy.parameters().flat().detach().clone();
+    average = policy.ema_parameters().flat().detach().clone();
+  });
+  parallel::ThreadWorld(2).Run([&](parallel::Ranks& world) {
+    ToyPolicy policy;
+    Trainer trainer(Options(true, true), policy, world);
+    {
+      const at::NoGradGuard no_grad;
+      policy.parameters().flat().copy_(weights);
+      policy.ema_parameters().flat().copy_(average);
+    }
+    ASSERT_TRUE(trainer.LoadState(saved).ok());
+    run(trainer, policy, world, 9, kSteps);
+    EXPECT_TRUE(at::equal(policy.parameters().flat(), whole.weights)) << "rank " << world.rank();
+    EXPECT_TRUE(at::equal(policy.ema_parameters().flat(), whole.average));
+  });
 }
 
 TEST(TrainerAgreementTest, RanksThatDriftedApartStopAndNameTheTensor) {
@@ -143,29 +187,33 @@ TEST(TrainerAgreementTest, RanksThatDriftedApartStopAndNameTheTensor) {
   });
 }
 
+// Rank 0 alone has read the checkpoint; moments are sharded.
 TEST(TrainerStateTest, AllTakeTheStateOfRankZero) {
-  std::vector<Outcome> outcomes(3);
+  std::map<std::string, at::Tensor> saved;
+  at::Tensor weights;
+  parallel::ThreadWorld(1).Run([&](parallel::Ranks& world) {
+    ToyPolicy policy;
+    Trainer trainer(Options(true), policy, world);
+    ASSERT_TRUE(trainer.Step(LearnerStep(0), Rollout(policy.current(), 0, 0)).ok());
+    saved = *trainer.State();
+    weights = policy.parameters().flat().detach().clone();
+  });
   parallel::ThreadWorld(3).Run([&](parallel::Ranks& world) {
     ToyPolicy policy;
-    Trainer trainer(Options(false), policy, world);
-    parallel::ThreadWorld apart(1);
+    Trainer trainer(Options(true, true), policy, world);
     if (world.rank() == 0) {
-      apart.Run([&](parallel::Ranks& one) {
-        Trainer ahead(Options(false), policy, one);
-        ASSERT_TRUE(ahead.Step(LearnerStep(0), Rollout(policy.current(), 0, 0)).ok());
-        ASSERT_TRUE(trainer.LoadState(ahead.State()).ok());
-      });
+      const at::NoGradGuard no_grad;
+      policy.parameters().flat().copy_(weights);
     }
-    ASSERT_TRUE(trainer.TakeStateOfRankZero().ok());
+    const bool leads = world.rank() == 0;
+    ASSERT_TRUE(trainer.TakeStateOfRankZero(leads ? saved : decltype(saved)()).ok());
     EXPECT_EQ(trainer.version(), PolicyVersion(2)) << "rank " << world.rank();
-    outcomes[static_cast<size_t>(world.rank())] = {
-        .weights = policy.parameters().flat().detach().clone(),
-        .average = policy.ema_parameters().flat().detach().clone()};
+    EXPECT_TRUE(at::equal(policy.parameters().flat(), weights)) << "rank " << world.rank();
+    const auto state = trainer.State();
+    ASSERT_TRUE(state.ok()) << state.status();
+    for (const auto& [name, tensor] : saved)
+      EXPECT_TRUE(at::equal(state->at(name), tensor)) << name;
   });
-  for (const Outcome& outcome : outcomes) {
-    EXPECT_TRUE(at::equal(outcome.weights, outcomes[0].weights));
-    EXPECT_TRUE(at::equal(outcome.average, outcomes[0].average));
-  }
 }
 
 }  // namespace

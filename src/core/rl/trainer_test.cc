@@ -181,7 +181,7 @@ TEST(TrainerTest, ARunResumedFromItsStateHasTheSameBits) {
     second.policy.parameters().CopyFrom(first.policy.parameters());
     second.policy.ema_parameters().CopyFrom(first.policy.ema_parameters());
   }
-  ASSERT_TRUE(second.trainer.LoadState(first.trainer.State()).ok());
+  ASSERT_TRUE(second.trainer.LoadState(*first.trainer.State()).ok());
   for (uint64_t step = 2; step < 4; ++step) {
     const auto a = whole.Step(step, whole.Rollout(step));
     const auto b = second.Step(step, second.Rollout(step));
@@ -264,7 +264,7 @@ TEST(TrainerTest, ANonFiniteLossLeavesEverythingAsItWas) {
   Bench bench;
   bench.Step(0, bench.Rollout(0));
   const at::Tensor before = bench.weights();
-  const auto state = bench.trainer.State();
+  const auto state = *bench.trainer.State();
   auto groups = bench.Rollout(1);
   groups[1].samples[0].latents[2].fill_(std::nan(""));
   const auto result = bench.trainer.Step(LearnerStep(1), groups);
@@ -272,8 +272,8 @@ TEST(TrainerTest, ANonFiniteLossLeavesEverythingAsItWas) {
   EXPECT_NE(std::string(result.status().message()).find("step 1"), std::string::npos)
       << result.status();
   EXPECT_TRUE(at::equal(bench.weights(), before));
-  for (const auto& [name, tensor] : bench.trainer.State())
-    EXPECT_TRUE(at::equal(tensor, state.at(name))) << name;
+  const auto after = *bench.trainer.State();
+  for (const auto& [name, tensor] : after) EXPECT_TRUE(at::equal(tensor, state.at(name))) << name;
   bench.Step(1, bench.Rollout(1));
 }
 
