@@ -8,6 +8,7 @@
 #include "cli/health.h"
 #include "cli/pretrain.h"
 #include "cli/report.h"
+#include "cli/rollback.h"
 #include "cli/sample.h"
 #include "cli/simulate.h"
 #include "cli/status.h"
@@ -24,6 +25,7 @@ void AddAll(CLI::App& app, int& exit_code) {
   AddValidate(app, exit_code);
   AddStatus(app, exit_code);
   AddReport(app, exit_code);
+  AddRollback(app, exit_code);
   AddHealth(app, exit_code);
   AddConfig(app, exit_code);
   AddPretrain(app, exit_code);

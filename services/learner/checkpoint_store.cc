@@ -1,6 +1,7 @@
 #include "services/learner/checkpoint_store.h"
 
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/sha256.h"
@@ -135,6 +137,34 @@ absl::StatusOr<Checkpoint> CheckpointStore::LoadNewest() const {
                        << Field("error", std::string(checkpoint.status().message()));
   }
   return absl::NotFoundError(absl::StrCat("no whole checkpoint in ", directory_.string()));
+}
+
+absl::StatusOr<RunState> CheckpointStore::RollBack(uint64_t committed_steps) const {
+  const std::string name = CheckpointName(committed_steps);
+  const std::filesystem::path target = directory_ / name;
+  const std::vector<std::filesystem::path> present = Listed(directory_);
+  if (std::find(present.begin(), present.end(), target) == present.end()) {
+    std::vector<std::string> names;
+    for (const auto& path : present) names.push_back(path.filename().string());
+    return absl::NotFoundError(absl::StrCat("no checkpoint of step ", committed_steps,
+                                            "; there is ",
+                                            names.empty() ? "none" : absl::StrJoin(names, ", ")));
+  }
+  OXBOW_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Load(target));
+  for (const std::filesystem::path& path : present) {  // The newest first: always a whole history.
+    if (path == target) break;
+    std::string aside = path.filename().string();
+    aside.replace(0, std::strlen("step"), "rolled_back");
+    std::error_code error;
+    std::filesystem::remove_all(directory_ / aside, error);
+    std::filesystem::rename(path, directory_ / aside, error);
+    if (error) {
+      return absl::InternalError(
+          absl::StrCat("cannot rename: ", error.message(), ": ", path.string()));
+    }
+  }
+  OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory_ / "newest", name + "\n"));
+  return checkpoint.state;
 }
 
 // A newer one was damaged when the run went on from an older one: it is of a past without a future.

@@ -52,6 +52,11 @@ class CheckpointStore {
   // if there is none.
   absl::StatusOr<Checkpoint> LoadNewest() const;
 
+  // Makes the checkpoint of `committed_steps` the newest: later ones are renamed to
+  // "rolled_back_000050", where nothing looks for them. kNotFound says which there are; kDataLoss
+  // if the wanted one is damaged; nothing has changed then.
+  absl::StatusOr<RunState> RollBack(uint64_t committed_steps) const;
+
  private:
   absl::StatusOr<Checkpoint> Load(const std::filesystem::path& path) const;
   void Prune(const std::filesystem::path& written) const;

@@ -55,6 +55,26 @@ TEST_F(CheckpointStoreTest, ComesBackAsItWasWritten) {
   EXPECT_EQ(loaded->state.buffer_checkpoint, "step_000025");
 }
 
+TEST_F(CheckpointStoreTest, RollBackMakesAnEarlierOneTheNewestAndKeepsTheOthersAside) {
+  const CheckpointStore store(directory_, 9);
+  for (const uint64_t step : {1u, 2u, 3u}) ASSERT_TRUE(store.Write(At(step)).ok());
+  EXPECT_EQ(store.RollBack(7).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(store.LoadNewest()->state.committed_steps, 3u);
+  const auto state = store.RollBack(1);
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->policy_version, 2u);
+  EXPECT_EQ(store.LoadNewest()->state.committed_steps, 1u);
+  EXPECT_TRUE(std::filesystem::exists(directory_ / "rolled_back_000003"));
+}
+
+TEST_F(CheckpointStoreTest, RollBackToADamagedOneChangesNothing) {
+  const CheckpointStore store(directory_, 9);
+  for (const uint64_t step : {1u, 2u}) ASSERT_TRUE(store.Write(At(step)).ok());
+  Damage("step_000001/weights.safetensors");
+  EXPECT_EQ(store.RollBack(1).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(store.LoadNewest()->state.committed_steps, 2u);
+}
+
 TEST_F(CheckpointStoreTest, KeepsTheNewestAndDeletesTheRest) {
   const CheckpointStore store(directory_, 2);
   for (const uint64_t step : {1u, 2u, 3u}) ASSERT_TRUE(store.Write(At(step)).ok());

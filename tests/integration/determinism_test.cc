@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/integration/oxbow_command.h"
 #include "tests/integration/training_run.h"
 
 namespace oxbow::testing {
@@ -31,6 +32,24 @@ TEST(DeterminismTest, KillingTheLearnerChangesNoLoss) {
   ASSERT_TRUE(killed.KillChild("learner", SIGKILL));
   ASSERT_EQ(killed.WaitExit().value(), 0) << killed.process().error_output();
   EXPECT_THAT(killed.Series("train/loss"), ElementsAreArray(expected));
+}
+
+TEST(DeterminismTest, ARunThatWasRolledBackEndsAsIfItHadNotGoneOn) {
+  std::vector<std::string> overrides = kOverrides;
+  overrides.insert(overrides.end(), {"checkpoint.keep=9"});
+  TrainingRun run(overrides);
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  const std::vector<double> expected = run.Series("train/loss");
+  const std::string weights = run.FinalWeights();
+
+  const std::string directory = run.directory().string();
+  EXPECT_EQ(RunOxbow({"rollback", directory, "--to", "5"}).exit_code, 4) << "no such checkpoint";
+  const Outcome back = RunOxbow({"rollback", directory, "--to", "4"});
+  ASSERT_EQ(back.exit_code, 0) << back.message;
+  run.Resume(overrides);
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  EXPECT_THAT(run.Series("train/loss"), ElementsAreArray(expected));
+  EXPECT_TRUE(run.FinalWeights() == weights) << "other bytes";
 }
 
 TEST(DeterminismTest, WorkerCountAndDeathsChangeNoLoss) {

@@ -103,8 +103,8 @@ class Trainer {
   absl::StatusOr<std::map<std::string, at::Tensor>> State() const;
   absl::Status LoadState(const std::map<std::string, at::Tensor>& state);
 
-  // Called on all ranks: all get the weights, running average and state of rank 0. `state` counts on
-  // rank 0 alone: what State() returned once, or nothing for a fresh start.
+  // Called on all ranks: all get the weights, running average and state of rank 0. `state` counts
+  // there alone: what State() returned once, or nothing for a fresh start.
   absl::Status TakeStateOfRankZero(std::map<std::string, at::Tensor> state);
 
  private:
