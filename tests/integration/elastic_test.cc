@@ -63,7 +63,7 @@ TEST(ElasticTest, StalledWorkerLosesItsLeaseAndItsLateResultIsRefused) {
 }
 
 TEST(ElasticTest, StragglersGroupsAreMadeByAnIdleWorkerLongBeforeTheirLeaseEnds) {
-  ElasticRun run({"run.steps=24", "batch.groups=4", "services.lease_seconds=120",
+  ElasticRun run({"run.steps=60", "batch.groups=4", "services.lease_seconds=120",
                   "services.groups_in_flight=2"});
   run.Join("steady");
   Process& stalled = run.Join("stalled");
@@ -79,7 +79,7 @@ TEST(ElasticTest, StragglersGroupsAreMadeByAnIdleWorkerLongBeforeTheirLeaseEnds)
   EXPECT_TRUE(helped);
   EXPECT_EQ(run.Learner(kExpired), 0);
   EXPECT_EQ(run.Learner(kFailed), 0) << "superseded is not failed";
-  ExpectWhole(run, 24);
+  ExpectWhole(run, 60);
 }
 
 TEST(ElasticTest, WorkersJoinLeaveAndDieAtAnyTime) {
