@@ -33,6 +33,7 @@ class ElasticRun {
   TrainingRun& run() { return run_; }
   std::string log() const;  // The learner's.
 
+  size_t StepsCommitted() const { return StepLog().size(); }
   // How often each group stands in the step log, and the highest attempt among them all.
   std::map<uint64_t, int> GroupsTrained() const;
   uint64_t HighestAttempt() const;
