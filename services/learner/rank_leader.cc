@@ -38,6 +38,7 @@ absl::Status RankLeader::AwaitAll(absl::Duration timeout) {
 
 void RankLeader::Announce(LearnerStep step, const std::vector<ReceivedGroup>& received,
                           const std::vector<PlannedGroup>& planned) {
+  if (options_.ranks == 1) return;  // A manifest copies what nobody would read.
   v1::RankCommand command;
   *command.mutable_step() = MakeManifest(step, received, planned);
   absl::MutexLock lock(&mutex_);

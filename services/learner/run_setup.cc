@@ -32,6 +32,16 @@ absl::Status CheckPrompts(const RunSetup& setup) {
                                                  setup.config.batch().groups()));
 }
 
+// `--ranks` and a launcher's world size come after the config was validated.
+absl::Status CheckRanks(const RunSetup& setup) {
+  const uint32_t ranks = setup.config.learner().ranks();
+  const uint32_t groups = setup.config.batch().groups();
+  if (groups % ranks == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the number of learner ranks must divide batch.groups: ", ranks, " ranks, ",
+                   groups, " groups"));
+}
+
 // The sink must hold every group that can be under way, or workers wait for room for ever.
 absl::Status CheckSink(const RunSetup& setup) {
   const v1::RunConfig& config = setup.config;
@@ -58,6 +68,7 @@ absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
   }
   setup.config = std::move(config);
   OXBOW_RETURN_IF_ERROR(CheckPrompts(setup));
+  OXBOW_RETURN_IF_ERROR(CheckRanks(setup));
   OXBOW_RETURN_IF_ERROR(CheckSink(setup));
   return setup;
 }
