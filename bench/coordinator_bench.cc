@@ -41,8 +41,8 @@
 #include "oxbow/v1/experience_sink.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
-#include "services/learner/coordinator_service.h"
-#include "services/learner/experience_sink_service.h"
+#include "services/learner/desk/coordinator_service.h"
+#include "services/learner/desk/experience_sink_service.h"
 
 extern char** environ;
 

@@ -10,8 +10,8 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "core/parallel/share.h"
+#include "services/learner/desk/group_check.h"
 #include "services/learner/experience_builder.h"
-#include "services/learner/group_check.h"
 
 namespace oxbow::learner {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "services/learner/learner_process.h"
-#include "services/learner/member_process.h"
+#include "services/learner/ranks/member_process.h"
 
 namespace oxbow::learner {
 

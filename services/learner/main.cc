@@ -14,7 +14,7 @@
 #include "core/parallel/rank_environment.h"
 #include "rpc/service_main.h"
 #include "services/learner/learner_run.h"
-#include "services/learner/local_ranks.h"
+#include "services/learner/ranks/local_ranks.h"
 
 namespace {
 

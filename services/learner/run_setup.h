@@ -10,12 +10,12 @@
 #include "core/flow/dynamics.h"
 #include "core/model/policy.h"
 #include "oxbow/v1/config.pb.h"
-#include "services/learner/coordinator.h"
+#include "services/learner/desk/coordinator.h"
+#include "services/learner/desk/group_check.h"
+#include "services/learner/desk/replay_link.h"
 #include "services/learner/evaluation.h"
-#include "services/learner/group_check.h"
 #include "services/learner/learner_loop.h"
 #include "services/learner/loaded_model.h"
-#include "services/learner/replay_link.h"
 
 namespace oxbow::learner {
 

@@ -1,0 +1,29 @@
+// ExperienceSink over gRPC: puts a group's chunks together within a byte budget and submits it.
+#pragma once
+
+#include "oxbow/v1/experience_sink.grpc.pb.h"
+#include "services/learner/desk/byte_budget.h"
+#include "services/learner/desk/group_check.h"
+#include "services/learner/desk/learner_metrics.h"
+#include "services/learner/desk/result_receiver.h"
+
+namespace oxbow::learner {
+
+class ExperienceSinkService final : public v1::ExperienceSink::Service {
+ public:
+  // `budget` limits latent bytes that are granted as credit, in assembly, or wait for the learner.
+  ExperienceSinkService(ResultReceiver& receiver, ByteBudget& budget, GroupRules rules,
+                        LearnerMetrics& metrics);
+
+  grpc::Status Insert(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::InsertResponse, v1::InsertRequest>* stream) override;
+
+ private:
+  ResultReceiver& receiver_;
+  ByteBudget& budget_;
+  const GroupRules rules_;
+  LearnerMetrics& metrics_;
+};
+
+}  // namespace oxbow::learner

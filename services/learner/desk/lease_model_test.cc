@@ -1,0 +1,501 @@
+// Model checking in the small: two workers, two groups, a crash. Breadth first over everything that
+// can happen, in every order, to the lease table itself (not to a copy of its rules): grants that
+// get lost, results that get lost, repeated or come late, leases that run out, stragglers leased a
+// second time, steps committed and checkpointed, and the death of a worker or of the learner.
+//
+// In every state that can be reached:
+//   - a group is accepted at most once in the committed history,
+//   - no result of an ended attempt, or of an earlier start of the learner, is accepted, and none
+//   of
+//     a live one is refused,
+//   - no accepted result is staler than the budget,
+//   - at most two leases of a group live, and the run can still be finished (no deadlock).
+//
+// States that differ only in lease numbers, in the time of day or in which worker is which are one:
+// leases are named by their order within a group, deadlines by whether they have passed, workers by
+// what they are at.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "services/learner/desk/lease_table.h"
+
+namespace oxbow::learner {
+namespace {
+
+constexpr absl::Duration kLease = absl::Seconds(30);
+
+struct Scenario {
+  std::string name;
+  uint64_t groups = 1;  // U
+  uint64_t steps = 1;
+  uint64_t staleness = 0;
+  uint64_t publish_every = 1;
+  int crashes = 1;       // Of a worker or of the learner.
+  int failures = 0;      // Reported by workers.
+  size_t in_flight = 2;  // Results on the wire.
+};
+
+// The rules, and ways to break them on purpose.
+struct Rules {
+  bool fences = true;         // A result counts by its lease, not by its group.
+  bool expires = true;        // Overdue leases end.
+  bool counts_starts = true;  // Lease ids of another start of the learner differ.
+  bool honours_bound = true;  // Weights are what the worker says they are.
+};
+
+class SettableClock final : public Clock {
+ public:
+  absl::Duration Now() const override { return now; }
+  absl::Duration now = absl::ZeroDuration();
+};
+
+struct Result {
+  uint64_t group = 0;
+  uint64_t lease = 0;
+  uint64_t weights = 0;
+  uint64_t epoch = 0;
+};
+
+struct Worker {
+  bool alive = true;
+  bool registered = true;
+  std::optional<uint64_t> weights;                    // Steps behind those applied.
+  std::optional<std::pair<uint64_t, uint64_t>> held;  // Group and lease.
+  uint64_t held_epoch = 0;
+};
+
+struct World {
+  LeaseTable table;
+  absl::Duration now;
+  uint64_t epoch = 1;
+  uint64_t committed = 0;
+  uint64_t durable = 0;  // Committed steps of the newest checkpoint.
+  uint64_t published = 0;
+  uint64_t planned = 0;   // Steps.
+  uint64_t accepted = 0;  // Bit g: group g, in the history that counts.
+  std::array<Worker, 2> workers;
+  std::vector<Result> wire;
+  std::set<uint64_t> ended;  // Leases that expired, failed or were superseded.
+  int crashes = 0;
+  int failures = 0;
+};
+
+const std::string kNames[] = {"a", "b"};
+
+// The part of a world on which the future depends, without numbers that never repeat.
+class Key {
+ public:
+  explicit Key(const World& world) : world_(world) {
+    const LeaseBook& book = world.table.book();
+    for (const auto& [group, record] : book.groups) {
+      Refer(group, record.first.value);
+      Refer(group, record.second.value);
+    }
+    for (const Worker& worker : world.workers) {
+      if (worker.held.has_value()) Refer(worker.held->first, worker.held->second);
+    }
+    for (const Result& result : world.wire) Refer(result.group, result.lease);
+    PutWorkers();
+    PutWorld();
+    PutTable(book);
+  }
+  std::string text;
+
+ private:
+  void Refer(uint64_t group, uint64_t lease) {
+    if (lease != 0) leases_[group].insert(lease);
+  }
+  void Put(uint64_t value) { text.push_back(static_cast<char>(value)); }
+  void PutLease(uint64_t group, uint64_t lease) {
+    if (lease == 0) return Put(0);
+    const std::set<uint64_t>& all = leases_.at(group);
+    Put(1 + static_cast<uint64_t>(std::distance(all.begin(), all.find(lease))));
+    Put(world_.ended.contains(lease));
+  }
+  void PutWorkers() {
+    std::array<std::string, 2> texts;
+    for (size_t w = 0; w < 2; ++w) {
+      const Worker& worker = world_.workers[w];
+      Put(worker.alive * 2 + worker.registered);
+      Put(worker.weights.value_or(99));
+      Put(worker.held.has_value() ? 1 + worker.held->first : 0);
+      if (worker.held.has_value()) PutLease(worker.held->first, worker.held->second);
+      if (worker.held.has_value()) Put(worker.held_epoch);
+      texts[w] = std::exchange(text, "");
+    }
+    swapped_ = texts[1] < texts[0];
+    text = texts[swapped_ ? 1 : 0] + "|" + texts[swapped_ ? 0 : 1];
+  }
+  void PutWorld() {
+    for (const uint64_t value :
+         {world_.epoch, world_.committed, world_.durable, world_.published, world_.accepted,
+          static_cast<uint64_t>(world_.crashes), static_cast<uint64_t>(world_.failures)}) {
+      Put(value);
+    }
+    std::vector<std::array<uint64_t, 4>> wire;  // Order on the wire means nothing.
+    for (const Result& r : world_.wire) wire.push_back({r.group, r.lease, r.weights, r.epoch});
+    std::sort(wire.begin(), wire.end());
+    Put(wire.size());
+    for (const auto& [group, lease, weights, epoch] : wire) {
+      Put(group);
+      PutLease(group, lease);
+      Put(weights);
+      Put(epoch);
+    }
+  }
+  void PutTable(const LeaseBook& book) {
+    for (const auto& [group, record] : book.groups) {
+      Put(100 + group);
+      Put(record.accepted * 2 + record.speculated);
+      Put(record.failures);
+      for (const LeaseId lease : {record.first, record.second}) {
+        PutLease(group, lease.value);
+        const auto live = book.live.find(lease.value);
+        Put(live == book.live.end() ? 0 : 1 + (live->second.deadline <= world_.now));
+        if (live != book.live.end()) Put((live->second.grant.worker == kNames[0]) != swapped_);
+      }
+    }
+    for (const uint64_t group : book.pending) Put(120 + group);
+    for (const auto& [group, until] : book.cooling) Put(140 + 2 * group + (until <= world_.now));
+    for (const auto& [since, group] : book.running) Put(160 + group);
+  }
+
+  const World& world_;
+  bool swapped_ = false;
+  std::map<uint64_t, std::set<uint64_t>> leases_;  // By group, those anybody still speaks of.
+};
+
+class Explorer {
+ public:
+  Explorer(Scenario scenario, Rules rules) : scenario_(std::move(scenario)), rules_(rules) {}
+
+  // Empty if every promise holds; else what broke, and how to get there.
+  std::string Run() {
+    World start = StartOf(1, 0);
+    start.crashes = scenario_.crashes;
+    start.failures = scenario_.failures;
+    for (Worker& worker : start.workers) worker.weights = 0;
+    Visit(std::move(start), 0, "start");
+    while (!frontier_.empty() && broken_.empty()) {
+      const auto [id, world] = std::move(frontier_.front());
+      frontier_.pop_front();
+      if (world.committed < scenario_.steps) Expand(id, world);
+    }
+    if (broken_.empty()) FindDeadlock();
+    return broken_;
+  }
+
+  size_t states() const { return states_.size(); }
+  size_t transitions() const { return edges_.size(); }
+
+ private:
+  struct State {
+    uint32_t parent;
+    const char* event;
+    bool done;   // The run is over.
+    bool alive;  // A worker lives.
+  };
+
+  LeaseTable TableOf(uint64_t epoch, uint64_t first_step) const {
+    return LeaseTable({.epoch = Epoch(rules_.counts_starts ? epoch : 1),
+                       .first_step = LearnerStep(first_step),
+                       .groups_per_step = scenario_.groups,
+                       .staleness_max = scenario_.staleness,
+                       .lease_time = kLease,
+                       .failures_max = 100,
+                       .backoff_first = absl::Seconds(1),
+                       // Every group under way is a straggler: no order of events is left out.
+                       .stragglers = {.quantile = 1, .factor = 1, .samples_min = 0, .window = 0}},
+                      clock_);
+  }
+
+  World StartOf(uint64_t epoch, uint64_t step) const {
+    World world{.table = TableOf(epoch, step), .now = absl::ZeroDuration(), .epoch = epoch};
+    world.committed = world.durable = world.published = world.planned = step;
+    PlanAhead(world);
+    return world;
+  }
+
+  void PlanAhead(World& world) const {
+    while (world.planned < scenario_.steps &&
+           world.planned <= world.committed + scenario_.staleness)
+      world.table.Plan(LearnerStep(world.planned++));
+  }
+
+  void Visit(World world, uint32_t parent, const char* event) {
+    for (const auto& [group, record] : world.table.book().groups) {
+      const uint64_t id = group;
+      const auto live =
+          std::count_if(world.table.book().live.begin(), world.table.book().live.end(),
+                        [&](const auto& item) { return item.second.grant.group.value == id; });
+      if (live > 2) Break(parent, event, "more than two leases of a group live");
+    }
+    const auto [found, fresh] =
+        ids_.try_emplace(Key(world).text, static_cast<uint32_t>(states_.size()));
+    edges_.emplace_back(found->second, parent);
+    if (!fresh) return;
+    states_.push_back({parent, event, world.committed == scenario_.steps,
+                       world.workers[0].alive || world.workers[1].alive});
+    frontier_.emplace_back(found->second, std::move(world));
+  }
+
+  // Plays `change` on a copy of the world.
+  void Try(uint32_t from, const World& world, const char* event,
+           const std::function<void(World&)>& change) {
+    if (!broken_.empty()) return;
+    World next = world;
+    clock_.now = next.now;
+    here_ = from;
+    event_ = event;
+    change(next);
+    next.now = clock_.now;
+    if (broken_.empty()) Visit(std::move(next), from, event);
+  }
+
+  void Break(uint32_t from, const char* event, const std::string& what) {
+    if (!broken_.empty()) return;
+    broken_ = what + ":";
+    std::vector<std::string> path = {event};
+    for (uint32_t id = from; id != 0; id = states_[id].parent) path.push_back(states_[id].event);
+    for (auto step = path.rbegin(); step != path.rend(); ++step) broken_ += "\n  " + *step;
+  }
+
+  void Expand(uint32_t id, const World& world) {
+    ExpandTime(id, world);
+    ExpandLearner(id, world);
+    for (size_t w = 0; w < 2; ++w) ExpandWorker(id, world, w);
+    for (size_t i = 0; i < world.wire.size(); ++i) {
+      Try(id, world, "a result arrives", [&](World& next) {
+        const Result result = next.wire[i];
+        next.wire.erase(next.wire.begin() + static_cast<std::ptrdiff_t>(i));
+        Arrive(next, result);
+      });
+      Try(id, world, "a result arrives and will arrive again",
+          [&](World& next) { Arrive(next, Result(next.wire[i])); });
+      Try(id, world, "a result is lost", [&](World& next) {
+        next.wire.erase(next.wire.begin() + static_cast<std::ptrdiff_t>(i));
+      });
+    }
+  }
+
+  void ExpandTime(uint32_t id, const World& world) {
+    const LeaseBook& book = world.table.book();
+    if (!book.live.empty() || !book.cooling.empty())
+      Try(id, world, "a lease time passes", [&](World&) { clock_.now += kLease; });
+    if (!rules_.expires || book.deadlines.empty() || book.deadlines.begin()->first > world.now)
+      return;
+    Try(id, world, "the learner looks for overdue leases", [](World& next) {
+      for (const LeaseGrant& lost : next.table.Expire()) next.ended.insert(lost.id.value);
+    });
+  }
+
+  void ExpandLearner(uint32_t id, const World& world) {
+    bool complete = true;
+    for (uint64_t g = world.committed * scenario_.groups;
+         g < (world.committed + 1) * scenario_.groups; ++g) {
+      complete = complete && (world.accepted >> g & 1) != 0;
+    }
+    if (complete) {
+      Try(id, world, "the learner commits a step", [&](World& next) {
+        next.table.Commit(LearnerStep(next.committed));
+        ++next.committed;
+        if (next.committed % scenario_.publish_every == 0) next.published = next.committed;
+        PlanAhead(next);
+      });
+    }
+    if (world.durable < world.committed) {
+      Try(id, world, "the learner writes a checkpoint",
+          [](World& next) { next.durable = next.committed; });
+    }
+    if (world.crashes == 0) return;
+    World resumed = StartOf(world.epoch + 1, world.durable);
+    resumed.accepted = world.accepted & ((uint64_t{1} << world.durable * scenario_.groups) - 1);
+    resumed.crashes = world.crashes - 1;
+    resumed.failures = world.failures;
+    resumed.wire = world.wire;
+    resumed.workers = world.workers;
+    for (Worker& worker : resumed.workers) worker.registered = false;
+    Visit(std::move(resumed), id, "the learner dies and resumes");
+  }
+
+  void ExpandWorker(uint32_t id, const World& world, size_t w) {
+    const Worker& worker = world.workers[w];
+    if (!worker.alive) return;
+    if (world.crashes > 0) {
+      Try(id, world, "a worker dies", [&](World& next) {
+        next.workers[w] = {.alive = false, .registered = false, .weights = {}, .held = {}};
+        --next.crashes;
+      });
+    }
+    if (worker.held.has_value()) ExpandHolder(id, world, w);
+    if (!worker.registered) {
+      Try(id, world, "a worker registers again",
+          [&](World& next) { next.workers[w] = {.weights = {}, .held = {}}; });
+      return;
+    }
+    if (worker.weights != world.published) {
+      Try(id, world, "a worker takes new weights",
+          [&](World& next) { next.workers[w].weights = next.published; });
+    }
+    if (!worker.weights.has_value() || worker.held.has_value()) return;
+    const LeaseBook& book = world.table.book();
+    for (const bool arrives : {true, false}) {
+      if (!book.pending.empty() || !book.cooling.empty()) {
+        Try(id, world, arrives ? "a group is leased" : "a group is leased and the grant is lost",
+            [&](World& next) { Lease(next, w, arrives, /*speculative=*/false); });
+      }
+      if (book.running.empty()) continue;
+      Try(id, world,
+          arrives ? "a straggler is leased again" : "a second lease of a straggler is lost",
+          [&](World& next) { Lease(next, w, arrives, /*speculative=*/true); });
+    }
+  }
+
+  void ExpandHolder(uint32_t id, const World& world, size_t w) {
+    const auto [group, lease] = *world.workers[w].held;
+    if (world.wire.size() < scenario_.in_flight && world.workers[w].weights.has_value()) {
+      Try(id, world, "a worker sends its result", [&](World& next) {
+        const Worker& worker = next.workers[w];
+        next.wire.push_back(
+            {worker.held->first, worker.held->second, *worker.weights, worker.held_epoch});
+        next.workers[w].held.reset();
+      });
+    }
+    if (!world.workers[w].registered) return;
+    if (world.table.Find(LeaseId(lease)) == nullptr) {
+      Try(id, world, "a worker hears that its lease has ended",
+          [&](World& next) { next.workers[w].held.reset(); });
+      return;
+    }
+    Try(id, world, "a worker renews its lease",
+        [&](World& next) { (void)next.table.Renew(kNames[w], LeaseId(lease)); });
+    Try(id, world, "a worker's stream breaks",
+        [&](World& next) { next.table.Depart(kNames[w], absl::ZeroDuration()); });
+    if (world.failures == 0) return;
+    Try(id, world, "a worker reports a failure", [&](World& next) {
+      (void)next.table.Fail(LeaseId(lease), "model");
+      next.ended.insert(lease);
+      next.workers[w].held.reset();
+      --next.failures;
+    });
+  }
+
+  void Lease(World& world, size_t w, bool arrives, bool speculative) {
+    const LearnerStep weights(*world.workers[w].weights + (rules_.honours_bound ? 0 : 1));
+    const auto grant = speculative ? world.table.Speculate(kNames[w], weights)
+                                   : world.table.Acquire(kNames[w], weights);
+    if (!grant.has_value() || !arrives) return;
+    world.workers[w].held = {grant->group.value, grant->id.value};
+    world.workers[w].held_epoch = world.epoch;
+  }
+
+  void Arrive(World& world, const Result& result) {
+    LeaseId lease(result.lease);
+    const auto& groups = world.table.book().groups;
+    const auto record = groups.find(result.group);
+    if (!rules_.fences && record != groups.end() && record->second.first.value != 0)
+      lease = record->second.first;
+    const auto& all = world.table.book().live;
+    const auto held = all.find(result.lease);
+    const bool live = held != all.end() && held->second.deadline > clock_.now;
+    std::optional<LeaseGrant> superseded;
+    const AcceptOutcome outcome = world.table.Accept(GroupId(result.group), lease, &superseded);
+    if (live && outcome != AcceptOutcome::kAccepted)
+      Break(here_, event_, "the result of a live lease was refused");
+    if (outcome != AcceptOutcome::kAccepted) return;
+    if (superseded.has_value()) world.ended.insert(superseded->id.value);
+    const uint64_t bit = uint64_t{1} << result.group;
+    if ((world.accepted & bit) != 0) Break(here_, event_, "a group was accepted twice");
+    if (world.ended.contains(result.lease))
+      Break(here_, event_, "the result of an ended lease was accepted");
+    if (result.epoch != world.epoch)
+      Break(here_, event_, "a result for an earlier start of the learner was accepted");
+    if (result.group / scenario_.groups > result.weights + scenario_.staleness)
+      Break(here_, event_, "an accepted result is staler than the budget");
+    world.accepted |= bit;
+  }
+
+  // Walks back from the finished runs: what that does not reach can never finish.
+  void FindDeadlock() {
+    std::vector<std::vector<uint32_t>> before(states_.size());
+    for (const auto& [to, from] : edges_) before[to].push_back(from);
+    std::vector<bool> finishes(states_.size(), false);
+    std::deque<uint32_t> open;
+    for (uint32_t id = 0; id < states_.size(); ++id) {
+      if (!states_[id].done) continue;
+      finishes[id] = true;
+      open.push_back(id);
+    }
+    while (!open.empty()) {
+      const uint32_t id = open.front();
+      open.pop_front();
+      for (const uint32_t from : before[id]) {
+        if (finishes[from]) continue;
+        finishes[from] = true;
+        open.push_back(from);
+      }
+    }
+    for (uint32_t id = 0; id < states_.size(); ++id) {
+      if (!finishes[id] && states_[id].alive) return Break(id, "(nothing more)", "a deadlock");
+    }
+  }
+
+  const Scenario scenario_;
+  const Rules rules_;
+  SettableClock clock_;
+  std::unordered_map<std::string, uint32_t> ids_;
+  std::vector<State> states_;
+  std::vector<std::pair<uint32_t, uint32_t>> edges_;  // (to, from)
+  std::deque<std::pair<uint32_t, World>> frontier_;
+  std::string broken_;
+  uint32_t here_ = 0;
+  const char* event_ = "";
+};
+
+const Scenario kOneStep = {.name = "two groups of one step", .groups = 2};
+const Scenario kTwoSteps = {.name = "two steps on policy", .steps = 2};
+const Scenario kStale = {.name = "two steps, one step stale, weights every second",
+                         .steps = 2,
+                         .staleness = 1,
+                         .publish_every = 2,
+                         .in_flight = 1};
+const Scenario kFailing = {
+    .name = "two groups, a failure", .groups = 2, .failures = 1, .in_flight = 1};
+
+TEST(LeaseModelTest, EveryOrderOfEventsKeepsThePromises) {
+  for (const Scenario& scenario : {kOneStep, kTwoSteps, kStale, kFailing}) {
+    Explorer explorer(scenario, {});
+    EXPECT_EQ(explorer.Run(), "") << scenario.name;
+    std::printf("%s: %zu states, %zu transitions\n", scenario.name.c_str(), explorer.states(),
+                explorer.transitions());
+  }
+}
+
+TEST(LeaseModelTest, EveryBrokenRuleIsSeen) {
+  const auto seen = [](const Scenario& scenario, const Rules& rules) {
+    return Explorer(scenario, rules).Run();
+  };
+  const auto starts = [](const std::string& text, const std::string& with) {
+    EXPECT_TRUE(text.starts_with(with)) << text;
+  };
+  starts(seen(kOneStep, {.fences = false}), "the result of an ended lease was accepted:");
+  starts(seen(kOneStep, {.expires = false}), "a deadlock:");
+  starts(seen(kTwoSteps, {.counts_starts = false}),
+         "a result for an earlier start of the learner was accepted:");
+  starts(seen(kTwoSteps, {.honours_bound = false}), "an accepted result is staler");
+}
+
+}  // namespace
+}  // namespace oxbow::learner

@@ -1,0 +1,260 @@
+#include "services/learner/desk/replay_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+
+namespace oxbow::learner {
+namespace {
+
+// "OFFER_OUTCOME_REJECTED_LOWER" -> "rejected_lower"
+std::string OutcomeName(v1::OfferOutcome outcome) {
+  static constexpr size_t kPrefix = sizeof("OFFER_OUTCOME_") - 1;
+  const std::string& name = v1::OfferOutcome_Name(outcome);
+  return name.size() > kPrefix ? absl::AsciiStrToLower(name.substr(kPrefix)) : "unknown";
+}
+
+// An answer that asking again would not change, from a buffer that is there.
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsAborted(status) ||
+         absl::IsFailedPrecondition(status) || absl::IsOutOfRange(status);
+}
+
+}  // namespace
+
+ReplayLink::ReplayLink(Options options, LearnerMetrics& metrics)
+    : options_(std::move(options)), metrics_(metrics) {
+  OXBOW_CHECK(!options_.endpoints.empty()) << "endpoints of the replay buffer";
+  for (const std::string& endpoint : options_.endpoints) {
+    shards_.push_back(std::make_unique<buffer::ReplayClient>(endpoint, options_.timeout));
+  }
+  metrics_.BufferAttached(true);
+  prober_ = std::thread([this] { Probe(); });
+}
+
+ReplayLink::~ReplayLink() {
+  {
+    absl::MutexLock lock(&mutex_);
+    ending_ = true;
+  }
+  prober_.join();
+}
+
+bool ReplayLink::attached() const {
+  absl::MutexLock lock(&mutex_);
+  return attached_;
+}
+
+bool ReplayLink::AwaitAttachedForTest(absl::Duration timeout) const {
+  absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(&attached_), timeout);
+}
+
+// Asks a lost buffer now and then, so that the loop never waits for one that is not there.
+void ReplayLink::Probe() {
+  std::vector<std::unique_ptr<buffer::ReplayClient>> clients;
+  for (const std::string& endpoint : options_.endpoints) {
+    clients.push_back(std::make_unique<buffer::ReplayClient>(endpoint, options_.probe_every));
+  }
+  absl::MutexLock lock(&mutex_);
+  while (true) {
+    const auto away = [this]()
+                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ending_ || !attached_; };
+    mutex_.Await(absl::Condition(&away));
+    if (ending_) return;
+    mutex_.Unlock();
+    bool answers = true;
+    for (const auto& client : clients) answers = answers && client->Info().ok();
+    mutex_.Lock();
+    if (answers && !attached_) {
+      attached_ = true;
+      OXBOW_LOG(Info) << "replay buffer answers again";
+    } else {
+      mutex_.AwaitWithTimeout(absl::Condition(&ending_), options_.probe_every);
+    }
+  }
+}
+
+void ReplayLink::Lost(const char* call, const absl::Status& status) {
+  metrics_.BufferFailed(call);
+  metrics_.BufferAttached(false);
+  OXBOW_LOG(Warning) << "replay buffer is away, training goes on without it" << Field("call", call)
+                     << Field("error", std::string(status.message()));
+  absl::MutexLock lock(&mutex_);
+  attached_ = false;
+}
+
+void ReplayLink::Restore(const std::string& checkpoint) {
+  pending_.clear();
+  pending_.push_back({.restore = checkpoint, .commit = {}});
+  Deliver();
+}
+
+absl::Status ReplayLink::Hand(const Pending& pending) {
+  return pending.restore.has_value() ? HandRestore(*pending.restore) : HandCommit(pending.commit);
+}
+
+absl::Status ReplayLink::HandRestore(const std::string& checkpoint) {
+  for (const auto& shard : shards_) {
+    absl::Status status = shard->Restore(options_.epoch, checkpoint);
+    if (absl::IsNotFound(status)) {
+      // What it holds may be of steps that are yet to come; nothing is better.
+      metrics_.BufferFailed("restore");
+      OXBOW_LOG(Warning) << "replay buffer lacks the checkpoint and starts empty"
+                         << Field("error", std::string(status.message()));
+      status = shard->Restore(options_.epoch, "");
+    }
+    OXBOW_RETURN_IF_ERROR(status);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReplayLink::HandCommit(const StepCommit& commit) {
+  for (size_t shard = 0; shard < shards_.size(); ++shard) {
+    std::vector<buffer::EntryWithLatents> offers;
+    for (const buffer::EntryWithLatents& offer : commit.offers) {
+      if (offer.header.prompt().id() % shards_.size() == shard) offers.push_back(offer);
+    }
+    if (!offers.empty()) {
+      OXBOW_ASSIGN_OR_RETURN(const v1::OfferResponse response,
+                             shards_[shard]->Offer(options_.epoch, offers));
+      for (const auto& result : response.results()) {
+        metrics_.OfferAnswered(OutcomeName(result.outcome()));
+      }
+    }
+    OXBOW_RETURN_IF_ERROR(
+        shards_[shard]->Advance(options_.epoch, commit.step, commit.used, commit.evict));
+  }
+  return absl::OkStatus();
+}
+
+bool ReplayLink::Deliver() {
+  if (!attached()) return false;
+  while (!pending_.empty()) {
+    const bool restores = pending_.front().restore.has_value();
+    const absl::Status status = Hand(pending_.front());
+    if (!restores && IsRefusal(status)) {
+      // Those behind it must not wait for ever.
+      metrics_.BufferFailed("commit");
+      metrics_.BufferCommitsDropped();
+      OXBOW_LOG(Warning) << "replay buffer refuses a commit"
+                         << Field("step", pending_.front().commit.step.value)
+                         << Field("error", std::string(status.message()));
+    } else if (!status.ok()) {
+      Lost(restores ? "restore" : "commit", status);
+      return false;
+    }
+    pending_.pop_front();
+  }
+  metrics_.BufferAttached(true);
+  return true;
+}
+
+void ReplayLink::Commit(StepCommit commit) {
+  pending_.push_back({.restore = std::nullopt, .commit = std::move(commit)});
+  if (!Deliver()) LimitBacklog();
+}
+
+// Offers take the room; uses and evictions stay, and end soon after draws do. A later commit moves
+// the buffer's age as well as this one, so one with nothing left to say goes.
+void ReplayLink::LimitBacklog() {
+  if (pending_.size() <= options_.commits_max) return;
+  const auto oldest = pending_.end() - 1 - static_cast<std::ptrdiff_t>(options_.commits_max);
+  if (oldest->restore.has_value()) return;
+  if (!oldest->commit.offers.empty()) metrics_.BufferCommitsDropped();
+  oldest->commit.offers.clear();
+  if (oldest->commit.used.empty() && oldest->commit.evict.empty()) pending_.erase(oldest);
+}
+
+std::optional<DrawnHead> ReplayLink::ReadHead(uint32_t shard, LearnerStep step,
+                                              const v1::ReplayEntry& entry) {
+  const v1::Trajectory& stored = entry.trajectory();
+  const bool fits = stored.schedule_id() == options_.schedule_id &&
+                    stored.latents().shape_size() > 1 &&
+                    stored.latents().shape(0) > static_cast<int64_t>(options_.kept_steps);
+  if (!fits) {
+    OXBOW_LOG(Warning) << "replay entry is of another schedule" << Field("entry", entry.entry_id());
+    return std::nullopt;
+  }
+  auto read = shards_[shard]->Read(EntryId(entry.entry_id()), 0, options_.kept_steps + 1);
+  if (!read.ok()) {
+    metrics_.BufferFailed("read");
+    OXBOW_LOG(Warning) << "cannot read a replay entry" << Field("entry", entry.entry_id())
+                       << Field("error", std::string(read.status().message()));
+    return std::nullopt;
+  }
+  if (read->latents.size() != options_.latent_bytes * (options_.kept_steps + 1)) {
+    OXBOW_LOG(Warning) << "replay entry has other latents than its header says"
+                       << Field("entry", entry.entry_id()) << Field("bytes", read->latents.size());
+    return std::nullopt;
+  }
+  DrawnHead drawn{.prompt = entry.prompt(), .head = {}};
+  drawn.head.entry = EntryId(entry.entry_id());
+  drawn.head.shard = shard;
+  drawn.head.kept_steps = options_.kept_steps;
+  drawn.head.stored_reward = entry.raw_reward();
+  drawn.head.age = step.value - std::min(step.value, entry.birth_step());
+  drawn.head.uses = entry.uses();
+  drawn.head.trajectory = stored;
+  drawn.head.trajectory.mutable_latents()->set_shape(0, options_.kept_steps + 1);
+  drawn.head.trajectory.mutable_latents()->set_data(std::move(read->latents));
+  return drawn;
+}
+
+std::vector<DrawnHead> ReplayLink::Draw(LearnerStep step, uint32_t count) {
+  std::vector<DrawnHead> heads;
+  if (count == 0 || !Deliver()) return heads;
+  const uint32_t shards = static_cast<uint32_t>(shards_.size());
+  for (uint32_t shard = 0; shard < shards; ++shard) {
+    // Shares differ by at most one, and the larger ones go round.
+    const uint32_t turn = static_cast<uint32_t>((shard + step.value) % shards);
+    const uint32_t share = count / shards + (turn < count % shards ? 1 : 0);
+    if (share == 0) continue;
+    auto response = shards_[shard]->Draw(options_.epoch, step, share, options_.seed);
+    if (!response.ok()) {
+      Lost("draw", response.status());
+      return heads;
+    }
+    for (const v1::ReplayEntry& entry : response->entries()) {
+      std::optional<DrawnHead> head = ReadHead(shard, step, entry);
+      if (head.has_value()) heads.push_back(*std::move(head));
+    }
+  }
+  return heads;
+}
+
+absl::Status ReplayLink::Checkpoint(const std::string& name, uint32_t keep) {
+  if (!Deliver()) return absl::UnavailableError("the replay buffer is away");
+  for (const auto& shard : shards_) {
+    if (const absl::Status status = shard->Checkpoint(options_.epoch, name, keep); !status.ok()) {
+      metrics_.BufferFailed("checkpoint");
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::optional<v1::InfoResponse> ReplayLink::Info() {
+  if (!attached()) return std::nullopt;
+  std::optional<v1::InfoResponse> total;
+  for (const auto& shard : shards_) {
+    const auto info = shard->Info();
+    if (!info.ok()) return std::nullopt;
+    if (!total.has_value()) {
+      total = *info;
+      continue;
+    }
+    total->set_entries(total->entries() + info->entries());
+    total->set_bytes(total->bytes() + info->bytes());
+    total->set_capacity(total->capacity() + info->capacity());
+    total->mutable_offers()->MergeFrom(info->offers());
+  }
+  return total;
+}
+
+}  // namespace oxbow::learner

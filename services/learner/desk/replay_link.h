@@ -1,0 +1,101 @@
+// The learner's end of the replay buffer. A buffer that fails never stops training: the run goes on
+// on-policy, commits wait here in a bounded queue, and are handed in, in order, once it answers
+// again.
+//
+// Owned by the learner's loop; a thread of its own looks for a buffer that was lost.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/ids.h"
+#include "services/buffer/replay_client.h"
+#include "services/learner/desk/learner_metrics.h"
+#include "services/learner/desk/step_plan.h"
+
+namespace oxbow::learner {
+
+class ReplayLink {
+ public:
+  struct Options {
+    std::vector<std::string> endpoints;  // One per shard; a prompt lives on shard id % shards.
+    absl::Duration timeout = absl::Seconds(10);
+    absl::Duration probe_every = absl::Milliseconds(500);  // While the buffer is away.
+    size_t commits_max = 64;  // Waiting for a buffer that is away; older ones lose their offers.
+    Epoch epoch;
+    uint64_t seed = 0;
+    uint32_t kept_steps = 0;    // i_off
+    uint64_t schedule_id = 0;   // Entries of another schedule are not used.
+    uint64_t latent_bytes = 0;  // Of one latent, as stored.
+  };
+
+  // What a committed step means to the buffer.
+  struct StepCommit {
+    LearnerStep step;
+    std::vector<buffer::EntryWithLatents> offers;
+    std::vector<EntryId> used;
+    std::vector<EntryId> evict;
+  };
+
+  ReplayLink(Options options, LearnerMetrics& metrics);
+  ~ReplayLink();
+
+  // Brings the buffer to a checkpoint's content; "" empties it, and so does a name it does not
+  // have. If it is away, that is done first when it is back; commits that wait are of another past.
+  void Restore(const std::string& checkpoint);
+
+  // Draws up to `count` entries for a step and reads their heads; fewer when fewer are eligible,
+  // readable, or the buffer is away.
+  std::vector<DrawnHead> Draw(LearnerStep step, uint32_t count);
+
+  // Offers, then advances the buffer's age. Counts outcomes in `metrics`, and the commits whose
+  // offers were lost: the buffer was away too long, or refused them for good.
+  void Commit(StepCommit commit);
+
+  // Keeps the content under a name. An error leaves training as it is.
+  absl::Status Checkpoint(const std::string& name, uint32_t keep);
+
+  // Sum over shards of entries; nothing while the buffer is away.
+  std::optional<v1::InfoResponse> Info();
+
+  bool attached() const;
+
+  // Waits until a lost buffer answers; false after `timeout`.
+  bool AwaitAttachedForTest(absl::Duration timeout) const;
+
+ private:
+  struct Pending {
+    std::optional<std::string> restore;
+    StepCommit commit;
+  };
+
+  bool Deliver();  // Hands in what waits; false if the buffer is away.
+  absl::Status Hand(const Pending& pending);
+  absl::Status HandCommit(const StepCommit& commit);
+  absl::Status HandRestore(const std::string& checkpoint);
+  void LimitBacklog();
+  void Lost(const char* call, const absl::Status& status);
+  void Probe();
+  std::optional<DrawnHead> ReadHead(uint32_t shard, LearnerStep step, const v1::ReplayEntry& entry);
+
+  const Options options_;
+  LearnerMetrics& metrics_;
+  std::vector<std::unique_ptr<buffer::ReplayClient>> shards_;
+  std::deque<Pending> pending_;
+
+  mutable absl::Mutex mutex_;
+  bool attached_ ABSL_GUARDED_BY(mutex_) = true;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread prober_;
+};
+
+}  // namespace oxbow::learner

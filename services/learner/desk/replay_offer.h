@@ -1,0 +1,38 @@
+// Which trajectory of a group goes to the replay buffer, and what is kept of it. Pure.
+//
+// The best fresh sample is offered (ties: the lowest index), never a replayed one, whose head is
+// not of one policy version. Kept are x_0 .. x_{transitions}, per-step log-probs and the noise
+// levels.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/ids.h"
+#include "oxbow/v1/common.pb.h"
+#include "services/buffer/replay_client.h"
+#include "services/learner/desk/step_plan.h"
+
+namespace oxbow::learner {
+
+struct OfferRules {
+  uint64_t run_seed = 0;
+  uint64_t run_fingerprint = 0;  // Tells runs with the same seed apart.
+  bool requires_std = true;      // Offer nothing from a group whose rewards are all equal.
+  int transitions = 0;           // Kept of each trajectory.
+  std::vector<double> sigmas;    // T + 1
+};
+
+// Unique for all time; the same for a repeated attempt at the same sample. Never 0.
+EntryId EntryIdOf(const OfferRules& rules, GroupId group, uint32_t sample);
+
+// The trajectory that would be offered; null if no fresh sample was scored.
+const v1::Trajectory* BestFresh(const v1::Group& group);
+
+// The group must have been accepted (CheckGroup). Nothing if no fresh sample was scored.
+std::optional<buffer::EntryWithLatents> MakeOffer(const v1::Group& group,
+                                                  const PlannedGroup& planned,
+                                                  const OfferRules& rules);
+
+}  // namespace oxbow::learner

@@ -1,0 +1,83 @@
+#include "services/learner/desk/replay_offer.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace oxbow::learner {
+namespace {
+
+// A group of one-byte-per-row-like latents: 4 rows of 2 floats, row i filled with byte i.
+v1::Group GroupOf(const std::vector<double>& rewards) {
+  v1::Group group;
+  for (size_t i = 0; i < rewards.size(); ++i) {
+    v1::Trajectory& trajectory = *group.add_trajectories();
+    trajectory.set_sample(static_cast<uint32_t>(i));
+    trajectory.set_reward(rewards[i]);
+    v1::Tensor& latents = *trajectory.mutable_latents();
+    latents.set_dtype(v1::DTYPE_F32);
+    for (const int64_t size : {4, 1, 1, 2}) latents.add_shape(size);
+    for (char row = 0; row < 4; ++row) latents.mutable_data()->append(8, row);
+    for (int step = 0; step < 3; ++step) trajectory.add_log_prob(static_cast<float>(i));
+  }
+  return group;
+}
+
+PlannedGroup Planned() {
+  PlannedGroup planned{.id = GroupId(17), .step = LearnerStep(2)};
+  planned.prompt.set_id(5);
+  return planned;
+}
+
+const OfferRules kRules{.run_seed = 1, .transitions = 2, .sigmas = {1, 0.5, 0.25, 0}};
+
+TEST(ReplayOfferTest, BestFreshSampleIsOfferedAndTiesGoToTheLowestIndex) {
+  const auto offer = MakeOffer(GroupOf({.1, .9, .9, .2}), Planned(), kRules);
+  ASSERT_TRUE(offer.has_value());
+  EXPECT_EQ(offer->header.trajectory().sample(), 1u);
+  EXPECT_EQ(offer->header.raw_reward(), .9);
+  EXPECT_EQ(offer->header.birth_step(), 2u);
+  EXPECT_EQ(offer->header.prompt().id(), 5u);
+  EXPECT_EQ(offer->header.sigmas_size(), 4);
+  EXPECT_EQ(offer->header.trajectory().log_prob_size(), 3);
+}
+
+TEST(ReplayOfferTest, KeepsTheLatentsUpToTheLastKeptTransition) {
+  const auto offer = MakeOffer(GroupOf({.1, .9}), Planned(), kRules);
+  EXPECT_EQ(offer->header.trajectory().latents().shape(0), 3);
+  EXPECT_TRUE(offer->header.trajectory().latents().data().empty());
+  EXPECT_EQ(offer->latents, std::string(8, 0) + std::string(8, 1) + std::string(8, 2));
+}
+
+TEST(ReplayOfferTest, ReplayedAndFailedSamplesAreNeverOffered) {
+  v1::Group group = GroupOf({.1, .9, .8});
+  group.mutable_trajectories(1)->set_replayed(true);
+  group.mutable_trajectories(2)->set_reward_failed(true);
+  EXPECT_EQ(MakeOffer(group, Planned(), kRules)->header.trajectory().sample(), 0u);
+  group.mutable_trajectories(0)->set_reward_failed(true);
+  EXPECT_FALSE(MakeOffer(group, Planned(), kRules).has_value());
+}
+
+TEST(ReplayOfferTest, GroupsWithoutVarianceOfferNothingUnlessAllowed) {
+  EXPECT_FALSE(MakeOffer(GroupOf({.5, .5}), Planned(), kRules).has_value());
+  OfferRules rules = kRules;
+  rules.requires_std = false;
+  EXPECT_TRUE(MakeOffer(GroupOf({.5, .5}), Planned(), rules).has_value());
+}
+
+TEST(ReplayOfferTest, EntryIdsAreStableAndDistinct) {
+  std::set<uint64_t> ids;
+  for (uint64_t group = 0; group < 100; ++group) {
+    for (uint32_t sample = 0; sample < 24; ++sample) {
+      ids.insert(EntryIdOf(kRules, GroupId(group), sample).value);
+    }
+  }
+  EXPECT_EQ(ids.size(), 2400u);
+  EXPECT_EQ(EntryIdOf(kRules, GroupId(3), 4), EntryIdOf(kRules, GroupId(3), 4));
+  OfferRules other = kRules;
+  other.run_seed = 2;
+  EXPECT_NE(EntryIdOf(kRules, GroupId(3), 4), EntryIdOf(other, GroupId(3), 4));
+}
+
+}  // namespace
+}  // namespace oxbow::learner

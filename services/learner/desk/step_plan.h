@@ -1,0 +1,56 @@
+// What one learner step will train on: U groups of distinct prompts, some with a replayed head.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "oxbow/v1/common.pb.h"
+#include "services/learner/desk/prompt_order.h"
+
+namespace oxbow::learner {
+
+// The stored part of a mixed group: an entry of the replay buffer, cut after kept_steps
+// transitions.
+struct ReplayHead {
+  EntryId entry;
+  uint32_t shard = 0;       // Of the buffer.
+  uint32_t kept_steps = 0;  // i_off
+  double stored_reward = 0;
+  uint64_t age = 0;           // Steps since birth.
+  uint64_t uses = 0;          // Before this one.
+  v1::Trajectory trajectory;  // As stored; its latents x_0 .. x_{i_off} with bytes.
+};
+
+struct PlannedGroup {
+  GroupId id;
+  LearnerStep step;
+  v1::Prompt prompt;
+  v1::Conditioning conditioning;
+  std::optional<ReplayHead> head;  // Set for a mixed group.
+};
+
+// An entry that was drawn for the step.
+struct DrawnHead {
+  v1::Prompt prompt;
+  ReplayHead head;
+};
+
+struct StepPlan {
+  LearnerStep step;
+  std::vector<PlannedGroup> groups;  // U, by id; conditioning still empty.
+  PromptPosition before;  // Where the prompt order stood: a resumed run plans again from here.
+};
+
+// Groups of a step that get a replayed head: min(round(fraction U), eligible entries).
+uint32_t HeadsWanted(double fraction, uint32_t groups);
+
+// Gives the first groups of step `step` the drawn heads and the others the next prompts of the
+// order, all distinct. Takes at most `groups` heads, and of two heads with the same prompt the
+// first.
+StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<DrawnHead> heads,
+                  PromptOrder& order);
+
+}  // namespace oxbow::learner

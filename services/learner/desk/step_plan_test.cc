@@ -1,0 +1,130 @@
+#include "services/learner/desk/step_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "base/philox.h"
+
+namespace oxbow::learner {
+namespace {
+
+std::vector<v1::Prompt> Prompts(size_t count) {
+  std::vector<v1::Prompt> prompts(count);
+  for (size_t i = 0; i < count; ++i) {
+    prompts[i].set_id(100 + i);
+    prompts[i].set_text(absl::StrCat("text ", i));
+  }
+  return prompts;
+}
+
+TEST(PromptOrderTest, EachPassTakesEveryPromptOnceInAnotherOrder) {
+  PromptOrder order(Prompts(50), /*seed=*/7);
+  std::vector<std::vector<uint64_t>> passes(2);
+  for (auto& pass : passes) {
+    std::set<uint64_t> taken;
+    for (int i = 0; i < 50; ++i) pass.push_back(order.TakeNext(taken).id());
+    EXPECT_EQ(taken.size(), 50u);
+  }
+  EXPECT_NE(passes[0], passes[1]);
+}
+
+TEST(PromptOrderTest, PositionIsAllAResumedRunNeeds) {
+  PromptOrder order(Prompts(13), 7);
+  for (int i = 0; i < 100; ++i) {
+    const PromptPosition position = order.position();
+    PromptOrder resumed(Prompts(13), 7, position);
+    std::set<uint64_t> a;
+    std::set<uint64_t> b;
+    EXPECT_EQ(order.TakeNext(a).id(), resumed.TakeNext(b).id());
+    EXPECT_EQ(order.position(), resumed.position());
+  }
+}
+
+TEST(PromptOrderTest, SeedsDiffer) {
+  std::set<uint64_t> a;
+  std::set<uint64_t> b;
+  PromptOrder one(Prompts(64), 1);
+  PromptOrder two(Prompts(64), 2);
+  int equal = 0;
+  for (int i = 0; i < 64; ++i) equal += one.TakeNext(a).id() == two.TakeNext(b).id() ? 1 : 0;
+  EXPECT_LT(equal, 10);
+}
+
+TEST(StepPlanTest, GroupsAreNumberedByStepAndPromptsAreDistinctAcrossPassBoundaries) {
+  PromptOrder order(Prompts(11), 3);
+  RandomStream random({.seed = 1});
+  for (uint64_t step = 0; step < 200; ++step) {
+    std::vector<DrawnHead> heads;
+    for (uint64_t n = random.NextBelow(4); n > 0; --n) {
+      DrawnHead drawn;
+      drawn.prompt.set_id(100 + random.NextBelow(11));  // Repeats happen.
+      drawn.head.entry = EntryId(n);
+      heads.push_back(drawn);
+    }
+    const StepPlan plan = PlanStep(LearnerStep(step), 8, heads, order);
+    ASSERT_EQ(plan.groups.size(), 8u);
+    std::set<uint64_t> ids;
+    for (size_t i = 0; i < 8; ++i) {
+      EXPECT_EQ(plan.groups[i].id, GroupId(step * 8 + i));
+      EXPECT_EQ(plan.groups[i].step, LearnerStep(step));
+      ids.insert(plan.groups[i].prompt.id());
+    }
+    EXPECT_EQ(ids.size(), 8u);
+  }
+}
+
+TEST(StepPlanTest, WithoutEntriesEveryGroupIsFreshAndEqualToFractionZero) {
+  PromptOrder with(Prompts(20), 3);
+  PromptOrder without(Prompts(20), 3);
+  const StepPlan a = PlanStep(LearnerStep(0), 8, {}, with);
+  for (size_t i = 0; i < 8; ++i) EXPECT_FALSE(a.groups[i].head.has_value());
+  const StepPlan b = PlanStep(LearnerStep(0), 8, {}, without);
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(a.groups[i].prompt.id(), b.groups[i].prompt.id());
+}
+
+TEST(StepPlanTest, ShareOfHeadsIsRounded) {
+  EXPECT_EQ(HeadsWanted(0.25, 8), 2u);
+  EXPECT_EQ(HeadsWanted(0.125, 48), 6u);
+  EXPECT_EQ(HeadsWanted(0, 8), 0u);
+  EXPECT_EQ(HeadsWanted(0.05, 8), 0u);
+}
+
+std::filesystem::path Written(const std::string& name, const std::string& content) {
+  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / name;
+  std::ofstream(path) << content;
+  return path;
+}
+
+TEST(ReadPromptsTest, TextHasOnePromptPerLineWithoutBlanksAndRepeats) {
+  const auto prompts =
+      ReadPrompts(Written("learner_prompts.txt", "text 001\n\n text 002 \r\ntext 001\n"));
+  ASSERT_TRUE(prompts.ok()) << prompts.status();
+  ASSERT_EQ(prompts->size(), 2u);
+  EXPECT_EQ((*prompts)[1].text(), "text 002");
+}
+
+TEST(ReadPromptsTest, JsonKeepsUnknownKeysAsMetadata) {
+  const auto prompts = ReadPrompts(Written(
+      "learner_prompts.jsonl", "{\"prompt\":\"a cat\",\"tag\":\"x\"}\n{\"prompt\":\"a cat\"}\n"));
+  ASSERT_TRUE(prompts.ok()) << prompts.status();
+  ASSERT_EQ(prompts->size(), 2u) << "metadata is part of the identity";
+  EXPECT_EQ((*prompts)[0].metadata_json(), "{\"tag\":\"x\"}");
+}
+
+TEST(ReadPromptsTest, ErrorNamesFileAndLine) {
+  const auto prompts =
+      ReadPrompts(Written("learner_bad.jsonl", "{\"prompt\":\"a\"}\n{\"text\":1}\n"));
+  EXPECT_EQ(prompts.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(prompts.status().message()),
+              testing::HasSubstr("learner_bad.jsonl:2: no text"));
+  EXPECT_EQ(ReadPrompts("/nonexistent.txt").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_FALSE(ReadPrompts(Written("learner_empty.txt", "\n\n")).ok());
+}
+
+}  // namespace
+}  // namespace oxbow::learner

@@ -1,0 +1,67 @@
+#include "services/learner/ranks/held_groups.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "services/learner/ranks/step_manifest.h"
+
+namespace oxbow::learner {
+
+HeldGroups::HeldGroups(GroupRules rules, bool offers, Ask ask)
+    : rules_(std::move(rules)), offers_(offers), ask_(std::move(ask)) {}
+
+v1::InsertOutcome HeldGroups::Submit(ReceivedGroup received, std::string& error) {
+  if (const absl::Status status = CheckFinite(received.group, rules_); !status.ok()) {
+    error = std::string(status.message());
+    Refuse(LeaseId(received.group.lease_id()), error);
+    return v1::INSERT_OUTCOME_INVALID;
+  }
+  const uint64_t lease = received.group.lease_id();
+  const v1::Group told = WithoutLatents(received.group, offers_);
+  {
+    absl::MutexLock lock(&mutex_);
+    groups_.try_emplace(lease, std::move(received));
+  }
+  const absl::StatusOr<v1::InsertResponse::Ack> ack = ask_(told);
+  const bool unanswered = !ack.ok();
+  const v1::InsertOutcome outcome = unanswered ? v1::INSERT_OUTCOME_FENCED : ack->outcome();
+  if (unanswered) {
+    // Rank 0 is gone, and with it this epoch: the group is leased again by the next one.
+    OXBOW_LOG(Warning) << "rank 0 did not answer" << Field("lease", lease)
+                       << Field("reason", ack.status().message());
+  } else {
+    error = ack->error();
+  }
+  if (outcome == v1::INSERT_OUTCOME_ACCEPTED || outcome == v1::INSERT_OUTCOME_DUPLICATE) {
+    return outcome;
+  }
+  absl::MutexLock lock(&mutex_);
+  groups_.erase(lease);
+  return outcome;
+}
+
+// Rank 0 hears of it from the worker, which gives the lease back, or by its expiry.
+void HeldGroups::Refuse(LeaseId lease, const std::string& reason) {
+  OXBOW_LOG(Warning) << "result refused" << Field("lease", lease) << Field("reason", reason);
+}
+
+absl::StatusOr<ReceivedGroup> HeldGroups::Take(LeaseId lease) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = groups_.find(lease.value);
+  if (found == groups_.end()) {
+    return absl::InternalError(
+        absl::StrCat("the manifest names a group this rank does not hold: lease ", lease.value));
+  }
+  ReceivedGroup group = std::move(found->second);
+  groups_.erase(found);
+  return group;
+}
+
+void HeldGroups::Forget(LearnerStep step) {
+  absl::MutexLock lock(&mutex_);
+  std::erase_if(groups_,
+                [&](const auto& item) { return item.second.group.learner_step() < step.value; });
+}
+
+}  // namespace oxbow::learner

@@ -1,0 +1,107 @@
+#include "services/learner/ranks/member_process.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "core/parallel/share.h"
+#include "services/learner/experience_builder.h"
+#include "services/learner/ranks/step_manifest.h"
+#include "services/learner/trainer_options.h"
+
+namespace oxbow::learner {
+namespace {
+
+constexpr absl::Duration kShutdownGrace = absl::Milliseconds(300);
+
+}  // namespace
+
+MemberProcess::MemberProcess(const RunOptions& options, RunSetup setup)
+    : options_(options), setup_(std::move(setup)) {}
+
+absl::Status MemberProcess::MakeTrainer() {
+  OXBOW_ASSIGN_OR_RETURN(policy_, MakePolicy(setup_));
+  conditioning_ = std::make_unique<ConditioningCache>(std::move(setup_.model.encoder));
+  OXBOW_RETURN_IF_ERROR(conditioning_->Warm(setup_.train));
+  OXBOW_ASSIGN_OR_RETURN(ranks_, parallel::JoinRanks(options_.place));
+  trainer_ = std::make_unique<rl::Trainer>(MakeTrainerOptions(setup_.config, setup_.sampling),
+                                           *policy_, *ranks_);
+  return trainer_->TakeStateOfRankZero({});
+}
+
+absl::Status MemberProcess::Serve() {
+  const v1::RunConfig& config = setup_.config;
+  OXBOW_ASSIGN_OR_RETURN(exposer_, telemetry::Metrics::Serve(options_.metrics_listen));
+  metrics_ = std::make_unique<LearnerMetrics>(exposer_->registry(), RewardNamesOf(config.reward()));
+  budget_ = std::make_unique<ByteBudget>(config.services().sink_bytes_max());
+  groups_ =
+      std::make_unique<HeldGroups>(GroupRulesOf(setup_), config.replay().fraction() > 0,
+                                   [this](const v1::Group& group) { return line_->Accept(group); });
+  sink_service_ =
+      std::make_unique<ExperienceSinkService>(*groups_, *budget_, GroupRulesOf(setup_), *metrics_);
+  OXBOW_ASSIGN_OR_RETURN(server_,
+                         rpc::Server::Start({.listen = options_.listen}, {sink_service_.get()}));
+  std::string leader;
+  OXBOW_RETURN_IF_ERROR(ranks_->BroadcastBytes(leader, 0));
+  line_ = std::make_unique<RankLine>(
+      RankLine::Options{.leader = leader,
+                        .rank = ranks_->rank(),
+                        .timeout = absl::Seconds(setup_.config.learner().rank_timeout_seconds())},
+      Clock::Steady(),
+      [this](const absl::Status& why) { ranks_->Abort(std::string(why.message())); });
+  return ranks_->GatherBytes(server_->endpoint()).status();
+}
+
+absl::Status MemberProcess::Run() {
+  OXBOW_LOG(Info) << "learner rank is ready" << Field("rank", ranks_->rank())
+                  << Field("sink", server_->endpoint());
+  absl::Status status;
+  while (status.ok()) {
+    absl::StatusOr<v1::RankCommand> command = line_->Next();
+    status = command.status();
+    if (!status.ok() || command->has_stop()) break;
+    if (command->has_head_latents()) {
+      const v1::RankCommand::HeadLatents& latents = command->head_latents();
+      heads_[latents.group_id()].append(latents.data());
+    }
+    if (command->has_step()) status = TrainOne(command->step());
+    if (command->has_save()) status = trainer_->State().status();
+  }
+  server_->Shutdown(kShutdownGrace);
+  line_.reset();
+  return status;
+}
+
+absl::StatusOr<rl::Group> MemberProcess::BuildMember(LearnerStep step,
+                                                     const v1::StepManifest::Item& item,
+                                                     bool held) {
+  PlannedGroup planned = PlannedFrom(step, item);
+  if (!held) return BuildOutline(item.group(), planned);
+  if (planned.head.has_value()) {
+    planned.head->trajectory.mutable_latents()->set_data(std::move(heads_[planned.id.value]));
+  }
+  OXBOW_ASSIGN_OR_RETURN(const ReceivedGroup received,
+                         groups_->Take(LeaseId(item.group().lease_id())));
+  OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry, conditioning_->Get(planned.prompt));
+  return BuildGroup(received.group, planned, entry->tensors);
+}
+
+absl::Status MemberProcess::TrainOne(const v1::StepManifest& manifest) {
+  const LearnerStep step(manifest.step());
+  const auto count = static_cast<size_t>(manifest.groups_size());
+  const parallel::Share share = parallel::ShareOf(count, ranks_->rank(), ranks_->size());
+  std::vector<rl::Group> groups;
+  for (size_t i = 0; i < count; ++i) {
+    OXBOW_ASSIGN_OR_RETURN(rl::Group group,
+                           BuildMember(step, manifest.groups(static_cast<int>(i)), share.Has(i)));
+    groups.push_back(std::move(group));
+  }
+  heads_.clear();
+  OXBOW_RETURN_IF_ERROR(trainer_->Step(step, groups).status());
+  groups_->Forget(LearnerStep(step.value + 1));
+  return absl::OkStatus();
+}
+
+}  // namespace oxbow::learner

@@ -1,0 +1,56 @@
+// A learner rank above 0: takes groups into its own sink, trains its share of each step, and does
+// what rank 0 says until it says stop.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "core/model/policy.h"
+#include "core/parallel/ranks.h"
+#include "core/rl/trainer.h"
+#include "rpc/server.h"
+#include "services/learner/conditioning_cache.h"
+#include "services/learner/desk/byte_budget.h"
+#include "services/learner/desk/experience_sink_service.h"
+#include "services/learner/desk/learner_metrics.h"
+#include "services/learner/learner_run.h"
+#include "services/learner/ranks/held_groups.h"
+#include "services/learner/ranks/rank_line.h"
+#include "services/learner/run_setup.h"
+#include "telemetry/metrics.h"
+
+namespace oxbow::learner {
+
+class MemberProcess {
+ public:
+  MemberProcess(const RunOptions& options, RunSetup setup);
+
+  // Meets the other ranks and takes rank 0's weights and optimiser.
+  absl::Status MakeTrainer();
+  // Binds the sink, tells rank 0 where it is, and joins.
+  absl::Status Serve();
+  // Until rank 0 says stop, or is gone.
+  absl::Status Run();
+
+ private:
+  absl::Status TrainOne(const v1::StepManifest& manifest);
+  absl::StatusOr<rl::Group> BuildMember(LearnerStep step, const v1::StepManifest::Item& item,
+                                        bool held);
+
+  const RunOptions& options_;
+  RunSetup setup_;
+  std::unique_ptr<model::Policy> policy_;
+  std::unique_ptr<parallel::Ranks> ranks_;
+  std::unique_ptr<rl::Trainer> trainer_;
+  std::unique_ptr<ConditioningCache> conditioning_;
+  std::unique_ptr<telemetry::Metrics> exposer_;
+  std::unique_ptr<LearnerMetrics> metrics_;
+  std::unique_ptr<ByteBudget> budget_;  // Before the groups, which hold some of it.
+  std::unique_ptr<HeldGroups> groups_;
+  std::unique_ptr<RankLine> line_;
+  std::unique_ptr<ExperienceSinkService> sink_service_;
+  std::unique_ptr<rpc::Server> server_;
+  std::map<uint64_t, std::string> heads_;  // Latents of replayed heads as they come, by group.
+};
+
+}  // namespace oxbow::learner

@@ -1,0 +1,80 @@
+// Rank 0's side of LearnerRanks: knows the other ranks, tells them what a step trains on, and
+// notices when one is gone.
+//
+// A rank that hangs up before it was told to stop, or is silent for the rank timeout, loses the
+// whole learner: the ranks no longer agree on what comes next, and start again together.
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/bounded_queue.h"
+#include "base/clock.h"
+#include "oxbow/v1/learner_ranks.grpc.pb.h"
+#include "services/learner/desk/result_receiver.h"
+#include "services/learner/desk/step_plan.h"
+
+namespace oxbow::learner {
+
+class RankLeader final : public v1::LearnerRanks::Service {
+ public:
+  struct Options {
+    int ranks = 1;
+    absl::Duration timeout = absl::Seconds(60);
+    uint64_t group_bytes_max = 0;  // Latents of one group.
+  };
+  // `lost` is called once, from some thread, with why the learner cannot go on.
+  RankLeader(Options options, const Clock& clock, ResultReceiver& desk,
+             std::function<void(const absl::Status&)> lost);
+
+  // Waits until all ranks have joined. kDeadlineExceeded names those that have not.
+  absl::Status AwaitAll(absl::Duration timeout);
+
+  // Begins a step on every other rank. `received` and `planned` by group id.
+  void Announce(LearnerStep step, const std::vector<ReceivedGroup>& received,
+                const std::vector<PlannedGroup>& planned);
+
+  // Asks every other rank to take part in Trainer::State.
+  void AnnounceSave();
+
+  // Tells every rank that the run is over and waits up to `grace` until they have hung up.
+  void Stop(absl::Duration grace);
+
+  grpc::Status Join(grpc::ServerContext* context,
+                    grpc::ServerReaderWriter<v1::RankCommand, v1::RankReport>* stream) override;
+  grpc::Status Accept(grpc::ServerContext* context, grpc::ServerReader<v1::InsertRequest>* reader,
+                      v1::InsertResponse* response) override;
+
+ private:
+  struct Member {
+    BoundedQueue<v1::RankCommand> commands{4096};
+    absl::Duration seen;
+    bool left = false;
+  };
+
+  void Lose(uint32_t rank, const std::string& why);
+  void Write(uint32_t rank, Member& member,
+             grpc::ServerReaderWriter<v1::RankCommand, v1::RankReport>& stream);
+  bool Silent(const Member& member) const;
+
+  const Options options_;
+  const Clock& clock_;
+  ResultReceiver& desk_;
+  const std::function<void(const absl::Status&)> lost_;
+
+  mutable absl::Mutex mutex_;
+  std::map<uint32_t, std::unique_ptr<Member>> members_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool lost_one_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace oxbow::learner

@@ -1,0 +1,189 @@
+// RankLeader and RankLine over a real connection: joining, a step's way to the ranks, results that
+// count, and what each side does when the other is gone.
+#include "services/learner/ranks/rank_leader.h"
+
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rpc/server.h"
+#include "services/learner/ranks/held_groups.h"
+#include "services/learner/ranks/rank_line.h"
+#include "services/learner/ranks/step_manifest.h"
+
+namespace oxbow::learner {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kDeadline = absl::Seconds(20);
+
+// A group of two samples of four floats each, the second one better.
+v1::Group MakeGroup(uint64_t id, uint64_t lease) {
+  v1::Group group;
+  group.set_group_id(id);
+  group.set_lease_id(lease);
+  group.set_learner_step(7);
+  for (uint32_t s = 0; s < 2; ++s) {
+    v1::Trajectory& trajectory = *group.add_trajectories();
+    trajectory.set_sample(s);
+    trajectory.set_reward(s);
+    trajectory.mutable_latents()->set_dtype(v1::DTYPE_F32);
+    for (const int64_t size : {2, 1, 1, 2}) trajectory.mutable_latents()->add_shape(size);
+    trajectory.mutable_latents()->set_data(std::string(16, static_cast<char>('a' + s)));
+  }
+  return group;
+}
+
+// Takes what it is told to take.
+class Desk final : public ResultReceiver {
+ public:
+  v1::InsertOutcome Submit(ReceivedGroup group, std::string&) override {
+    absl::MutexLock lock(&mutex_);
+    submitted_.push_back(std::move(group.group));
+    return outcome_;
+  }
+  void Refuse(LeaseId, const std::string&) override {}
+
+  void Answer(v1::InsertOutcome outcome) {
+    absl::MutexLock lock(&mutex_);
+    outcome_ = outcome;
+  }
+  std::vector<v1::Group> submitted() {
+    absl::MutexLock lock(&mutex_);
+    return submitted_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  v1::InsertOutcome outcome_ ABSL_GUARDED_BY(mutex_) = v1::INSERT_OUTCOME_ACCEPTED;
+  std::vector<v1::Group> submitted_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Remembers the first loss.
+struct Loss {
+  absl::Notification happened;
+  absl::Status why;
+  std::function<void(const absl::Status&)> Hook() {
+    return [this](const absl::Status& status) {
+      why = status;
+      happened.Notify();
+    };
+  }
+};
+
+struct World {
+  explicit World(absl::Duration timeout = kDeadline)
+      : leader({.ranks = 2, .timeout = timeout, .group_bytes_max = 64}, Clock::Steady(), desk,
+               leader_lost.Hook()),
+        server(*rpc::Server::Start({}, {&leader})) {}
+  ~World() { server->Shutdown(absl::ZeroDuration()); }
+
+  std::unique_ptr<RankLine> Join(int rank, absl::Duration timeout = kDeadline) {
+    return std::make_unique<RankLine>(
+        RankLine::Options{.leader = server->endpoint(), .rank = rank, .timeout = timeout},
+        Clock::Steady(), line_lost.Hook());
+  }
+
+  Desk desk;
+  Loss leader_lost;
+  Loss line_lost;
+  RankLeader leader;
+  std::unique_ptr<rpc::Server> server;
+};
+
+TEST(RankLeaderTest, NamesTheRanksThatDoNotJoin) {
+  World world;
+  const absl::Status status = world.leader.AwaitAll(absl::Milliseconds(1));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("1"));
+}
+
+TEST(RankLeaderTest, AStepReachesTheRankWithItsHeadsAndStopEndsTheLine) {
+  World world;
+  const auto line = world.Join(1);
+  ASSERT_TRUE(world.leader.AwaitAll(kDeadline).ok());
+
+  std::vector<ReceivedGroup> received(2);
+  std::vector<PlannedGroup> planned(2);
+  for (uint64_t g = 0; g < 2; ++g) {
+    received[g].group = MakeGroup(14 + g, 100 + g);
+    planned[g].id = GroupId(14 + g);
+    planned[g].head.emplace();
+    planned[g].head->kept_steps = 1;
+    *planned[g].head->trajectory.mutable_latents() =
+        MakeGroup(0, 0).trajectories(static_cast<int>(g)).latents();
+  }
+  world.leader.Announce(LearnerStep(7), received, planned);
+
+  auto command = line->Next();
+  ASSERT_TRUE(command.ok() && command->has_head_latents()) << command.status();
+  EXPECT_EQ(command->head_latents().group_id(), 15u) << "only of the rank's own share";
+  EXPECT_EQ(command->head_latents().data(), std::string(16, 'b'));
+  command = line->Next();
+  ASSERT_TRUE(command.ok() && command->has_step());
+  EXPECT_EQ(command->step().step(), 7u);
+  ASSERT_EQ(command->step().groups_size(), 2);
+  const v1::Group& first = command->step().groups(0).group();
+  EXPECT_EQ(first.lease_id(), 100u);
+  EXPECT_TRUE(first.trajectories(1).latents().data().empty()) << "latents stay where they are";
+  EXPECT_EQ(first.trajectories(1).latents().shape_size(), 4);
+
+  world.leader.Stop(absl::ZeroDuration());
+  command = line->Next();
+  ASSERT_TRUE(command.ok());
+  EXPECT_TRUE(command->has_stop());
+}
+
+TEST(RankLeaderTest, ALostRankIsToldOnceAndByName) {
+  World world;
+  auto line = world.Join(1);
+  ASSERT_TRUE(world.leader.AwaitAll(kDeadline).ok());
+  line.reset();
+  ASSERT_TRUE(world.leader_lost.happened.WaitForNotificationWithTimeout(kDeadline));
+  EXPECT_EQ(world.leader_lost.why.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(world.leader_lost.why.message()), HasSubstr("learner rank 1"));
+}
+
+TEST(RankLineTest, ALostLeaderEndsTheWaitForCommands) {
+  World world;
+  const auto line = world.Join(1);
+  ASSERT_TRUE(world.leader.AwaitAll(kDeadline).ok());
+  world.server->Shutdown(absl::ZeroDuration());
+  const auto command = line->Next();
+  EXPECT_EQ(command.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(world.line_lost.happened.WaitForNotificationWithTimeout(kDeadline));
+}
+
+TEST(HeldGroupsTest, RankZeroDecidesAndKeepsOnlyWhatMayBeOffered) {
+  World world;
+  const auto line = world.Join(1);
+  HeldGroups held({.storage = v1::DTYPE_F32}, /*offers=*/true,
+                  [&](const v1::Group& group) { return line->Accept(group); });
+  std::string error;
+  EXPECT_EQ(held.Submit({.group = MakeGroup(14, 100)}, error), v1::INSERT_OUTCOME_ACCEPTED);
+  const std::vector<v1::Group> told = world.desk.submitted();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_TRUE(told[0].trajectories(0).latents().data().empty());
+  EXPECT_EQ(told[0].trajectories(1).latents().data(), std::string(16, 'b'));
+
+  world.desk.Answer(v1::INSERT_OUTCOME_FENCED);
+  EXPECT_EQ(held.Submit({.group = MakeGroup(14, 101)}, error), v1::INSERT_OUTCOME_FENCED);
+
+  const auto kept = held.Take(LeaseId(100));
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(kept->group.trajectories(0).latents().data(), std::string(16, 'a'));
+  EXPECT_EQ(held.Take(LeaseId(101)).status().code(), absl::StatusCode::kInternal)
+      << "a fenced result must not be kept";
+}
+
+TEST(HeldGroupsTest, WithoutAnAnswerNothingCounts) {
+  HeldGroups held({.storage = v1::DTYPE_F32}, false, [](const v1::Group&) {
+    return absl::StatusOr<v1::InsertResponse::Ack>(absl::UnavailableError("gone"));
+  });
+  std::string error;
+  EXPECT_EQ(held.Submit({.group = MakeGroup(14, 100)}, error), v1::INSERT_OUTCOME_FENCED);
+  EXPECT_FALSE(held.Take(LeaseId(100)).ok());
+}
+
+}  // namespace
+}  // namespace oxbow::learner

@@ -1,0 +1,78 @@
+#include "services/learner/ranks/step_manifest.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "core/parallel/share.h"
+#include "rpc/channel.h"
+#include "rpc/convert.h"
+#include "services/learner/desk/replay_offer.h"
+
+namespace oxbow::learner {
+
+v1::StepManifest MakeManifest(LearnerStep step, const std::vector<ReceivedGroup>& received,
+                              const std::vector<PlannedGroup>& planned) {
+  OXBOW_CHECK(received.size() == planned.size()) << received.size() << " of " << planned.size();
+  v1::StepManifest manifest;
+  manifest.set_step(step.value);
+  for (size_t i = 0; i < received.size(); ++i) {
+    v1::StepManifest::Item& item = *manifest.add_groups();
+    *item.mutable_group() = WithoutLatents(received[i].group, /*keeps_offer=*/false);
+    if (!planned[i].head.has_value()) continue;
+    const ReplayHead& head = *planned[i].head;
+    item.set_mixed(true);
+    *item.mutable_head() = head.trajectory;
+    item.mutable_head()->mutable_latents()->clear_data();
+    item.set_kept_steps(head.kept_steps);
+    item.set_stored_reward(head.stored_reward);
+  }
+  return manifest;
+}
+
+std::vector<v1::RankCommand> HeadsFor(int rank, int ranks,
+                                      const std::vector<PlannedGroup>& planned) {
+  std::vector<v1::RankCommand> commands;
+  const parallel::Share share = parallel::ShareOf(planned.size(), rank, ranks);
+  for (size_t i = share.begin; i < share.end; ++i) {
+    if (!planned[i].head.has_value()) continue;
+    rpc::ForEachChunk(planned[i].head->trajectory.latents().data(), rpc::kChunkBytes,
+                      [&](uint64_t, std::string_view piece) {
+                        auto& latents = *commands.emplace_back().mutable_head_latents();
+                        latents.set_group_id(planned[i].id.value);
+                        latents.set_data(std::string(piece));
+                        return true;
+                      });
+  }
+  return commands;
+}
+
+PlannedGroup PlannedFrom(LearnerStep step, const v1::StepManifest::Item& item) {
+  PlannedGroup planned{
+      .id = GroupId(item.group().group_id()), .step = step, .prompt = item.group().prompt()};
+  if (!item.mixed()) return planned;
+  planned.head = ReplayHead{.kept_steps = item.kept_steps(),
+                            .stored_reward = item.stored_reward(),
+                            .trajectory = item.head()};
+  return planned;
+}
+
+v1::Group WithoutLatents(const v1::Group& group, bool keeps_offer) {
+  const v1::Trajectory* offer = keeps_offer ? BestFresh(group) : nullptr;
+  v1::Group copy;
+  copy.set_group_id(group.group_id());
+  copy.set_learner_step(group.learner_step());
+  copy.set_lease_id(group.lease_id());
+  copy.set_epoch(group.epoch());
+  *copy.mutable_prompt() = group.prompt();
+  copy.set_worker_id(group.worker_id());
+  copy.set_sample_seconds(group.sample_seconds());
+  copy.set_reward_seconds(group.reward_seconds());
+  for (const v1::Trajectory& trajectory : group.trajectories()) {
+    v1::Trajectory& kept = *copy.add_trajectories();
+    kept = trajectory;
+    if (&trajectory != offer && kept.has_latents()) kept.mutable_latents()->clear_data();
+  }
+  return copy;
+}
+
+}  // namespace oxbow::learner

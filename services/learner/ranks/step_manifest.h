@@ -1,0 +1,30 @@
+// The frozen manifest of a step as rank 0 tells it to the other ranks: all groups without their
+// latents, and for each rank the stored heads of the mixed groups it holds. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "oxbow/v1/learner_ranks.pb.h"
+#include "services/learner/desk/group_assembler.h"
+#include "services/learner/desk/step_plan.h"
+
+namespace oxbow::learner {
+
+// `received` and `planned` by group id.
+v1::StepManifest MakeManifest(LearnerStep step, const std::vector<ReceivedGroup>& received,
+                              const std::vector<PlannedGroup>& planned);
+
+// The latent bytes of the heads of rank `rank`'s groups, in pieces, in the order of groups.
+std::vector<v1::RankCommand> HeadsFor(int rank, int ranks,
+                                      const std::vector<PlannedGroup>& planned);
+
+// What a rank needs of a planned group to build it: prompt and head.
+PlannedGroup PlannedFrom(LearnerStep step, const v1::StepManifest::Item& item);
+
+// The group without latent bytes, but for those of the trajectory that may be offered to the replay
+// buffer, where `keeps_offer`. Shapes stay.
+v1::Group WithoutLatents(const v1::Group& group, bool keeps_offer);
+
+}  // namespace oxbow::learner
