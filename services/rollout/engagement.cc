@@ -38,12 +38,12 @@ const char* NameOf(v1::InsertOutcome outcome) {
 }  // namespace
 
 Engagement::Engagement(RunSpec spec, std::string worker_id, v1::Coordinator::Stub& coordinator,
-                       reward::RewardClient& rewards, RolloutMetrics& metrics,
+                       std::unique_ptr<reward::RewardClient> rewards, RolloutMetrics& metrics,
                        weights::FollowMetrics& follow_metrics, const Clock& clock,
                        weights::WeightRelay* relay)
     : spec_(std::move(spec)),
       worker_id_(std::move(worker_id)),
-      rewards_(rewards),
+      rewards_(std::move(rewards)),
       metrics_(metrics),
       follow_metrics_(follow_metrics),
       clock_(clock),
@@ -285,7 +285,7 @@ absl::StatusOr<v1::InsertResponse::Ack> Engagement::ScoreAndSend(const v1::Lease
   }
   const absl::Duration start = clock_.Now();
   const auto scores =
-      rewards_.Score(lease.prompt().text(), lease.prompt().metadata_json(), sampled.pictures);
+      rewards_->Score(lease.prompt().text(), lease.prompt().metadata_json(), sampled.pictures);
   const double reward_seconds = absl::ToDoubleSeconds(clock_.Now() - start);
   metrics_.GroupScored(reward_seconds);
   OXBOW_RETURN_IF_ERROR(ApplyScores(spec_.reward, scores, sampled.samples));

@@ -33,10 +33,11 @@ namespace oxbow::rollout {
 
 class Engagement {
  public:
-  // All references outlive it. `rewards` serves spec's reward names. `relay`, if not null, passes
-  // on the weights this worker has.
+  // All references outlive it. `rewards` serves spec's reward names and is the engagement's own:
+  // who stops it may keep it alive longer than who serves it. `relay`, if not null, passes on the
+  // weights this worker has.
   Engagement(RunSpec spec, std::string worker_id, v1::Coordinator::Stub& coordinator,
-             reward::RewardClient& rewards, RolloutMetrics& metrics,
+             std::unique_ptr<reward::RewardClient> rewards, RolloutMetrics& metrics,
              weights::FollowMetrics& follow_metrics, const Clock& clock,
              weights::WeightRelay* relay = nullptr);
   ~Engagement();
@@ -65,7 +66,7 @@ class Engagement {
 
   const RunSpec spec_;
   const std::string worker_id_;
-  reward::RewardClient& rewards_;
+  const std::unique_ptr<reward::RewardClient> rewards_;
   RolloutMetrics& metrics_;
   weights::FollowMetrics& follow_metrics_;
   const Clock& clock_;

@@ -52,6 +52,8 @@ class FakeLearner::Coordinator final : public v1::Coordinator::Service {
       }
       for (const v1::WorkResponse& response : Answer(request)) stream->Write(response);
       if (request.has_goodbye()) break;
+      const bool wants_none = request.has_credit() && request.credit().groups() == 0;
+      if (wants_none && learner_.script_.hangs_up) break;
     }
     return grpc::Status::OK;
   }

@@ -34,6 +34,7 @@ class FakeLearner {
     std::string listen = "127.0.0.1:0";
     int leases = 0;            // Of groups 100, 101, ...
     uint64_t version_min = 0;  // Of every lease.
+    bool hangs_up = false;     // The line of a worker that wants no more.
     bool renews = true;        // False: every lease has expired when it is asked about.
   };
   // What the worker did, in the learner's eyes.

@@ -70,14 +70,14 @@ absl::Status Worker::Run() {
 absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   OXBOW_ASSIGN_OR_RETURN(RunSpec spec, RunSpecFrom(registration));
   OXBOW_ASSIGN_OR_RETURN(
-      const std::unique_ptr<reward::RewardClient> rewards,
+      std::unique_ptr<reward::RewardClient> rewards,
       reward::RewardClient::Create({.endpoints = spec.reward_endpoints,
                                     .rewards = RewardNames(spec.reward),
                                     .tries = static_cast<int>(std::max(1u, spec.reward.tries())),
                                     .timeout = absl::Seconds(spec.reward.timeout_seconds())}));
   auto engagement =
-      std::make_shared<Engagement>(std::move(spec), options_.worker_id, *stub_, *rewards, metrics_,
-                                   follow_metrics_, clock_, options_.relay);
+      std::make_shared<Engagement>(std::move(spec), options_.worker_id, *stub_, std::move(rewards),
+                                   metrics_, follow_metrics_, clock_, options_.relay);
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return absl::OkStatus();

@@ -9,6 +9,7 @@
 #include <map>
 #include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "rpc/convert_torch.h"
 #include "services/rollout/fake_learner.h"
 #include "telemetry/metrics.h"
@@ -25,7 +26,10 @@ class RunningWorker {
   explicit RunningWorker(const std::string& learner)
       : worker_({.learner = learner, .worker_id = "w", .host = "h"}, metrics_, follow_metrics_,
                 Clock::Steady()),
-        thread_([this] { status_ = worker_.Run(); }) {}
+        thread_([this] {
+          status_ = worker_.Run();
+          ended_.Notify();
+        }) {}
   ~RunningWorker() {
     if (thread_.joinable()) Stop().IgnoreError();
   }
@@ -35,6 +39,8 @@ class RunningWorker {
     thread_.join();
     return status_;
   }
+  // Waits until Run has returned.
+  bool AwaitEnd() { return ended_.WaitForNotificationWithTimeout(absl::Seconds(30)); }
   std::string Scrape() const { return telemetry::ScrapeText(registry_); }
 
  private:
@@ -43,6 +49,7 @@ class RunningWorker {
   weights::FollowMetrics follow_metrics_{registry_};
   Worker worker_;
   absl::Status status_;
+  absl::Notification ended_;
   std::thread thread_;
 };
 
@@ -161,6 +168,20 @@ TEST(WorkerTest, StopFinishesWhatIsHeldAndSaysGoodbye) {
   const Seen seen = learner.Await([](const Seen& s) { return s.goodbye; });
   EXPECT_TRUE(seen.goodbye);
   EXPECT_EQ(seen.groups.size(), 1u);
+}
+
+TEST(WorkerTest, ALineThatEndsWhileStoppingTakesNothingFromWhatIsHeld) {
+  FakeLearner learner({.leases = 1, .hangs_up = true});
+  learner.HoldScores(true);
+  RunningWorker worker(learner.endpoint());
+  ASSERT_EQ(learner.Await([](const Seen& s) { return s.scoring > 0; }).scoring, 1);
+  std::thread release([&] {
+    EXPECT_TRUE(worker.AwaitEnd());
+    learner.HoldScores(false);
+  });
+  EXPECT_TRUE(worker.Stop().ok());
+  release.join();
+  EXPECT_EQ(learner.Await(Groups(1)).groups.size(), 1u);
 }
 
 TEST(WorkerTest, StopAtAnyMomentEndsTheRun) {
