@@ -10,7 +10,26 @@
 
 namespace oxbow::learner {
 
+namespace {
+
+// Takes away what follows the last newline: a line that a full disk or a crash cut short.
+absl::Status DropCutLine(const std::filesystem::path& path) {
+  const absl::StatusOr<std::string> content = ReadFile(path);
+  if (absl::IsNotFound(content.status())) return absl::OkStatus();
+  if (!content.ok()) return content.status();
+  const size_t end = content->rfind('\n') + 1;  // 0 where there is none.
+  if (end == content->size()) return absl::OkStatus();
+  std::error_code error;
+  std::filesystem::resize_file(path, end, error);
+  if (!error) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("cannot cut the step log: ", error.message(), ": ", path.string()));
+}
+
+}  // namespace
+
 absl::StatusOr<StepLog> StepLog::Open(const std::filesystem::path& path) {
+  OXBOW_RETURN_IF_ERROR(DropCutLine(path));
   OXBOW_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
   return StepLog(std::move(file));
 }

@@ -23,6 +23,7 @@ namespace oxbow::learner {
 
 class StepLog {
  public:
+  // A last line that was cut short is taken away: its step had no effect.
   static absl::StatusOr<StepLog> Open(const std::filesystem::path& path);
 
   // Appends the manifest of a step and fsyncs it.

@@ -38,7 +38,8 @@ TEST(StepLogTest, ManifestNamesWhoMadeWhatWithWhichWeights) {
   EXPECT_EQ(nlohmann::json::parse(ReadFile(path).value()),
             nlohmann::json::parse(R"({"epoch": 3, "step": 7, "version": 14, "groups": [
       {"group": 56, "attempt": 2, "lease": 560, "worker": "w", "version": 12},
-      {"group": 57, "attempt": 2, "lease": 570, "worker": "w", "version": 14, "entry": 99}]})"));
+      {"group": 57, "attempt": 2, "lease": 570, "worker": "w", "version": 14,
+       "entry": 99}]})"));
 }
 
 TEST(StepLogTest, ReopeningAddsAndLosesNothing) {
@@ -53,6 +54,21 @@ TEST(StepLogTest, ReopeningAddsAndLosesNothing) {
     ASSERT_EQ(content.substr(0, before.size()), before);
     EXPECT_EQ(nlohmann::json::parse(content.substr(before.size()))["epoch"], epoch);
     before = content;
+  }
+}
+
+// As a disk that was full leaves it: what comes next must not run into it.
+TEST(StepLogTest, ALineThatWasCutIsTakenAwayWhenTheLogIsOpenedAgain) {
+  const ScopedDirectory directory;
+  const std::filesystem::path path = directory.path() / "steps.jsonl";
+  const std::string whole = "{\"epoch\":1,\"groups\":[],\"step\":0,\"version\":0}\n";
+  for (const std::string& before : {std::string(), whole}) {
+    ASSERT_TRUE(WriteFileAtomically(path, before + "{\"epoch\":1,\"gro").ok());
+    absl::StatusOr<StepLog> log = StepLog::Open(path);
+    ASSERT_TRUE(log.ok()) << log.status();
+    ASSERT_TRUE(log->Freeze(Epoch(2), LearnerStep(0), PolicyVersion(0), {}).ok());
+    EXPECT_EQ(ReadFile(path).value(),
+              before + "{\"epoch\":2,\"groups\":[],\"step\":0,\"version\":0}\n");
   }
 }
 
