@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/sha256.h"
 #include "base/status_macros.h"
 #include "io/tensor_torch.h"
 
@@ -100,6 +101,9 @@ absl::Status Publisher::Announce(weights::SnapshotMaker& maker, const Taken& tak
   *snapshot.manifest.mutable_probe() = taken.probe;
   // Known before it is announced, or a quick worker would name a version nobody has heard of.
   coordinator_.Published(taken.identity.version, taken.identity.step);
+  OXBOW_LOG(Debug) << "weights published" << Field("epoch", taken.identity.epoch)
+                   << Field("policy_version", taken.identity.version)
+                   << Field("sha256", HexOf(snapshot.manifest.sha256()));
   OXBOW_RETURN_IF_ERROR(channel_.Publish(snapshot));
   metrics_.learner.VersionIs(taken.identity.version.value, taken.identity.version.value);
   return absl::OkStatus();

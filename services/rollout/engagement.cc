@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/sha256.h"
 #include "base/status_macros.h"
 #include "io/tensor_torch.h"
 #include "rpc/convert.h"
@@ -202,6 +203,9 @@ void Engagement::ApplyNewest() {
   report.set_probe_difference_max(comparison.difference_max);
   report.set_probe_bits_equal(comparison.bits_equal);
   if (status.ok()) {
+    OXBOW_LOG(Debug) << "weights applied" << Field("epoch", spec_.epoch)
+                     << Field("policy_version", version)
+                     << Field("sha256", HexOf(snapshot->manifest.sha256()));
     follow_metrics_.Applied(version, took);
     metrics_.WeightsApplied(version.value, absl::ToDoubleSeconds(took));
     absl::MutexLock lock(&credit_mutex_);

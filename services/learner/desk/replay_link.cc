@@ -100,6 +100,7 @@ absl::Status ReplayLink::Hand(const Pending& pending) {
 }
 
 absl::Status ReplayLink::HandRestore(const std::string& checkpoint) {
+  std::string held = checkpoint;
   for (const auto& shard : shards_) {
     absl::Status status = shard->Restore(options_.epoch, checkpoint);
     if (absl::IsNotFound(status)) {
@@ -108,10 +109,23 @@ absl::Status ReplayLink::HandRestore(const std::string& checkpoint) {
       OXBOW_LOG(Warning) << "replay buffer lacks the checkpoint and starts empty"
                          << Field("error", std::string(status.message()));
       status = shard->Restore(options_.epoch, "");
+      held.clear();
     }
     OXBOW_RETURN_IF_ERROR(status);
   }
+  OXBOW_LOG(Debug) << "replay buffer restored" << Field("epoch", options_.epoch)
+                   << Field("checkpoint", held);
   return absl::OkStatus();
+}
+
+void ReplayLink::Answered(LearnerStep step, const buffer::EntryWithLatents& offer,
+                          const v1::OfferResponse::Result& result) {
+  metrics_.OfferAnswered(OutcomeName(result.outcome()));
+  OXBOW_LOG(Debug) << "offer answered" << Field("epoch", options_.epoch) << Field("step", step)
+                   << Field("entry", offer.header.entry_id())
+                   << Field("prompt", offer.header.prompt().id())
+                   << Field("outcome", OutcomeName(result.outcome()))
+                   << Field("replaced", result.replaced_entry_id());
 }
 
 absl::Status ReplayLink::HandCommit(const StepCommit& commit) {
@@ -123,12 +137,15 @@ absl::Status ReplayLink::HandCommit(const StepCommit& commit) {
     if (!offers.empty()) {
       OXBOW_ASSIGN_OR_RETURN(const v1::OfferResponse response,
                              shards_[shard]->Offer(options_.epoch, offers));
-      for (const auto& result : response.results()) {
-        metrics_.OfferAnswered(OutcomeName(result.outcome()));
+      for (size_t i = 0; i < offers.size(); ++i) {
+        Answered(commit.step, offers[i], response.results(static_cast<int>(i)));
       }
     }
     OXBOW_RETURN_IF_ERROR(
         shards_[shard]->Advance(options_.epoch, commit.step, commit.used, commit.evict));
+  }
+  for (const EntryId entry : commit.evict) {
+    OXBOW_LOG(Debug) << "entry evicted" << Field("step", commit.step) << Field("entry", entry);
   }
   return absl::OkStatus();
 }
@@ -236,6 +253,7 @@ absl::Status ReplayLink::Checkpoint(const std::string& name, uint32_t keep) {
       return status;
     }
   }
+  OXBOW_LOG(Debug) << "replay buffer keeps a checkpoint" << Field("checkpoint", name);
   return absl::OkStatus();
 }
 

@@ -82,6 +82,8 @@ class ReplayLink {
   absl::Status Hand(const Pending& pending);
   absl::Status HandCommit(const StepCommit& commit);
   absl::Status HandRestore(const std::string& checkpoint);
+  void Answered(LearnerStep step, const buffer::EntryWithLatents& offer,
+                const v1::OfferResponse::Result& result);
   void LimitBacklog();
   void Lost(const char* call, const absl::Status& status);
   void Probe();

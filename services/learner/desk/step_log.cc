@@ -41,6 +41,7 @@ absl::Status StepLog::Freeze(Epoch epoch, LearnerStep step, PolicyVersion versio
     nlohmann::json item = {{"group", received.group.group_id()},
                            {"attempt", received.attempt},
                            {"lease", received.group.lease_id()},
+                           {"prompt", received.group.prompt().id()},
                            {"worker", received.group.worker_id()}};
     for (const PolicyVersion made : BehaviourVersions(received.group)) item["version"] = made.value;
     for (const v1::Trajectory& trajectory : received.group.trajectories()) {

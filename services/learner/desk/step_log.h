@@ -4,7 +4,7 @@
 // line of the highest epoch is the one that counts:
 //
 //   {"epoch": 1, "step": 7, "version": 14, "groups": [{"group": 56, "attempt": 1, "lease": ..,
-//    "worker": "..", "version": 14, "entry": ..}]}
+//    "prompt": .., "worker": "..", "version": 14, "entry": ..}]}
 #pragma once
 
 #include <cstdint>

@@ -17,6 +17,7 @@ ReceivedGroup Received(uint64_t group, uint64_t version) {
   received.group.set_group_id(group);
   received.group.set_lease_id(10 * group);
   received.group.set_worker_id("w");
+  received.group.mutable_prompt()->set_id(1000 + group);
   received.attempt = 2;
   received.group.add_trajectories()->add_behaviour_version(version);
   return received;
@@ -37,8 +38,8 @@ TEST(StepLogTest, ManifestNamesWhoMadeWhatWithWhichWeights) {
   // Read while the log is open: it is there when Freeze returns.
   EXPECT_EQ(nlohmann::json::parse(ReadFile(path).value()),
             nlohmann::json::parse(R"({"epoch": 3, "step": 7, "version": 14, "groups": [
-      {"group": 56, "attempt": 2, "lease": 560, "worker": "w", "version": 12},
-      {"group": 57, "attempt": 2, "lease": 570, "worker": "w", "version": 14,
+      {"group": 56, "attempt": 2, "lease": 560, "prompt": 1056, "worker": "w", "version": 12},
+      {"group": 57, "attempt": 2, "lease": 570, "prompt": 1057, "worker": "w", "version": 14,
        "entry": 99}]})"));
 }
 
