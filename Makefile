@@ -2,6 +2,7 @@
 # make test    install what is missing, build, run every test
 # make check-cuda   build and link the CUDA and NCCL code against CUDA LibTorch (4.6 GB in .deps/cuda-venv);
 #                   its tests need a GPU and are skipped without
+# make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: so many runs, each with kills, stops, a bad network or a full disk
 # make build | bench | lint | format | clean
 PRESET ?= release
 BUILD := build/$(PRESET)
@@ -11,7 +12,7 @@ RUN ?= configs/digits.yaml
 INSTALL ?= yes
 INSTALL_FLAGS ?=
 
-.PHONY: all build train test check-cuda bench lint format clean deps
+.PHONY: all build train test check-cuda chaos bench lint format clean deps
 all: build
 
 deps:
@@ -42,6 +43,13 @@ endif
 	@cmake --preset cuda $(CMAKE_FLAGS)
 	@cmake --build build/cuda -j $(JOBS) --target $(CUDA_TARGETS)
 	@build/cuda/tests/nccl_ranks_test --gtest_brief=1
+
+CHAOS_RUNS ?= 200
+CHAOS_SEED ?= 1
+CHAOS_FLAGS ?=
+chaos: deps $(BUILD)/build.ninja
+	@cmake --build $(BUILD) -j $(JOBS) --target chaos
+	@$(BUILD)/bin/chaos --runs $(CHAOS_RUNS) --seed $(CHAOS_SEED) $(CHAOS_FLAGS)
 
 bench: build
 	@bench/run_all.sh $(BUILD)

@@ -1,0 +1,80 @@
+// chaos --runs 200 --seed 1: as many runs with real processes, each under the faults of its seed. A
+// line for each, a table at the end. Exit code 1 if a promise was broken; what was left of such a
+// run stays for a look. `--seed N --runs 1` does trial N again.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "base/clock.h"
+#include "tests/chaos/full_disk.h"
+#include "tests/chaos/trial.h"
+
+namespace oxbow::chaos {
+namespace {
+
+struct Flags {
+  uint64_t runs = 200;
+  uint64_t seed = 1;
+  std::string scratch;
+  double deadline_seconds = 180;
+  double seconds_max = 0;
+  bool plans_only = false;
+};
+
+std::string ScratchOf(const Flags& flags) {
+  if (!flags.scratch.empty()) return flags.scratch;
+  return absl::StrFormat("%s/oxbow_chaos_%d", std::filesystem::temp_directory_path().string(),
+                         getpid());
+}
+
+int RunAll(const Flags& flags) {
+  EnterMountNamespace();
+  const std::filesystem::path scratch = ScratchOf(flags);
+  std::filesystem::create_directories(scratch);
+  Trials trials({.binaries = OXBOW_BINARY_DIR,
+                 .source = OXBOW_SOURCE_DIR,
+                 .scratch = scratch,
+                 .deadline = absl::Seconds(flags.deadline_seconds)});
+  const absl::Duration start = Clock::Steady().Now();
+  std::vector<TrialReport> reports;
+  uint64_t broken = 0;
+  for (uint64_t seed = flags.seed; seed < flags.seed + flags.runs; ++seed) {
+    const double seconds = absl::ToDoubleSeconds(Clock::Steady().Now() - start);
+    if (flags.seconds_max > 0 && seconds > flags.seconds_max) break;
+    reports.push_back(trials.Run(PlanTrial(seed)));
+    broken += reports.back().violations.empty() ? 0 : 1;
+    std::printf("%s\n", LineOf(reports.back()).c_str());
+    std::fflush(stdout);
+  }
+  std::error_code error;
+  std::filesystem::remove(scratch, error);  // Stays where something is in it.
+  std::printf("\nseeds %lu to %lu: %zu trials, %lu with violations, %.0f s\n\n%s", flags.seed,
+              flags.seed + reports.size() - 1, reports.size(), broken,
+              absl::ToDoubleSeconds(Clock::Steady().Now() - start), TableOf(reports).c_str());
+  return broken == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace oxbow::chaos
+
+int main(int argc, char** argv) {
+  oxbow::chaos::Flags flags;
+  CLI::App app("Runs under seeded faults, and what became of their promises.", "chaos");
+  app.add_option("--runs", flags.runs, "trials; their seeds follow each other");
+  app.add_option("--seed", flags.seed, "of the first trial");
+  app.add_option("--directory", flags.scratch, "for the runs; those that failed stay there");
+  app.add_option("--deadline", flags.deadline_seconds, "seconds; a run that takes longer hangs");
+  app.add_option("--seconds", flags.seconds_max, "no further trial after so long; 0: all");
+  app.add_flag("--plans", flags.plans_only, "print the plans and run nothing");
+  CLI11_PARSE(app, argc, argv);
+  if (!flags.plans_only) return oxbow::chaos::RunAll(flags);
+  for (uint64_t seed = flags.seed; seed < flags.seed + flags.runs; ++seed) {
+    std::printf("%s\n", oxbow::chaos::Describe(oxbow::chaos::PlanTrial(seed)).c_str());
+  }
+  return 0;
+}

@@ -1,0 +1,101 @@
+#include "tests/chaos/offer_book.h"
+
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+
+namespace oxbow::chaos {
+namespace {
+
+const std::string& TextIn(const Event& event, const std::string& field) {
+  static const std::string& none = *new std::string;
+  const auto found = event.find(field);
+  return found == event.end() ? none : found->second;
+}
+
+}  // namespace
+
+uint64_t NumberIn(const Event& event, const std::string& field) {
+  return std::strtoull(TextIn(event, field).c_str(), nullptr, 10);
+}
+
+const std::string& NameOf(const Event& event) { return TextIn(event, "event"); }
+
+void OfferBook::Hear(const Event& event) {
+  const std::string& name = NameOf(event);
+  if (name == "offer answered") Answer(event);
+  if (name == "replay buffer keeps a checkpoint") kept_[TextIn(event, "checkpoint")] = page_;
+  if (name == "replay buffer restored") {
+    const std::string& checkpoint = TextIn(event, "checkpoint");
+    if (!checkpoint.empty() && !kept_.contains(checkpoint)) {
+      impossible_.push_back(
+          absl::StrCat("the buffer went back to a checkpoint it never kept: ", checkpoint));
+    }
+    page_ = checkpoint.empty() ? Page() : kept_[checkpoint];
+  }
+  if (name == "entry evicted") Displace(NumberIn(event, "entry"), 0);
+}
+
+// A victim nobody heard of was stored by a call whose answer was lost.
+void OfferBook::Displace(uint64_t victim, uint64_t by) {
+  if (by != 0 && page_.dead.contains(victim)) {
+    impossible_.push_back(
+        absl::StrCat("entry ", by, " displaced entry ", victim, ", which was gone before"));
+  }
+  std::erase_if(page_.live, [&](const auto& item) { return item.second == victim; });
+  page_.dead.insert(victim);
+}
+
+void OfferBook::Answer(const Event& event) {
+  const std::string& outcome = TextIn(event, "outcome");
+  const uint64_t entry = NumberIn(event, "entry");
+  const uint64_t prompt = NumberIn(event, "prompt");
+  const bool first = page_.seen.insert(entry).second;
+  const auto occupant = page_.live.find(prompt);
+  if (outcome == "duplicate") {
+    if (!first) return;
+    if (occupant != page_.live.end()) {
+      page_.perhaps_gone.insert(occupant->second);
+    } else if (page_.live.size() + page_.unknown_victims >= capacity_) {
+      ++page_.unknown_victims;
+    }
+    return;
+  }
+  if (outcome == "replaced") Displace(NumberIn(event, "replaced"), entry);
+  if (outcome != "replaced" && outcome != "inserted") return;
+  const auto [at, alone] = page_.live.emplace(prompt, entry);
+  const bool excused = page_.perhaps_gone.contains(at->second) || page_.unknown_victims > 0;
+  if (!alone && !excused) {
+    impossible_.push_back(absl::StrCat("entry ", entry, " of prompt ", prompt, " was ", outcome,
+                                       " while entry ", at->second, " of that prompt lived"));
+  }
+  at->second = entry;
+  if (page_.live.size() > capacity_) {
+    impossible_.push_back(absl::StrCat("entry ", entry, " was ", outcome, " as number ",
+                                       page_.live.size(), " of a buffer of ", capacity_));
+  }
+}
+
+std::vector<std::string> OfferBook::Missing(const std::vector<StoredEntry>& content) const {
+  std::map<uint64_t, bool> stored;
+  for (const StoredEntry& entry : content) stored[entry.id] = entry.whole;
+  std::vector<std::string> missing;
+  uint64_t excused = page_.unknown_victims;
+  for (const auto& [prompt, entry] : page_.live) {
+    const auto found = stored.find(entry);
+    if (found == stored.end()) {
+      if (page_.perhaps_gone.contains(entry)) continue;
+      if (excused > 0) {
+        --excused;
+        continue;
+      }
+      missing.push_back(absl::StrCat("entry ", entry, " of prompt ", prompt,
+                                     " was acknowledged and is not in the buffer"));
+    } else if (!found->second) {
+      missing.push_back(absl::StrCat("entry ", entry, " was acknowledged and cannot be read"));
+    }
+  }
+  return missing;
+}
+
+}  // namespace oxbow::chaos

@@ -1,0 +1,84 @@
+// A run with its real processes, watched from outside: by its files, by /proc, by signals.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "tests/testing/process.h"
+
+namespace oxbow::chaos {
+
+// A process that cannot be mistaken for another one that was given its number later.
+class ProcessHandle {
+ public:
+  explicit ProcessHandle(pid_t pid);
+  ~ProcessHandle();
+  ProcessHandle(const ProcessHandle&) = delete;
+  ProcessHandle& operator=(const ProcessHandle&) = delete;
+
+  // False if the process is gone.
+  bool Signal(int signal) const;
+
+ private:
+  const int descriptor_;
+};
+
+class RunUnderTest {
+ public:
+  struct Options {
+    std::filesystem::path binaries;
+    std::vector<std::string> argv;  // Of `oxbow`.
+    std::filesystem::path directory;
+    absl::Duration deadline;  // Of the whole run.
+  };
+  explicit RunUnderTest(Options options);
+
+  // Waits until the condition holds. False if the run ended first or `timeout` or the deadline
+  // passed.
+  bool Await(const std::function<bool()>& condition,
+             absl::Duration timeout = absl::InfiniteDuration());
+  // Nothing if the run did not end by its deadline; then all its processes are killed.
+  std::optional<int> AwaitEnd();
+
+  bool running() const { return process_->running(); }
+  std::string error_output() const { return process_->error_output(); }
+
+  // Lines of the step log so far, those that were taken back included, and the most steps that any
+  // of them is the last of.
+  struct Progress {
+    uint64_t lines = 0;
+    uint64_t steps = 0;
+  };
+  Progress progress();
+
+  // Processes of a kind ("learner"), oldest first: children of the run, or of its learner where
+  // `rank` is above 0.
+  std::vector<pid_t> Processes(const std::string& kind, int rank = 0) const;
+  // host:port of the learner; empty while it has none.
+  std::string learner() const;
+
+  // Most memory resident, by kind of process.
+  const std::map<std::string, uint64_t>& resident_peaks() const { return resident_peaks_; }
+
+ private:
+  void LookAtMemory();
+
+  const Options options_;
+  const absl::Duration end_;
+  absl::Duration next_look_;
+  uint64_t bytes_read_ = 0;
+  Progress progress_;
+  std::map<std::string, uint64_t> resident_peaks_;
+  std::unique_ptr<testing::Process> process_;
+};
+
+}  // namespace oxbow::chaos

@@ -1,0 +1,155 @@
+#include "tests/chaos/trial.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/clock.h"
+#include "tests/chaos/offer_book.h"
+#include "tests/chaos/run_checker.h"
+#include "tests/chaos/trial_run.h"
+
+namespace oxbow::chaos {
+namespace {
+
+namespace fs = std::filesystem;
+
+void Add(int promise, Violations found, std::vector<std::string>& violations) {
+  for (const std::string& what : found) {
+    violations.push_back(absl::StrCat("promise ", promise, ": ", what));
+  }
+}
+
+// Steps whose heads the buffer could not give, because the trial kept it from that, are on-policy
+// ones: a valid run, and another one.
+bool MayDiffer(const TrialPlan& plan, const Evidence& evidence) {
+  const bool disturbed = plan.Has(FaultKind::kKillBuffer) || plan.Has(FaultKind::kStopBuffer) ||
+                         plan.Has(FaultKind::kReplayDiskFull) || plan.Has(FaultKind::kRunDiskFull);
+  if (plan.replay_fraction == 0 || !disturbed) return false;
+  const auto log = evidence.logs.find("learner");
+  if (log == evidence.logs.end()) return false;
+  return std::any_of(log->second.begin(), log->second.end(), [](const Event& event) {
+    const std::string& name = NameOf(event);
+    return name == "replay buffer is away, training goes on without it" ||
+           name == "replay buffer lacks the checkpoint and starts empty" ||
+           name == "replay buffer refuses a commit" || name == "cannot read a replay entry" ||
+           name == "checkpoint without the replay buffer" ||
+           name == "group goes on without its replayed head";
+  });
+}
+
+std::vector<std::string> Judge(const Evidence& evidence) {
+  std::vector<std::string> violations;
+  Add(1, CheckOffersSurvive(evidence), violations);
+  Add(2, CheckOneEntryPerPrompt(evidence), violations);
+  Add(3, CheckTrainedOnce(evidence), violations);
+  Add(5, CheckEndedWhole(evidence), violations);
+  Add(6, CheckWeightsVerified(evidence), violations);
+  Add(7, CheckMemory(evidence), violations);
+  Add(8, CheckOrderAndCounters(evidence), violations);
+  return violations;
+}
+
+}  // namespace
+
+const Evidence& Trials::Undisturbed(const TrialPlan& plan) {
+  const TrialPlan twin = UndisturbedTwin(plan);
+  const std::string key = Describe(twin);
+  const auto known = undisturbed_.find(key);
+  if (known != undisturbed_.end()) return known->second;
+  const fs::path directory = options_.scratch / absl::StrCat("undisturbed_", undisturbed_.size());
+  fs::create_directories(directory);
+  Evidence evidence = TrialRun(options_, twin, directory).Finish();
+  // One that is broken itself shows as violations of whatever is compared with it.
+  for (std::string& what : Judge(evidence)) evidence.damage.push_back(std::move(what));
+  if (evidence.damage.empty()) fs::remove_all(directory);
+  return undisturbed_.emplace(key, std::move(evidence)).first->second;
+}
+
+TrialReport Trials::Run(const TrialPlan& plan) {
+  const absl::Duration start = Clock::Steady().Now();
+  TrialReport report{.plan = plan,
+                     .directory = options_.scratch / absl::StrCat("seed_", plan.seed)};
+  fs::remove_all(report.directory);
+  fs::create_directories(report.directory);
+  {
+    TrialRun run(options_, plan, report.directory);
+    for (const Fault& fault : plan.faults) report.faults.push_back(run.Disturb(fault));
+    const Evidence evidence = run.Finish();
+    report.took = Clock::Steady().Now() - start;
+    report.violations = Judge(evidence);
+    if (plan.deterministic && !MayDiffer(plan, evidence)) {
+      const Evidence& undisturbed = Undisturbed(plan);
+      Add(4, undisturbed.damage, report.violations);
+      Add(4, CheckEqualsUndisturbed(evidence, undisturbed), report.violations);
+    }
+    // A disk that was mounted goes with the run.
+    std::error_code ignored;
+    if (!report.violations.empty()) {
+      fs::copy(run.run_directory(), report.directory / "left", fs::copy_options::recursive,
+               ignored);
+    }
+  }
+  if (report.violations.empty()) fs::remove_all(report.directory);
+  return report;
+}
+
+std::string LineOf(const TrialReport& report) {
+  std::string text = absl::StrFormat("%-4s %5.1f s  %s", report.violations.empty() ? "ok" : "FAIL",
+                                     absl::ToDoubleSeconds(report.took), Describe(report.plan));
+  for (const FaultReport& fault : report.faults) {
+    if (fault.fate == FaultReport::Fate::kTooLate) absl::StrAppend(&text, " too late");
+    if (fault.fate == FaultReport::Fate::kNotPossible) {
+      absl::StrAppend(&text, " not possible: ", fault.why);
+    }
+    if (fault.to_next_step.has_value()) {
+      absl::StrAppend(
+          &text, " ",
+          absl::FormatDuration(absl::Trunc(*fault.to_next_step, absl::Milliseconds(1))));
+    }
+  }
+  for (const std::string& what : report.violations) absl::StrAppend(&text, "\n     ", what);
+  if (!report.violations.empty()) {
+    absl::StrAppend(&text, "\n     left in ", report.directory.string());
+  }
+  return text;
+}
+
+std::string TableOf(const std::vector<TrialReport>& reports) {
+  std::string text =
+      "| fault | times | in trials with violations | to the next step, median s | worst s |\n"
+      "|---|---|---|---|---|\n";
+  for (int k = 0; k < kFaultKinds; ++k) {
+    const auto kind = static_cast<FaultKind>(k);
+    int times = 0;
+    int broken = 0;
+    std::string not_possible;
+    std::vector<double> seconds;
+    for (const TrialReport& report : reports) {
+      for (const FaultReport& fault : report.faults) {
+        if (fault.fault.kind != kind) continue;
+        if (fault.fate == FaultReport::Fate::kNotPossible) not_possible = fault.why;
+        if (fault.fate != FaultReport::Fate::kDone) continue;
+        ++times;
+        broken += report.violations.empty() ? 0 : 1;
+        if (fault.to_next_step.has_value()) {
+          seconds.push_back(absl::ToDoubleSeconds(*fault.to_next_step));
+        }
+      }
+    }
+    std::sort(seconds.begin(), seconds.end());
+    absl::StrAppend(&text, "| ", std::string(NameOf(kind)), " | ", times, " | ", broken, " | ");
+    if (!not_possible.empty()) {
+      absl::StrAppend(&text, "not possible here: ", not_possible, " | |\n");
+    } else if (seconds.empty()) {
+      absl::StrAppend(&text, "| |\n");
+    } else {
+      absl::StrAppend(
+          &text, absl::StrFormat("%.2f | %.2f |\n", seconds[seconds.size() / 2], seconds.back()));
+    }
+  }
+  return text;
+}
+
+}  // namespace oxbow::chaos

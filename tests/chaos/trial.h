@@ -1,0 +1,59 @@
+// One trial: a run, what its plan does to it, and what the checker says of what is left.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "tests/chaos/evidence.h"
+#include "tests/chaos/fault_plan.h"
+
+namespace oxbow::chaos {
+
+struct TrialOptions {
+  std::filesystem::path binaries;
+  std::filesystem::path source;   // The repository, for its model and prompts.
+  std::filesystem::path scratch;  // Each trial gets a directory below.
+  absl::Duration deadline = absl::Seconds(180);
+};
+
+// What became of a fault.
+struct FaultReport {
+  Fault fault;
+  enum class Fate { kDone, kTooLate, kNotPossible } fate = Fate::kTooLate;
+  std::string why;                             // It was not possible.
+  std::optional<absl::Duration> to_next_step;  // From its begin; absent: no further step came.
+};
+
+struct TrialReport {
+  TrialPlan plan;
+  std::vector<FaultReport> faults;
+  std::vector<std::string> violations;  // "promise 3: ..."
+  absl::Duration took;
+  std::filesystem::path directory;  // Kept where there are violations.
+};
+
+class Trials {
+ public:
+  explicit Trials(TrialOptions options) : options_(std::move(options)) {}
+
+  TrialReport Run(const TrialPlan& plan);
+
+ private:
+  // Of a run like `plan` to which nothing happened; made once.
+  const Evidence& Undisturbed(const TrialPlan& plan);
+
+  const TrialOptions options_;
+  std::map<std::string, Evidence> undisturbed_;
+};
+
+// One line for each trial.
+std::string LineOf(const TrialReport& report);
+
+// Markdown: a line for each kind of fault.
+std::string TableOf(const std::vector<TrialReport>& reports);
+
+}  // namespace oxbow::chaos
