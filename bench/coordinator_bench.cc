@@ -43,6 +43,7 @@
 #include "rpc/server.h"
 #include "services/learner/desk/coordinator_service.h"
 #include "services/learner/desk/experience_sink_service.h"
+#include "services/learner/desk/run_board.h"
 
 extern char** environ;
 
@@ -133,7 +134,9 @@ void Serve(const Flags& flags) {
   v1::RegisterResponse registration;
   registration.set_epoch(kEpoch);
   registration.add_sink_endpoints("here");
-  learner::CoordinatorService service(coordinator, board, registration, [](const std::string&) {});
+  learner::CoordinatorService service(
+      coordinator, [&](v1::StatusResponse& status) { board.FillStatus(status); }, registration,
+      [](const std::string&) {});
   learner::ExperienceSinkService sink(coordinator, budget, Rules(), metrics);
   const auto server = rpc::Server::Start({}, {&service, &sink});
   OXBOW_CHECK(server.ok()) << server.status().ToString();

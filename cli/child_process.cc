@@ -136,6 +136,7 @@ std::optional<ReadyLine> ParseReady(const std::string& line) {
   if (!absl::StartsWith(line, "READY ")) return std::nullopt;
   ReadyLine ready;
   for (const std::string& word : std::vector<std::string>(absl::StrSplit(line, ' '))) {
+    if (absl::StartsWith(word, "name=")) ready.name = word.substr(5);
     if (absl::StartsWith(word, "grpc=")) ready.grpc = word.substr(5);
     if (absl::StartsWith(word, "metrics=")) ready.metrics = word.substr(8);
   }

@@ -55,6 +55,7 @@ class ChildProcess {
 
 // "READY name=N grpc=H:P metrics=H:P"; nothing if the line is another.
 struct ReadyLine {
+  std::string name;
   std::string grpc;
   std::string metrics;
 };

@@ -19,7 +19,8 @@ absl::Status WriteEndpoints(const std::filesystem::path& run_dir,
                             const std::vector<ServiceEndpoint>& services) {
   nlohmann::json list = nlohmann::json::array();
   for (const ServiceEndpoint& s : services) {
-    list.push_back({{"name", s.name}, {"grpc", s.grpc}, {"metrics", s.metrics}, {"pid", s.pid}});
+    list.push_back({{"name", s.name}, {"grpc", s.grpc}, {"metrics", s.metrics}});
+    if (s.pid != 0) list.back()["pid"] = s.pid;
   }
   const nlohmann::json root = {{"supervisor_pid", getpid()}, {"services", list}};
   return WriteFileAtomically(run_dir / kFile, root.dump(2) + "\n");

@@ -2,7 +2,10 @@
 // scrapers.
 //
 //   {"supervisor_pid":12,
-//    "services":[{"name":"learner","grpc":"127.0.0.1:1","metrics":"127.0.0.1:2"}]}
+//    "services":[{"name":"learner","grpc":"127.0.0.1:1","metrics":"127.0.0.1:2","pid":34},
+//                {"name":"learner-1","grpc":"127.0.0.1:3","metrics":"127.0.0.1:4"}]}
+//
+// "learner-1" is rank 1 of the learner, a process that the learner started.
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +23,7 @@ struct ServiceEndpoint {
   std::string name;
   std::string grpc;
   std::string metrics;
-  pid_t pid = 0;
+  pid_t pid = 0;  // 0: not a child of the supervisor.
 };
 
 absl::Status WriteEndpoints(const std::filesystem::path& run_dir,

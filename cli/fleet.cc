@@ -36,13 +36,6 @@ std::vector<std::string> ChildEnvironment() {
           "GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS=200", "MALLOC_ARENA_MAX=2"};
 }
 
-bool HasCheckpoint(const std::filesystem::path& run_dir) {
-  std::error_code error;
-  const std::filesystem::path checkpoints = run_dir / "checkpoints";
-  return std::filesystem::exists(checkpoints, error) &&
-         !std::filesystem::is_empty(checkpoints, error);
-}
-
 bool Drain(const std::string& learner) {
   v1::DrainRequest request;
   request.set_reason("stop signal");
@@ -135,11 +128,10 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
 
 void Fleet::Start(const std::string& name, bool resume) {
   Member& member = members_.at(name);
-  // A learner that died before its first checkpoint has nothing to resume: it begins anew.
-  resume = (resume || options_.resume) && HasCheckpoint(options_.run_dir);
   member.process.reset();
+  member.others.clear();
   auto process = ChildProcess::Start({.spawner = options_.binaries / "oxbow_spawn",
-                                      .argv = Arguments(name, member, resume),
+                                      .argv = Arguments(name, member, resume || options_.resume),
                                       .environment = ChildEnvironment(),
                                       .log = LogOf(name)});
   if (!process.ok()) {
@@ -167,6 +159,11 @@ void Fleet::ReadLines(const std::string& name, Member& member) {
   for (const std::string& line : member.process->TakeLines()) {
     const auto ready = ParseReady(line);
     if (!ready) continue;
+    if (ready->name != BinaryOf(member.role)) {
+      member.others[ready->name] = {ready->name, ready->grpc, ready->metrics};
+      Publish();
+      continue;
+    }
     member.ready = true;
     if (member.grpc.empty()) member.grpc = ready->grpc;
     if (member.metrics.empty()) member.metrics = ready->metrics;
@@ -220,6 +217,7 @@ void Fleet::Publish() const {
   for (const auto& [name, member] : members_) {
     if (member.process == nullptr) continue;
     endpoints.push_back({name, member.grpc, member.metrics, member.process->pid()});
+    for (const auto& [other, endpoint] : member.others) endpoints.push_back(endpoint);
   }
   const absl::Status status = WriteEndpoints(options_.run_dir, endpoints);
   if (!status.ok()) {

@@ -47,6 +47,8 @@ class Fleet {
     bool ready = false;
     std::string grpc;  // Of the first READY line.
     std::string metrics;
+    // Processes that the child started and that tell on its stdout where they are: learner ranks.
+    std::map<std::string, ServiceEndpoint> others;
   };
 
   void StartWaiting();

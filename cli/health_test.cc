@@ -21,6 +21,9 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     auto& worker = *response->add_workers();
     worker.set_worker_id("rollout_worker-0");
     worker.set_policy_version(14);
+    auto& rank = *response->add_ranks();
+    rank.set_rank(1);
+    rank.set_metrics_endpoint("h:9");
     auto& share = *response->add_time_share();
     share.set_name("wait");
     share.set_value(0.62);
@@ -50,6 +53,7 @@ TEST_F(ServedTest, StatusNamesProgressWorkersAndTheBottleneck) {
   const std::string text = StatusText(*status);
   EXPECT_THAT(text, testing::HasSubstr("step 7/9"));
   EXPECT_THAT(text, testing::HasSubstr("limit: rollouts: waiting for rollouts 62 %"));
+  EXPECT_THAT(text, testing::HasSubstr("rank 1     seen 0.0 s ago, metrics at h:9"));
   EXPECT_THAT(text, testing::HasSubstr("rollout_worker-0                   14"));
 }
 

@@ -75,6 +75,11 @@ std::string StatusText(const v1::StatusResponse& status) {
                     status.leases_speculated(), " of stragglers given twice; ",
                     status.groups_discarded(), " results discarded\n");
   }
+  for (const v1::RankStatus& rank : status.ranks()) {
+    absl::StrAppend(&text,
+                    absl::StrFormat("rank %-5d seen %.1f s ago, metrics at %s\n", rank.rank(),
+                                    rank.seconds_since_seen(), rank.metrics_endpoint()));
+  }
   absl::StrAppend(&text, absl::StrFormat("%-28s %8s %7s %7s %10s\n", "worker", "version", "leases",
                                          "groups", "seen"));
   for (const v1::WorkerStatus& worker : status.workers()) {

@@ -26,7 +26,10 @@ class Checkpointing {
  public:
   Checkpointing(const std::filesystem::path& run_directory, const v1::RunConfig& config);
 
-  // The newest whole checkpoint. kNotFound if there is none; kFailedPrecondition if it is of
+  // Whether there is no checkpoint, whole or damaged.
+  bool empty() const { return store_.empty(); }
+
+  // The newest whole checkpoint. Errors as CheckpointStore's; kFailedPrecondition if it is of
   // another config.
   absl::StatusOr<Checkpoint> LoadNewest() const;
 

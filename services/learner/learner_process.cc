@@ -7,8 +7,10 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "core/parallel/c10d_ranks.h"
 #include "services/learner/final_weights.h"
 #include "services/learner/registration.h"
 #include "services/learner/trainer_options.h"
@@ -53,7 +55,16 @@ LearnerProcess::LearnerProcess(const RunOptions& options, RunSetup setup)
       checkpointing_(options_.directory, setup_.config) {}
 
 absl::Status LearnerProcess::MakeStart() {
-  if (options_.resume) {
+  // Launchers start a gang again with the arguments it had: --resume must do without a checkpoint,
+  // and to begin anew is never meant where there is one.
+  const bool used = !checkpointing_.empty();
+  if (used && !options_.resume) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the run has checkpoints: go on from them with --resume, or choose another "
+                     "--run-dir: ",
+                     options_.directory.string()));
+  }
+  if (used) {
     OXBOW_ASSIGN_OR_RETURN(resumed_, checkpointing_.LoadNewest());
     from_ = resumed_->state;
   }
@@ -63,6 +74,10 @@ absl::Status LearnerProcess::MakeStart() {
 
 absl::Status LearnerProcess::MakeTrainer() {
   OXBOW_ASSIGN_OR_RETURN(policy_, MakePolicy(setup_));
+  conditioning_ = std::make_unique<ConditioningCache>(std::move(setup_.model.encoder));
+  OXBOW_RETURN_IF_ERROR(conditioning_->Warm(setup_.train));
+  OXBOW_RETURN_IF_ERROR(conditioning_->Warm(setup_.held_out));
+  // What takes long comes before: from here on the others wait for no longer than for a step.
   if (options_.place.size > 1) {
     OXBOW_ASSIGN_OR_RETURN(ranks_, parallel::JoinRanks(options_.place));
   } else {
@@ -79,9 +94,6 @@ absl::Status LearnerProcess::MakeTrainer() {
   if (options_.place.size > 1) {
     OXBOW_RETURN_IF_ERROR(trainer_->TakeStateOfRankZero(std::move(state)));
   }
-  conditioning_ = std::make_unique<ConditioningCache>(std::move(setup_.model.encoder));
-  OXBOW_RETURN_IF_ERROR(conditioning_->Warm(setup_.train));
-  OXBOW_RETURN_IF_ERROR(conditioning_->Warm(setup_.held_out));
   prompts_ = std::make_unique<PromptOrder>(setup_.train, setup_.config.run().seed(), from_.prompts);
   return absl::OkStatus();
 }
@@ -185,9 +197,13 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
 }
 
 absl::Status LearnerProcess::Serve() {
-  coordinator_service_ =
-      std::make_unique<CoordinatorService>(*coordinator_, *board_, v1::RegisterResponse(),
-                                           [this](const std::string&) { loop_->RequestDrain(); });
+  coordinator_service_ = std::make_unique<CoordinatorService>(
+      *coordinator_,
+      [this](v1::StatusResponse& status) {
+        board_->FillStatus(status);
+        leader_->FillStatus(status);
+      },
+      v1::RegisterResponse(), [this](const std::string&) { loop_->RequestDrain(); });
   sink_service_ = std::make_unique<ExperienceSinkService>(*coordinator_, *budget_,
                                                           GroupRulesOf(setup_), *metrics_);
   leader_ = std::make_unique<RankLeader>(
@@ -204,8 +220,9 @@ absl::Status LearnerProcess::Serve() {
                                    leader_.get()}));
   std::string endpoint = server_->endpoint();
   OXBOW_RETURN_IF_ERROR(ranks_->BroadcastBytes(endpoint, 0));
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> sinks, ranks_->GatherBytes(endpoint));
   OXBOW_RETURN_IF_ERROR(leader_->AwaitAll(options_.place.operation_timeout));
+  std::vector<std::string> sinks = leader_->sinks();
+  sinks.insert(sinks.begin(), endpoint);
   coordinator_service_->SetRegistration(RegistrationOf(setup_, epoch_,
                                                        {.learner = endpoint,
                                                         .sinks = sinks,

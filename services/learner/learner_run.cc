@@ -41,12 +41,12 @@ absl::Status RunLearner(RunOptions options) {
   std::filesystem::create_directories(options.directory, error);
   options.config.mutable_learner()->set_ranks(static_cast<uint32_t>(options.place.size));
   OXBOW_ASSIGN_OR_RETURN(RunSetup setup, ReadSetup(std::move(options.config)));
-  if (options.place.rank > 0) {
-    // All ranks are given the same arguments; only rank 0 must be where somebody looks for it.
+  if (options.place.local_rank > 0) {
+    // All ranks are given the same arguments, and a machine has each port once.
     options.listen = AnyPortAt(options.listen);
     options.metrics_listen = AnyPortAt(options.metrics_listen);
-    return RunMember(options, std::move(setup));
   }
+  if (options.place.rank > 0) return RunMember(options, std::move(setup));
   LearnerProcess process(options, std::move(setup));
   const absl::Status status = RunRankZero(process);
   options.ending();  // Also where it failed before it could say so.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/parallel/c10d_ranks.h"
+#include "core/parallel/join_options.h"
 #include "oxbow/v1/config.pb.h"
 
 namespace oxbow::learner {
@@ -20,7 +20,7 @@ struct RunOptions {
   std::vector<std::string> reward_endpoints;
   std::string listen = "127.0.0.1:0";
   std::string metrics_listen = "127.0.0.1:0";
-  bool resume = false;
+  bool resume = false;          // From the newest checkpoint; from the start where there is none.
   parallel::JoinOptions place;  // Of this rank among those of the learner.
   // Called when the run has ended, before the other ranks are told to go.
   std::function<void()> ending = [] {};

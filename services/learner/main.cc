@@ -19,7 +19,6 @@
 namespace {
 
 using oxbow::learner::LocalRanks;
-using oxbow::parallel::RankEnvironment;
 
 struct Flags {
   oxbow::rpc::ServiceFlags service;
@@ -41,7 +40,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   oxbow::rpc::AddListenFlag(app, flags.service, "services");
   app.add_option("--ranks", flags.ranks,
                  "ranks to train with, all on this machine; wins over learner.ranks");
-  app.add_flag("--resume", flags.run.resume, "go on from the newest checkpoint");
+  app.add_flag("--resume", flags.run.resume, "go on from the newest checkpoint, if there is one");
 }
 
 std::optional<std::string> FromEnvironment(const std::string& name) {
@@ -50,29 +49,20 @@ std::optional<std::string> FromEnvironment(const std::string& name) {
   return value;
 }
 
-oxbow::parallel::JoinOptions PlaceOf(const RankEnvironment& given) {
-  return {.rank = given.rank,
-          .size = given.size,
-          .address = given.address,
-          .port = given.port,
-          .store_is_hosted = given.store_is_hosted,
-          .restart = given.restart};
-}
-
 // Fills in which rank this is: what torchrun, a JobSet or LocalRanks says, or rank 0 of those it
-// starts. `local` holds the started ones.
+// starts. `local` holds the started ones. A gang that was started again goes on where it was.
 absl::Status FindPlace(Flags& flags, std::unique_ptr<LocalRanks>& local) {
   const oxbow::v1::LearnerConfig& config = flags.run.config.learner();
-  OXBOW_ASSIGN_OR_RETURN(const RankEnvironment given,
-                         oxbow::parallel::ReadRankEnvironment(FromEnvironment));
+  oxbow::parallel::JoinOptions& place = flags.run.place;
+  OXBOW_ASSIGN_OR_RETURN(place, oxbow::parallel::ReadRankEnvironment(FromEnvironment));
   const uint32_t ranks = flags.ranks > 0 ? flags.ranks : config.ranks();
-  if (given.size > 1) {
-    flags.run.place = PlaceOf(given);
-  } else if (ranks > 1) {
-    OXBOW_ASSIGN_OR_RETURN(local, LocalRanks::Start(static_cast<int>(ranks), flags.argv));
-    flags.run.place = local->place();
+  if (place.size == 1 && ranks > 1) {
+    OXBOW_ASSIGN_OR_RETURN(local, LocalRanks::Start(place, static_cast<int>(ranks), flags.argv));
+    place = local->place();
   }
-  flags.run.place.operation_timeout = absl::Seconds(config.rank_timeout_seconds());
+  place.join_timeout = absl::Seconds(config.join_timeout_seconds());
+  place.operation_timeout = absl::Seconds(config.rank_timeout_seconds());
+  if (place.restart > 0) flags.run.resume = true;
   return absl::OkStatus();
 }
 

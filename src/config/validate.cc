@@ -329,6 +329,8 @@ void EvalRules(const RunConfig& c, Findings& f) {
 void LearnerRules(const RunConfig& c, Findings& f) {
   const v1::LearnerConfig& l = c.learner();
   f.Require(l.ranks() >= 1, "learner.ranks", "must be at least 1", l.ranks());
+  f.Require(l.join_timeout_seconds() > 0, "learner.join_timeout_seconds", "must be above 0",
+            l.join_timeout_seconds());
   f.Require(l.rank_timeout_seconds() > 0, "learner.rank_timeout_seconds", "must be above 0",
             l.rank_timeout_seconds());
   if (l.ranks() >= 1 && c.batch().groups() % l.ranks() != 0) {

@@ -1,9 +1,14 @@
 // Several learner ranks: what is learnt does not depend on how many there are or on which one dies.
 #include <signal.h>
 
+#include <fstream>
+#include <map>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/integration/oxbow_command.h"
 #include "tests/integration/training_run.h"
+#include "tests/testing/scrape.h"
 
 namespace oxbow::testing {
 namespace {
@@ -51,6 +56,32 @@ TEST_P(RanksTest, DeterministicRunsHaveTheSameBitsForEveryNumberOfRanks) {
   const Left left = WhatIsLeft(run);
   EXPECT_THAT(left.losses, ElementsAreArray(OneRank().losses));
   EXPECT_TRUE(left.weights == OneRank().weights) << "other bytes";
+}
+
+TEST(RankEndpointsTest, EveryRankIsInEndpointsWithMetricsAndInTheStatus) {
+  std::vector<std::string> overrides = Overrides(2);
+  overrides.push_back("run.steps=500");
+  TrainingRun run(overrides);
+  ASSERT_TRUE(run.WaitForStep(2)) << run.process().error_output();
+  std::ifstream in(run.directory() / "endpoints.json");
+  const nlohmann::json endpoints = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(endpoints.is_object());
+  std::map<std::string, std::string> metrics;
+  for (const nlohmann::json& service : endpoints["services"]) {
+    metrics[service["name"]] = service["metrics"];
+  }
+  for (const std::string name : {"learner", "learner-1"}) {
+    ASSERT_TRUE(metrics.contains(name)) << endpoints;
+    for (const std::string series :
+         {"oxbow_learner_step_duration_seconds_count", "oxbow_learner_communication_seconds"}) {
+      EXPECT_GT(Scrape(metrics[name], series).value_or(0), 0) << name << " " << series;
+    }
+  }
+  const Outcome status = RunOxbow({"status", "--run", run.directory().string()});
+  EXPECT_EQ(status.exit_code, 0) << status.message;
+  EXPECT_THAT(status.output, ::testing::HasSubstr("metrics at " + metrics["learner-1"]));
+  run.process().Kill(SIGINT);
+  EXPECT_EQ(run.WaitExit().value(), 130) << run.process().error_output();
 }
 
 class RankDeathTest : public ::testing::TestWithParam<int> {};

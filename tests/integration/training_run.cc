@@ -1,15 +1,11 @@
 #include "tests/integration/training_run.h"
 
-#include <poll.h>
 #include <signal.h>
-#include <sys/inotify.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <sstream>
 
 #include "base/check.h"
-#include "base/clock.h"
 
 namespace oxbow::testing {
 namespace {
@@ -20,28 +16,6 @@ std::string FirstLine(const std::filesystem::path& path) {
   std::getline(in, line);
   return line;
 }
-
-// Wakes when something below the directory's first level changes. Waits with a bound, never sleeps.
-class DirectoryWatch {
- public:
-  explicit DirectoryWatch(const std::filesystem::path& directory)
-      : descriptor_(inotify_init1(IN_CLOEXEC)) {
-    OXBOW_CHECK(descriptor_ >= 0) << "inotify";
-    inotify_add_watch(descriptor_, directory.c_str(), IN_CREATE | IN_MODIFY | IN_MOVED_TO);
-  }
-  ~DirectoryWatch() { ::close(descriptor_); }
-
-  void Wait(absl::Duration timeout) {
-    pollfd entry{.fd = descriptor_, .events = POLLIN, .revents = 0};
-    if (::poll(&entry, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout))) > 0) {
-      char events[4096];
-      [[maybe_unused]] const ssize_t got = ::read(descriptor_, events, sizeof events);
-    }
-  }
-
- private:
-  const int descriptor_;
-};
 
 }  // namespace
 
@@ -103,48 +77,12 @@ std::vector<std::string> TrainingRun::AllOverrides(
 }
 
 bool TrainingRun::WaitForStep(int64_t step, absl::Duration timeout) {
-  const Clock& clock = Clock::Steady();
-  const absl::Duration deadline = clock.Now() + timeout;
-  while (clock.Now() < deadline) {
-    // Watch before reading, so that no change falls between. The directory itself may still be
-    // missing.
-    DirectoryWatch watch(std::filesystem::exists(directory()) ? directory() : scratch_.path());
-    const std::vector<nlohmann::json> rows = metrics();
-    if (!rows.empty() && rows.back().value("step", int64_t{-1}) >= step) return true;
-    if (!process_->running()) return false;
-    watch.Wait(std::min(deadline - clock.Now(), absl::Milliseconds(500)));
-  }
-  return false;
+  return files().WaitForStep(step, timeout, [this] { return process_->running(); });
 }
 
 bool TrainingRun::KillChild(const std::string& name, int signal) {
   const std::vector<pid_t> children = ChildrenNamed(process_->pid(), name);
   return !children.empty() && ::kill(children.front(), signal) == 0;
-}
-
-std::vector<nlohmann::json> TrainingRun::metrics() const {
-  std::vector<nlohmann::json> rows;
-  std::ifstream in(directory() / "metrics.jsonl");
-  for (std::string line; std::getline(in, line);) {
-    nlohmann::json row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (row.is_object()) rows.push_back(std::move(row));
-  }
-  return rows;
-}
-
-std::vector<double> TrainingRun::Series(const std::string& key) const {
-  std::vector<double> values;
-  for (const nlohmann::json& row : metrics()) {
-    if (row.value("step", 0) >= 1 && row.contains(key) && row[key].is_number())
-      values.push_back(row[key]);
-  }
-  return values;
-}
-
-std::string TrainingRun::FinalWeights() const {
-  std::ifstream file(directory() / "weights" / "transformer" /
-                     "diffusion_pytorch_model.safetensors");
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 }  // namespace oxbow::testing

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/process.h"
+#include "tests/testing/run_files.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::testing {
@@ -41,17 +42,13 @@ class TrainingRun {
 
   std::filesystem::path directory() const { return scratch_.path() / "run"; }
 
-  // Rows of metrics.jsonl so far.
-  std::vector<nlohmann::json> metrics() const;
+  RunFiles files() const { return RunFiles(directory()); }
+  std::vector<nlohmann::json> metrics() const { return files().metrics(); }
+  std::vector<double> Series(const std::string& key) const { return files().Series(key); }
+  std::string FinalWeights() const { return files().FinalWeights(); }
 
   // What was run, as overrides over the defaults alone: the recipe file is `recipe=digits-op-grpo`.
   std::vector<std::string> AllOverrides(const std::vector<std::string>& overrides) const;
-
-  // One value per step >= 1, in order.
-  std::vector<double> Series(const std::string& key) const;
-
-  // Bytes of the weights a finished run left; empty if there are none.
-  std::string FinalWeights() const;
 
  private:
   std::vector<std::string> SmallRun() const;

@@ -128,15 +128,22 @@ absl::StatusOr<Checkpoint> CheckpointStore::Load(const std::filesystem::path& pa
   return checkpoint;
 }
 
+bool CheckpointStore::empty() const { return Listed(directory_).empty(); }
+
 absl::StatusOr<Checkpoint> CheckpointStore::LoadNewest() const {
-  for (const std::filesystem::path& path : Listed(directory_)) {
+  const std::vector<std::filesystem::path> present = Listed(directory_);
+  for (const std::filesystem::path& path : present) {
     absl::StatusOr<Checkpoint> checkpoint = Load(path);
     if (checkpoint.ok()) return checkpoint;
     OXBOW_LOG(Warning) << "checkpoint is skipped, an older one is tried"
                        << Field("path", path.string())
                        << Field("error", std::string(checkpoint.status().message()));
   }
-  return absl::NotFoundError(absl::StrCat("no whole checkpoint in ", directory_.string()));
+  if (present.empty()) {
+    return absl::NotFoundError(absl::StrCat("no checkpoint in ", directory_.string()));
+  }
+  return absl::DataLossError(
+      absl::StrCat("every checkpoint is damaged (", present.size(), "): ", directory_.string()));
 }
 
 absl::StatusOr<RunState> CheckpointStore::RollBack(uint64_t committed_steps) const {

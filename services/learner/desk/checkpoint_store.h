@@ -48,8 +48,11 @@ class CheckpointStore {
   // untouched.
   absl::StatusOr<uint64_t> Write(const Checkpoint& checkpoint) const;
 
+  // Whether there is no checkpoint, whole or damaged.
+  bool empty() const;
+
   // The newest checkpoint that is whole. Logs a warning for each newer one that is not. kNotFound
-  // if there is none.
+  // if there is none, kDataLoss if none is whole.
   absl::StatusOr<Checkpoint> LoadNewest() const;
 
   // Makes the checkpoint of `committed_steps` the newest: later ones are renamed to

@@ -116,9 +116,14 @@ TEST_F(CheckpointStoreTest, AnUnfinishedCheckpointIsNotSeen) {
   EXPECT_TRUE(store.Write(At(2)).ok()) << "what a crash left behind is in nobody's way";
 }
 
-TEST_F(CheckpointStoreTest, NothingThereIsNotFound) {
-  EXPECT_EQ(CheckpointStore(directory_, 2).LoadNewest().status().code(),
-            absl::StatusCode::kNotFound);
+TEST_F(CheckpointStoreTest, NothingThereIsNotFoundAndNothingWholeIsLost) {
+  const CheckpointStore store(directory_, 2);
+  EXPECT_TRUE(store.empty());
+  EXPECT_EQ(store.LoadNewest().status().code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(store.Write(At(1)).ok());
+  Damage("step_000001/weights.safetensors");
+  EXPECT_FALSE(store.empty());
+  EXPECT_EQ(store.LoadNewest().status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(CheckpointStoreTest, EveryStartHasItsOwnEpoch) {

@@ -118,11 +118,12 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
 
 }  // namespace
 
-CoordinatorService::CoordinatorService(learner::Coordinator& coordinator, const RunBoard& board,
+CoordinatorService::CoordinatorService(learner::Coordinator& coordinator,
+                                       std::function<void(v1::StatusResponse&)> fill_status,
                                        v1::RegisterResponse registration,
                                        std::function<void(const std::string&)> drain)
     : coordinator_(coordinator),
-      board_(board),
+      fill_status_(std::move(fill_status)),
       drain_(std::move(drain)),
       registration_(std::move(registration)),
       ticker_([this] {
@@ -175,7 +176,7 @@ grpc::Status CoordinatorService::Status(grpc::ServerContext*, const v1::StatusRe
     response->set_run_name(registration_.config().run().name());
   }
   coordinator_.FillStatus(*response);
-  board_.FillStatus(*response);
+  fill_status_(*response);
   return grpc::Status::OK;
 }
 

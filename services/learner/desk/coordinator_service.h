@@ -10,15 +10,17 @@
 #include "absl/synchronization/notification.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
 #include "services/learner/desk/coordinator.h"
-#include "services/learner/desk/run_board.h"
 
 namespace oxbow::learner {
 
 class CoordinatorService final
     : public v1::Coordinator::WithCallbackMethod_Work<v1::Coordinator::Service> {
  public:
-  // `registration` is what every worker is told; `drain` is called on a Drain request.
-  CoordinatorService(learner::Coordinator& coordinator, const RunBoard& board,
+  // `fill_status` adds what the coordinator does not know to a status, once there was a
+  // registration; `registration` is what every worker is told; `drain` is called on a Drain
+  // request.
+  CoordinatorService(learner::Coordinator& coordinator,
+                     std::function<void(v1::StatusResponse&)> fill_status,
                      v1::RegisterResponse registration,
                      std::function<void(const std::string&)> drain);
   ~CoordinatorService() override;
@@ -37,7 +39,7 @@ class CoordinatorService final
 
  private:
   learner::Coordinator& coordinator_;
-  const RunBoard& board_;
+  const std::function<void(v1::StatusResponse&)> fill_status_;
   const std::function<void(const std::string&)> drain_;
   absl::Mutex mutex_;
   v1::RegisterResponse registration_ ABSL_GUARDED_BY(mutex_);

@@ -16,6 +16,7 @@
 #include "rpc/channel.h"
 #include "rpc/server.h"
 #include "services/learner/desk/experience_sink_service.h"
+#include "services/learner/desk/run_board.h"
 #include "telemetry/metrics.h"
 
 namespace oxbow::learner {
@@ -170,8 +171,9 @@ class CoordinatorServiceTest : public testing::Test {
       : metrics_(registry_, {"digits_ocr"}),
         coordinator_(Spec(), clock_, assembler_, metrics_),
         board_(clock_, metrics_, 10),
-        service_(coordinator_, board_, Registration(),
-                 [this](const std::string&) { drained_ = true; }),
+        service_(
+            coordinator_, [this](v1::StatusResponse& status) { board_.FillStatus(status); },
+            Registration(), [this](const std::string&) { drained_ = true; }),
         sink_(coordinator_, budget_, Rules(), metrics_),
         server_(*rpc::Server::Start({}, {&service_, &sink_})) {
     coordinator_.Published(PolicyVersion(0), LearnerStep(0));

@@ -47,9 +47,9 @@ absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv,
   std::vector<char*> arguments;
   for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
-  std::vector<char*> environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) environment.push_back(*entry);
+  std::vector<char*> environment;  // The first of a name counts.
   for (const std::string& entry : added) environment.push_back(const_cast<char*>(entry.c_str()));
+  for (char** entry = environ; *entry != nullptr; ++entry) environment.push_back(*entry);
   environment.push_back(nullptr);
   // Resolved here: a process started from the link itself would be named "exe".
   std::error_code unreadable;
@@ -65,19 +65,21 @@ absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalRanks>> LocalRanks::Start(
-    int ranks, const std::vector<std::string>& argv) {
+    parallel::JoinOptions place, int ranks, const std::vector<std::string>& argv) {
   absl::StatusOr<int> port = FreePort();
   if (!port.ok()) return port.status();
   std::unique_ptr<LocalRanks> started(new LocalRanks());
-  started->place_.rank = 0;
+  started->place_ = std::move(place);
   started->place_.size = ranks;
+  started->place_.agent_has_store = false;
   started->place_.address = kLoopback;
   started->place_.port = *port;
   for (int rank = 1; rank < ranks; ++rank) {
     const absl::StatusOr<pid_t> pid =
         Spawn(argv, {absl::StrCat("MASTER_ADDR=", kLoopback), absl::StrCat("MASTER_PORT=", *port),
                      absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank),
-                     absl::StrCat("WORLD_SIZE=", ranks), absl::StrCat(kParent, "=", getpid())});
+                     absl::StrCat("WORLD_SIZE=", ranks), "TORCHELASTIC_USE_AGENT_STORE=False",
+                     absl::StrCat(kParent, "=", getpid())});
     if (!pid.ok()) return pid.status();
     {
       absl::MutexLock lock(&started->mutex_);

@@ -16,15 +16,16 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "core/parallel/c10d_ranks.h"
+#include "core/parallel/join_options.h"
 
 namespace oxbow::learner {
 
 class LocalRanks {
  public:
-  // Starts ranks 1 .. ranks - 1 with the arguments of this process. Call before any thread exists
-  // that may end before the process does. kUnavailable if a process or a port cannot be had.
-  static absl::StatusOr<std::unique_ptr<LocalRanks>> Start(int ranks,
+  // Starts ranks 1 .. ranks - 1 with the arguments of this process, which a launcher may have given
+  // a `place` as the only rank. Call before any thread exists that may end before the process does.
+  // kUnavailable if a process or a port cannot be had.
+  static absl::StatusOr<std::unique_ptr<LocalRanks>> Start(parallel::JoinOptions place, int ranks,
                                                            const std::vector<std::string>& argv);
   // Waits a moment for the others to end by themselves, then kills them.
   ~LocalRanks();

@@ -4,8 +4,10 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "core/parallel/c10d_ranks.h"
 #include "core/parallel/share.h"
 #include "services/learner/experience_builder.h"
 #include "services/learner/ranks/step_manifest.h"
@@ -45,13 +47,19 @@ absl::Status MemberProcess::Serve() {
                          rpc::Server::Start({.listen = options_.listen}, {sink_service_.get()}));
   std::string leader;
   OXBOW_RETURN_IF_ERROR(ranks_->BroadcastBytes(leader, 0));
+  v1::RankReport::Hello place;
+  place.set_sink_endpoint(server_->endpoint());
+  place.set_metrics_endpoint(exposer_->endpoint());
   line_ = std::make_unique<RankLine>(
       RankLine::Options{.leader = leader,
                         .rank = ranks_->rank(),
+                        .place = place,
                         .timeout = absl::Seconds(setup_.config.learner().rank_timeout_seconds())},
       Clock::Steady(),
       [this](const absl::Status& why) { ranks_->Abort(std::string(why.message())); });
-  return ranks_->GatherBytes(server_->endpoint()).status();
+  rpc::AnnounceReady(absl::StrCat("learner-", ranks_->rank()), place.sink_endpoint(),
+                     place.metrics_endpoint());
+  return absl::OkStatus();
 }
 
 absl::Status MemberProcess::Run() {
@@ -99,7 +107,9 @@ absl::Status MemberProcess::TrainOne(const v1::StepManifest& manifest) {
     groups.push_back(std::move(group));
   }
   heads_.clear();
-  OXBOW_RETURN_IF_ERROR(trainer_->Step(step, groups).status());
+  const absl::Duration started = Clock::Steady().Now();
+  OXBOW_ASSIGN_OR_RETURN(const rl::StepResult result, trainer_->Step(step, groups));
+  metrics_->StepCommitted(absl::ToDoubleSeconds(Clock::Steady().Now() - started), result.metrics);
   groups_->Forget(LearnerStep(step.value + 1));
   return absl::OkStatus();
 }

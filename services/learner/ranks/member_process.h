@@ -1,5 +1,6 @@
 // A learner rank above 0: takes groups into its own sink, trains its share of each step, and does
-// what rank 0 says until it says stop.
+// what rank 0 says until it says stop. It leaves stop signals to rank 0: launchers send them to all
+// ranks, and the drain that rank 0 begins needs everybody.
 #pragma once
 
 #include <memory>
@@ -27,7 +28,7 @@ class MemberProcess {
 
   // Meets the other ranks and takes rank 0's weights and optimiser.
   absl::Status MakeTrainer();
-  // Binds the sink, tells rank 0 where it is, and joins.
+  // Binds the sink, joins rank 0 and tells it where the sink is, and whoever started us.
   absl::Status Serve();
   // Until rank 0 says stop, or is gone.
   absl::Status Run();

@@ -36,6 +36,24 @@ absl::Status RankLeader::AwaitAll(absl::Duration timeout) {
       absl::StrCat("learner ranks did not join: ", absl::StrJoin(missing, ", ")));
 }
 
+std::vector<std::string> RankLeader::sinks() const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<std::string> sinks;
+  for (const auto& [rank, member] : members_) sinks.push_back(member->place.sink_endpoint());
+  return sinks;
+}
+
+void RankLeader::FillStatus(v1::StatusResponse& status) const {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [rank, member] : members_) {
+    v1::RankStatus& told = *status.add_ranks();
+    told.set_rank(rank);
+    told.set_sink_endpoint(member->place.sink_endpoint());
+    told.set_metrics_endpoint(member->place.metrics_endpoint());
+    told.set_seconds_since_seen(absl::ToDoubleSeconds(clock_.Now() - member->seen));
+  }
+}
+
 void RankLeader::Announce(LearnerStep step, const std::vector<ReceivedGroup>& received,
                           const std::vector<PlannedGroup>& planned) {
   if (options_.ranks == 1) return;  // A manifest copies what nobody would read.
@@ -119,6 +137,7 @@ grpc::Status RankLeader::Join(grpc::ServerContext* context,
       return rpc::ToGrpc(absl::AlreadyExistsError(absl::StrCat("rank has joined: ", rank)));
     }
     slot = std::make_unique<Member>();
+    slot->place = report.hello();
     slot->seen = clock_.Now();
     member = slot.get();
   }

@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "base/bounded_queue.h"
 #include "base/clock.h"
+#include "oxbow/v1/coordinator.pb.h"
 #include "oxbow/v1/learner_ranks.grpc.pb.h"
 #include "services/learner/desk/result_receiver.h"
 #include "services/learner/desk/step_plan.h"
@@ -39,6 +40,10 @@ class RankLeader final : public v1::LearnerRanks::Service {
   // Waits until all ranks have joined. kDeadlineExceeded names those that have not.
   absl::Status AwaitAll(absl::Duration timeout);
 
+  // Sinks of the ranks above 0 that have joined, by rank.
+  std::vector<std::string> sinks() const;
+  void FillStatus(v1::StatusResponse& status) const;
+
   // Begins a step on every other rank. `received` and `planned` by group id.
   void Announce(LearnerStep step, const std::vector<ReceivedGroup>& received,
                 const std::vector<PlannedGroup>& planned);
@@ -57,6 +62,7 @@ class RankLeader final : public v1::LearnerRanks::Service {
  private:
   struct Member {
     BoundedQueue<v1::RankCommand> commands{4096};
+    v1::RankReport::Hello place;
     absl::Duration seen;
     bool left = false;
   };

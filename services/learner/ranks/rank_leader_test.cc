@@ -79,9 +79,11 @@ struct World {
   ~World() { server->Shutdown(absl::ZeroDuration()); }
 
   std::unique_ptr<RankLine> Join(int rank, absl::Duration timeout = kDeadline) {
-    return std::make_unique<RankLine>(
-        RankLine::Options{.leader = server->endpoint(), .rank = rank, .timeout = timeout},
-        Clock::Steady(), line_lost.Hook());
+    RankLine::Options options{
+        .leader = server->endpoint(), .rank = rank, .place = {}, .timeout = timeout};
+    options.place.set_sink_endpoint("h:1");
+    options.place.set_metrics_endpoint("h:2");
+    return std::make_unique<RankLine>(options, Clock::Steady(), line_lost.Hook());
   }
 
   Desk desk;
@@ -96,6 +98,19 @@ TEST(RankLeaderTest, NamesTheRanksThatDoNotJoin) {
   const absl::Status status = world.leader.AwaitAll(absl::Milliseconds(1));
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()), HasSubstr("1"));
+}
+
+TEST(RankLeaderTest, AStatusSaysWhereTheRanksServe) {
+  World world;
+  const auto line = world.Join(1);
+  ASSERT_TRUE(world.leader.AwaitAll(kDeadline).ok());
+  EXPECT_THAT(world.leader.sinks(), ::testing::ElementsAre("h:1"));
+  v1::StatusResponse status;
+  world.leader.FillStatus(status);
+  ASSERT_EQ(status.ranks_size(), 1);
+  EXPECT_EQ(status.ranks(0).rank(), 1u);
+  EXPECT_EQ(status.ranks(0).metrics_endpoint(), "h:2");
+  EXPECT_LT(status.ranks(0).seconds_since_seen(), absl::ToDoubleSeconds(kDeadline));
 }
 
 TEST(RankLeaderTest, AStepReachesTheRankWithItsHeadsAndStopEndsTheLine) {

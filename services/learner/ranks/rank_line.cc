@@ -26,7 +26,7 @@ RankLine::RankLine(Options options, const Clock& clock,
       seen_(clock.Now()) {
   v1::RankReport hello;
   hello.set_rank(static_cast<uint32_t>(options_.rank));
-  hello.mutable_hello();
+  *hello.mutable_hello() = options_.place;
   stream_->Write(hello);
   reader_ = std::thread([this] { ReadLoop(); });
   ticker_ = std::thread([this] { AliveLoop(); });

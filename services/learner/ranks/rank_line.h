@@ -22,6 +22,7 @@ class RankLine {
   struct Options {
     std::string leader;  // host:port of rank 0.
     int rank = 0;
+    v1::RankReport::Hello place;                 // Where this rank serves.
     absl::Duration timeout = absl::Seconds(60);  // Of silence.
   };
   // Joins at once. `lost` is called once, from some thread, when rank 0 is gone before `stop`.

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "core/parallel/bounded_call.h"
+#include "core/parallel/communication_clock.h"
 #include "core/parallel/process_group.h"
 #include "core/parallel/rendezvous.h"
 
@@ -53,8 +54,7 @@ class C10dRanks final : public Ranks {
         device_(device),
         timeout_(options.operation_timeout),
         group_(std::move(group)),
-        positions_(std::move(store), options.rank, options.size,
-                   options.rank == 0 && !options.store_is_hosted) {}
+        positions_(std::move(store), options.rank, options.size) {}
 
   ~C10dRanks() override {
     // A failed group may have a thread inside an operation, and its destructor would wait for it:
@@ -102,6 +102,7 @@ class C10dRanks final : public Ranks {
 
   absl::StatusOr<std::vector<std::string>> GatherBytes(std::string_view mine) override;
   absl::Status BroadcastBytes(std::string& bytes, int root) override;
+  CommunicationTime TakeCommunicationTime() override { return communication_->Take(); }
   void Abort(std::string_view reason) override;
 
   // Waits for an operation that Start began.
@@ -109,6 +110,8 @@ class C10dRanks final : public Ranks {
 
  private:
   absl::StatusOr<Operation> Start(const char* name, const std::function<WorkPointer()>& issue);
+  absl::Status Await(const Operation& operation);
+  void NoteEnd(const WorkPointer& work);
   absl::Status Run(const char* name, const std::function<WorkPointer()>& issue) {
     OXBOW_ASSIGN_OR_RETURN(const Operation operation, Start(name, issue));
     return Finish(operation);
@@ -138,6 +141,9 @@ class C10dRanks final : public Ranks {
   GroupPointer group_;
   Positions positions_;
   uint64_t sequence_ = 0;
+  // Shared with what the backend calls at the end of an operation.
+  const std::shared_ptr<CommunicationClock> communication_ =
+      std::make_shared<CommunicationClock>(Clock::Steady());
 
   mutable absl::Mutex mutex_;
   absl::CondVar failed_;
@@ -162,13 +168,18 @@ absl::StatusOr<Operation> C10dRanks::Start(const char* name,
   OXBOW_RETURN_IF_ERROR(Failure());
   Operation operation{
       .name = name, .sequence = ++sequence_, .until = Clock::Steady().Now() + timeout_};
+  const absl::Duration started = communication_->Now();
+  communication_->Began();
   positions_.Note(operation.sequence, name);
   const at::NoGradGuard no_grad;
   const absl::Status status = Caught([&] {
     operation.work = issue();
     return absl::OkStatus();
   });
+  communication_->Waited(communication_->Now() - started);
+  if (status.ok()) NoteEnd(operation.work);
   if (!status.ok()) {
+    communication_->Ended();
     return Fail(operation, absl::StatusCode::kUnavailable, std::string(status.message()));
   }
   return operation;
@@ -198,7 +209,22 @@ absl::Status C10dRanks::ReduceScatterSum(const at::Tensor& input, at::Tensor& ou
   return absl::OkStatus();
 }
 
+// A GPU's operation ends for its caller when somebody has waited for it.
+void C10dRanks::NoteEnd(const WorkPointer& work) {
+  if (!device_.is_cpu()) return;
+  work->getFuture()->addCallback(
+      [communication = communication_](c10::ivalue::Future&) { communication->Ended(); });
+}
+
 absl::Status C10dRanks::Finish(const Operation& operation) {
+  const absl::Duration started = communication_->Now();
+  absl::Status status = Await(operation);
+  communication_->Waited(communication_->Now() - started);
+  if (!device_.is_cpu()) communication_->Ended();
+  return status;
+}
+
+absl::Status C10dRanks::Await(const Operation& operation) {
   // Polled, because that is what both backends can do without blocking for ever; each pause is a
   // small part of the time already waited.
   const absl::Duration started = Clock::Steady().Now();

@@ -65,7 +65,7 @@ class Reader {
 };
 
 absl::Status ReadMeetingPlace(const Reader& reader, const std::string& because,
-                              RankEnvironment& result) {
+                              JoinOptions& result) {
   if (result.size == 1 && !reader.Has("MASTER_ADDR")) return absl::OkStatus();
   OXBOW_ASSIGN_OR_RETURN(const Setting address,
                          reader.Need({"MASTER_ADDR", "MASTER_IP", "CHIEF_IP"}, because));
@@ -79,8 +79,8 @@ absl::StatusOr<int> Ordinal(const Setting& pod) {
   return Reader::Number({pod.name, pod.value.substr(pod.value.rfind('-') + 1)});
 }
 
-absl::StatusOr<RankEnvironment> FromTorchrun(const Reader& reader) {
-  RankEnvironment result;
+absl::StatusOr<JoinOptions> FromTorchrun(const Reader& reader) {
+  JoinOptions result;
   OXBOW_ASSIGN_OR_RETURN(result.size, reader.NeedNumber({"WORLD_SIZE"}, "RANK"));
   if (const auto pod = reader.Find({"POD_NAME"});
       pod && !reader.Find({"RANK", "JOB_COMPLETION_INDEX"}) && result.size > 1) {
@@ -94,9 +94,9 @@ absl::StatusOr<RankEnvironment> FromTorchrun(const Reader& reader) {
   return result;
 }
 
-absl::StatusOr<RankEnvironment> FromSlurm(const Reader& reader) {
+absl::StatusOr<JoinOptions> FromSlurm(const Reader& reader) {
   const std::string because = "SLURM_STEP_NUM_TASKS";
-  RankEnvironment result;
+  JoinOptions result;
   OXBOW_ASSIGN_OR_RETURN(result.size, reader.NeedNumber({because}, because));
   OXBOW_ASSIGN_OR_RETURN(result.rank, reader.NeedNumber({"SLURM_PROCID"}, because));
   OXBOW_ASSIGN_OR_RETURN(result.local_rank, reader.NumberOr("SLURM_LOCALID", 0));
@@ -116,8 +116,8 @@ absl::StatusOr<RankEnvironment> FromSlurm(const Reader& reader) {
   return result;
 }
 
-absl::StatusOr<RankEnvironment> FromMachines(const Reader& reader, const Setting& machines) {
-  RankEnvironment result;
+absl::StatusOr<JoinOptions> FromMachines(const Reader& reader, const Setting& machines) {
+  JoinOptions result;
   OXBOW_ASSIGN_OR_RETURN(const int count, Reader::Number(machines));
   OXBOW_ASSIGN_OR_RETURN(const int per_machine, reader.NumberOr("GPUS_PER_NODE", 1));
   result.size = count * per_machine;
@@ -134,7 +134,7 @@ absl::StatusOr<RankEnvironment> FromMachines(const Reader& reader, const Setting
   return result;
 }
 
-absl::StatusOr<RankEnvironment> Read(const Reader& reader) {
+absl::StatusOr<JoinOptions> Read(const Reader& reader) {
   if (reader.Find({"RANK", "WORLD_SIZE"})) return FromTorchrun(reader);
   // A batch script has SLURM_PROCID too; only srun's tasks know of a step.
   if (reader.Has("SLURM_STEP_NUM_TASKS")) return FromSlurm(reader);
@@ -144,14 +144,14 @@ absl::StatusOr<RankEnvironment> Read(const Reader& reader) {
   for (const std::string name : {"MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "MACHINE_RANK"}) {
     if (reader.Has(name)) return reader.Need({"RANK", "WORLD_SIZE"}, name).status();
   }
-  return RankEnvironment{};
+  return JoinOptions{};
 }
 
 }  // namespace
 
-absl::StatusOr<RankEnvironment> ReadRankEnvironment(const EnvironmentLookup& lookup) {
+absl::StatusOr<JoinOptions> ReadRankEnvironment(const EnvironmentLookup& lookup) {
   const Reader reader(lookup);
-  OXBOW_ASSIGN_OR_RETURN(RankEnvironment result, Read(reader));
+  OXBOW_ASSIGN_OR_RETURN(JoinOptions result, Read(reader));
   if (result.size < 1 || result.rank >= result.size) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the environment names a rank that cannot be: ", result.rank, " of ", result.size));
@@ -160,8 +160,9 @@ absl::StatusOr<RankEnvironment> ReadRankEnvironment(const EnvironmentLookup& loo
     return absl::InvalidArgumentError(
         absl::StrCat("not a port in the environment: MASTER_PORT=", result.port));
   }
-  result.store_is_hosted = lookup("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
-  for (const std::string name : {"JOBSET_RESTART_ATTEMPT", "TORCHELASTIC_RESTART_COUNT"}) {
+  result.agent_has_store = lookup("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
+  for (const std::string name :
+       {"SLURM_RESTART_COUNT", "JOBSET_RESTART_ATTEMPT", "TORCHELASTIC_RESTART_COUNT"}) {
     OXBOW_ASSIGN_OR_RETURN(result.restart, reader.NumberOr(name, result.restart));
   }
   return result;

@@ -9,7 +9,7 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-absl::StatusOr<RankEnvironment> Read(const Variables& variables) {
+absl::StatusOr<JoinOptions> Read(const Variables& variables) {
   return ReadRankEnvironment([&](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     if (found == variables.end()) return std::nullopt;
@@ -43,7 +43,7 @@ TEST(RankEnvironmentTest, ReadsTorchrun) {
                               {"TORCHELASTIC_RESTART_COUNT", "2"},
                               {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
   EXPECT_EQ(Summary(torchrun), "3/8 1 node0:29500");
-  EXPECT_TRUE(Read(torchrun)->store_is_hosted);
+  EXPECT_TRUE(Read(torchrun)->agent_has_store);
   EXPECT_EQ(Read(torchrun)->restart, 2);
   EXPECT_EQ(Summary({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), "0/1 0 127.0.0.1:0");
 }

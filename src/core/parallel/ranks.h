@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace at {
 class Tensor;
@@ -36,6 +37,12 @@ class Pending {
   virtual ~Pending() = default;
   // Blocks until the operation has ended, at most until its deadline, which counts from its start.
   virtual absl::Status Wait() = 0;
+};
+
+// Both include waiting for ranks that come later.
+struct CommunicationTime {
+  absl::Duration total;    // Some operation was under way.
+  absl::Duration exposed;  // The caller stood still for it; the rest passed beside its work.
 };
 
 class Ranks {
@@ -65,6 +72,9 @@ class Ranks {
   // rank; lengths may differ. BroadcastBytes replaces `bytes` by the root's.
   virtual absl::StatusOr<std::vector<std::string>> GatherBytes(std::string_view mine) = 0;
   virtual absl::Status BroadcastBytes(std::string& bytes, int root) = 0;
+
+  // Of this rank since the last call; nothing where nobody is to talk to.
+  virtual CommunicationTime TakeCommunicationTime() { return {}; }
 
   // Ends what this rank has under way with kAborted, and everything it calls later. The other ranks
   // see this rank gone when its process ends, or run into their deadline.

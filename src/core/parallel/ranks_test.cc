@@ -8,6 +8,7 @@
 
 #include <csignal>
 #include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "absl/synchronization/notification.h"
 #include "core/parallel/forked_ranks.h"
@@ -212,31 +213,72 @@ TEST(JoinTest, DevicesThatAreNoneAreTurnedDown) {
   EXPECT_TRUE(absl::IsInvalidArgument(JoinRanks({.device = "cuda"}).status()));
 }
 
-// What two processes are told that meet at one store; `first` hosts it.
-std::string BothAreTold(JoinOptions first, JoinOptions second) {
+// What processes are told that meet at one store; the first hosts it.
+std::string AllAreTold(std::vector<JoinOptions> gang) {
   absl::Notification listening;
-  first.join_timeout = second.join_timeout = absl::Seconds(1);
-  first.on_listening = [&](int port) {
-    second.port = port;
-    listening.Notify();
-  };
-  absl::Status host;
-  std::thread hosting([&] { host = JoinRanks(first).status(); });
-  listening.WaitForNotification();
-  const absl::Status guest = JoinRanks(second).status();
-  hosting.join();
-  return host.ToString() + "\n" + guest.ToString();
+  int port = 0;
+  std::vector<absl::Status> told(gang.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < gang.size(); ++i) {
+    gang[i].join_timeout = absl::Seconds(1);
+    if (i == 0) {
+      gang[i].on_listening = [&](int bound) {
+        port = bound;
+        listening.Notify();
+      };
+    } else {
+      listening.WaitForNotification();
+      gang[i].port = port;
+    }
+    threads.emplace_back([&, i] { told[i] = JoinRanks(gang[i]).status(); });
+  }
+  std::string all;
+  for (size_t i = 0; i < gang.size(); ++i) {
+    threads[i].join();
+    all += told[i].ToString() + "\n";
+  }
+  return all;
 }
 
 TEST(JoinTest, RanksThatCannotBeOneGangAreTurnedDown) {
   const auto body = [](Ranks&) {
-    EXPECT_THAT(BothAreTold({.rank = 0, .size = 2}, {.rank = 1, .size = 3}),
+    EXPECT_THAT(AllAreTold({{.rank = 0, .size = 2}, {.rank = 1, .size = 3}}),
                 HasSubstr("ranks disagree on how many they are: rank 0 was told 2, rank 1 was "
                           "told 3"));
     // Whichever of the two came later; the gang is not complete, so that neither leaves before.
     EXPECT_THAT(
-        BothAreTold({.rank = 0, .size = 2}, {.rank = 0, .size = 2, .store_is_hosted = true}),
-        HasSubstr("another process is rank 0 of 2 at 127.0.0.1:"));
+        AllAreTold({{.rank = 0, .size = 3}, {.rank = 1, .size = 3}, {.rank = 1, .size = 3}}),
+        HasSubstr("another process is rank 1 of 3 at 127.0.0.1:"));
+  };
+  EXPECT_THAT(RunRanks(1, {}, body), Each(0));
+}
+
+// torchrun's agents keep one store through all lives of a gang, and those of two machines do not
+// count restarts alike.
+TEST(JoinTest, RanksMeetThroughAnAgentThatRemembersAnEarlierLife) {
+  const auto body = [](Ranks&) {
+    c10d::TCPStoreOptions options;
+    options.isServer = true;
+    options.port = 0;
+    options.waitWorkers = false;
+    c10d::TCPStore agent("127.0.0.1", options);
+    const std::string over = "1 127.0.0.1";  // The word of an earlier life: nobody is there.
+    agent.set("oxbow/rank_zero", std::vector<uint8_t>(over.begin(), over.end()));
+    std::vector<absl::Status> joined(2);
+    std::vector<std::thread> threads;
+    for (const int rank : {1, 0}) {
+      threads.emplace_back([&, rank] {
+        joined[static_cast<size_t>(rank)] = JoinRanks({.rank = rank,
+                                                       .size = 2,
+                                                       .port = agent.getPort(),
+                                                       .agent_has_store = true,
+                                                       .restart = 3 * rank,
+                                                       .join_timeout = absl::Seconds(20)})
+                                                .status();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_THAT(joined, Each(absl::OkStatus()));
   };
   EXPECT_THAT(RunRanks(1, {}, body), Each(0));
 }

@@ -23,6 +23,7 @@ namespace {
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 
 constexpr absl::Duration kAnswerTime = absl::Seconds(1);
+constexpr char kRankZero[] = "oxbow/rank_zero";  // In an agent's store: "PORT HOST".
 
 std::chrono::milliseconds Milliseconds(absl::Duration duration) {
   return absl::ToChronoMilliseconds(std::max(duration, absl::Milliseconds(1)));
@@ -41,35 +42,85 @@ std::string NoRankZero(const JoinOptions& options) {
                       absl::FormatDuration(options.join_timeout));
 }
 
-bool HostsStore(const JoinOptions& options) {
-  return options.rank == 0 && !options.store_is_hosted;
+absl::StatusOr<StorePointer> HostStore(const JoinOptions& options, const std::string& host,
+                                       int port) {
+  OXBOW_ASSIGN_OR_RETURN(const Listening listening, ListenFor(host, port));
+  c10d::TCPStoreOptions store_options;
+  store_options.waitWorkers = false;
+  store_options.timeout = Milliseconds(options.join_timeout);
+  store_options.isServer = true;
+  store_options.masterListenFd = listening.socket;
+  store_options.port = static_cast<uint16_t>(listening.port);
+  if (options.on_listening) options.on_listening(listening.port);
+  return StorePointer(c10::make_intrusive<c10d::TCPStore>(host, store_options));
 }
 
-absl::StatusOr<StorePointer> OpenStore(const JoinOptions& options) {
+// Throws if nobody listens there within `connect_time`. Later calls have the time to join.
+StorePointer FindStore(const JoinOptions& options, const std::string& host, int port,
+                       absl::Duration connect_time) {
   c10d::TCPStoreOptions store_options;
-  store_options.port = static_cast<uint16_t>(options.port);
+  store_options.port = static_cast<uint16_t>(port);
   store_options.waitWorkers = false;
   // c10d counts the time to connect in whole seconds.
-  store_options.timeout = Milliseconds(std::max(options.join_timeout, absl::Seconds(1)));
-  if (HostsStore(options)) {
-    OXBOW_ASSIGN_OR_RETURN(const Listening listening, ListenFor(options.address, options.port));
-    store_options.isServer = true;
-    store_options.masterListenFd = listening.socket;
-    store_options.port = static_cast<uint16_t>(listening.port);
-    if (options.on_listening) options.on_listening(listening.port);
+  store_options.timeout = Milliseconds(std::max(connect_time, absl::Seconds(1)));
+  auto store = c10::make_intrusive<c10d::TCPStore>(host, store_options);
+  store->setTimeout(Milliseconds(options.join_timeout));
+  return store;
+}
+
+// An agent's store lives through all restarts and a rank cannot know how many there were: agents of
+// several machines count their own. So the meeting place is a new store of rank 0's for each life,
+// and the agent's says where. A rank that finds the word of a life before this one asks again.
+absl::StatusOr<StorePointer> MeetThroughAgent(const JoinOptions& options, absl::Duration until) {
+  const StorePointer agent =
+      FindStore(options, options.address, options.port, options.join_timeout);
+  if (options.rank == 0) {
+    OXBOW_ASSIGN_OR_RETURN(const std::string host, LocalAddressTowards(options.address));
+    int port = 0;
+    JoinOptions hosting = options;
+    hosting.on_listening = [&port](int bound) { port = bound; };
+    OXBOW_ASSIGN_OR_RETURN(const StorePointer store, HostStore(hosting, host, 0));
+    agent->set(kRankZero, absl::StrCat(port, " ", host));
+    return store;
   }
-  auto store = c10::make_intrusive<c10d::TCPStore>(options.address, store_options);
-  return StorePointer(c10::make_intrusive<c10d::PrefixStore>(
-      absl::StrCat("oxbow/", options.restart), std::move(store)));
+  while (true) {
+    agent->wait({kRankZero}, Milliseconds(until - Clock::Steady().Now()));
+    const std::string word = agent->get_to_str(kRankZero);
+    const size_t blank = word.find(' ');
+    int port = 0;
+    (void)absl::SimpleAtoi(word.substr(0, blank), &port);
+    StorePointer store;
+    const absl::Status found = Caught([&] {
+      store = FindStore(options, word.substr(blank + 1), port, kAnswerTime);
+      return absl::OkStatus();
+    });
+    if (found.ok()) return store;
+    if (Clock::Steady().Now() >= until) return found;
+  }
+}
+
+absl::StatusOr<StorePointer> OpenStore(const JoinOptions& options, absl::Duration until) {
+  StorePointer store;
+  if (options.agent_has_store) {
+    OXBOW_ASSIGN_OR_RETURN(store, MeetThroughAgent(options, until));
+  } else if (options.rank == 0) {
+    OXBOW_ASSIGN_OR_RETURN(store, HostStore(options, options.address, options.port));
+  } else {
+    store = FindStore(options, options.address, options.port, options.join_timeout);
+  }
+  const int life = options.agent_has_store ? 0 : options.restart;
+  return StorePointer(
+      c10::make_intrusive<c10d::PrefixStore>(absl::StrCat("oxbow/", life), std::move(store)));
 }
 
 std::string Here(int rank) { return absl::StrCat("here/", rank); }
 
-// Tells that this rank needs the store no more; its host waits until the `others` do not either.
-void TakeLeave(c10d::Store& store, int rank, bool hosts_store, const std::vector<int>& others) {
+// Tells that this rank needs the store no more; its host, rank 0, waits until the `others` do not
+// either.
+void TakeLeave(c10d::Store& store, int rank, const std::vector<int>& others) {
   (void)Caught([&] {
     store.set(absl::StrCat("left/", rank), "");
-    if (!hosts_store) return absl::OkStatus();
+    if (rank != 0) return absl::OkStatus();
     std::vector<std::string> keys;
     for (const int other : others) keys.push_back(absl::StrCat("left/", other));
     store.wait(keys, Milliseconds(kAnswerTime));
@@ -83,7 +134,7 @@ absl::Status Missing(const JoinOptions& options, c10d::Store& store) {
   for (int rank = 0; rank < options.size; ++rank) {
     (store.check({Here(rank)}) ? present : missing).push_back(rank);
   }
-  TakeLeave(store, options.rank, HostsStore(options), present);
+  TakeLeave(store, options.rank, present);
   return absl::DeadlineExceededError(
       absl::StrCat(missing.size() == 1 ? "rank " : "ranks ", absl::StrJoin(missing, ", "), " of ",
                    options.size, " did not come to ", Place(options), " within ",
@@ -111,7 +162,7 @@ absl::Status Gather(const JoinOptions& options, c10d::Store& store, absl::Durati
     for (int rank = 0; rank < wanted; ++rank) {
       const std::string told = store.get_to_str(Here(rank));
       if (told == size) continue;
-      TakeLeave(store, options.rank, HostsStore(options), {rank});
+      TakeLeave(store, options.rank, {rank});
       return absl::InvalidArgumentError(absl::StrCat("ranks disagree on how many they are: rank ",
                                                      rank, " was told ", told, ", rank ",
                                                      options.rank, " was told ", size));
@@ -132,7 +183,7 @@ absl::StatusOr<StorePointer> Meet(const JoinOptions& options) {
                                    absl::StrCat(NoRankZero(options), ": no answer"),
                                    [options, met, until] {
                                      absl::Status status = Caught([&] {
-                                       auto store = OpenStore(options);
+                                       auto store = OpenStore(options, until);
                                        if (store.ok()) met->store = *std::move(store);
                                        return store.status();
                                      });
@@ -144,8 +195,8 @@ absl::StatusOr<StorePointer> Meet(const JoinOptions& options) {
   return met->store;
 }
 
-Positions::Positions(StorePointer store, int rank, int size, bool hosts_store)
-    : store_(std::move(store)), rank_(rank), size_(size), hosts_store_(hosts_store) {}
+Positions::Positions(StorePointer store, int rank, int size)
+    : store_(std::move(store)), rank_(rank), size_(size) {}
 
 void Positions::Note(uint64_t sequence, const std::string& operation) {
   // A store that is gone shows in the operation itself, where it matters.
@@ -179,11 +230,10 @@ std::string Positions::Behind(uint64_t sequence) const {
         return absl::OkStatus();
       });
   if (!status.ok()) return "; rank 0's store does not answer";
-  (void)CallWithin(2 * kAnswerTime, "leave",
-                   [store = store_, rank = rank_, hosts_store = hosts_store_, seen] {
-                     TakeLeave(*store, rank, hosts_store, seen->others);
-                     return absl::OkStatus();
-                   });
+  (void)CallWithin(2 * kAnswerTime, "leave", [store = store_, rank = rank_, seen] {
+    TakeLeave(*store, rank, seen->others);
+    return absl::OkStatus();
+  });
   if (seen->behind.empty()) return "";
   return absl::StrCat("; behind: ", absl::StrJoin(seen->behind, ", "));
 }

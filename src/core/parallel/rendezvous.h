@@ -5,6 +5,8 @@
 //   claim/<rank>  counter, 1 for the rightful owner      here/<rank>  the size it was told
 //   at/<rank>     "<sequence> <operation>", the latest operation it has begun
 //   left/<rank>   it needs the store no more
+//
+// Where a launcher's agent has a store, "oxbow/rank_zero" there says where rank 0's is.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -27,8 +29,8 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Store>> Meet(const JoinOptions& options)
 // What each rank is doing, kept in the store so that a stall can be blamed on somebody.
 class Positions {
  public:
-  // With `hosts_store` the store ends with this process.
-  Positions(c10::intrusive_ptr<c10d::Store> store, int rank, int size, bool hosts_store);
+  // The store ends with rank 0.
+  Positions(c10::intrusive_ptr<c10d::Store> store, int rank, int size);
 
   // Costs one small send; nothing is waited for.
   void Note(uint64_t sequence, const std::string& operation);
@@ -42,7 +44,6 @@ class Positions {
   const c10::intrusive_ptr<c10d::Store> store_;
   const int rank_;
   const int size_;
-  const bool hosts_store_;
 };
 
 }  // namespace oxbow::parallel

@@ -353,6 +353,7 @@ Trainer::~Trainer() = default;
 
 absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Group>& groups) {
   Impl& impl = *impl_;
+  (void)impl.ranks.TakeCommunicationTime();
   OXBOW_RETURN_IF_ERROR(impl.CheckAgreement(step));
   StepResult result;
   StepPlan plan = PlanStep(impl.options, step, version(), groups);
@@ -380,6 +381,11 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
       (impl.policy.parameters().flat().detach() - before.weights).norm().item<double>();
   totals.ratios.AppendMetrics(result.metrics);
   if (totals.onpolicy_error) result.metrics["train/onpolicy_ratio_err"] = *totals.onpolicy_error;
+  if (impl.ranks.size() > 1) {
+    const parallel::CommunicationTime time = impl.ranks.TakeCommunicationTime();
+    result.metrics["train/communication_s"] = absl::ToDoubleSeconds(time.total);
+    result.metrics["train/communication_exposed_s"] = absl::ToDoubleSeconds(time.exposed);
+  }
   return result;
 }
 

@@ -1,0 +1,68 @@
+// A run whose learner is started by a launcher: replay buffer, reward server and worker as
+// `oxbow train` would start them, the learner by whatever command line the test says.
+//
+//   LaunchedRun run({"run.steps=6"});
+//   run.Work(run.Launch({.launcher = {"/usr/bin/torchrun", "--no-python", "--nproc-per-node",
+//   "2"}})); EXPECT_THAT(run.WaitExit(), Each(0));
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/testing/process.h"
+#include "tests/testing/run_files.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::testing {
+
+inline constexpr absl::Duration kLaunchDeadline = absl::Seconds(150);
+
+class LaunchedRun {
+ public:
+  // Starts what the learner needs. `overrides` are of the digits recipe.
+  explicit LaunchedRun(std::vector<std::string> overrides);
+  ~LaunchedRun();
+
+  // Starts a launcher: its own words, then the learner's command line, which all lives of a gang
+  // share.
+  struct Command {
+    std::vector<std::string> launcher;
+    std::vector<std::string> environment;
+    std::vector<std::string> after;  // The learner's command line.
+    bool any_port = false;  // For a second machine that is this one: workers know the first.
+  };
+  Process& Launch(Command command);
+
+  // Waits until `rank_zero` has said that it is ready and starts a worker.
+  void Work(Process& rank_zero);
+
+  // Kills with SIGKILL the process of this rank, whoever its parent is. False if there is none.
+  bool KillRank(int rank);
+
+  bool WaitForStep(int64_t step);
+  // Exit codes of everything launched since the last call, in that order.
+  std::vector<int> WaitExit();
+  const RunFiles& files() const { return files_; }
+
+ private:
+  std::string Service(std::vector<std::string> argv);  // Its endpoint.
+  std::vector<pid_t> LearnerProcesses() const;
+  void Clear();
+
+  ScopedDirectory scratch_;
+  const RunFiles files_{scratch_.path() / "run"};
+  std::vector<std::unique_ptr<Process>> services_;
+  std::string buffer_;
+  std::string reward_;
+  std::string listen_;
+  std::vector<std::unique_ptr<Process>> launched_;
+  std::unique_ptr<Process> worker_;
+};
+
+// A port of this machine that nobody listens on.
+int FreePort();
+
+}  // namespace oxbow::testing

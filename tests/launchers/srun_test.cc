@@ -1,0 +1,54 @@
+// `srun learner ...` in a throw-away Slurm cluster of one node. Skipped where Slurm is not
+// installed or this is not root, who alone may start its daemons.
+#include <unistd.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/launchers/expected_run.h"
+
+namespace oxbow::testing {
+namespace {
+
+using ::testing::Each;
+
+std::vector<std::string> InACluster(const std::vector<std::string>& words) {
+  std::vector<std::string> all = {std::string(OXBOW_SOURCE_DIR) +
+                                  "/tests/launchers/slurm_one_node.sh"};
+  all.insert(all.end(), words.begin(), words.end());
+  return all;
+}
+
+class SrunTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* program : {"/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/sbin/munged"}) {
+      if (access(program, X_OK) != 0) {
+        GTEST_SKIP() << "Slurm is not installed (apt install slurm-wlm munge): " << program;
+      }
+    }
+    if (geteuid() != 0) GTEST_SKIP() << "only root can start Slurm's daemons";
+  }
+};
+
+TEST_F(SrunTest, TwoTasksAreTwoRanks) {
+  LaunchedRun run(SmallDeterministicRun());
+  run.Work(run.Launch({.launcher = InACluster({"srun", "--ntasks", "2", "--kill-on-bad-exit=1"})}));
+  EXPECT_THAT(run.WaitExit(), Each(0));
+  ExpectTheSameBits(run);
+}
+
+// The loop of docs/launching.md's batch script: srun itself starts nothing again.
+TEST_F(SrunTest, AKilledTaskEndsTheStepAndTheNextOneGoesOn) {
+  LaunchedRun run(SmallDeterministicRun());
+  const std::string loop =
+      "for attempt in 1 2 3; do srun --ntasks 2 --kill-on-bad-exit=1 \"$@\" && exit 0; done; exit "
+      "1";
+  run.Work(run.Launch({.launcher = InACluster({"bash", "-c", loop, "batch"})}));
+  ASSERT_TRUE(run.WaitForStep(3));
+  ASSERT_TRUE(run.KillRank(1));
+  EXPECT_THAT(run.WaitExit(), Each(0));
+  ExpectTheSameBits(run);
+}
+
+}  // namespace
+}  // namespace oxbow::testing
