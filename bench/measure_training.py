@@ -5,6 +5,7 @@
   bench/measure_training.py BUILD clipping               clip fractions, naive against sequence, clip 3e-4
   bench/measure_training.py BUILD overhead [--rounds 5]  images/s of the services against one process
   bench/measure_training.py BUILD memory                 peak resident size of every process of a run
+  bench/measure_training.py BUILD ranks [--rounds 5]     an update by two ranks against one, and what ranks say to each other
 
 BUILD is a build directory (build/release). Runs are written to a temporary directory and removed.
 """
@@ -94,6 +95,36 @@ def overhead(build, directory, rounds):
     print(f"| median | | | {statistics.median(ratios):.2f} |")
 
 
+RANK_MODES = {"full, sharded AdamW": ["model.trained=full", "learner.shard_optimizer=true"],
+              "LoRA, overlapped buckets": ["model.trained=lora"],
+              "full, deterministic ordered sum": ["model.trained=full", "run.deterministic=true"]}
+
+
+def ranks(build, directory, rounds):
+    """One rank and two in turn, the same batch in all; medians over steps 6-25, then over rounds, in ms."""
+    warm = 5
+    print("| mode | update by 1 rank | by 2 ranks | communication | exposed | exposed / update | 2 ranks / (1 rank / 2) |")
+    print("|---|---|---|---|---|---|---|")
+    for mode, overrides in RANK_MODES.items():
+        measured = {key: [] for key in ("one", "two", "total", "exposed", "share", "ratio")}
+        for index in range(rounds):
+            updates = {}
+            for count in (1, 2):
+                rows, _ = train(build, directory, f"ranks{count}-{index}-{mode.split(',')[1].strip().split()[0]}",
+                                ["run.steps=25", "eval.every=0", "checkpoint.every=0", "replay.fraction=0",
+                                 f"learner.ranks={count}", *overrides])
+                steps = [row for row in rows if row["step"] > warm]
+                updates[count] = statistics.median(row["time/update_s"] for row in steps)
+            median = {name: statistics.median(row[f"train/communication{key}_s"] for row in steps)
+                      for name, key in (("total", ""), ("exposed", "_exposed"))}
+            for name, value in (("one", updates[1]), ("two", updates[2]), *median.items(),
+                                ("share", median["exposed"] / updates[2]), ("ratio", 2 * updates[2] / updates[1])):
+                measured[name].append(value)
+        at = {name: statistics.median(values) for name, values in measured.items()}
+        print(f"| {mode} | {1e3 * at['one']:.0f} | {1e3 * at['two']:.0f} | {1e3 * at['total']:.1f} | "
+              f"{1e3 * at['exposed']:.1f} | {at['share']:.2f} | {at['ratio']:.2f} |", flush=True)
+
+
 def memory(build, directory):
     peaks = {}
 
@@ -120,7 +151,7 @@ def memory(build, directory):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("what", choices=["learning", "clipping", "overhead", "memory"])
+    parser.add_argument("what", choices=["learning", "clipping", "overhead", "memory", "ranks"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=5)
@@ -132,7 +163,8 @@ def main():
         {"learning": lambda: learning(build, directory, arguments.first_seed, arguments.seeds),
          "clipping": lambda: clipping(build, directory),
          "overhead": lambda: overhead(build, directory, arguments.rounds),
-         "memory": lambda: memory(build, directory)}[arguments.what]()
+         "memory": lambda: memory(build, directory),
+         "ranks": lambda: ranks(build, directory, arguments.rounds)}[arguments.what]()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -13,7 +13,7 @@ echo "== weight_fanout_bench"
 "$build/bin/weight_fanout_bench" --line-mb-s 100
 echo "== coordinator_bench"
 "$build/bin/coordinator_bench"
-for what in learning clipping overhead memory; do
+for what in learning clipping overhead memory ranks; do
   echo "== $what"
   python3 bench/measure_training.py "$build" "$what"
 done

@@ -9,6 +9,7 @@
 #include "cli/model_facts.h"
 #include "config/nearest_name.h"
 #include "core/reward/scorer_table.h"
+#include "services/buffer/offer_limits.h"
 
 namespace oxbow::cli {
 namespace {
@@ -16,12 +17,25 @@ namespace {
 using config::Problem;
 using config::Severity;
 
+// The replay buffer takes a step's offers in one call, and refuses one over its limit for ever.
+void CheckOffers(const v1::RunConfig& config, const ModelFacts& facts,
+                 std::vector<Problem>& problems) {
+  const uint64_t offered = OfferBytes(config, facts);
+  if (config.replay().fraction() == 0 || offered <= buffer::kOfferBytesMax) return;
+  problems.push_back(
+      {Severity::kError, "batch.groups",
+       absl::StrCat("a step's offers do not fit into one call to the replay buffer: lower "
+                    "batch.groups, sampling.sde_count or the picture's size, choose a 2-byte "
+                    "sampling.storage, or set replay.fraction to 0: ",
+                    offered, " bytes of latents, limit ", buffer::kOfferBytesMax)});
+}
+
 void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
   if (config.model().path().empty()) return;  // A rule's business.
-  const absl::Status status = ReadModelFacts(config).status();
-  if (status.ok()) return;
-  problems.push_back(
-      {Severity::kError, "model.path", std::string(status.message()), status.code()});
+  const absl::StatusOr<ModelFacts> facts = ReadModelFacts(config);
+  if (facts.ok()) return CheckOffers(config, *facts, problems);
+  problems.push_back({Severity::kError, "model.path", std::string(facts.status().message()),
+                      facts.status().code()});
 }
 
 void CheckPrompts(const char* key, const std::string& path, std::vector<Problem>& problems) {
@@ -53,6 +67,15 @@ void CheckReward(const char* key, const std::string& name, std::vector<Problem>&
 }
 
 }  // namespace
+
+uint64_t OfferBytes(const v1::RunConfig& config, const ModelFacts& facts) {
+  const v1::SamplingConfig& sampling = config.sampling();
+  uint64_t latent = sampling.storage() == v1::STORAGE_D_TYPE_F32 ? 4 : 2;
+  for (const int64_t size : facts.latent_shape) latent *= static_cast<uint64_t>(size);
+  // Up to the end of the last stochastic step.
+  const uint64_t latents = uint64_t{sampling.sde_first()} + sampling.sde_count() + 1;
+  return latent * latents * config.batch().groups();
+}
 
 std::vector<Problem> CheckFiles(const v1::RunConfig& config) {
   std::vector<Problem> problems;

@@ -33,6 +33,29 @@ class ModelFactsTest : public ::testing::Test {
   v1::RunConfig config_;
 };
 
+TEST_F(ModelFactsTest, OffersThatFitIntoNoCallToTheBufferAreRefusedInOneLine) {
+  config_.mutable_replay()->set_fraction(0.25);
+  config_.mutable_sampling()->set_storage(v1::STORAGE_D_TYPE_F32);
+  config_.mutable_sampling()->set_sde_first(1);
+  config_.mutable_sampling()->set_sde_count(2);
+  const uint64_t group = 4ull * 160 * 4;  // Latents before step 0 and after steps 0, 1 and 2.
+  const auto limit = static_cast<uint32_t>((256ull << 20) / group);
+  const auto says = [&](uint32_t groups) {
+    config_.mutable_batch()->set_groups(groups);
+    std::string text;
+    for (const config::Problem& problem : CheckFiles(config_)) {
+      if (problem.key == "batch.groups") text += problem.message;
+    }
+    return text;
+  };
+  EXPECT_EQ(says(limit), "");
+  EXPECT_THAT(says(limit + 1), HasSubstr("sampling.storage, or set replay.fraction to 0: " +
+                                         std::to_string((limit + 1) * group) +
+                                         " bytes of latents, limit 268435456"));
+  config_.mutable_replay()->set_fraction(0);
+  EXPECT_EQ(says(limit + 1), "") << "nothing is offered";
+}
+
 TEST_F(ModelFactsTest, SizesAreThoseOfTheWholeFiles) {
   const auto facts = ReadModelFacts(config_);
   ASSERT_TRUE(facts.ok()) << facts.status();
