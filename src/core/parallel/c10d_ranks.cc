@@ -168,7 +168,7 @@ absl::StatusOr<Operation> C10dRanks::Start(const char* name,
   OXBOW_RETURN_IF_ERROR(Failure());
   Operation operation{
       .name = name, .sequence = ++sequence_, .until = Clock::Steady().Now() + timeout_};
-  const absl::Duration started = communication_->Now();
+  communication_->StandsStill();
   communication_->Began();
   positions_.Note(operation.sequence, name);
   const at::NoGradGuard no_grad;
@@ -176,7 +176,7 @@ absl::StatusOr<Operation> C10dRanks::Start(const char* name,
     operation.work = issue();
     return absl::OkStatus();
   });
-  communication_->Waited(communication_->Now() - started);
+  communication_->GoesOn();
   if (status.ok()) NoteEnd(operation.work);
   if (!status.ok()) {
     communication_->Ended();
@@ -217,9 +217,9 @@ void C10dRanks::NoteEnd(const WorkPointer& work) {
 }
 
 absl::Status C10dRanks::Finish(const Operation& operation) {
-  const absl::Duration started = communication_->Now();
+  communication_->StandsStill();
   absl::Status status = Await(operation);
-  communication_->Waited(communication_->Now() - started);
+  communication_->GoesOn();
   if (!device_.is_cpu()) communication_->Ended();
   return status;
 }

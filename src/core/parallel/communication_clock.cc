@@ -17,9 +17,18 @@ void CommunicationClock::Ended() {
   if (--under_way_ == 0) time_.total += clock_.Now() - since_;
 }
 
-void CommunicationClock::Waited(absl::Duration time) {
+void CommunicationClock::StandsStill() {
+  Began();
   const absl::MutexLock lock(&mutex_);
-  time_.exposed += time;
+  still_since_ = clock_.Now();
+}
+
+void CommunicationClock::GoesOn() {
+  {
+    const absl::MutexLock lock(&mutex_);
+    time_.exposed += clock_.Now() - still_since_;
+  }
+  Ended();
 }
 
 CommunicationTime CommunicationClock::Take() {

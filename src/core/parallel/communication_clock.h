@@ -20,19 +20,20 @@ class CommunicationClock {
   // An operation is under way, until it has ended; once each.
   void Began();
   void Ended();
-  // The owner stood still for this long.
-  void Waited(absl::Duration time);
+  // The owner stands still for communication, and goes on. It counts as communicating meanwhile: it
+  // notices an end later than it happens.
+  void StandsStill();
+  void GoesOn();
 
   // Since the last call; what is under way is counted up to this moment.
   CommunicationTime Take();
-
-  absl::Duration Now() const { return clock_.Now(); }
 
  private:
   const Clock& clock_;
   absl::Mutex mutex_;
   int under_way_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Duration since_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration still_since_ ABSL_GUARDED_BY(mutex_);
   CommunicationTime time_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -16,12 +16,26 @@ TEST(CommunicationClockTest, OverlappingOperationsCountOnceAndWorkBetweenThemNot
   time.Advance(absl::Seconds(4));
   clock.Ended();
   time.Advance(absl::Seconds(100));
-  clock.Waited(absl::Seconds(3));
-  clock.Waited(absl::Seconds(1));
   const CommunicationTime taken = clock.Take();
   EXPECT_EQ(taken.total, absl::Seconds(7));
-  EXPECT_EQ(taken.exposed, absl::Seconds(4));
+  EXPECT_EQ(taken.exposed, absl::ZeroDuration());
   EXPECT_EQ(clock.Take().total, absl::ZeroDuration());
+}
+
+TEST(CommunicationClockTest, StandingStillIsExposedAndPartOfTheTotal) {
+  FakeClock time;
+  CommunicationClock clock(time);
+  clock.Began();
+  time.Advance(absl::Seconds(1));
+  clock.StandsStill();
+  time.Advance(absl::Seconds(2));
+  clock.Ended();
+  time.Advance(absl::Seconds(4));
+  clock.GoesOn();
+  time.Advance(absl::Seconds(100));
+  const CommunicationTime taken = clock.Take();
+  EXPECT_EQ(taken.total, absl::Seconds(7));
+  EXPECT_EQ(taken.exposed, absl::Seconds(6));
 }
 
 TEST(CommunicationClockTest, WhatIsUnderWayIsSharedBetweenTwoLooks) {
