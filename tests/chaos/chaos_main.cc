@@ -20,9 +20,11 @@ namespace {
 struct Flags {
   uint64_t runs = 200;
   uint64_t seed = 1;
+  std::string binaries = OXBOW_BINARY_DIR;
   std::string scratch;
   double deadline_seconds = 180;
   double seconds_max = 0;
+  bool keep = false;
   bool plans_only = false;
 };
 
@@ -36,10 +38,11 @@ int RunAll(const Flags& flags) {
   EnterMountNamespace();
   const std::filesystem::path scratch = ScratchOf(flags);
   std::filesystem::create_directories(scratch);
-  Trials trials({.binaries = OXBOW_BINARY_DIR,
+  Trials trials({.binaries = flags.binaries,
                  .source = OXBOW_SOURCE_DIR,
                  .scratch = scratch,
-                 .deadline = absl::Seconds(flags.deadline_seconds)});
+                 .deadline = absl::Seconds(flags.deadline_seconds),
+                 .keep = flags.keep});
   const absl::Duration start = Clock::Steady().Now();
   std::vector<TrialReport> reports;
   uint64_t broken = 0;
@@ -67,9 +70,11 @@ int main(int argc, char** argv) {
   CLI::App app("Runs under seeded faults, and what became of their promises.", "chaos");
   app.add_option("--runs", flags.runs, "trials; their seeds follow each other");
   app.add_option("--seed", flags.seed, "of the first trial");
+  app.add_option("--binaries", flags.binaries, "directory of the processes to run");
   app.add_option("--directory", flags.scratch, "for the runs; those that failed stay there");
   app.add_option("--deadline", flags.deadline_seconds, "seconds; a run that takes longer hangs");
   app.add_option("--seconds", flags.seconds_max, "no further trial after so long; 0: all");
+  app.add_flag("--keep", flags.keep, "what is left of every run, in --directory");
   app.add_flag("--plans", flags.plans_only, "print the plans and run nothing");
   CLI11_PARSE(app, argc, argv);
   if (!flags.plans_only) return oxbow::chaos::RunAll(flags);

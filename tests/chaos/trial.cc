@@ -71,6 +71,7 @@ TrialReport Trials::Run(const TrialPlan& plan) {
   const absl::Duration start = Clock::Steady().Now();
   TrialReport report{.plan = plan,
                      .directory = options_.scratch / absl::StrCat("seed_", plan.seed)};
+  const auto kept = [&] { return options_.keep || !report.violations.empty(); };
   fs::remove_all(report.directory);
   fs::create_directories(report.directory);
   {
@@ -86,12 +87,12 @@ TrialReport Trials::Run(const TrialPlan& plan) {
     }
     // A disk that was mounted goes with the run.
     std::error_code ignored;
-    if (!report.violations.empty()) {
+    if (kept()) {
       fs::copy(run.run_directory(), report.directory / "left", fs::copy_options::recursive,
                ignored);
     }
   }
-  if (report.violations.empty()) fs::remove_all(report.directory);
+  if (!kept()) fs::remove_all(report.directory);
   return report;
 }
 

@@ -18,6 +18,7 @@ struct TrialOptions {
   std::filesystem::path source;   // The repository, for its model and prompts.
   std::filesystem::path scratch;  // Each trial gets a directory below.
   absl::Duration deadline = absl::Seconds(180);
+  bool keep = false;  // What is left of runs that kept their promises, too.
 };
 
 // What became of a fault.
@@ -33,7 +34,7 @@ struct TrialReport {
   std::vector<FaultReport> faults;
   std::vector<std::string> violations;  // "promise 3: ..."
   absl::Duration took;
-  std::filesystem::path directory;  // Kept where there are violations.
+  std::filesystem::path directory;  // Kept where there are violations, or if asked for.
 };
 
 class Trials {
