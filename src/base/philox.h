@@ -33,6 +33,7 @@ enum StreamPurpose : uint32_t {
   kShuffle = 0xffff0004u,
   kWeightInit = 0xffff0005u,
   kTaskData = 0xffff0006u,
+  kWindow = 0xffff0007u,
 };
 
 // A sequential reader of one stream. Cheap to make; not thread-safe.

@@ -1,4 +1,5 @@
-// Reads the golden vectors: tests/golden/golden.json, or the file named by OXBOW_GOLDEN.
+// Reads the golden vectors: tests/golden/golden.json, or the file named by OXBOW_GOLDEN, and
+// flow.json.
 #pragma once
 
 #include <cstdlib>
@@ -13,15 +14,25 @@ namespace oxbow::testing {
 // Agreement asked of float64 results: a few roundings of numbers around one.
 inline constexpr double kGoldenTolerance = 1e-12;
 
+inline nlohmann::json ReadGolden(const std::string& path) {
+  std::ifstream file(path);
+  OXBOW_CHECK(file.good()) << "cannot read golden file " << path;
+  return nlohmann::json::parse(file);
+}
+
 inline const nlohmann::json& Golden() {
   static const nlohmann::json golden = [] {
     const char* named = std::getenv("OXBOW_GOLDEN");
-    const std::string path =
-        named != nullptr ? named : std::string(OXBOW_SOURCE_DIR) + "/tests/golden/golden.json";
-    std::ifstream file(path);
-    OXBOW_CHECK(file.good()) << "cannot read golden file " << path;
-    return nlohmann::json::parse(file);
+    return ReadGolden(
+        named != nullptr ? named : std::string(OXBOW_SOURCE_DIR) + "/tests/golden/golden.json");
   }();
+  return golden;
+}
+
+// tests/golden/flow.json: whole solver paths, windows, and what golden.json lacks of the dynamics.
+inline const nlohmann::json& FlowGolden() {
+  static const nlohmann::json golden =
+      ReadGolden(std::string(OXBOW_SOURCE_DIR) + "/tests/golden/flow.json");
   return golden;
 }
 

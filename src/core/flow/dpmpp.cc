@@ -28,18 +28,25 @@ at::Tensor DpmppSecond(DpmppKind kind, const at::Tensor& x, const at::Tensor& m0
   return first + (m0 - m1) * ((1 - sigma_next) * weight / r0);
 }
 
+at::Tensor DpmppSolver::Step(const at::Tensor& x, const at::Tensor& velocity, double sigma,
+                             double sigma_next, bool last) {
+  const at::Tensor data = x - velocity * sigma;
+  const at::Tensor next = last || !data_.defined()
+                              ? DpmppFirst(x, data, sigma, sigma_next)
+                              : DpmppSecond(kind_, x, data, data_, sigma_, sigma, sigma_next);
+  data_ = data;
+  sigma_ = sigma;
+  return next;
+}
+
 at::Tensor SolveDpmpp(
     DpmppKind kind, const std::vector<double>& sigmas, const at::Tensor& start,
     const std::function<at::Tensor(const at::Tensor& x, const at::Tensor& sigma)>& velocity) {
+  DpmppSolver solver(kind);
   at::Tensor x = start;
-  at::Tensor previous;
   for (size_t i = 0; i + 1 < sigmas.size(); ++i) {
-    const at::Tensor sigma = at::full({x.size(0)}, sigmas[i], x.options());
-    const at::Tensor data = x - velocity(x, sigma) * sigmas[i];
-    const bool edge = i == 0 || i + 2 == sigmas.size();
-    x = edge ? DpmppFirst(x, data, sigmas[i], sigmas[i + 1])
-             : DpmppSecond(kind, x, data, previous, sigmas[i - 1], sigmas[i], sigmas[i + 1]);
-    previous = data;
+    const at::Tensor v = velocity(x, at::full({x.size(0)}, sigmas[i], x.options()));
+    x = solver.Step(x, v, sigmas[i], sigmas[i + 1], i + 2 == sigmas.size());
   }
   return x;
 }

@@ -7,14 +7,15 @@
 //   2M heun       .. + alpha' ((e^-h - 1) / h + 1) D1
 // lambda is infinite at s = 1 and at s' = 0; there the two-point form x' = (s'/s) x + (1 - s'/s) m0
 // holds.
+//
+// Order control: the first step has order 1 (there is no m1), and so has the last one; a stochastic
+// step in between is a new start, because its noise is no derivative.
 #pragma once
+
+#include <ATen/core/Tensor.h>
 
 #include <functional>
 #include <vector>
-
-namespace at {
-class Tensor;
-}  // namespace at
 
 namespace oxbow::flow {
 
@@ -28,8 +29,25 @@ at::Tensor DpmppFirst(const at::Tensor& x, const at::Tensor& m0, double sigma, d
 at::Tensor DpmppSecond(DpmppKind kind, const at::Tensor& x, const at::Tensor& m0,
                        const at::Tensor& m1, double sigma_prev, double sigma, double sigma_next);
 
-// Solves from x [B, ..] at sigmas.front() to sigmas.back(). The first and the last step have
-// order 1.
+// Takes deterministic steps one after another and remembers the last data prediction.
+class DpmppSolver {
+ public:
+  explicit DpmppSolver(DpmppKind kind) : kind_(kind) {}
+
+  // x' at `sigma_next` from x and its velocity at `sigma`. `last`: order 1.
+  at::Tensor Step(const at::Tensor& x, const at::Tensor& velocity, double sigma, double sigma_next,
+                  bool last);
+
+  // What came before does not lie on the path to come.
+  void Restart() { data_.reset(); }
+
+ private:
+  const DpmppKind kind_;
+  at::Tensor data_;  // Undefined: nothing to look back on.
+  double sigma_ = 0;
+};
+
+// Solves from x [B, ..] at sigmas.front() to sigmas.back().
 at::Tensor SolveDpmpp(
     DpmppKind kind, const std::vector<double>& sigmas, const at::Tensor& x,
     const std::function<at::Tensor(const at::Tensor& x, const at::Tensor& sigma)>& velocity);

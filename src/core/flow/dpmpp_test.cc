@@ -11,6 +11,7 @@
 namespace oxbow::flow {
 namespace {
 
+using ::oxbow::testing::FlowGolden;
 using ::oxbow::testing::Golden;
 using ::oxbow::testing::kGoldenTolerance;
 
@@ -37,6 +38,21 @@ TEST(DpmppTest, FirstOrderIsTheEulerStep) {
     const at::Tensor x = Row(r["x"]);
     const at::Tensor euler = DpmppFirst(x, x - Row(r["v"]) * s, s, r["s_next"]);
     EXPECT_LT(Worst(euler, Row(r["ode"])), kGoldenTolerance);
+  }
+}
+
+// Whole paths from pure noise to the data under v = slope x + offset sigma: the order control at
+// both ends.
+TEST(DpmppTest, GoldenPaths) {
+  for (const auto& r : FlowGolden()["dpmpp_paths"]) {
+    const double slope = r["slope"];
+    const double offset = r["offset"];
+    const auto velocity = [&](const at::Tensor& x, const at::Tensor& sigma) {
+      return x * slope + sigma.unsqueeze(1) * offset;
+    };
+    const auto kind = r["kind"] == "midpoint" ? DpmppKind::kMidpoint : DpmppKind::kHeun;
+    const at::Tensor end = SolveDpmpp(kind, r["sigmas"], Row(r["x"]), velocity);
+    EXPECT_LT(Worst(end, Row(r["x_end"])), kGoldenTolerance) << r["kind"] << r["sigmas"].size();
   }
 }
 

@@ -127,6 +127,8 @@ uint64_t SamplingSpec::Id() const {
   for (const double sigma : sigmas) AppendDouble(sigma, bytes);
   AppendWord(sde.size(), bytes);
   for (const bool stochastic : sde) bytes.push_back(stochastic ? 1 : 0);
+  // Only where it is not Euler's: ids that are stored keep their value.
+  if (solver != SolverKind::kEuler) AppendWord(static_cast<uint64_t>(solver), bytes);
   return Fingerprint64(bytes);
 }
 
@@ -193,6 +195,8 @@ at::Tensor RowLogProb(const RowKernels& kernels, const at::Tensor& mean, const a
   const at::Tensor error = (Upcast(x_next) - mean).square().flatten(1).mean(1);  // [R]
   return error * columns.score.to(error.device()) + columns.offset.to(error.device());
 }
+
+double CpsSurrogateScale(const StepKernel& kernel) { return 2 * kernel.scale * kernel.scale; }
 
 double KernelSensitivity(const StepKernel& kernel) {
   if (kernel.scale <= 0) return 0;

@@ -23,13 +23,19 @@ namespace oxbow::flow {
 
 enum class DynamicsKind { kOde, kFlowSde, kDanceSde, kCps, kWanSde };
 
+// How deterministic steps are taken; see dpmpp.h. Stochastic ones have their kernel.
+enum class SolverKind { kEuler, kDpmpp2m, kDpmppHeun };
+
 // How a run samples. Plain data; equal specs have equal ids.
 struct SamplingSpec {
   std::vector<double> sigmas;  // T + 1
   DynamicsKind dynamics = DynamicsKind::kFlowSde;
   double eta = 0.7;
-  std::vector<bool> sde;  // T flags: which steps are stochastic. The last one is false.
+  // T flags: which steps are stochastic. The last one is false. In a run's own spec, those that
+  // some learner step takes stochastically; a group is sampled with its window of them (window.h).
+  std::vector<bool> sde;
   double guidance = 1;
+  SolverKind solver = SolverKind::kEuler;
 
   int steps() const { return static_cast<int>(sigmas.size()) - 1; }
   uint64_t Id() const;  // Hash of all fields above; stored as schedule_id.
@@ -61,6 +67,11 @@ at::Tensor KernelStep(const StepKernel& kernel, const at::Tensor& mean, const at
 // Log-density of x' per sample, mean over all but the first dimension: [B]. Requires kernel.scale >
 // 0.
 at::Tensor LogProb(const StepKernel& kernel, const at::Tensor& mean, const at::Tensor& x_next);
+
+// What turns a difference of CPS log-densities into one of the published surrogate
+// -mean (x' - mu)^2, which drops 1 / (2 S^2) and all constants: 2 S^2. Clip ranges of papers that
+// use CPS are on that scale. Importance weights take the density.
+double CpsSurrogateScale(const StepKernel& kernel);
 
 // Kernels of many rows at once, one step per row. Sampling and training both go through these, so
 // that the same inputs give the same bits whatever the batch is made of.

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/philox.h"
+#include "core/flow/dpmpp.h"
 
 namespace oxbow::flow {
 namespace {
@@ -26,6 +27,10 @@ at::Tensor DrawRows(const std::vector<NoiseKey>& keys, uint32_t step, at::IntArr
     out += row;
   }
   return noise;
+}
+
+DpmppKind DpmppOf(SolverKind solver) {
+  return solver == SolverKind::kDpmppHeun ? DpmppKind::kHeun : DpmppKind::kMidpoint;
 }
 
 at::Tensor Rounded(const at::Tensor& x, at::ScalarType storage) {
@@ -60,6 +65,7 @@ Paths ContinuePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
   paths.latents = at::empty(path_shape, start.options().dtype(at::kFloat));
   paths.log_prob = at::zeros({count, batch}, start.options().dtype(at::kFloat));
 
+  DpmppSolver solver(DpmppOf(spec.solver));
   at::Tensor x = Rounded(start.to(at::kFloat), storage);
   paths.latents[0].copy_(x);
   for (int64_t n = 0; n < count; ++n) {
@@ -67,13 +73,17 @@ Paths ContinuePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
     const StepKernel kernel = KernelAt(spec, step);
     const auto rows = GatherKernels(spec, std::vector<int>(static_cast<size_t>(batch), step));
     const at::Tensor v = velocity(x, at::full({batch}, kernel.sigma, x.options()));
-    const at::Tensor mean = RowMean(*rows, x, v);
     if (kernel.scale > 0) {
+      const at::Tensor mean = RowMean(*rows, x, v);
       const at::Tensor noise = DrawRows(keys, static_cast<uint32_t>(step), shape).to(x.device());
       x = Rounded(KernelStep(kernel, mean, noise), storage);
       paths.log_prob[n].copy_(RowLogProb(*rows, mean, x));
+      solver.Restart();
+    } else if (spec.solver == SolverKind::kEuler) {
+      x = Rounded(RowMean(*rows, x, v), storage);
     } else {
-      x = Rounded(mean, storage);
+      const bool last = step + 1 == spec.steps();
+      x = Rounded(solver.Step(x, v.to(at::kFloat), kernel.sigma, kernel.sigma_next, last), storage);
     }
     paths.latents[n + 1].copy_(x);
   }

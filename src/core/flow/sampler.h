@@ -3,6 +3,9 @@
 // Noise is counter-based, keyed by (run seed, group, sample, step): which worker draws it, in which
 // batch or attempt, never matters. x_{i+1} is rounded to the storage dtype first and scored after,
 // so that whoever recomputes a log-prob from stored latents gets the same number.
+//
+// Deterministic steps go by the spec's solver. A second-order one looks back one step, never beyond
+// a stochastic step or the start of a tail: there it begins anew with order 1.
 #pragma once
 
 #include <ATen/core/Tensor.h>

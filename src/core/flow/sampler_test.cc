@@ -3,7 +3,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/philox.h"
+#include "core/flow/dpmpp.h"
+#include "core/flow/window.h"
 
 namespace oxbow::flow {
 namespace {
@@ -89,6 +93,76 @@ TEST(SamplerTest, AnOdeTailHasNoDensityAndNoNoise) {
   const Paths b = ContinuePaths(ode, {{2, 2, 2}}, start, 2, at::kFloat, Velocity);
   EXPECT_TRUE(at::equal(a.latents, b.latents));
   EXPECT_EQ(a.log_prob.abs().max().item<float>(), 0);
+}
+
+class SolverTest : public ::testing::TestWithParam<SolverKind> {};
+
+INSTANTIATE_TEST_SUITE_P(Solvers, SolverTest,
+                         ::testing::Values(SolverKind::kEuler, SolverKind::kDpmpp2m,
+                                           SolverKind::kDpmppHeun));
+
+DpmppKind DpmppOf(SolverKind solver) {
+  if (solver == SolverKind::kEuler) return DpmppKind::kFirst;
+  return solver == SolverKind::kDpmpp2m ? DpmppKind::kMidpoint : DpmppKind::kHeun;
+}
+
+// Noise inside the window is the same draw whatever the solver; after it the solver starts anew, so
+// that the rest is what it makes of x at the window's end.
+TEST_P(SolverTest, DeterministicPartsAreTheSolversOwn) {
+  SamplingSpec spec = TenSteps();
+  spec.sde = StepFlags({3, 4}, 10);
+  spec.solver = GetParam();
+  const Paths paths = SamplePaths(spec, Keys(3), kShape, at::kFloat, Velocity);
+  const auto solve = [&](int first, int last) {
+    std::vector<double> sigmas(spec.sigmas.begin() + first, spec.sigmas.begin() + last + 1);
+    return SolveDpmpp(DpmppOf(spec.solver), sigmas, paths.latents[first], Velocity);
+  };
+  EXPECT_TRUE(at::allclose(solve(5, 10), paths.latents[10], 1e-5, 1e-5));
+  EXPECT_TRUE(at::allclose(solve(0, 2), paths.latents[2], 1e-5, 1e-5));
+  const Paths again = ContinuePaths(spec, Keys(3), paths.latents[5], 5, at::kFloat, Velocity);
+  EXPECT_TRUE(at::equal(again.latents, paths.latents.slice(0, 5)));
+}
+
+// Gaussian data: mean 1, standard deviation 1/2. Its velocity is known, so whatever samples right
+// ends in that distribution: the ODE, the SDE, and every mixture of the two.
+at::Tensor GaussianVelocity(const at::Tensor& x, const at::Tensor& sigma) {
+  const at::Tensor t = sigma.view({-1, 1, 1, 1});
+  const at::Tensor a = 1 - t;
+  return (x - a) * ((t - a * .25) / (a * a * .25 + t * t)) - 1;
+}
+
+TEST_P(SolverTest, MixturesOfOdeAndSdeKeepTheDataDistribution) {
+  constexpr int kSamples = 64;
+  constexpr int kManySteps = 200;
+  constexpr double kNumbers = kSamples * 96;
+  for (const std::vector<int>& window :
+       {std::vector<int>{}, {10, 11, 12}, {100, 101, 102, 103}, {5, 45, 85, 125}}) {
+    SamplingSpec spec{.sigmas = SigmaGrid(ScheduleKind::kLinspace, kManySteps, 3),
+                      .eta = .5,
+                      .sde = StepFlags(window, kManySteps),
+                      .solver = GetParam()};
+    const Paths paths = SamplePaths(spec, Keys(kSamples), kShape, at::kFloat, GaussianVelocity);
+    const at::Tensor end = paths.latents[kManySteps].to(at::kDouble);
+    // Four standard errors, and a step's worth of discretisation.
+    EXPECT_NEAR(end.mean().item<double>(), 1, 4 * .5 / std::sqrt(kNumbers) + .01);
+    EXPECT_NEAR(end.std().item<double>(), .5, 4 * .5 / std::sqrt(2 * kNumbers) + .015)
+        << "window of " << window.size();
+  }
+}
+
+TEST(SamplerTest, SecondOrderNeedsFewerSteps) {
+  const auto end = [](SolverKind solver, int steps) {
+    const SamplingSpec spec{.sigmas = SigmaGrid(ScheduleKind::kLinspace, steps, 3),
+                            .dynamics = DynamicsKind::kOde,
+                            .sde = std::vector<bool>(static_cast<size_t>(steps), false),
+                            .solver = solver};
+    return SamplePaths(spec, Keys(4), kShape, at::kFloat, Velocity).latents[steps];
+  };
+  const at::Tensor exact = end(SolverKind::kEuler, 1000);
+  const auto error = [&](const at::Tensor& x) { return (x - exact).abs().mean().item<float>(); };
+  const float euler = error(end(SolverKind::kEuler, 20));
+  EXPECT_LT(error(end(SolverKind::kDpmpp2m, 20)), 0.5f * euler);
+  EXPECT_LT(error(end(SolverKind::kDpmppHeun, 20)), 0.5f * euler);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 namespace oxbow::flow {
 namespace {
 
+using ::oxbow::testing::FlowGolden;
 using ::oxbow::testing::Golden;
 using ::oxbow::testing::kGoldenTolerance;
 using ::testing::DoubleNear;
@@ -25,6 +26,14 @@ TEST(ScheduleTest, GoldenGrids) {
                   Pointwise(DoubleNear(kGoldenTolerance), record[name].get<std::vector<double>>()))
           << name << ", " << record["n"] << " steps";
     }
+  }
+}
+
+TEST(ScheduleTest, GoldenDynamicShifts) {
+  for (const auto& r : FlowGolden()["dynamic_shift"]) {
+    EXPECT_NEAR(DynamicShift(r["tokens"], r["base_shift"], r["max_shift"], r["base_tokens"],
+                             r["max_tokens"]),
+                r["shift"], kGoldenTolerance);
   }
 }
 

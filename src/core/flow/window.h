@@ -1,0 +1,67 @@
+// Which denoising steps are stochastic, and therefore trained, in each learner step.
+//
+// Steps outside the window are steps of the plain ODE: no density, no gradient, no latents to keep.
+// A window is a pure function of its settings, the run's seed and the learner step. It travels with
+// each group as data, so that workers need no state, a resumed run repeats it, and a group that was
+// planned early keeps the window it was planned with.
+//
+//   all          every step of [begin, end)
+//   fixed        a list
+//   random       `size` consecutive steps, drawn uniformly: Flow-GRPO-Fast (flow_grpo),
+//                MixGRPO `random`
+//   subset       any `size` steps, drawn uniformly (Flow-Factory)
+//   progressive  slides from the noisy end: MixGRPO, arXiv:2507.21802. At position c it is
+//                [c, min(c + size, end)); after `hold` learner steps c grows by `stride`
+//   decay        progressive, and hold falls linearly to hold_min as c goes to `end`
+//   exp_decay    progressive, hold = ceil(hold exp(-decay_rate max(0, c - decay_from)))
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace oxbow::flow {
+
+enum class WindowKind { kAll, kFixed, kRandom, kSubset, kProgressive, kDecay, kExpDecay };
+
+struct WindowPlan {
+  WindowKind kind = WindowKind::kAll;
+  int begin = 0;  // Steps that may be stochastic: [begin, end).
+  int end = 0;
+  std::vector<int> steps;  // kFixed: rising.
+  int size = 1;
+  int stride = 1;
+  int hold = 1;  // Learner steps.
+  int hold_min = 1;
+  double decay_rate = 0.1;
+  int decay_from = 13;
+  bool wrap = true;  // After the last position the first; else the last step stays.
+};
+
+// Stochastic steps of learner step `step`, rising. Requires 0 <= begin < end, sizes and holds of at
+// least 1, size <= end - begin, and fixed steps inside [begin, end).
+std::vector<int> WindowAt(const WindowPlan& plan, uint64_t run_seed, uint64_t step);
+
+// Every step that some learner step takes stochastically, rising.
+std::vector<int> ReachableSteps(const WindowPlan& plan);
+
+// Largest number of consecutive transitions a window covers, gaps inside it included.
+int LongestSpan(const WindowPlan& plan);
+
+// `count` flags, true at `steps`.
+std::vector<bool> StepFlags(const std::vector<int>& steps, int count);
+
+// "0-3 of 0-8, on by 1 after 25 steps": for people.
+std::string Describe(const WindowPlan& plan);
+
+// The latents x_first .. x_{first + count - 1} that trained transitions need: from the first
+// stochastic step to the successor of the last. Empty without stochastic steps.
+struct LatentSpan {
+  int first = 0;
+  int count = 0;
+
+  int end() const { return first + count; }
+};
+LatentSpan SpanOf(const std::vector<bool>& sde);
+
+}  // namespace oxbow::flow
