@@ -71,7 +71,6 @@ learner::GroupRules Rules() {
           .storage = v1::DTYPE_F32,
           .schedule_id = 7,
           .sde = {true, false},
-          .transitions_needed = 1,
           .group_size = 2};
 }
 

@@ -11,6 +11,7 @@
 #include "core/reward/scorer_table.h"
 #include "core/rl/trainer.h"
 #include "rpc/convert_torch.h"
+#include "rpc/convert_window.h"
 #include "services/learner/conditioning_cache.h"
 #include "services/learner/desk/prompt_order.h"
 #include "services/learner/desk/step_plan.h"
@@ -24,6 +25,7 @@ namespace oxbow::bench {
 struct SingleProcessLoop::Impl {
   v1::RunConfig config;
   rollout::RunSpec spec;
+  flow::WindowPlan window;
   std::unique_ptr<model::Policy> policy;
   std::unique_ptr<model::ImageDecoder> decoder;
   std::unique_ptr<learner::ConditioningCache> conditioning;
@@ -32,6 +34,11 @@ struct SingleProcessLoop::Impl {
   std::unique_ptr<parallel::Ranks> ranks = parallel::MakeSingleRank();
   std::unique_ptr<rl::Trainer> trainer;
   LearnerStep step;
+
+  std::vector<bool> Window() const {
+    return flow::StepFlags(flow::WindowAt(window, spec.run_seed, step.value),
+                           spec.sampling.steps());
+  }
 
   absl::Status Score(const v1::Prompt& prompt, rollout::SampledGroup& group) const {
     std::vector<absl::StatusOr<reward::Scores>> scores;
@@ -68,7 +75,7 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
   OXBOW_ASSIGN_OR_RETURN(impl->spec.storage, rpc::StorageFromConfig(sampling));
   impl->spec.run_seed = config.run().seed();
   impl->spec.latent_shape = loaded.latent_shape;
-  impl->spec.latents_sent = learner::TransitionsNeeded(impl->config, impl->spec.sampling) + 1;
+  OXBOW_ASSIGN_OR_RETURN(impl->window, rpc::WindowFromConfig(impl->config.sampling()));
   OXBOW_ASSIGN_OR_RETURN(impl->policy,
                          model::Policy::Create({.architecture = loaded.architecture,
                                                 .config_json = loaded.transformer_config_json,
@@ -84,19 +91,21 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
     OXBOW_ASSIGN_OR_RETURN(impl->scorers.emplace_back(), reward::MakeScorer(name));
   }
   impl->trainer = std::make_unique<rl::Trainer>(
-      learner::MakeTrainerOptions(impl->config, impl->spec.sampling), *impl->policy, *impl->ranks);
+      learner::MakeTrainerOptions(impl->config, impl->spec.sampling, impl->window), *impl->policy,
+      *impl->ranks);
   return std::unique_ptr<SingleProcessLoop>(new SingleProcessLoop(std::move(impl)));
 }
 
 absl::StatusOr<std::map<std::string, double>> SingleProcessLoop::Step() {
   Impl& loop = *impl_;
   const learner::StepPlan plan =
-      learner::PlanStep(loop.step, loop.config.batch().groups(), {}, *loop.prompts);
+      learner::PlanStep(loop.step, loop.config.batch().groups(), {}, *loop.prompts, loop.Window());
   std::vector<rollout::GroupTask> tasks;
   for (const learner::PlannedGroup& planned : plan.groups) {
     OXBOW_ASSIGN_OR_RETURN(const learner::ConditioningCache::Entry* entry,
                            loop.conditioning->Get(planned.prompt));
-    tasks.push_back({planned.id, loop.config.batch().group_size(), entry->tensors, std::nullopt});
+    tasks.push_back(
+        {planned.id, loop.config.batch().group_size(), entry->tensors, std::nullopt, planned.sde});
   }
   std::vector<rollout::SampledGroup> sampled = rollout::SampleGroups(
       loop.spec, loop.policy->current(), loop.trainer->version(), *loop.decoder, tasks);

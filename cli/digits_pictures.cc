@@ -52,6 +52,11 @@ absl::StatusOr<learner::LoadedModel> Load(const ModelSource& source) {
   return loaded;
 }
 
+flow::SolverKind SolverNamed(const std::string& name) {
+  if (name == "dpmpp_2m") return flow::SolverKind::kDpmpp2m;
+  return name == "dpmpp_heun" ? flow::SolverKind::kDpmppHeun : flow::SolverKind::kEuler;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path) {
@@ -75,7 +80,8 @@ absl::StatusOr<std::vector<DrawnPicture>> DrawPictures(const ModelSource& source
   const at::Tensor pictures = model::SamplePictures(
       *velocity_model, *loaded.decoder,
       model::OdeSpec(flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault,
-                                     static_cast<int>(options.steps), loaded.shift)),
+                                     static_cast<int>(options.steps), loaded.shift),
+                     SolverNamed(options.solver)),
       model::RequestsFor(conditioning, static_cast<int>(options.per_prompt), options.seed),
       loaded.latent_shape);
   std::vector<DrawnPicture> drawn;

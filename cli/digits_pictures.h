@@ -20,6 +20,7 @@ struct ModelSource {
 struct PictureOptions {
   uint32_t per_prompt = 1;
   uint32_t steps = 10;
+  std::string solver = "euler";  // Or dpmpp_2m, dpmpp_heun.
   uint64_t seed = 0;
 };
 

@@ -84,6 +84,9 @@ void AddEval(CLI::App& app, int& exit_code) {
   command->add_option("--steps", flags->pictures.steps, "ODE steps")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  command->add_option("--solver", flags->pictures.solver, "of the ODE")
+      ->check(CLI::IsMember({"euler", "dpmpp_2m", "dpmpp_heun"}))
+      ->capture_default_str();
   command->add_option("--seed", flags->pictures.seed, "of the noise")->capture_default_str();
   command->add_flag("--json", flags->json, "for programs");
   command->callback([flags, &exit_code] {

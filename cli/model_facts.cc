@@ -1,5 +1,6 @@
 #include "cli/model_facts.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -32,19 +33,25 @@ bool IsTargeted(const std::string& module, const v1::LoraConfig& lora) {
   return false;
 }
 
+int64_t NumberIn(const std::string& config_json, const char* key, int64_t absent) {
+  const auto config = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  return config.is_object() && config.contains(key) && config[key].is_number_integer()
+             ? config[key].get<int64_t>()
+             : absent;
+}
+
 // Without an autoencoder the latent is the picture.
 std::vector<int64_t> LatentShape(const std::string& transformer_config,
                                  const v1::SamplingConfig& sampling) {
-  const auto config = nlohmann::json::parse(transformer_config, nullptr,
-                                            /*allow_exceptions=*/false);
-  const auto number = [&](const char* key, int64_t absent) {
-    return config.is_object() && config.contains(key) && config[key].is_number_integer()
-               ? config[key].get<int64_t>()
-               : absent;
-  };
-  const int64_t side = number("sample_size", 128);
-  return {number("in_channels", 16), sampling.height() > 0 ? sampling.height() : side,
+  const int64_t side = NumberIn(transformer_config, "sample_size", 128);
+  return {NumberIn(transformer_config, "in_channels", 16),
+          sampling.height() > 0 ? sampling.height() : side,
           sampling.width() > 0 ? sampling.width() : side};
+}
+
+int64_t TokensOf(const std::string& transformer_config, const std::vector<int64_t>& latent_shape) {
+  const int64_t patch = std::max(int64_t{1}, NumberIn(transformer_config, "patch_size", 2));
+  return (latent_shape[1] / patch) * (latent_shape[2] / patch);
 }
 
 absl::StatusOr<ModelFacts> Read(const v1::RunConfig& config) {
@@ -66,7 +73,9 @@ absl::StatusOr<ModelFacts> Read(const v1::RunConfig& config) {
         facts.transformer_parameters - (table == tensors.end() ? 0 : Elements(table->second));
   }
   if (facts.shift == 0) {
-    OXBOW_ASSIGN_OR_RETURN(facts.shift, io::SchedulerShift(components.at("scheduler")));
+    OXBOW_ASSIGN_OR_RETURN(
+        facts.shift, io::SchedulerShift(components.at("scheduler"),
+                                        TokensOf(transformer.config_json, facts.latent_shape)));
   }
   return facts;
 }

@@ -5,7 +5,9 @@
 #include "base/status_macros.h"
 #include "config/validate.h"
 #include "core/flow/truncation.h"
+#include "core/flow/window.h"
 #include "rpc/convert_torch.h"
+#include "rpc/convert_window.h"
 #include "services/learner/trainer_options.h"
 
 namespace oxbow::cli {
@@ -25,6 +27,23 @@ std::string BytesText(uint64_t bytes) {
   return absl::StrFormat(unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
 }
 
+// "5: 0-4", "2: 2 of 0-4, neighbours, drawn every 1 learner steps"
+std::string TrainedText(const v1::SamplingConfig& sampling) {
+  const absl::StatusOr<flow::WindowPlan> window = rpc::WindowFromConfig(sampling);
+  if (!window.ok()) return "no";
+  return absl::StrCat(flow::WindowAt(*window, /*run_seed=*/0, /*step=*/0).size(), " (",
+                      flow::Describe(*window), ")");
+}
+
+// Of one trajectory, at most; a stochastic tail brings all from where its head ends.
+uint64_t LatentsSent(const v1::RunConfig& config) {
+  const absl::StatusOr<flow::WindowPlan> window = rpc::WindowFromConfig(config.sampling());
+  const bool tails =
+      config.replay().fraction() > 0 && config.sampling().tail() == v1::TAIL_KIND_SDE;
+  if (tails || !window.ok()) return config.sampling().steps() + 1;
+  return static_cast<uint64_t>(flow::LongestSpan(*window)) + 1;
+}
+
 }  // namespace
 
 std::string BatchText(const v1::RunConfig& config) {
@@ -37,7 +56,7 @@ std::string BatchText(const v1::RunConfig& config) {
                       config::ReplayedGroups(config), batch.groups()),
       absl::StrFormat("%-22s %d of %d images\n", "an optimiser update", images / batch.updates(),
                       images),
-      absl::StrFormat("%-22s %d of %d sampling steps\n", "trained", config.sampling().sde_count(),
+      absl::StrFormat("%-22s %s of %d sampling steps\n", "trained", TrainedText(config.sampling()),
                       config.sampling().steps()),
       absl::StrFormat("%-22s %d steps, %d updates, %d images\n", "the run", config.run().steps(),
                       config.run().steps() * batch.updates(), config.run().steps() * images));
@@ -82,7 +101,7 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const ModelFa
 uint64_t SinkBytesNeeded(const v1::RunConfig& config, const ModelFacts& facts) {
   uint64_t latent = StorageBytes(config.sampling());
   for (const int64_t size : facts.latent_shape) latent *= static_cast<uint64_t>(size);
-  const uint64_t group = latent * (config.sampling().steps() + 1) * config.batch().group_size();
+  const uint64_t group = latent * LatentsSent(config) * config.batch().group_size();
   return group * config.batch().groups() * (config.off_policy().staleness_max() + 2);
 }
 

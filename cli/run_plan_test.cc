@@ -76,7 +76,7 @@ TEST(RunPlanTest, FullFineTuningHoldsAReferenceAndLoraHoldsTheBase) {
 }
 
 TEST(RunPlanTest, ExperienceGrowsWithStalenessAndShrinksWithStorage) {
-  const uint64_t one = 4ull * 160 * 11 * 8 * 8;  // f32, 11 latents, 8 x 8 samples.
+  const uint64_t one = 4ull * 160 * 6 * 8 * 8;  // f32, latents of 5 transitions, 8 x 8 samples.
   EXPECT_EQ(SinkBytesNeeded(Config(), Facts(1)), 2 * one);
   EXPECT_EQ(SinkBytesNeeded(Config({"off_policy.staleness_max=2"}), Facts(1)), 4 * one);
   EXPECT_EQ(SinkBytesNeeded(Config({"sampling.storage=bf16"}), Facts(1)), one);

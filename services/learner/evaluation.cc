@@ -75,8 +75,8 @@ absl::StatusOr<at::Tensor> Evaluation::Draw(const model::VelocityModel& model) {
         {.conditioning = entry->tensors,
          .key = {.run_seed = options_.seed, .group = i % count, .sample = i / count}});
   }
-  return model::SamplePictures(model, decoder_, model::OdeSpec(options_.sigmas), requests,
-                               options_.latent_shape);
+  return model::SamplePictures(model, decoder_, model::OdeSpec(options_.sigmas, options_.solver),
+                               requests, options_.latent_shape);
 }
 
 // One call per prompt, several at a time: a call is mostly waiting.

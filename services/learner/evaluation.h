@@ -34,6 +34,7 @@ class Evaluation {
     uint32_t images = 128;
     uint32_t sheet_images = 64;
     std::vector<double> sigmas;  // Of the ODE.
+    flow::SolverKind solver = flow::SolverKind::kEuler;
     std::vector<int64_t> latent_shape;
     uint64_t seed = 0;
     std::map<std::string, double> weights;  // Of the rewards trained on, by name.

@@ -12,17 +12,18 @@
 namespace oxbow::learner {
 namespace {
 
-// Both hold x_{i_off}: the worker sampled on from the very bytes the buffer sent it.
-absl::Status JoinLatents(const at::Tensor& head, int kept_steps, rl::Sample& sample) {
+// Both hold x_{i_off}, the head's last: the worker sampled on from the very bytes the buffer sent
+// it.
+absl::Status JoinLatents(const rl::Sample& head, rl::Sample& sample) {
   if (!sample.latents.defined()) {
-    sample.latents = head;
+    sample.latents = head.latents;
   } else {
-    if (!head.is_meta() && !at::equal(head[kept_steps], sample.latents[0])) {
+    if (!head.latents.is_meta() && !at::equal(head.latents[-1], sample.latents[0])) {
       return absl::InvalidArgumentError("tail does not start where the stored head ends");
     }
-    sample.latents = at::cat({head, sample.latents.slice(0, 1)});
+    sample.latents = at::cat({head.latents, sample.latents.slice(0, 1)});
   }
-  sample.first_latent = 0;
+  sample.first_latent = head.first_latent;
   return absl::OkStatus();
 }
 
@@ -32,7 +33,12 @@ absl::Status CompleteHead(const ReplayHead& planned, const rl::Sample& head, rl:
     return absl::InvalidArgumentError(
         absl::StrCat("stored trajectory has ", head.log_prob.size(), " steps"));
   }
-  OXBOW_RETURN_IF_ERROR(JoinLatents(head.latents, kept, sample));
+  if (head.first_latent + head.latents.size(0) != kept + 1) {
+    return absl::InvalidArgumentError(absl::StrCat("stored head does not end at x_", kept,
+                                                   " but has ", head.latents.size(0),
+                                                   " latents from x_", head.first_latent));
+  }
+  OXBOW_RETURN_IF_ERROR(JoinLatents(head, sample));
   for (size_t i = 0; i < static_cast<size_t>(kept); ++i) {
     sample.log_prob[i] = head.log_prob[i];
     sample.sde[i] = head.sde[i];

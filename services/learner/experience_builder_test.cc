@@ -72,6 +72,27 @@ TEST(ExperienceBuilderTest, TailThatWasNotKeptLeavesTheHead) {
   EXPECT_TRUE(at::equal(group->samples[1].latents, Path().slice(0, 0, kKept + 1)));
 }
 
+// A head whose window begins at step 1 has no x_0.
+TEST(ExperienceBuilderTest, AHeadMayBeginAtItsFirstStochasticStep) {
+  for (const bool with_tail : {false, true}) {
+    Mixed mixed = MakeMixed(with_tail ? Path().slice(0, kKept) : at::Tensor());
+    v1::Trajectory& head = mixed.planned.head->trajectory;
+    head = WireSample(5, Path().slice(0, 1, kKept + 1), 4);
+    head.set_first_latent(1);
+    head.set_sde(0, false);
+    const auto group = BuildGroup(mixed.group, mixed.planned, {});
+    ASSERT_TRUE(group.ok()) << group.status();
+    const rl::Sample& replayed = group->samples[1];
+    EXPECT_EQ(replayed.first_latent, 1);
+    EXPECT_TRUE(
+        at::equal(replayed.latents, Path().slice(0, 1, with_tail ? kSteps + 1 : kKept + 1)));
+    EXPECT_FALSE(replayed.sde[0]);
+    EXPECT_TRUE(replayed.sde[1]);
+    head.set_first_latent(0);  // Now it ends one step too early.
+    EXPECT_FALSE(BuildGroup(mixed.group, mixed.planned, {}).ok());
+  }
+}
+
 TEST(ExperienceBuilderTest, TailOfAnotherHeadIsRefused) {
   const Mixed mixed = MakeMixed(Path().slice(0, kKept).add(1e-6));
   EXPECT_EQ(BuildGroup(mixed.group, mixed.planned, {}).status().code(),

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "core/parallel/share.h"
+#include "rpc/convert.h"
 #include "services/learner/desk/group_check.h"
 #include "services/learner/experience_builder.h"
 
@@ -28,6 +29,11 @@ double Mean(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+uint64_t LatentBytesOf(const v1::Trajectory& trajectory) {
+  const auto bytes = rpc::DeclaredBytes(trajectory.latents(), uint64_t{1} << 40);
+  return bytes.ok() ? *bytes : 0;
 }
 
 // What production cost: groups of one worker with the same time were drawn in one batch.
@@ -90,11 +96,18 @@ absl::Status LearnerLoop::PlanAhead() {
   return absl::OkStatus();
 }
 
+std::vector<int> LearnerLoop::WindowOf(LearnerStep step) const {
+  if (!options_.window.has_value()) return {};
+  return flow::WindowAt(*options_.window, options_.run_seed, step.value);
+}
+
 absl::Status LearnerLoop::PlanOne(LearnerStep step) {
   const uint32_t wanted = HeadsWanted(options_.fraction, options_.groups);
+  const std::vector<bool> sde =
+      flow::StepFlags(WindowOf(step), static_cast<int>(options_.offers.sigmas.size()) - 1);
   std::vector<DrawnHead> heads;
-  if (parts_.buffer != nullptr) heads = parts_.buffer->Draw(step, wanted);
-  StepPlan plan = PlanStep(step, options_.groups, std::move(heads), parts_.prompts);
+  if (parts_.buffer != nullptr) heads = parts_.buffer->Draw(step, wanted, sde);
+  StepPlan plan = PlanStep(step, options_.groups, std::move(heads), parts_.prompts, sde);
   positions_[step.value] = plan.before;
   for (PlannedGroup& group : plan.groups) {
     OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
@@ -248,10 +261,13 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
   std::vector<double> staleness;
   std::vector<double> ages;
   std::vector<double> uses;
+  double other_windows = 0;
+  double bytes = 0;
   double samples = 0;
   for (size_t i = 0; i < received.size(); ++i) {
     for (const v1::Trajectory& trajectory : received[i].group.trajectories()) {
       ++samples;
+      bytes += static_cast<double>(LatentBytesOf(trajectory));
       uint64_t stale = 0;
       if (!trajectory.replayed() && trajectory.behaviour_version_size() > 0) {
         const auto made =
@@ -264,15 +280,24 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
     if (planned[i].head.has_value()) {
       ages.push_back(static_cast<double>(planned[i].head->age));
       uses.push_back(static_cast<double>(planned[i].head->uses + 1));
+      other_windows += planned[i].head->other_window ? 1 : 0;
     }
   }
   MeasureProduction(received, numbers_);
+  numbers_["rollout/latent_bytes"] = bytes;
+  const std::vector<int> window = WindowOf(step);
+  if (!window.empty()) numbers_["train/window_first"] = window.front();
+  numbers_["train/window_steps"] = static_cast<double>(window.size());
   numbers_["train/samples"] = samples;
   numbers_["train/groups_replayed"] = static_cast<double>(ages.size());
   numbers_["rollout/staleness_mean"] = Mean(staleness);
   numbers_["rollout/staleness_max"] =
       staleness.empty() ? 0 : *std::max_element(staleness.begin(), staleness.end());
+  if (parts_.buffer != nullptr) {
+    numbers_["buffer/heads_refused"] = static_cast<double>(parts_.buffer->heads_refused());
+  }
   if (ages.empty()) return;
+  numbers_["buffer/heads_other_window"] = other_windows;
   numbers_["buffer/staleness_mean"] = Mean(ages);
   numbers_["buffer/staleness_p95"] = Percentile95(ages);
   numbers_["buffer/reuse_mean"] = Mean(uses);

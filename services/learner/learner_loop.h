@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "core/flow/window.h"
 #include "core/rl/trainer.h"
 #include "oxbow/v1/config.pb.h"
 #include "services/learner/conditioning_cache.h"
@@ -54,6 +55,8 @@ class LearnerLoop {
     uint32_t checkpoints_kept = 2;
     double wall_seconds_before = 0;  // Of the run before it was resumed.
     OfferRules offers;
+    uint64_t run_seed = 0;
+    std::optional<flow::WindowPlan> window;  // None: no step is stochastic.
   };
 
   // What the loop works with; all outlive it.
@@ -91,6 +94,7 @@ class LearnerLoop {
  private:
   absl::Status PlanAhead();
   absl::Status PlanOne(LearnerStep step);
+  std::vector<int> WindowOf(LearnerStep step) const;
   absl::Status FinishStep();
   absl::Status TrainOne(LearnerStep step);
   absl::StatusOr<std::vector<ReceivedGroup>> Await(LearnerStep step);

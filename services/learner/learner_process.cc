@@ -83,8 +83,8 @@ absl::Status LearnerProcess::MakeTrainer() {
   } else {
     ranks_ = parallel::MakeSingleRank();
   }
-  trainer_ = std::make_unique<rl::Trainer>(MakeTrainerOptions(setup_.config, setup_.sampling),
-                                           *policy_, *ranks_);
+  trainer_ = std::make_unique<rl::Trainer>(
+      MakeTrainerOptions(setup_.config, setup_.sampling, setup_.window), *policy_, *ranks_);
   model::NamedTensors state;
   if (resumed_.has_value()) {
     OXBOW_ASSIGN_OR_RETURN(state, checkpointing_.TrainerState(*resumed_));

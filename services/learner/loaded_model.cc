@@ -74,6 +74,10 @@ absl::StatusOr<std::vector<int64_t>> LatentShape(const model::Sd3Params& params,
   return std::vector<int64_t>{params.in_channels, height, width};
 }
 
+int64_t TokensOf(const std::vector<int64_t>& latent_shape, int64_t patch_size) {
+  return (latent_shape[1] / patch_size) * (latent_shape[2] / patch_size);
+}
+
 }  // namespace
 
 absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
@@ -91,7 +95,8 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
   auto tensors = ReadTensors(transformer);
   if (!tensors.ok()) return DataError(tensors.status(), transformer.directory.string());
   loaded.transformer = *std::move(tensors);
-  auto shift = io::SchedulerShift(components->at("scheduler"));
+  auto shift = io::SchedulerShift(components->at("scheduler"),
+                                  TokensOf(loaded.latent_shape, params->patch_size));
   if (!shift.ok()) return DataError(shift.status(), config.path());
   loaded.shift = *shift;
   auto encoder = MakeEncoder(*components);

@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "rpc/convert.h"
 #include "rpc/convert_torch.h"
+#include "rpc/convert_window.h"
 #include "services/learner/trainer_options.h"
 
 namespace oxbow::learner {
@@ -60,6 +61,9 @@ absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
   OXBOW_ASSIGN_OR_RETURN(setup.model, LoadModel(config.model(), config.sampling()));
   if (config.sampling().shift() == 0) config.mutable_sampling()->set_shift(setup.model.shift);
   OXBOW_ASSIGN_OR_RETURN(setup.sampling, rpc::SamplingSpecFromConfig(config.sampling()));
+  if (setup.sampling.dynamics != flow::DynamicsKind::kOde) {
+    OXBOW_ASSIGN_OR_RETURN(setup.window, rpc::WindowFromConfig(config.sampling()));
+  }
   config.mutable_method()->set_kept_steps(
       static_cast<uint32_t>(KeptStepsOf(config, setup.sampling)));
   OXBOW_ASSIGN_OR_RETURN(setup.train, ReadPrompts(config.prompts().train()));
@@ -92,11 +96,15 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
 }
 
 GroupRules GroupRulesOf(const RunSetup& setup) {
+  // A stochastic tail brings all latents from where its head ends.
+  const bool tails =
+      setup.config.replay().fraction() > 0 && setup.config.sampling().tail() == v1::TAIL_KIND_SDE;
+  const int latents = setup.window.has_value() ? flow::LongestSpan(*setup.window) + 1 : 1;
   return {.latent_shape = setup.model.latent_shape,
           .storage = StorageDType(setup.config.sampling()),
           .schedule_id = setup.sampling.Id(),
           .sde = setup.sampling.sde,
-          .transitions_needed = TransitionsNeeded(setup.config, setup.sampling),
+          .latents_max = tails ? setup.sampling.steps() + 1 : latents,
           .group_size = setup.config.batch().group_size()};
 }
 
@@ -124,8 +132,8 @@ ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
           .seed = setup.config.run().seed(),
           .kept_steps = setup.config.method().kept_steps(),
           .schedule_id = rules.schedule_id,
-          .latent_bytes =
-              rules.GroupBytesMax() / rules.group_size / static_cast<uint64_t>(rules.steps() + 1)};
+          .latent_bytes = rules.LatentBytes(),
+          .same_window = setup.config.replay().same_window()};
 }
 
 LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerStep first_step,
@@ -147,8 +155,10 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
           .offers = {.run_seed = config.run().seed(),
                      .run_fingerprint = Fingerprint64(config.run().name()),
                      .requires_std = config.replay().insert_requires_std(),
-                     .transitions = TransitionsNeeded(config, setup.sampling),
-                     .sigmas = setup.sampling.sigmas}};
+                     .kept_steps = KeptStepsOf(config, setup.sampling),
+                     .sigmas = setup.sampling.sigmas},
+          .run_seed = config.run().seed(),
+          .window = setup.window};
 }
 
 absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup) {
@@ -156,12 +166,12 @@ absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup) {
   v1::SamplingConfig ode = setup.config.sampling();
   if (eval.steps() > 0) ode.set_steps(eval.steps());
   ode.set_dynamics(v1::DYNAMICS_KIND_ODE);
-  ode.set_sde_count(0);
-  ode.set_sde_first(0);
+  ode.set_solver(eval.solver());
   OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec, rpc::SamplingSpecFromConfig(ode));
   return Evaluation::Options{.images = eval.images(),
                              .sheet_images = eval.grid_images(),
                              .sigmas = spec.sigmas,
+                             .solver = spec.solver,
                              .latent_shape = setup.model.latent_shape,
                              .seed = setup.config.run().seed(),
                              .weights = RewardWeightsOf(setup.config.reward())};

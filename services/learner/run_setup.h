@@ -3,11 +3,13 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/flow/dynamics.h"
+#include "core/flow/window.h"
 #include "core/model/policy.h"
 #include "oxbow/v1/config.pb.h"
 #include "services/learner/desk/coordinator.h"
@@ -23,6 +25,7 @@ struct RunSetup {
   v1::RunConfig config;  // With the model's shift and the kept steps filled in.
   LoadedModel model;
   flow::SamplingSpec sampling;
+  std::optional<flow::WindowPlan> window;  // None: the sampler is the plain ODE.
   std::vector<v1::Prompt> train;
   std::vector<v1::Prompt> held_out;  // Empty unless the run evaluates.
 };

@@ -1,7 +1,5 @@
 #include "services/learner/trainer_options.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 #include "core/flow/truncation.h"
 
@@ -26,11 +24,13 @@ static_assert(static_cast<int>(rl::KlSpace::kMean) == v1::KL_SPACE_MEAN - 1);
 }  // namespace
 
 rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
-                                      const flow::SamplingSpec& sampling) {
+                                      const flow::SamplingSpec& sampling,
+                                      const std::optional<flow::WindowPlan>& window) {
   const v1::MethodConfig& method = config.method();
   const v1::OptimizerConfig& optimizer = config.optimizer();
   rl::TrainerOptions options;
   options.sampling = sampling;
+  options.window = window;
   options.run_seed = config.run().seed();
   options.deterministic = config.run().deterministic();
   options.agreement_every = static_cast<int>(config.learner().drift_check_every());
@@ -67,14 +67,6 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
 int KeptStepsOf(const v1::RunConfig& config, const flow::SamplingSpec& sampling) {
   const int configured = static_cast<int>(config.method().kept_steps());
   return configured > 0 ? configured : flow::KeptSteps(sampling, config.method().kept_kc_max());
-}
-
-int TransitionsNeeded(const v1::RunConfig& config, const flow::SamplingSpec& sampling) {
-  int last = KeptStepsOf(config, sampling);
-  for (int step = 0; step < sampling.steps(); ++step) {
-    if (sampling.sde[static_cast<size_t>(step)]) last = std::max(last, step + 1);
-  }
-  return last;
 }
 
 }  // namespace oxbow::learner

@@ -1,21 +1,23 @@
 // The trainer's options from a run's config. Pure.
 #pragma once
 
+#include <optional>
+
 #include "absl/status/statusor.h"
 #include "core/flow/dynamics.h"
+#include "core/flow/window.h"
 #include "core/rl/trainer.h"
 #include "oxbow/v1/config.pb.h"
 
 namespace oxbow::learner {
 
-// `config` is resolved and valid (config::Validate); `sampling` is what it samples with.
+// `config` is resolved and valid (config::Validate); `sampling` and `window` are what it samples
+// with.
 rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
-                                      const flow::SamplingSpec& sampling);
+                                      const flow::SamplingSpec& sampling,
+                                      const std::optional<flow::WindowPlan>& window);
 
-// i_off: transitions of a replayed head, from the config or the rule kc < kept_kc_max.
+// i_off, from the config or the rule kc < kept_kc_max over all steps that may be stochastic: a
+// replayed head ends there, or after its last stochastic step before.
 int KeptStepsOf(const v1::RunConfig& config, const flow::SamplingSpec& sampling);
-
-// Transitions whose latents training or replay needs: up to the last trained one, and i_off.
-int TransitionsNeeded(const v1::RunConfig& config, const flow::SamplingSpec& sampling);
-
 }  // namespace oxbow::learner

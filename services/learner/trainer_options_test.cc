@@ -43,7 +43,9 @@ TEST(TrainerOptionsTest, EverySettingArrives) {
   flow::SamplingSpec sampling;
   sampling.sigmas = {1, 0.5, 0};
   sampling.sde = {true, false};
-  const rl::TrainerOptions options = MakeTrainerOptions(Config(), sampling);
+  const flow::WindowPlan window{.kind = flow::WindowKind::kAll, .end = 1};
+  const rl::TrainerOptions options = MakeTrainerOptions(Config(), sampling, window);
+  EXPECT_EQ(options.window->end, 1);
   EXPECT_EQ(options.sampling.Id(), sampling.Id());
   EXPECT_EQ(options.run_seed, 101u);
   EXPECT_EQ(options.updates, 3);

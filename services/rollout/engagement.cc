@@ -36,6 +36,21 @@ const char* NameOf(v1::InsertOutcome outcome) {
   }
 }
 
+// The steps the lease wants stochastic; all that may be, if it names none.
+absl::StatusOr<std::vector<bool>> WindowOf(const v1::Lease& lease,
+                                           const flow::SamplingSpec& sampling) {
+  if (lease.sde_steps().empty()) return sampling.sde;
+  std::vector<bool> window(sampling.sde.size(), false);
+  for (const uint32_t step : lease.sde_steps()) {
+    if (step >= window.size() || !sampling.sde[step]) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the lease wants a stochastic step that the run has not: ", step));
+    }
+    window[step] = true;
+  }
+  return window;
+}
+
 }  // namespace
 
 Engagement::Engagement(RunSpec spec, std::string worker_id, v1::Coordinator::Stub& coordinator,
@@ -232,8 +247,13 @@ void Engagement::SampleBatch(std::vector<ReadyLease> batch) {
       Finish(ready.lease.lease_id(), conditioning.status().ToString());
       continue;
     }
+    absl::StatusOr<std::vector<bool>> window = WindowOf(ready.lease, spec_.sampling);
+    if (!window.ok()) {
+      Finish(ready.lease.lease_id(), window.status().ToString());
+      continue;
+    }
     tasks.push_back({GroupId(ready.lease.group_id()), ready.lease.group_size(),
-                     *std::move(conditioning), std::move(ready.head)});
+                     *std::move(conditioning), std::move(ready.head), *std::move(window)});
     leases.push_back(std::move(ready.lease));
   }
   if (tasks.empty()) return;

@@ -258,6 +258,8 @@ v1::RegisterResponse FakeLearner::Registration() const {
   sampling.set_dynamics(v1::DYNAMICS_KIND_FLOW_SDE);
   sampling.set_eta(0.7);
   sampling.set_sde_count(2);
+  sampling.set_solver(v1::SOLVER_KIND_EULER);
+  sampling.mutable_window()->set_kind(v1::WINDOW_KIND_ALL);
   sampling.set_guidance(1);
   sampling.set_storage(v1::STORAGE_D_TYPE_BF16);
   sampling.set_tail(v1::TAIL_KIND_ODE);

@@ -3,9 +3,11 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
 #include <map>
 
 #include "core/flow/sampler.h"
+#include "core/flow/window.h"
 #include "core/model/picture_sampler.h"
 
 namespace oxbow::rollout {
@@ -46,15 +48,18 @@ flow::VelocityFunction VelocityOf(const model::VelocityModel& model,
   };
 }
 
-// What row `index` of the paths says of one sample; `latents` of them are kept (0: none).
+// What row `index` of the paths says of one sample, with latents `span` of it.
 rl::Sample SampleFrom(const flow::SamplingSpec& spec, const flow::Paths& paths, int64_t index,
-                      uint32_t sample, PolicyVersion version, int64_t latents) {
+                      uint32_t sample, PolicyVersion version, flow::LatentSpan span) {
   const auto steps = static_cast<size_t>(spec.steps());
   rl::Sample result;
   result.index = sample;
-  result.first_latent = paths.first_step;
-  if (latents > 0)
-    result.latents = paths.latents.narrow(0, 0, latents).select(1, index).contiguous();
+  result.first_latent = span.first;
+  if (span.count > 0) {
+    result.latents = paths.latents.narrow(0, span.first - paths.first_step, span.count)
+                         .select(1, index)
+                         .contiguous();
+  }
   result.log_prob.assign(steps, 0.0f);
   result.sde.assign(steps, false);
   result.behaviour_version.assign(steps, version.value);
@@ -80,33 +85,47 @@ std::vector<reward::Picture> PicturesOf(const model::ImageDecoder& decoder,
   return pictures;
 }
 
-// All fresh samples of all tasks as one batch.
-void SampleFresh(const RunSpec& spec, const model::VelocityModel& model, PolicyVersion version,
+// All fresh samples of tasks with the same window as one batch.
+void SampleFresh(const RunSpec& spec, const flow::SamplingSpec& sampling,
+                 const model::VelocityModel& model, PolicyVersion version,
                  const model::ImageDecoder& decoder, const std::vector<GroupTask>& tasks,
-                 std::vector<SampledGroup>& groups) {
+                 const std::vector<size_t>& chosen, std::vector<SampledGroup>& groups) {
   std::vector<Row> rows;
-  for (size_t task = 0; task < tasks.size(); ++task) {
+  for (const size_t task : chosen) {
     const uint32_t fresh = tasks[task].group_size - (tasks[task].head.has_value() ? 1 : 0);
     for (uint32_t sample = 0; sample < fresh; ++sample) rows.push_back({task, sample});
   }
   if (rows.empty()) return;
   const flow::Paths paths =
-      flow::SamplePaths(spec.sampling, KeysOf(spec, tasks, rows), spec.latent_shape, spec.storage,
+      flow::SamplePaths(sampling, KeysOf(spec, tasks, rows), spec.latent_shape, spec.storage,
                         VelocityOf(model, ConditioningOf(tasks, rows)));
-  std::vector<reward::Picture> pictures = PicturesOf(decoder, paths.latents[spec.sampling.steps()]);
+  std::vector<reward::Picture> pictures = PicturesOf(decoder, paths.latents[sampling.steps()]);
+  const flow::LatentSpan span = spec.final_latent
+                                    ? flow::LatentSpan{.first = sampling.steps(), .count = 1}
+                                    : flow::SpanOf(sampling.sde);
   for (size_t i = 0; i < rows.size(); ++i) {
     SampledGroup& group = groups[rows[i].task];
-    group.samples.push_back(SampleFrom(spec.sampling, paths, static_cast<int64_t>(i),
-                                       rows[i].sample, version, spec.latents_sent));
+    group.samples.push_back(
+        SampleFrom(sampling, paths, static_cast<int64_t>(i), rows[i].sample, version, span));
     group.pictures.push_back(std::move(pictures[i]));
   }
 }
 
-// The tails of all heads that stop at the same step, as one batch.
-void SampleTails(const RunSpec& spec, const model::VelocityModel& model, PolicyVersion version,
-                 const model::ImageDecoder& decoder, const std::vector<GroupTask>& tasks,
-                 int kept_steps, const std::vector<Row>& rows, std::vector<SampledGroup>& groups) {
-  flow::SamplingSpec tail = spec.sampling;
+// The latents of a tail from x_{kept_steps}, where its head ends, to the successor of its last
+// stochastic step; none if it has no such step.
+flow::LatentSpan TailSpan(const flow::SamplingSpec& tail, int kept_steps) {
+  std::vector<bool> sde = tail.sde;
+  std::fill(sde.begin(), sde.begin() + kept_steps, false);
+  const flow::LatentSpan span = flow::SpanOf(sde);
+  if (span.count == 0) return {.first = kept_steps, .count = 0};
+  return {.first = kept_steps, .count = span.end() - kept_steps};
+}
+
+// The tails of heads that stop at the same step and have the same window, as one batch.
+void SampleTails(const RunSpec& spec, flow::SamplingSpec tail, const model::VelocityModel& model,
+                 PolicyVersion version, const model::ImageDecoder& decoder,
+                 const std::vector<GroupTask>& tasks, int kept_steps, const std::vector<Row>& rows,
+                 std::vector<SampledGroup>& groups) {
   if (!spec.sde_tail) tail.sde.assign(tail.sde.size(), false);
   std::vector<at::Tensor> starts;
   for (const Row& row : rows) starts.push_back(tasks[row.task].head->latent);
@@ -115,11 +134,11 @@ void SampleTails(const RunSpec& spec, const model::VelocityModel& model, PolicyV
                           spec.storage, VelocityOf(model, ConditioningOf(tasks, rows)));
   std::vector<reward::Picture> pictures =
       PicturesOf(decoder, paths.latents[paths.latents.size(0) - 1]);
-  const int64_t kept_latents = spec.sde_tail ? std::max(0, spec.latents_sent - kept_steps) : 0;
+  const flow::LatentSpan span = TailSpan(tail, kept_steps);
   for (size_t i = 0; i < rows.size(); ++i) {
     const ReplayedHead& head = *tasks[rows[i].task].head;
-    rl::Sample sample = SampleFrom(tail, paths, static_cast<int64_t>(i), rows[i].sample, version,
-                                   kept_latents > 1 ? kept_latents : 0);
+    rl::Sample sample =
+        SampleFrom(tail, paths, static_cast<int64_t>(i), rows[i].sample, version, span);
     sample.replayed = true;
     sample.entry_id = head.entry;
     sample.kept_steps = head.kept_steps;
@@ -136,14 +155,22 @@ std::vector<SampledGroup> SampleGroups(const RunSpec& spec, const model::Velocit
                                        const std::vector<GroupTask>& tasks) {
   const c10::InferenceMode no_gradients;
   std::vector<SampledGroup> groups(tasks.size());
-  SampleFresh(spec, model, version, decoder, tasks, groups);
-  std::map<int, std::vector<Row>> tails;  // By kept steps.
+  std::map<std::vector<bool>, std::vector<size_t>> windows;
   for (size_t task = 0; task < tasks.size(); ++task) {
-    if (!tasks[task].head.has_value()) continue;
-    tails[tasks[task].head->kept_steps].push_back({task, tasks[task].group_size - 1});
+    windows[tasks[task].sde.empty() ? spec.sampling.sde : tasks[task].sde].push_back(task);
   }
-  for (const auto& [kept_steps, rows] : tails) {
-    SampleTails(spec, model, version, decoder, tasks, kept_steps, rows, groups);
+  for (const auto& [window, chosen] : windows) {
+    flow::SamplingSpec sampling = spec.sampling;
+    sampling.sde = window;
+    SampleFresh(spec, sampling, model, version, decoder, tasks, chosen, groups);
+    std::map<int, std::vector<Row>> tails;  // By kept steps.
+    for (const size_t task : chosen) {
+      if (!tasks[task].head.has_value()) continue;
+      tails[tasks[task].head->kept_steps].push_back({task, tasks[task].group_size - 1});
+    }
+    for (const auto& [kept_steps, rows] : tails) {
+      SampleTails(spec, sampling, model, version, decoder, tasks, kept_steps, rows, groups);
+    }
   }
   return groups;
 }

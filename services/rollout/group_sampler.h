@@ -1,4 +1,5 @@
-// Samples leased groups: every waiting lease in one denoising batch. No RPC, no clock.
+// Samples leased groups: every waiting lease of one window in one denoising batch. No RPC, no
+// clock. Only latents that training needs leave here: those of the stochastic steps.
 //
 // A group's result depends on the run seed, the group id and the weights alone: not on the batch it
 // shares, the attempt or the worker. The replayed member of a mixed group is the last one; its head
@@ -33,6 +34,7 @@ struct GroupTask {
   uint32_t group_size = 0;
   model::Conditioning conditioning;  // Rows of one.
   std::optional<ReplayedHead> head;
+  std::vector<bool> sde;  // T flags: its stochastic steps; empty: all of the run's.
 };
 
 struct SampledGroup {

@@ -6,6 +6,7 @@
 
 #include "core/flow/sampler.h"
 #include "core/flow/schedule.h"
+#include "core/flow/window.h"
 #include "services/rollout/tiny_model.h"
 
 namespace oxbow::rollout {
@@ -22,7 +23,6 @@ RunSpec Spec(at::ScalarType storage = at::kFloat, bool sde_tail = false) {
   spec.storage = storage;
   spec.sde_tail = sde_tail;
   spec.latent_shape = kTinyLatent;
-  spec.latents_sent = 4;
   return spec;
 }
 
@@ -94,6 +94,77 @@ TEST_F(GroupSamplerTest, StoredLatentsScoreToTheSameLogProbsInAnotherBatch) {
       }
     }
   }
+}
+
+GroupTask WindowTask(uint64_t group, uint32_t size, const std::vector<int>& window) {
+  GroupTask task = Task(group, size);
+  task.sde = flow::StepFlags(window, kSteps);
+  return task;
+}
+
+// Windows travel with leases: those of two learner steps may wait side by side.
+TEST_F(GroupSamplerTest, WindowsOfOneBatchDoNotTouchEachOther) {
+  const RunSpec spec = Spec();
+  const std::vector<GroupTask> tasks = {WindowTask(1, 3, {1}), WindowTask(2, 2, {0, 1, 2}),
+                                        WindowTask(3, 2, {1}), Task(4, 2)};
+  const std::vector<SampledGroup> together = Sample(spec, tasks);
+  for (size_t i = 0; i < tasks.size(); ++i)
+    ExpectSameBits(Sample(spec, {tasks[i]})[0], together[i]);
+  for (const rl::Sample& sample : together[0].samples) {
+    EXPECT_EQ(sample.sde, flow::StepFlags({1}, kSteps));
+    EXPECT_EQ(sample.log_prob[0], 0);
+    EXPECT_NE(sample.log_prob[1], 0);
+  }
+  EXPECT_EQ(together[3].samples[0].sde, spec.sampling.sde);
+}
+
+// Deterministic steps need no latents: what leaves the worker is the window and no more.
+TEST_F(GroupSamplerTest, OnlyTheLatentsOfTheWindowAreSent) {
+  RunSpec spec = Spec();
+  const GroupTask task = WindowTask(1, 2, {1, 2});
+  const SampledGroup group = Sample(spec, {task})[0];
+  spec.sampling.sde = task.sde;
+  for (const rl::Sample& sample : group.samples) {
+    EXPECT_EQ(sample.first_latent, 1);
+    ASSERT_EQ(sample.latents.size(0), 3);
+    for (const int step : {1, 2}) {
+      const at::Tensor x = sample.latents[step - 1].unsqueeze(0);
+      const at::Tensor sigma =
+          at::full({1}, spec.sampling.sigmas[static_cast<size_t>(step)], at::kFloat);
+      const at::Tensor v = policy_->current().Velocity(x, sigma, task.conditioning);
+      EXPECT_EQ(flow::ScoreTransition(spec.sampling, step, x, sample.latents[step].unsqueeze(0), v)
+                    .item<float>(),
+                sample.log_prob[static_cast<size_t>(step)]);
+    }
+  }
+}
+
+TEST_F(GroupSamplerTest, TheFinalLatentAloneIsSentWhereTrainingWantsNoTransition) {
+  RunSpec spec = Spec();
+  const SampledGroup all = Sample(spec, {Task(1, 2)})[0];
+  spec.final_latent = true;
+  const SampledGroup last = Sample(spec, {Task(1, 2)})[0];
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(last.samples[i].first_latent, kSteps);
+    ASSERT_EQ(last.samples[i].latents.size(0), 1);
+    EXPECT_EQ(last.pictures[i].pixels, all.pictures[i].pixels);
+    EXPECT_EQ(decoder_->Decode(last.samples[i].latents).numel(),
+              static_cast<int64_t>(last.pictures[i].pixels.size()));
+  }
+}
+
+// The head keeps the steps of its own window; the tail has those of the learner step after it.
+TEST_F(GroupSamplerTest, ATailIsStochasticWhereTheStepsWindowGoesOn) {
+  const RunSpec spec = Spec(at::kFloat, /*sde_tail=*/true);
+  GroupTask task = MixedTask(2, 3, /*kept_steps=*/1);
+  task.sde = flow::StepFlags({0, 2}, kSteps);
+  const rl::Sample tail = Sample(spec, {task})[0].samples[2];
+  EXPECT_EQ(tail.sde, flow::StepFlags({2}, kSteps));
+  EXPECT_EQ(tail.first_latent, 1);
+  ASSERT_EQ(tail.latents.size(0), 3);  // x_1 .. x_3
+  EXPECT_TRUE(at::equal(tail.latents[0], task.head->latent));
+  task.sde = flow::StepFlags({0}, kSteps);
+  EXPECT_FALSE(Sample(spec, {task})[0].samples[2].latents.defined());
 }
 
 TEST_F(GroupSamplerTest, TheLastMemberOfAMixedGroupIsTheRegeneratedHead) {

@@ -18,14 +18,6 @@ absl::StatusOr<std::string> ArchitectureOf(const std::string& config_json) {
   return config["_class_name"].get<std::string>();
 }
 
-int LatentsSent(const flow::SamplingSpec& sampling) {
-  int sent = 1;
-  for (int i = 0; i < sampling.steps(); ++i) {
-    if (sampling.sde[static_cast<size_t>(i)]) sent = i + 2;
-  }
-  return sent;
-}
-
 template <typename Repeated>
 std::vector<std::string> Strings(const Repeated& values) {
   return {values.begin(), values.end()};
@@ -55,7 +47,6 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
     return absl::InvalidArgumentError(
         absl::StrCat("latent shape is not [C, H, W]; dimensions: ", spec.latent_shape.size()));
   }
-  spec.latents_sent = LatentsSent(spec.sampling);
 
   spec.transformer_config_json = response.transformer_config_json();
   OXBOW_ASSIGN_OR_RETURN(spec.architecture, ArchitectureOf(spec.transformer_config_json));

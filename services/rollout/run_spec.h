@@ -21,11 +21,12 @@ struct RunSpec {
   std::string run_id;
   uint64_t run_seed = 0;
 
-  flow::SamplingSpec sampling;
+  flow::SamplingSpec sampling;  // Its flags: all steps that a lease may make stochastic.
   at::ScalarType storage = at::kFloat;
-  bool sde_tail = false;              // How tails of replayed heads are regenerated.
+  bool sde_tail = false;  // How tails of replayed heads are regenerated.
+  // Training wants x_T alone, not transitions: methods that noise the final picture again.
+  bool final_latent = false;
   std::vector<int64_t> latent_shape;  // [C, H, W]
-  int latents_sent = 0;  // x_0 .. of a fresh sample: up to the last trained step's successor.
 
   std::string architecture;
   std::string transformer_config_json;

@@ -100,6 +100,54 @@ void PromptRules(const RunConfig& c, Findings& f) {
   }
 }
 
+// Steps that may be stochastic in some learner step: [first, end).
+struct Reach {
+  uint64_t first = 0;
+  uint64_t end = 0;
+};
+
+Reach ReachOf(const v1::SamplingConfig& s) {
+  const v1::WindowConfig& w = s.window();
+  if (w.kind() == v1::WINDOW_KIND_FIXED && w.steps_size() > 0) {
+    return {w.steps(0), uint64_t{w.steps(w.steps_size() - 1)} + 1};
+  }
+  return {s.sde_first(), uint64_t{s.sde_first()} + s.sde_count()};
+}
+
+bool WindowMoves(const v1::SamplingConfig& s) {
+  return s.window().kind() != v1::WINDOW_KIND_ALL && s.window().kind() != v1::WINDOW_KIND_FIXED;
+}
+
+// Requires sde_first and sde_count that are right.
+void WindowRules(const v1::SamplingConfig& s, Findings& f) {
+  const v1::WindowConfig& w = s.window();
+  const uint64_t end = uint64_t{s.sde_first()} + s.sde_count();
+  if (w.kind() == v1::WINDOW_KIND_FIXED) {
+    bool right = w.steps_size() > 0;
+    for (int i = 0; i < w.steps_size(); ++i) {
+      right = right && w.steps(i) >= s.sde_first() && w.steps(i) < end &&
+              (i == 0 || w.steps(i) > w.steps(i - 1));
+    }
+    if (!right) {
+      f.Error("sampling.window.steps",
+              absl::StrCat("must list rising steps of those that sde_first and sde_count allow, ",
+                           s.sde_first(), " to ", end - 1, ", got ", w.steps_size(), " steps"));
+    }
+    return;
+  }
+  if (w.steps_size() > 0) {
+    f.Warn("sampling.window.steps", "has no effect unless sampling.window.kind is fixed");
+  }
+  if (!WindowMoves(s)) return;
+  if (w.size() < 1 || w.size() > s.sde_count()) {
+    f.Error("sampling.window.size",
+            absl::StrCat("must be 1 to sampling.sde_count = ", s.sde_count(), ", got ", w.size()));
+  }
+  f.Require(w.stride() >= 1, "sampling.window.stride", "must be at least 1", w.stride());
+  f.Require(w.decay_rate() >= 0, "sampling.window.decay_rate", "must be at least 0",
+            w.decay_rate());
+}
+
 void SamplingRules(const RunConfig& c, Findings& f) {
   const v1::SamplingConfig& s = c.sampling();
   f.Require(s.steps() >= 2, "sampling.steps", "must be at least 2: the last step is never trained",
@@ -127,6 +175,8 @@ void SamplingRules(const RunConfig& c, Findings& f) {
         absl::StrCat("stochastic steps must end before the last step, whose density is degenerate: "
                      "sde_first + sde_count must be at most ",
                      s.steps() - 1, ", got ", end));
+  } else if (s.sde_count() >= 1) {
+    WindowRules(s, f);
   }
 }
 
@@ -181,13 +231,22 @@ void MethodRules(const RunConfig& c, Findings& f) {
   f.Require(m.kl_weight() >= 0, "method.kl_weight", "must be at least 0", m.kl_weight());
   f.Require(m.kept_steps() > 0 || m.kept_kc_max() > 0, "method.kept_kc_max",
             "must be above 0 when method.kept_steps is 0", m.kept_kc_max());
-  const v1::SamplingConfig& s = c.sampling();
-  const uint64_t end = uint64_t{s.sde_first()} + s.sde_count();
-  if (m.kept_steps() > 0 && (m.kept_steps() > end || m.kept_steps() <= s.sde_first())) {
-    f.Error(
-        "method.kept_steps",
-        absl::StrCat("a replayed head must end inside the stochastic window: from ",
-                     s.sde_first() + 1, " to ", end, ", or 0 to derive it, got ", m.kept_steps()));
+  const Reach reach = ReachOf(c.sampling());
+  if (m.kept_steps() > 0 && (m.kept_steps() > reach.end || m.kept_steps() <= reach.first)) {
+    f.Error("method.kept_steps",
+            absl::StrCat("a replayed head must end inside the stochastic window: from ",
+                         reach.first + 1, " to ", reach.end, ", or 0 to derive it, got ",
+                         m.kept_steps()));
+    return;
+  }
+  const bool off_policy = c.replay().fraction() > 0 || c.off_policy().staleness_max() > 0;
+  if (off_policy && WindowMoves(c.sampling()) && m.kept_steps() > 0 &&
+      m.kept_steps() + c.sampling().window().size() <= reach.end) {
+    f.Warn("method.kept_steps",
+           absl::StrCat("windows that begin at step ", m.kept_steps(),
+                        " or later give the replay buffer nothing, and samples of older weights "
+                        "nothing to train; end them there: sde_first + sde_count = ",
+                        m.kept_steps()));
   }
 }
 
@@ -218,8 +277,8 @@ void ReplayRules(const RunConfig& c, Findings& f) {
 // A tail is stochastic only where the window goes on after the kept head.
 void TailRules(const RunConfig& c, Findings& f) {
   if (c.replay().fraction() <= 0 || c.sampling().tail() != v1::TAIL_KIND_SDE) return;
-  const uint64_t end = uint64_t{c.sampling().sde_first()} + c.sampling().sde_count();
-  if (c.method().kept_steps() == end) {
+  const uint64_t end = ReachOf(c.sampling()).end;
+  if (!WindowMoves(c.sampling()) && c.method().kept_steps() == end) {
     f.Warn("sampling.tail",
            absl::StrCat("sde has no effect: the replayed head keeps the whole stochastic window; "
                         "choose ode, or method.kept_steps below ",

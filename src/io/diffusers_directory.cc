@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "core/flow/schedule.h"
 #include "io/safetensors.h"
 
 namespace oxbow::io {
@@ -191,11 +192,17 @@ absl::StatusOr<std::map<std::string, TensorHeader>> ReadComponentHeaders(
   return ReadComponent<TensorHeader>(component, ReadSafetensorsHeader);
 }
 
-absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler) {
+absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64_t image_tokens) {
   const Json config = Json::parse(scheduler.config_json, nullptr, /*allow_exceptions=*/false);
   if (config.is_object() && config.value("use_dynamic_shifting", false)) {
-    return absl::FailedPreconditionError(
-        "scheduler_config.json asks for dynamic shifting; set sampling.shift");
+    if (config.value("time_shift_type", "exponential") != "exponential") {
+      return absl::FailedPreconditionError(
+          "scheduler_config.json asks for a time shift other than exponential; set sampling.shift");
+    }
+    return flow::DynamicShift(image_tokens, config.value("base_shift", 0.5),
+                              config.value("max_shift", 1.15),
+                              config.value("base_image_seq_len", int64_t{256}),
+                              config.value("max_image_seq_len", int64_t{4096}));
   }
   const double shift = config.is_object() ? config.value("shift", 1.0) : 1.0;
   if (!(shift > 0)) {

@@ -43,9 +43,10 @@ absl::StatusOr<std::map<std::string, TensorBytes>> ReadComponentWeights(
 absl::StatusOr<std::map<std::string, TensorHeader>> ReadComponentHeaders(
     const DiffusersComponent& component);
 
-// The static time shift of a scheduler; 1 if it has none. kFailedPrecondition where it depends on
-// the resolution.
-absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler);
+// The time shift of a scheduler for pictures of so many transformer tokens: static, 1 if it has
+// none, or exponential in the tokens where the scheduler says so. kFailedPrecondition for another
+// form.
+absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64_t image_tokens);
 
 // What a whole pipeline directory consists of.
 struct DiffusersContent {

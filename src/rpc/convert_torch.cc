@@ -11,8 +11,10 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "core/flow/schedule.h"
+#include "core/flow/window.h"
 #include "io/tensor_torch.h"
 #include "rpc/convert.h"
+#include "rpc/convert_window.h"
 
 namespace oxbow::rpc {
 namespace {
@@ -48,6 +50,19 @@ absl::StatusOr<flow::DynamicsKind> DynamicsOf(v1::DynamicsKind kind) {
       return flow::DynamicsKind::kWanSde;
     default:
       return absl::InvalidArgumentError("sampling.dynamics is not set");
+  }
+}
+
+absl::StatusOr<flow::SolverKind> SolverOf(v1::SolverKind kind) {
+  switch (kind) {
+    case v1::SOLVER_KIND_EULER:
+      return flow::SolverKind::kEuler;
+    case v1::SOLVER_KIND_DPMPP_2M:
+      return flow::SolverKind::kDpmpp2m;
+    case v1::SOLVER_KIND_DPMPP_HEUN:
+      return flow::SolverKind::kDpmppHeun;
+    default:
+      return absl::InvalidArgumentError("sampling.solver is not set");
   }
 }
 
@@ -136,13 +151,11 @@ absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConf
   spec.sigmas = flow::SigmaGrid(schedule, steps, config.shift());
   spec.eta = config.eta();
   spec.guidance = config.guidance();
+  OXBOW_ASSIGN_OR_RETURN(spec.solver, SolverOf(config.solver()));
   spec.sde.assign(config.steps(), false);
-  const uint64_t end = uint64_t{config.sde_first()} + config.sde_count();
-  // The last step's density is so narrow that rounding alone would move it:
-  // never stochastic.
-  for (uint64_t i = config.sde_first(); i < end && i + 1 < config.steps(); ++i) {
-    spec.sde[i] = spec.dynamics != flow::DynamicsKind::kOde;
-  }
+  if (spec.dynamics == flow::DynamicsKind::kOde) return spec;
+  OXBOW_ASSIGN_OR_RETURN(const flow::WindowPlan window, WindowFromConfig(config));
+  spec.sde = flow::StepFlags(flow::ReachableSteps(window), steps);
   return spec;
 }
 

@@ -21,7 +21,8 @@
 
 namespace oxbow::rpc {
 
-// How a run samples. kInvalidArgument names a setting that is unspecified or
+// How a run samples; its flags are the steps that some learner step takes
+// stochastically. kInvalidArgument names a setting that is unspecified or
 // out of range; sampling.shift must be resolved (not 0): the model's own value
 // is the learner's to read.
 absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConfig& config);

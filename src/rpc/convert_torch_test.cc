@@ -144,9 +144,12 @@ TEST(ConvertTorchTest, TheLastStepIsNeverStochastic) {
   config.set_sde_first(2);
   config.set_sde_count(UINT32_MAX);
   config.set_guidance(1);
+  config.set_solver(v1::SOLVER_KIND_DPMPP_2M);
+  config.mutable_window()->set_kind(v1::WINDOW_KIND_ALL);
   const absl::StatusOr<flow::SamplingSpec> spec = SamplingSpecFromConfig(config);
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->steps(), 10);
+  EXPECT_EQ(spec->solver, flow::SolverKind::kDpmpp2m);
   for (size_t i = 0; i < 10; ++i) EXPECT_EQ(spec->sde[i], i >= 2 && i < 9) << i;
   config.set_shift(0);
   EXPECT_FALSE(SamplingSpecFromConfig(config).ok());

@@ -294,6 +294,9 @@ v1::Lease Coordinator::Describe(const LeaseGrant& grant) const {
   *lease.mutable_prompt() = planned.prompt;
   *lease.mutable_conditioning() = planned.conditioning;
   lease.set_group_size(options_.rules.group_size);
+  for (size_t i = 0; i < planned.sde.size(); ++i) {
+    if (planned.sde[i]) lease.add_sde_steps(static_cast<uint32_t>(i));
+  }
   if (planned.head.has_value()) {
     v1::Lease::Head& head = *lease.mutable_head();
     head.set_entry_id(planned.head->entry.value);

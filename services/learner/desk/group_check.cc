@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "core/flow/window.h"
 
 namespace oxbow::learner {
 namespace {
@@ -23,12 +24,6 @@ uint64_t WidthOf(v1::DType dtype) {
     default:
       return 0;
   }
-}
-
-uint64_t LatentBytes(const GroupRules& rules) {
-  uint64_t bytes = WidthOf(rules.storage);
-  for (const int64_t size : rules.latent_shape) bytes *= static_cast<uint64_t>(size);
-  return bytes;
 }
 
 // Every number has an exponent below the all-ones one that infinity and NaN share.
@@ -71,9 +66,14 @@ absl::Status CheckLatents(const v1::Trajectory& trajectory, const GroupRules& ru
                                 "], wanted [at most ", rules.steps() + 1 - first, ", ",
                                 absl::StrJoin(rules.latent_shape, ", "), "]"));
   }
-  if (!trajectory.replayed() && latents.shape(0) <= rules.transitions_needed) {
-    return Invalid(absl::StrCat("holds ", latents.shape(0), " latents, training needs ",
-                                rules.transitions_needed + 1));
+  if (trajectory.replayed()) return absl::OkStatus();
+  const int end = first + static_cast<int>(latents.shape(0));
+  const flow::LatentSpan needed =
+      rules.final_latent ? flow::LatentSpan{.first = rules.steps(), .count = 1}
+                         : flow::SpanOf({trajectory.sde().begin(), trajectory.sde().end()});
+  if (first > needed.first || end < needed.end()) {
+    return Invalid(absl::StrCat("holds x_", first, " to x_", end - 1, ", training needs x_",
+                                needed.first, " to x_", needed.end() - 1));
   }
   return absl::OkStatus();
 }
@@ -91,13 +91,25 @@ absl::Status CheckSteps(const v1::Trajectory& trajectory, const GroupRules& rule
     if (!std::isfinite(trajectory.log_prob(i))) {
       return Invalid(absl::StrCat("log-prob of step ", i, " is not finite"));
     }
-    if (!trajectory.replayed() && trajectory.sde(i) != rules.sde[static_cast<size_t>(i)]) {
-      return Invalid(absl::StrCat("step ", i, trajectory.sde(i) ? " is" : " is not",
-                                  " stochastic, other than in the run"));
+    if (trajectory.sde(i) && !rules.sde[static_cast<size_t>(i)]) {
+      return Invalid(absl::StrCat("step ", i, " is stochastic, other than in the run"));
     }
     if (trajectory.behaviour_version(i) != trajectory.behaviour_version(first)) {
       return Invalid(absl::StrCat("weights changed at step ", i));
     }
+  }
+  return absl::OkStatus();
+}
+
+// A fresh member takes the window's steps stochastically and no others; a regenerated tail those it
+// has of them, or none.
+absl::Status CheckWindow(const v1::Trajectory& trajectory, const std::vector<bool>& window) {
+  const int first = trajectory.replayed() ? static_cast<int>(trajectory.kept_steps()) : 0;
+  for (int i = first; i < trajectory.sde_size(); ++i) {
+    const bool wanted = window[static_cast<size_t>(i)];
+    if (trajectory.sde(i) == wanted || (trajectory.replayed() && !trajectory.sde(i))) continue;
+    return Invalid(absl::StrCat("step ", i, trajectory.sde(i) ? " is" : " is not",
+                                " stochastic, other than its lease asked for"));
   }
   return absl::OkStatus();
 }
@@ -109,13 +121,11 @@ absl::Status CheckTrajectory(const v1::Trajectory& trajectory, const GroupRules&
   }
   if (trajectory.schedule_id() != rules.schedule_id)
     return Invalid("was sampled with another schedule");
-  if (!trajectory.replayed() && trajectory.first_latent() != 0)
-    return Invalid("does not start at x_0");
   if (trajectory.replayed() && static_cast<int>(trajectory.kept_steps()) > rules.steps()) {
     return Invalid(absl::StrCat("keeps ", trajectory.kept_steps(), " steps"));
   }
-  OXBOW_RETURN_IF_ERROR(CheckLatents(trajectory, rules));
   OXBOW_RETURN_IF_ERROR(CheckSteps(trajectory, rules));
+  OXBOW_RETURN_IF_ERROR(CheckLatents(trajectory, rules));
   if (trajectory.reward_failed()) return absl::OkStatus();
   if (!std::isfinite(trajectory.reward())) return Invalid("reward is not finite");
   for (const v1::NamedValue& reward : trajectory.rewards()) {
@@ -128,8 +138,15 @@ absl::Status CheckTrajectory(const v1::Trajectory& trajectory, const GroupRules&
 
 }  // namespace
 
+uint64_t GroupRules::LatentBytes() const {
+  uint64_t bytes = WidthOf(storage);
+  for (const int64_t size : latent_shape) bytes *= static_cast<uint64_t>(size);
+  return bytes;
+}
+
 uint64_t GroupRules::GroupBytesMax() const {
-  return LatentBytes(*this) * static_cast<uint64_t>(steps() + 1) * group_size;
+  const int latents = latents_max > 0 ? latents_max : steps() + 1;
+  return LatentBytes() * static_cast<uint64_t>(latents) * group_size;
 }
 
 absl::Status CheckHeader(const v1::Group& group, const GroupRules& rules) {
@@ -157,6 +174,9 @@ absl::Status CheckGroup(const v1::Group& group, const PlannedGroup& planned,
   for (int i = 0; i < group.trajectories_size(); ++i) {
     const v1::Trajectory& trajectory = group.trajectories(i);
     const std::string place = absl::StrCat("trajectory ", i, ": ");
+    OXBOW_RETURN_IF_ERROR(
+        Annotate(CheckWindow(trajectory, planned.sde.empty() ? rules.sde : planned.sde),
+                 absl::StrCat("trajectory ", i)));
     if (trajectory.replayed()) {
       if (!planned.head.has_value() || trajectory.entry_id() != planned.head->entry.value ||
           trajectory.kept_steps() != planned.head->kept_steps) {

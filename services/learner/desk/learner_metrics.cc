@@ -161,6 +161,9 @@ struct LearnerMetrics::Impl {
                {"inserted", "replaced", "rejected_lower", "duplicate", "rejected_invalid"}),
         heads_missing(MakeCounter(registry, "oxbow_learner_heads_missing_total",
                                   "Groups planned with a replayed head that ran without one.")),
+        heads_refused(registry, "oxbow_learner_heads_refused_total",
+                      "Drawn replay entries that do not fit the run or the step's window.",
+                      "reason", {"schedule", "no_density", "window", "size"}),
         evaluation_failures(MakeCounter(registry, "oxbow_learner_evaluation_failures_total",
                                         "Evaluations that could not be scored.")),
         checkpoints(
@@ -192,6 +195,7 @@ struct LearnerMetrics::Impl {
   Counter& commits_dropped;
   Counters offers;
   Counter& heads_missing;
+  Counters heads_refused;
   Counter& evaluation_failures;
   Counter& checkpoints;
   Gauge& checkpoint_bytes;
@@ -255,6 +259,7 @@ void LearnerMetrics::BufferFailed(const std::string& call) { impl_->buffer_failu
 void LearnerMetrics::BufferCommitsDropped() { impl_->commits_dropped.Increment(); }
 void LearnerMetrics::OfferAnswered(const std::string& outcome) { impl_->offers.Add(outcome); }
 void LearnerMetrics::HeadMissing() { impl_->heads_missing.Increment(); }
+void LearnerMetrics::HeadRefused(const std::string& reason) { impl_->heads_refused.Add(reason); }
 void LearnerMetrics::EvaluationFailed() { impl_->evaluation_failures.Increment(); }
 
 void LearnerMetrics::CheckpointWritten(uint64_t bytes) {

@@ -8,6 +8,8 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "core/flow/window.h"
+#include "services/learner/desk/replay_offer.h"
 
 namespace oxbow::learner {
 namespace {
@@ -188,42 +190,52 @@ void ReplayLink::LimitBacklog() {
   if (oldest->commit.used.empty() && oldest->commit.evict.empty()) pending_.erase(oldest);
 }
 
+std::nullopt_t ReplayLink::RefuseHead(const v1::ReplayEntry& entry, const char* reason) {
+  ++heads_refused_;
+  metrics_.HeadRefused(reason);
+  OXBOW_LOG(Warning) << "replay entry is not used" << Field("entry", entry.entry_id())
+                     << Field("reason", reason);
+  return std::nullopt;
+}
+
 std::optional<DrawnHead> ReplayLink::ReadHead(uint32_t shard, LearnerStep step,
-                                              const v1::ReplayEntry& entry) {
+                                              const v1::ReplayEntry& entry,
+                                              const std::vector<bool>& sde) {
   const v1::Trajectory& stored = entry.trajectory();
-  const bool fits = stored.schedule_id() == options_.schedule_id &&
-                    stored.latents().shape_size() > 1 &&
-                    stored.latents().shape(0) > static_cast<int64_t>(options_.kept_steps);
-  if (!fits) {
-    OXBOW_LOG(Warning) << "replay entry is of another schedule" << Field("entry", entry.entry_id());
-    return std::nullopt;
-  }
-  auto read = shards_[shard]->Read(EntryId(entry.entry_id()), 0, options_.kept_steps + 1);
+  if (stored.schedule_id() != options_.schedule_id) return RefuseHead(entry, "schedule");
+  const flow::LatentSpan span = HeadSpan(stored, static_cast<int>(options_.kept_steps));
+  if (span.count == 0) return RefuseHead(entry, "no_density");
+  const bool same =
+      sde.empty() || std::equal(sde.begin(), sde.end(), stored.sde().begin(), stored.sde().end());
+  if (!same && options_.same_window) return RefuseHead(entry, "window");
+  auto read = shards_[shard]->Read(EntryId(entry.entry_id()), static_cast<uint32_t>(span.first),
+                                   static_cast<uint32_t>(span.count));
   if (!read.ok()) {
     metrics_.BufferFailed("read");
     OXBOW_LOG(Warning) << "cannot read a replay entry" << Field("entry", entry.entry_id())
                        << Field("error", std::string(read.status().message()));
     return std::nullopt;
   }
-  if (read->latents.size() != options_.latent_bytes * (options_.kept_steps + 1)) {
-    OXBOW_LOG(Warning) << "replay entry has other latents than its header says"
-                       << Field("entry", entry.entry_id()) << Field("bytes", read->latents.size());
-    return std::nullopt;
+  if (read->latents.size() != options_.latent_bytes * static_cast<uint64_t>(span.count)) {
+    return RefuseHead(entry, "size");
   }
   DrawnHead drawn{.prompt = entry.prompt(), .head = {}};
   drawn.head.entry = EntryId(entry.entry_id());
   drawn.head.shard = shard;
-  drawn.head.kept_steps = options_.kept_steps;
+  drawn.head.kept_steps = static_cast<uint32_t>(span.end() - 1);
   drawn.head.stored_reward = entry.raw_reward();
   drawn.head.age = step.value - std::min(step.value, entry.birth_step());
   drawn.head.uses = entry.uses();
+  drawn.head.other_window = !same;
   drawn.head.trajectory = stored;
-  drawn.head.trajectory.mutable_latents()->set_shape(0, options_.kept_steps + 1);
+  drawn.head.trajectory.set_first_latent(static_cast<uint32_t>(span.first));
+  drawn.head.trajectory.mutable_latents()->set_shape(0, span.count);
   drawn.head.trajectory.mutable_latents()->set_data(std::move(read->latents));
   return drawn;
 }
 
-std::vector<DrawnHead> ReplayLink::Draw(LearnerStep step, uint32_t count) {
+std::vector<DrawnHead> ReplayLink::Draw(LearnerStep step, uint32_t count,
+                                        const std::vector<bool>& sde) {
   std::vector<DrawnHead> heads;
   if (count == 0 || !Deliver()) return heads;
   const uint32_t shards = static_cast<uint32_t>(shards_.size());
@@ -238,7 +250,7 @@ std::vector<DrawnHead> ReplayLink::Draw(LearnerStep step, uint32_t count) {
       return heads;
     }
     for (const v1::ReplayEntry& entry : response->entries()) {
-      std::optional<DrawnHead> head = ReadHead(shard, step, entry);
+      std::optional<DrawnHead> head = ReadHead(shard, step, entry, sde);
       if (head.has_value()) heads.push_back(*std::move(head));
     }
   }

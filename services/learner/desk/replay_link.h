@@ -36,6 +36,7 @@ class ReplayLink {
     uint32_t kept_steps = 0;    // i_off
     uint64_t schedule_id = 0;   // Entries of another schedule are not used.
     uint64_t latent_bytes = 0;  // Of one latent, as stored.
+    bool same_window = false;   // Use only heads whose stochastic steps are those of the step.
   };
 
   // What a committed step means to the buffer.
@@ -53,9 +54,17 @@ class ReplayLink {
   // have. If it is away, that is done first when it is back; commits that wait are of another past.
   void Restore(const std::string& checkpoint);
 
-  // Draws up to `count` entries for a step and reads their heads; fewer when fewer are eligible,
-  // readable, or the buffer is away.
-  std::vector<DrawnHead> Draw(LearnerStep step, uint32_t count);
+  // Draws up to `count` entries for a step with window `sde` (T flags; empty: windows do not move)
+  // and reads their heads; fewer when fewer are eligible, readable, or the buffer is away.
+  //
+  // A head keeps its own stochastic steps, whatever the window is: they alone have a density, and
+  // weight and loss run over those before i_off. Its deterministic steps are those of an older
+  // policy, which no weight can express. An entry without a stochastic step before i_off is refused
+  // and counted, and so is one of another window where `same_window`.
+  std::vector<DrawnHead> Draw(LearnerStep step, uint32_t count, const std::vector<bool>& sde = {});
+
+  // Entries that were drawn and not used since the start.
+  uint64_t heads_refused() const { return heads_refused_; }
 
   // Offers, then advances the buffer's age. Counts outcomes in `metrics`, and the commits whose
   // offers were lost: the buffer was away too long, or refused them for good.
@@ -87,12 +96,15 @@ class ReplayLink {
   void LimitBacklog();
   void Lost(const char* call, const absl::Status& status);
   void Probe();
-  std::optional<DrawnHead> ReadHead(uint32_t shard, LearnerStep step, const v1::ReplayEntry& entry);
+  std::optional<DrawnHead> ReadHead(uint32_t shard, LearnerStep step, const v1::ReplayEntry& entry,
+                                    const std::vector<bool>& sde);
+  std::nullopt_t RefuseHead(const v1::ReplayEntry& entry, const char* reason);
 
   const Options options_;
   LearnerMetrics& metrics_;
   std::vector<std::unique_ptr<buffer::ReplayClient>> shards_;
   std::deque<Pending> pending_;
+  uint64_t heads_refused_ = 0;
 
   mutable absl::Mutex mutex_;
   bool attached_ ABSL_GUARDED_BY(mutex_) = true;

@@ -6,11 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/flow/window.h"
 #include "rpc/server.h"
 #include "services/buffer/replay_entries.h"
 #include "services/buffer/replay_service.h"
@@ -29,6 +31,7 @@ constexpr Epoch kEpoch(4);
 constexpr uint64_t kSchedule = 77;
 constexpr uint64_t kLatentBytes = 40;
 constexpr uint32_t kKept = 1;
+constexpr int kSteps = 5;
 
 // A replay service that is away while its door is shut, and a journal of what took effect.
 class Door final : public v1::ReplayBuffer::Service {
@@ -124,15 +127,17 @@ struct Shard {
 
 // A link and the shards it is linked to.
 struct Linked {
-  explicit Linked(size_t shard_count = 1, size_t commits_max = 64) {
+  explicit Linked(size_t shard_count = 1, size_t commits_max = 64, bool same_window = false,
+                  uint32_t kept_steps = kKept) {
     ReplayLink::Options options{.timeout = absl::Seconds(20),
                                 .probe_every = absl::Milliseconds(100),
                                 .commits_max = commits_max,
                                 .epoch = kEpoch,
                                 .seed = 3,
-                                .kept_steps = kKept,
+                                .kept_steps = kept_steps,
                                 .schedule_id = kSchedule,
-                                .latent_bytes = kLatentBytes};
+                                .latent_bytes = kLatentBytes,
+                                .same_window = same_window};
     for (size_t i = 0; i < shard_count; ++i) {
       shards.push_back(std::make_unique<Shard>());
       options.endpoints.push_back(shards.back()->server->endpoint());
@@ -157,6 +162,17 @@ struct Linked {
 buffer::EntryWithLatents Entry(uint64_t id, uint64_t prompt, uint64_t birth, double reward) {
   buffer::EntryWithLatents entry = buffer::TestMessage(id, prompt, birth, reward, kLatentBytes);
   entry.header.mutable_trajectory()->set_schedule_id(kSchedule);
+  for (int step = 0; step < kSteps; ++step) entry.header.mutable_trajectory()->add_sde(step < 2);
+  return entry;
+}
+
+// Three latents from x_{window.front()} on, under a window of kSteps flags.
+buffer::EntryWithLatents WindowEntry(uint64_t id, const std::vector<int>& window) {
+  buffer::EntryWithLatents entry = Entry(id, id, 0, 1);
+  v1::Trajectory& trajectory = *entry.header.mutable_trajectory();
+  trajectory.set_first_latent(static_cast<uint32_t>(window.front()));
+  trajectory.clear_sde();
+  for (const bool sde : flow::StepFlags(window, kSteps)) trajectory.add_sde(sde);
   return entry;
 }
 
@@ -233,6 +249,7 @@ TEST(ReplayLinkTest, AHeadIsTheEntryUpToTheLastKeptTransition) {
   other_schedule.header.mutable_trajectory()->set_schedule_id(kSchedule + 1);
   buffer::EntryWithLatents other_size = buffer::TestMessage(3, 3, 0, 1, 2 * kLatentBytes);
   other_size.header.mutable_trajectory()->set_schedule_id(kSchedule);
+  other_size.header.mutable_trajectory()->add_sde(true);
   linked.link->Commit({.step = LearnerStep(0), .offers = {entry, other_schedule, other_size}});
   linked.link->Commit({.step = LearnerStep(1), .used = {EntryId(1)}});
 
@@ -247,6 +264,41 @@ TEST(ReplayLinkTest, AHeadIsTheEntryUpToTheLastKeptTransition) {
   EXPECT_EQ(head.uses, 1u);
   EXPECT_EQ(head.trajectory.latents().shape(0), kKept + 1);
   EXPECT_EQ(head.trajectory.latents().data(), entry.latents.substr(0, (kKept + 1) * kLatentBytes));
+}
+
+// Windows move from step to step: a head brings its own stochastic steps, those before i_off count.
+TEST(ReplayLinkTest, AHeadOfAnotherWindowKeepsItsOwnStochasticSteps) {
+  Linked linked(/*shard_count=*/1, /*commits_max=*/64, /*same_window=*/false, /*kept_steps=*/2);
+  const buffer::EntryWithLatents early = WindowEntry(1, {0, 1});
+  const buffer::EntryWithLatents across = WindowEntry(2, {1, 2});
+  linked.link->Commit({.step = LearnerStep(0), .offers = {early, across, WindowEntry(3, {2, 3})}});
+  std::map<uint64_t, ReplayHead> heads;
+  for (const DrawnHead& drawn :
+       linked.link->Draw(LearnerStep(1), 3, flow::StepFlags({1, 2}, kSteps))) {
+    EXPECT_EQ(drawn.head.kept_steps, 2u);
+    heads[drawn.head.entry.value] = drawn.head;
+  }
+  ASSERT_THAT(heads, SizeIs(2)) << "entry 3 has no density before i_off";
+  EXPECT_TRUE(heads[1].other_window);
+  EXPECT_FALSE(heads[2].other_window);
+  EXPECT_EQ(heads[1].trajectory.first_latent(), 0u);
+  EXPECT_EQ(heads[1].trajectory.latents().data(), early.latents);
+  EXPECT_EQ(heads[2].trajectory.first_latent(), 1u);
+  EXPECT_EQ(heads[2].trajectory.latents().data(), across.latents.substr(0, 2 * kLatentBytes));
+  EXPECT_EQ(linked.link->heads_refused(), 1u);
+  EXPECT_THAT(linked.Metrics(),
+              HasSubstr("oxbow_learner_heads_refused_total{reason=\"no_density\"} 1\n"));
+}
+
+TEST(ReplayLinkTest, ARunMayAskForHeadsOfItsOwnWindowOnly) {
+  Linked linked(/*shard_count=*/1, /*commits_max=*/64, /*same_window=*/true);
+  linked.link->Commit(
+      {.step = LearnerStep(0), .offers = {WindowEntry(1, {0, 1}), WindowEntry(2, {0, 2})}});
+  const auto drawn = linked.link->Draw(LearnerStep(1), 2, flow::StepFlags({0, 2}, kSteps));
+  ASSERT_THAT(drawn, SizeIs(1));
+  EXPECT_EQ(drawn[0].head.entry, EntryId(2));
+  EXPECT_THAT(linked.Metrics(),
+              HasSubstr("oxbow_learner_heads_refused_total{reason=\"window\"} 1\n"));
 }
 
 TEST(ReplayLinkTest, PromptsLiveOnTheirShardAndDrawsTakeEqualShares) {

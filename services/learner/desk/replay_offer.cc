@@ -32,6 +32,17 @@ const v1::Trajectory* BestFresh(const v1::Group& group) {
   return best;
 }
 
+flow::LatentSpan HeadSpan(const v1::Trajectory& trajectory, int kept_steps) {
+  if (trajectory.latents().shape_size() == 0) return {};
+  const int first = static_cast<int>(trajectory.first_latent());
+  const int end = first + static_cast<int>(trajectory.latents().shape(0));
+  std::vector<bool> usable(trajectory.sde().begin(), trajectory.sde().end());
+  for (int i = 0; i < static_cast<int>(usable.size()); ++i) {
+    if (i < first || i + 1 >= end || i >= kept_steps) usable[static_cast<size_t>(i)] = false;
+  }
+  return flow::SpanOf(usable);
+}
+
 EntryId EntryIdOf(const OfferRules& rules, GroupId group, uint32_t sample) {
   const uint64_t run = Mix64(Mix64(rules.run_seed) ^ rules.run_fingerprint);
   const uint64_t id = Mix64(Mix64(run ^ group.value) ^ sample);
@@ -44,8 +55,8 @@ std::optional<buffer::EntryWithLatents> MakeOffer(const v1::Group& group,
   if (rules.requires_std && !RewardsDiffer(group)) return std::nullopt;
   const v1::Trajectory* best = BestFresh(group);
   if (best == nullptr) return std::nullopt;
-  const int64_t held = best->latents().shape(0);
-  const int64_t wanted = std::min<int64_t>(held, rules.transitions + 1);
+  const flow::LatentSpan head = HeadSpan(*best, rules.kept_steps);
+  if (head.count == 0) return std::nullopt;
   buffer::EntryWithLatents offer;
   v1::ReplayEntry& header = offer.header;
   header.set_entry_id(EntryIdOf(rules, planned.id, best->sample()).value);
@@ -58,10 +69,13 @@ std::optional<buffer::EntryWithLatents> MakeOffer(const v1::Group& group,
   v1::Trajectory& kept = *header.mutable_trajectory();
   kept = *best;
   kept.mutable_latents()->clear_data();
-  kept.mutable_latents()->set_shape(0, wanted);
-  const size_t bytes =
-      best->latents().data().size() / static_cast<size_t>(held) * static_cast<size_t>(wanted);
-  offer.latents = best->latents().data().substr(0, bytes);
+  kept.mutable_latents()->set_shape(0, head.count);
+  kept.set_first_latent(static_cast<uint32_t>(head.first));
+  const size_t latent =
+      best->latents().data().size() / static_cast<size_t>(best->latents().shape(0));
+  const auto skipped = static_cast<size_t>(head.first) - best->first_latent();
+  offer.latents =
+      best->latents().data().substr(skipped * latent, static_cast<size_t>(head.count) * latent);
   return offer;
 }
 

@@ -18,7 +18,10 @@ v1::Group GroupOf(const std::vector<double>& rewards) {
     latents.set_dtype(v1::DTYPE_F32);
     for (const int64_t size : {4, 1, 1, 2}) latents.add_shape(size);
     for (char row = 0; row < 4; ++row) latents.mutable_data()->append(8, row);
-    for (int step = 0; step < 3; ++step) trajectory.add_log_prob(static_cast<float>(i));
+    for (int step = 0; step < 3; ++step) {
+      trajectory.add_log_prob(static_cast<float>(i));
+      trajectory.add_sde(true);
+    }
   }
   return group;
 }
@@ -29,7 +32,7 @@ PlannedGroup Planned() {
   return planned;
 }
 
-const OfferRules kRules{.run_seed = 1, .transitions = 2, .sigmas = {1, 0.5, 0.25, 0}};
+const OfferRules kRules{.run_seed = 1, .kept_steps = 2, .sigmas = {1, 0.5, 0.25, 0}};
 
 TEST(ReplayOfferTest, BestFreshSampleIsOfferedAndTiesGoToTheLowestIndex) {
   const auto offer = MakeOffer(GroupOf({.1, .9, .9, .2}), Planned(), kRules);
@@ -47,6 +50,49 @@ TEST(ReplayOfferTest, KeepsTheLatentsUpToTheLastKeptTransition) {
   EXPECT_EQ(offer->header.trajectory().latents().shape(0), 3);
   EXPECT_TRUE(offer->header.trajectory().latents().data().empty());
   EXPECT_EQ(offer->latents, std::string(8, 0) + std::string(8, 1) + std::string(8, 2));
+}
+
+// Four latents from x_1 on, of a trajectory of eight steps whose window is steps 1 to 3.
+v1::Group WindowGroup() {
+  v1::Group group = GroupOf({.1, .9});
+  for (v1::Trajectory& trajectory : *group.mutable_trajectories()) {
+    trajectory.set_first_latent(1);
+    trajectory.clear_sde();
+    for (int step = 0; step < 8; ++step) trajectory.add_sde(step >= 1 && step < 4);
+  }
+  return group;
+}
+
+TEST(ReplayOfferTest, KeepsTheLatentsOfTheWindowAlone) {
+  OfferRules rules = kRules;
+  rules.kept_steps = 3;  // Transitions 1 and 2 of the window's three.
+  const auto offer = MakeOffer(WindowGroup(), Planned(), rules);
+  ASSERT_TRUE(offer.has_value());
+  EXPECT_EQ(offer->header.trajectory().first_latent(), 1u);
+  EXPECT_EQ(offer->header.trajectory().latents().shape(0), 3);
+  EXPECT_EQ(offer->latents, std::string(8, 0) + std::string(8, 1) + std::string(8, 2));
+  rules.kept_steps = 8;
+  EXPECT_EQ(MakeOffer(WindowGroup(), Planned(), rules)->header.trajectory().latents().shape(0), 4);
+}
+
+TEST(ReplayOfferTest, AWindowPastTheKeptStepsOffersNothing) {
+  OfferRules rules = kRules;
+  rules.kept_steps = 1;
+  EXPECT_FALSE(MakeOffer(WindowGroup(), Planned(), rules).has_value());
+}
+
+// A run that keeps other steps than the one that stored the entry takes what there is.
+TEST(ReplayOfferTest, AHeadEndsWithItsLastStochasticStepThatWasStored) {
+  v1::Trajectory stored = WindowGroup().trajectories(0);
+  EXPECT_EQ(HeadSpan(stored, 8).first, 1);
+  EXPECT_EQ(HeadSpan(stored, 8).end(), 5);
+  stored.mutable_latents()->set_shape(0, 3);
+  EXPECT_EQ(HeadSpan(stored, 8).end(), 4);
+  EXPECT_EQ(HeadSpan(stored, 2).end(), 3);
+  stored.set_sde(1, false);
+  EXPECT_EQ(HeadSpan(stored, 8).first, 2);
+  stored.clear_latents();
+  EXPECT_EQ(HeadSpan(stored, 8).count, 0);
 }
 
 TEST(ReplayOfferTest, ReplayedAndFailedSamplesAreNeverOffered) {

@@ -11,7 +11,7 @@ uint32_t HeadsWanted(double fraction, uint32_t groups) {
 }
 
 StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<DrawnHead> heads,
-                  PromptOrder& order) {
+                  PromptOrder& order, const std::vector<bool>& sde) {
   StepPlan plan{.step = step, .groups = {}, .before = order.position()};
   std::set<uint64_t> taken;
   const auto add = [&](v1::Prompt prompt, std::optional<ReplayHead> head) {
@@ -19,7 +19,8 @@ StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<DrawnHead> head
                            .step = step,
                            .prompt = std::move(prompt),
                            .conditioning = {},
-                           .head = std::move(head)});
+                           .head = std::move(head),
+                           .sde = sde});
   };
   for (DrawnHead& drawn : heads) {
     if (plan.groups.size() == groups) break;

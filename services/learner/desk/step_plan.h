@@ -12,8 +12,8 @@
 
 namespace oxbow::learner {
 
-// The stored part of a mixed group: an entry of the replay buffer, cut after kept_steps
-// transitions.
+// The stored part of a mixed group: an entry of the replay buffer from its first stochastic step,
+// cut after kept_steps transitions.
 struct ReplayHead {
   EntryId entry;
   uint32_t shard = 0;       // Of the buffer.
@@ -21,7 +21,8 @@ struct ReplayHead {
   double stored_reward = 0;
   uint64_t age = 0;           // Steps since birth.
   uint64_t uses = 0;          // Before this one.
-  v1::Trajectory trajectory;  // As stored; its latents x_0 .. x_{i_off} with bytes.
+  bool other_window = false;  // Its stochastic steps are not those of the learner step.
+  v1::Trajectory trajectory;  // As stored; its latents x_first .. x_{i_off} with bytes.
 };
 
 struct PlannedGroup {
@@ -30,6 +31,7 @@ struct PlannedGroup {
   v1::Prompt prompt;
   v1::Conditioning conditioning;
   std::optional<ReplayHead> head;  // Set for a mixed group.
+  std::vector<bool> sde;           // The step's window, T flags; empty: all that may be stochastic.
 };
 
 // An entry that was drawn for the step.
@@ -49,8 +51,8 @@ uint32_t HeadsWanted(double fraction, uint32_t groups);
 
 // Gives the first groups of step `step` the drawn heads and the others the next prompts of the
 // order, all distinct. Takes at most `groups` heads, and of two heads with the same prompt the
-// first.
+// first. All groups are sampled with the step's window (flow::WindowAt) `sde`.
 StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<DrawnHead> heads,
-                  PromptOrder& order);
+                  PromptOrder& order, const std::vector<bool>& sde = {});
 
 }  // namespace oxbow::learner

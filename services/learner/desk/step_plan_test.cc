@@ -78,6 +78,15 @@ TEST(StepPlanTest, GroupsAreNumberedByStepAndPromptsAreDistinctAcrossPassBoundar
   }
 }
 
+TEST(StepPlanTest, AllGroupsHaveTheStepsWindow) {
+  PromptOrder order(Prompts(20), 3);
+  DrawnHead drawn;
+  drawn.prompt.set_id(104);
+  const std::vector<bool> window = {false, true, true, false};
+  const StepPlan plan = PlanStep(LearnerStep(3), 4, {drawn}, order, window);
+  for (const PlannedGroup& group : plan.groups) EXPECT_EQ(group.sde, window);
+}
+
 TEST(StepPlanTest, WithoutEntriesEveryGroupIsFreshAndEqualToFractionZero) {
   PromptOrder with(Prompts(20), 3);
   PromptOrder without(Prompts(20), 3);

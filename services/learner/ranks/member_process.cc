@@ -28,8 +28,8 @@ absl::Status MemberProcess::MakeTrainer() {
   conditioning_ = std::make_unique<ConditioningCache>(std::move(setup_.model.encoder));
   OXBOW_RETURN_IF_ERROR(conditioning_->Warm(setup_.train));
   OXBOW_ASSIGN_OR_RETURN(ranks_, parallel::JoinRanks(options_.place));
-  trainer_ = std::make_unique<rl::Trainer>(MakeTrainerOptions(setup_.config, setup_.sampling),
-                                           *policy_, *ranks_);
+  trainer_ = std::make_unique<rl::Trainer>(
+      MakeTrainerOptions(setup_.config, setup_.sampling, setup_.window), *policy_, *ranks_);
   return trainer_->TakeStateOfRankZero({});
 }
 

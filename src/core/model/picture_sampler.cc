@@ -9,12 +9,13 @@
 
 namespace oxbow::model {
 
-flow::SamplingSpec OdeSpec(std::vector<double> sigmas) {
+flow::SamplingSpec OdeSpec(std::vector<double> sigmas, flow::SolverKind solver) {
   flow::SamplingSpec spec;
   spec.sde.assign(sigmas.size() - 1, false);
   spec.sigmas = std::move(sigmas);
   spec.dynamics = flow::DynamicsKind::kOde;
   spec.eta = 0;
+  spec.solver = solver;
   return spec;
 }
 

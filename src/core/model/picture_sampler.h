@@ -17,7 +17,8 @@
 namespace oxbow::model {
 
 // Deterministic sampling over these noise levels (T + 1 of them, the last 0).
-flow::SamplingSpec OdeSpec(std::vector<double> sigmas);
+flow::SamplingSpec OdeSpec(std::vector<double> sigmas,
+                           flow::SolverKind solver = flow::SolverKind::kEuler);
 
 // One picture: what it is asked to show and which noise it starts from. A key's group names the
 // prompt and its sample the picture of that prompt, so that equal keys give equal pictures in every

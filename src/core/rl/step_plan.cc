@@ -19,6 +19,13 @@ std::vector<int> StochasticSteps(const flow::SamplingSpec& spec) {
   return steps;
 }
 
+// T_train of the denominator: fresh samples of this learner step have so many stochastic steps. A
+// replayed head has those of the window it was drawn with.
+int TrainedSteps(const TrainerOptions& options, LearnerStep step, const std::vector<int>& steps) {
+  if (!options.window.has_value()) return static_cast<int>(steps.size());
+  return static_cast<int>(flow::WindowAt(*options.window, options.run_seed, step.value).size());
+}
+
 int StaleSteps(const TrainerOptions& options) {
   return options.kept_steps > 0 ? options.kept_steps
                                 : flow::KeptSteps(options.sampling, options.kept_kc_max);
@@ -102,7 +109,7 @@ StepPlan PlanStep(const TrainerOptions& options, LearnerStep step, PolicyVersion
   const std::vector<int> steps = StochasticSteps(options.sampling);
   StepPlan plan{.groups = ComputeAdvantages(RewardsOf(groups), {.std = options.advantage_std,
                                                                 .clip = options.advantage_clip}),
-                .trained_steps = static_cast<int>(steps.size())};
+                .trained_steps = TrainedSteps(options, step, steps)};
   for (size_t g = 0; g < groups.size(); ++g) {
     const bool signal = plan.groups[g].has_variance;
     for (size_t s = 0; s < groups[g].samples.size(); ++s) {

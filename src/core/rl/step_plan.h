@@ -1,10 +1,10 @@
 // What one learner step trains: which steps of which samples, with which advantage, in which
 // update.
 //
-// A row is one trained step of one sample. Fresh samples train every stochastic step; stale fresh
-// ones (drawn by an older policy) only steps before i_off; replayed ones their stored head and,
-// where it was regenerated stochastically, their tail. Groups without variance and failed samples
-// train nothing.
+// A row is one trained step of one sample. Fresh samples train every stochastic step they have;
+// stale fresh ones (drawn by an older policy) only steps before i_off; replayed ones their stored
+// head and, where it was regenerated stochastically, their tail. Groups without variance and failed
+// samples train nothing.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ struct StepPlan {
   std::vector<std::vector<size_t>>
       updates;                  // Indices into `samples`, shuffled by (run seed, step).
   int64_t samples_counted = 0;  // B of the denominator on this rank; see ZeroVariance.
-  int trained_steps = 0;        // T_train: stochastic steps of the sampling spec.
+  int trained_steps = 0;        // T_train: stochastic steps of the learner step's window.
 };
 
 // Pure. `version` is the policy's at the start of the step.

@@ -9,12 +9,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "core/flow/dynamics.h"
+#include "core/flow/window.h"
 #include "core/rl/advantage.h"
 #include "core/rl/correction.h"
 #include "core/rl/experience.h"
@@ -35,6 +37,7 @@ enum class ZeroVariance { kMeanOverAll, kMeanOverKept };
 
 struct TrainerOptions {
   flow::SamplingSpec sampling;  // Its sde flags are the trained steps (the last step never is).
+  std::optional<flow::WindowPlan> window;  // Which of them are, by learner step; none: all.
   uint64_t run_seed = 0;
   int updates = 2;
   // One gradient per group, added in the order of groups: the same bits for every number of ranks.

@@ -1,0 +1,145 @@
+// Windows that move from learner step to learner step: what is divided by, and heads that were
+// stored under another window.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/flow/window.h"
+#include "core/parallel/ranks.h"
+#include "core/rl/correction.h"
+#include "core/rl/toy_policy.h"
+#include "core/rl/trainer.h"
+
+namespace oxbow::rl {
+namespace {
+
+constexpr int kSteps = 10;
+
+flow::SamplingSpec SpecOf(const std::vector<int>& stochastic) {
+  return {.sigmas = flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, kSteps, 3),
+          .sde = flow::StepFlags(stochastic, kSteps)};
+}
+
+TrainerOptions OptionsFor(const flow::SamplingSpec& spec) {
+  return {.sampling = spec, .run_seed = 3, .updates = 2, .clip_range = 2e-3, .learning_rate = 1e-3};
+}
+
+struct Bench {
+  explicit Bench(const TrainerOptions& o) : trainer(o, policy, *ranks) {}
+
+  std::vector<Group> Rollout(const flow::SamplingSpec& spec, uint64_t step) {
+    std::vector<Group> groups;
+    for (uint64_t g = 0; g < 3; ++g) {
+      groups.push_back(
+          ToyGroup(spec, policy.current(), step * 100 + g, 5, trainer.version().value));
+    }
+    return groups;
+  }
+
+  ToyPolicy policy;
+  std::unique_ptr<parallel::Ranks> ranks = parallel::MakeSingleRank();
+  Trainer trainer;
+};
+
+// Keeps the latents of the stochastic steps alone, as workers send them.
+void KeepSpan(Sample& sample) {
+  const flow::LatentSpan span = flow::SpanOf(sample.sde);
+  sample.latents = sample.latents.narrow(0, span.first, span.count).clone();
+  sample.first_latent = span.first;
+}
+
+// A run whose window moves does in each step what a run that only ever had that window would do.
+TEST(WindowReplayTest, AStepOfAMovingWindowIsAStepOfThatWindow) {
+  const flow::WindowPlan window{
+      .kind = flow::WindowKind::kProgressive, .begin = 0, .end = 8, .size = 3, .stride = 2};
+  const flow::SamplingSpec reachable = SpecOf(flow::ReachableSteps(window));
+  for (uint64_t step = 0; step < 4; ++step) {
+    const flow::SamplingSpec now = SpecOf(flow::WindowAt(window, 3, step));
+    TrainerOptions moving_options = OptionsFor(reachable);
+    moving_options.window = window;
+    Bench moving(moving_options);
+    Bench fixed(OptionsFor(now));
+    std::vector<Group> groups = moving.Rollout(now, step);
+    const auto expected = fixed.trainer.Step(LearnerStep(step), groups);
+    for (Group& group : groups) {
+      for (Sample& sample : group.samples) KeepSpan(sample);
+    }
+    const auto result = moving.trainer.Step(LearnerStep(step), groups);
+    ASSERT_TRUE(expected.ok() && result.ok());
+    EXPECT_EQ(result->metrics.at("train/loss"), expected->metrics.at("train/loss"));
+    EXPECT_EQ(result->metrics.at("train/onpolicy_ratio_err"), 0);
+    EXPECT_TRUE(at::equal(moving.policy.parameters().flat(), fixed.policy.parameters().flat()))
+        << "learner step " << step;
+  }
+}
+
+// Its density terms are those of its own stochastic steps before i_off, whatever the window is now.
+TEST(WindowReplayTest, AHeadIsWeighedOverItsOwnStochasticSteps) {
+  const std::vector<int> stored = {3, 4, 5};
+  constexpr int kKept = 5;  // i_off cuts the window's last step off.
+  TrainerOptions options = OptionsFor(SpecOf({0, 1, 2, 3, 4, 5, 6, 7}));
+  options.window = flow::WindowPlan{.kind = flow::WindowKind::kFixed, .end = 8, .steps = {0, 1}};
+  Bench bench(options);
+  const Group old = bench.Rollout(SpecOf(stored), 7)[0];
+  ASSERT_TRUE(bench.trainer.Step(LearnerStep(0), bench.Rollout(SpecOf({0, 1}), 0)).ok());
+
+  std::vector<Group> groups = bench.Rollout(SpecOf({0, 1}), 1);
+  Sample head = old.samples[2];
+  head.index = 4;
+  head.replayed = true;
+  head.entry_id = EntryId(77);
+  head.kept_steps = kKept;
+  for (size_t i = kKept; i < kSteps; ++i) head.sde[i] = false;  // The tail is the ODE's.
+  KeepSpan(head);
+  groups[0].conditioning = old.conditioning;
+  groups[0].samples[4] = head;
+
+  double log_weight = 0;
+  for (const int i : {3, 4}) {
+    const at::NoGradGuard no_grad;
+    const at::Tensor x = head.latents[i - 3].unsqueeze(0);
+    const auto sigma = static_cast<float>(options.sampling.sigmas[static_cast<size_t>(i)]);
+    const at::Tensor v =
+        bench.policy.current().Velocity(x, at::full({1}, sigma), groups[0].conditioning);
+    log_weight += flow::ScoreTransition(options.sampling, i, x, head.latents[i - 2].unsqueeze(0), v)
+                      .item<float>() -
+                  head.log_prob[static_cast<size_t>(i)];
+  }
+  const auto result = bench.trainer.Step(LearnerStep(1), groups);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_NEAR(result->metrics.at("train/iw_mean"), std::exp(log_weight), 1e-6);
+  EXPECT_NE(log_weight, 0);
+  EXPECT_EQ(result->used, (std::vector<EntryId>{EntryId(77)}));
+}
+
+// Three steps x' = .9 x + drift from x = 1, the second with noise, the others the ODE's. The
+// behaviour policy has no drift; the mean of its ends, weighed for an old policy that drifts in the
+// noisy step.
+double WeighedMean(double noisy_drift) {
+  constexpr int kSamples = 200'000;
+  constexpr double kGain = 0.9, kScale = 0.7;
+  const WeightOptions sum{.scale = WeightScale::kSum, .cap = 1e9};
+  RandomStream stream({.seed = 31});
+  double mean = 0;
+  for (int n = 0; n < kSamples; ++n) {
+    const double z = stream.NextNormal();
+    const double error = z - noisy_drift / kScale;
+    const double weight =
+        ComputeSequenceWeight({-0.5 * error * error}, {-0.5 * z * z}, 1, sum).weight;
+    mean += weight * kGain * (kGain * kGain + kScale * z) / kSamples;
+  }
+  return mean;
+}
+
+// A drift of the noisy step is made good by the weight. One of a deterministic step is not: the old
+// policy never takes the other's path, so no weight can.
+TEST(WindowReplayTest, WeightsCorrectStochasticStepsAndCannotCorrectDeterministicOnes) {
+  const auto old_mean = [](double first_drift, double noisy_drift) {
+    return 0.9 * (0.9 * (0.9 + first_drift) + noisy_drift);
+  };
+  EXPECT_NEAR(WeighedMean(0.4), old_mean(0, 0.4), 0.02);
+  EXPECT_NEAR(old_mean(0.4, 0) - WeighedMean(0), 0.9 * 0.9 * 0.4, 0.01) << "the known mismatch";
+}
+
+}  // namespace
+}  // namespace oxbow::rl
