@@ -31,6 +31,7 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
   rl::TrainerOptions options;
   options.sampling = sampling;
   options.window = window;
+  options.cps_surrogate = config.sampling().cps_log_prob() == v1::CPS_LOG_PROB_SURROGATE;
   options.run_seed = config.run().seed();
   options.deterministic = config.run().deterministic();
   options.agreement_every = static_cast<int>(config.learner().drift_check_every());

@@ -11,6 +11,7 @@ v1::RunConfig Config() {
   v1::RunConfig config;
   config.mutable_run()->set_seed(101);
   config.mutable_batch()->set_updates(3);
+  config.mutable_sampling()->set_cps_log_prob(v1::CPS_LOG_PROB_GAUSSIAN);
   v1::MethodConfig& method = *config.mutable_method();
   method.set_clip_range(0.11);
   method.set_advantage_clip(6.5);
@@ -46,6 +47,7 @@ TEST(TrainerOptionsTest, EverySettingArrives) {
   const flow::WindowPlan window{.kind = flow::WindowKind::kAll, .end = 1};
   const rl::TrainerOptions options = MakeTrainerOptions(Config(), sampling, window);
   EXPECT_EQ(options.window->end, 1);
+  EXPECT_FALSE(options.cps_surrogate);
   EXPECT_EQ(options.sampling.Id(), sampling.Id());
   EXPECT_EQ(options.run_seed, 101u);
   EXPECT_EQ(options.updates, 3);

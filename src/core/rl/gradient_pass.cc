@@ -17,6 +17,20 @@ at::Tensor Column(const std::vector<RowRef>& refs, float (*value)(const RowRef&)
   return at::tensor(values, at::kFloat);
 }
 
+// [R]: what log-ratios are multiplied by. Log-probs are densities; CPS has its ratios on another
+// scale.
+at::Tensor RatioScales(const TrainerOptions& options, const std::vector<int>& steps) {
+  std::vector<float> scales;
+  const bool surrogate =
+      options.cps_surrogate && options.sampling.dynamics == flow::DynamicsKind::kCps;
+  for (const int i : steps) {
+    const double scale =
+        surrogate ? flow::CpsSurrogateScale(flow::KernelAt(options.sampling, i)) : 1;
+    scales.push_back(static_cast<float>(scale));
+  }
+  return at::tensor(scales, at::kFloat);
+}
+
 std::vector<int64_t> RowsInKl(const std::vector<RowRef>& refs) {
   std::vector<int64_t> index;
   for (size_t r = 0; r < refs.size(); ++r) {
@@ -65,8 +79,9 @@ std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy
   const RowBatch batch = GatherRows(options.sampling, groups, AddressesOf(refs));
   const at::Tensor v = policy.current().Velocity(batch.x, batch.sigma, batch.conditioning);
   const at::Tensor log_prob = ScoreRows(options.sampling, batch, v);
+  const at::Tensor scale = RatioScales(options, batch.steps);
   const at::Tensor policy_loss = ClippedLoss(
-      log_prob, Column(refs, [](const RowRef& r) { return r.row->log_prob_old; }),
+      log_prob * scale, Column(refs, [](const RowRef& r) { return r.row->log_prob_old; }) * scale,
       Column(refs, [](const RowRef& r) { return static_cast<float>(r.sample->advantage); }),
       Column(refs, [](const RowRef& r) { return static_cast<float>(r.sample->weight); }),
       options.clip_range);
@@ -87,8 +102,9 @@ std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy
   loss.backward();
   const std::vector<double> scores = Values(log_prob);
   const std::vector<double> losses = Values(policy_loss);
+  const std::vector<double> scales = Values(scale);
   for (size_t r = 0; r < refs.size(); ++r) {
-    outcomes[r].log_ratio = scores[r] - refs[r].row->log_prob_old;
+    outcomes[r].log_ratio = (scores[r] - refs[r].row->log_prob_old) * scales[r];
     outcomes[r].policy_loss = losses[r];
   }
   return outcomes;

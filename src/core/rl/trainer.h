@@ -38,6 +38,7 @@ enum class ZeroVariance { kMeanOverAll, kMeanOverKept };
 struct TrainerOptions {
   flow::SamplingSpec sampling;  // Its sde flags are the trained steps (the last step never is).
   std::optional<flow::WindowPlan> window;  // Which of them are, by learner step; none: all.
+  bool cps_surrogate = true;  // Ratios of cps steps on the published scale; W is of densities.
   uint64_t run_seed = 0;
   int updates = 2;
   // One gradient per group, added in the order of groups: the same bits for every number of ranks.

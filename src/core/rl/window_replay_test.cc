@@ -112,6 +112,28 @@ TEST(WindowReplayTest, AHeadIsWeighedOverItsOwnStochasticSteps) {
   EXPECT_EQ(result->used, (std::vector<EntryId>{EntryId(77)}));
 }
 
+// The first update's gradient is A s d(log-prob): on the published scale s = 2 S^2 of the
+// density's.
+TEST(WindowReplayTest, CpsRatiosAreOnThePublishedScaleUnlessTheDensityIsAsked) {
+  flow::SamplingSpec spec = SpecOf({4});
+  spec.dynamics = flow::DynamicsKind::kCps;
+  double norms[2];
+  for (const bool surrogate : {false, true}) {
+    TrainerOptions options = OptionsFor(spec);
+    options.updates = 1;
+    options.grad_norm_max = 1e9;
+    options.cps_surrogate = surrogate;
+    Bench bench(options);
+    const auto result = bench.trainer.Step(LearnerStep(0), bench.Rollout(spec, 0));
+    ASSERT_TRUE(result.ok());
+    EXPECT_EQ(result->metrics.at("train/onpolicy_ratio_err"), 0);
+    norms[surrogate ? 1 : 0] = result->metrics.at("train/grad_norm");
+  }
+  const double scale = flow::CpsSurrogateScale(flow::KernelAt(spec, 4));
+  EXPECT_NEAR(norms[1] / norms[0], scale, 1e-5 * scale);
+  EXPECT_GT(std::abs(scale - 1), 0.1);
+}
+
 // Three steps x' = .9 x + drift from x = 1, the second with noise, the others the ODE's. The
 // behaviour policy has no drift; the mean of its ends, weighed for an old policy that drifts in the
 // noisy step.
