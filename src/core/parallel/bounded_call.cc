@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <memory>
 #include <thread>
 
@@ -10,6 +11,8 @@
 
 namespace oxbow::parallel {
 namespace {
+
+constexpr absl::Duration kBetweenLooks = absl::Milliseconds(10);  // At the caller's flag.
 
 struct Outcome {
   absl::Mutex mutex;
@@ -34,7 +37,7 @@ absl::Status Caught(const std::function<absl::Status()>& call) {
 }
 
 absl::Status CallWithin(absl::Duration timeout, const std::string& what,
-                        std::function<absl::Status()> call) {
+                        std::function<absl::Status()> call, const std::atomic<bool>* cancelled) {
   // Shared with a thread that may outlive this function.
   auto outcome = std::make_shared<Outcome>();
   std::thread([outcome, call = std::move(call)] {
@@ -44,10 +47,16 @@ absl::Status CallWithin(absl::Duration timeout, const std::string& what,
     outcome->done = true;
   }).detach();
   const absl::MutexLock lock(&outcome->mutex);
-  if (!outcome->mutex.AwaitWithTimeout(absl::Condition(&outcome->done), timeout)) {
-    return absl::DeadlineExceededError(absl::StrCat(what, ": ", absl::FormatDuration(timeout)));
+  absl::Duration left = timeout;
+  while (left > absl::ZeroDuration()) {
+    const absl::Duration pause = cancelled == nullptr ? left : std::min(left, kBetweenLooks);
+    if (outcome->mutex.AwaitWithTimeout(absl::Condition(&outcome->done), pause)) {
+      return outcome->status;
+    }
+    if (cancelled != nullptr && *cancelled) return absl::CancelledError(what);
+    left -= pause;
   }
-  return outcome->status;
+  return absl::DeadlineExceededError(absl::StrCat(what, ": ", absl::FormatDuration(timeout)));
 }
 
 }  // namespace oxbow::parallel

@@ -1,6 +1,7 @@
 // Calls into c10d: exceptions become statuses, and a call that may block for ever is given up.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <string>
 
@@ -15,7 +16,9 @@ absl::Status Caught(const std::function<absl::Status()>& call);
 // Runs `call` as Caught does, on a thread of its own, and waits for it at most `timeout`. Then
 // kDeadlineExceeded with `what`; the thread is left behind with whatever `call` holds, so `call`
 // must own what it touches. Reading a store blocks without limit when its host is stopped.
+// `cancelled`, if not null, ends the wait with kCancelled soon after it has become true.
 absl::Status CallWithin(absl::Duration timeout, const std::string& what,
-                        std::function<absl::Status()> call);
+                        std::function<absl::Status()> call,
+                        const std::atomic<bool>* cancelled = nullptr);
 
 }  // namespace oxbow::parallel

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -17,6 +18,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "core/parallel/behind_ranks.h"
 #include "core/parallel/bounded_call.h"
 #include "core/parallel/communication_clock.h"
 #include "core/parallel/process_group.h"
@@ -53,14 +55,19 @@ class C10dRanks final : public Ranks {
         size_(options.size),
         device_(device),
         timeout_(options.operation_timeout),
+        process_goes_on_(options.process_goes_on),
         group_(std::move(group)),
         positions_(std::move(store), options.rank, options.size) {}
 
   ~C10dRanks() override {
     // A failed group may have a thread inside an operation, and its destructor would wait for it:
-    // it is left to the end of the process.
+    // it is left to the end of the process, or to a thread that waits.
     if (!Failure().ok()) {
-      group_.release();
+      if (process_goes_on_) {
+        std::thread([group = std::move(group_)]() mutable { group.reset(); }).detach();
+      } else {
+        group_.release();
+      }
     } else {
       (void)Caught([&] {
         group_->shutdown();
@@ -88,12 +95,9 @@ class C10dRanks final : public Ranks {
     return Run("AllGather", [&] { return group_->_allgather_base(to, from); });
   }
   absl::Status Broadcast(at::Tensor& tensor, int root) override {
-    OXBOW_CHECK(root >= 0 && root < size_) << "root " << root << " of " << size_;
-    std::vector<at::Tensor> tensors = {Flat(tensor)};
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    return Run("Broadcast", [&] { return group_->broadcast(tensors, options); });
+    return Run("Broadcast", [&] { return IssueBroadcast(tensor, root); });
   }
+  std::unique_ptr<Pending> StartBroadcast(const at::Tensor& tensor, int root) override;
   absl::Status Barrier() override {
     // Nobody has the sum before everybody has come, on every backend alike.
     const at::Tensor one = at::ones({1}, at::TensorOptions(device_).dtype(at::kFloat));
@@ -122,6 +126,13 @@ class C10dRanks final : public Ranks {
     options.reduceOp = how;
     return group_->allreduce(tensors, options);
   }
+  WorkPointer IssueBroadcast(const at::Tensor& tensor, int root) {
+    OXBOW_CHECK(root >= 0 && root < size_) << "root " << root << " of " << size_;
+    std::vector<at::Tensor> tensors = {Flat(tensor)};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    return group_->broadcast(tensors, options);
+  }
 
   // The first failure, which every later call returns.
   absl::Status Failure() const {
@@ -138,6 +149,7 @@ class C10dRanks final : public Ranks {
   const int size_;
   const at::Device device_;
   const absl::Duration timeout_;
+  const bool process_goes_on_;
   GroupPointer group_;
   Positions positions_;
   uint64_t sequence_ = 0;
@@ -188,6 +200,11 @@ absl::StatusOr<Operation> C10dRanks::Start(const char* name,
 std::unique_ptr<Pending> C10dRanks::StartAllReduceSum(const at::Tensor& tensor) {
   return std::make_unique<PendingOperation>(
       *this, Start("StartAllReduceSum", [&] { return AllReduce(tensor, c10d::ReduceOp::SUM); }));
+}
+
+std::unique_ptr<Pending> C10dRanks::StartBroadcast(const at::Tensor& tensor, int root) {
+  return std::make_unique<PendingOperation>(
+      *this, Start("StartBroadcast", [&] { return IssueBroadcast(tensor, root); }));
 }
 
 absl::Status C10dRanks::ReduceScatterSum(const at::Tensor& input, at::Tensor& output) {
@@ -253,9 +270,10 @@ absl::Status C10dRanks::Await(const Operation& operation) {
 absl::Status C10dRanks::Fail(const Operation& operation, absl::StatusCode code,
                              const std::string& why) {
   OXBOW_RETURN_IF_ERROR(Failure());
-  const absl::Status failure(
-      code, absl::StrCat(operation.name, " ", operation.sequence, " on rank ", rank_, " of ", size_,
-                         ": ", why, positions_.Behind(operation.sequence)));
+  const Positions::Laggards behind = positions_.Behind(operation.sequence);
+  absl::Status failure(code, absl::StrCat(operation.name, " ", operation.sequence, " on rank ",
+                                          rank_, " of ", size_, ": ", why, behind.text));
+  NameBehind(behind.ranks, failure);
   {
     const absl::MutexLock lock(&mutex_);
     if (!failure_.ok()) return failure_;
@@ -383,19 +401,20 @@ absl::StatusOr<std::unique_ptr<Ranks>> JoinRanks(const JoinOptions& options) {
                                    .address = options.address,
                                    .interface = options.interface,
                                    .timeout = options.operation_timeout + kBackstop};
-  OXBOW_RETURN_IF_ERROR(
-      CallWithin(options.join_timeout,
-                 absl::StrCat("ranks did not connect to each other, says rank ", options.rank),
-                 [group_options, made] {
-                   made->group = group_options.device.is_cpu() ? MakeGlooGroup(group_options)
-                                                               : MakeNcclGroup(group_options);
-                   // NCCL connects in its first operation, and blocks in it.
-                   std::vector<at::Tensor> one = {
-                       at::ones({1}, at::TensorOptions(group_options.device).dtype(at::kFloat))};
-                   made->group->allreduce(one)->wait();
-                   (void)one[0].item<float>();
-                   return absl::OkStatus();
-                 }));
+  OXBOW_RETURN_IF_ERROR(CallWithin(
+      options.join_timeout,
+      absl::StrCat("ranks did not connect to each other, says rank ", options.rank),
+      [group_options, made] {
+        made->group = group_options.device.is_cpu() ? MakeGlooGroup(group_options)
+                                                    : MakeNcclGroup(group_options);
+        // NCCL connects in its first operation, and blocks in it.
+        std::vector<at::Tensor> one = {
+            at::ones({1}, at::TensorOptions(group_options.device).dtype(at::kFloat))};
+        made->group->allreduce(one)->wait();
+        (void)one[0].item<float>();
+        return absl::OkStatus();
+      },
+      options.cancelled));
   return std::make_unique<C10dRanks>(options, device, made->group, store);
 }
 

@@ -4,8 +4,9 @@
 // there; on a loopback address it listens on loopback alone. An operation that outlasts its
 // deadline ends with an error on this rank whatever the peers, the store or the library do; c10d's
 // own defaults of up to 30 minutes play no part. The error may come up to two seconds after the
-// deadline: that long it looks for the ranks that are behind. After an error the connections stay
-// open until the process ends, which it should do then.
+// deadline: that long it looks for the ranks that are behind; behind_ranks.h reads them from the
+// status. After an error the connections stay open until the process ends, which it should do then
+// (but see process_goes_on).
 #pragma once
 
 #include <memory>
@@ -21,6 +22,7 @@ namespace oxbow::parallel {
 //   kAlreadyExists     another process has come with this rank.
 //   kInvalidArgument   ranks disagree on the size, or the device is not one.
 //   kUnavailable       the address cannot be listened on or reached, or there is no such device.
+//   kCancelled         `cancelled` has become true.
 //   kUnimplemented     a GPU was asked for and this build has no CUDA.
 absl::StatusOr<std::unique_ptr<Ranks>> JoinRanks(const JoinOptions& options);
 

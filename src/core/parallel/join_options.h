@@ -1,6 +1,7 @@
 // Which rank a process is, where the ranks meet, and how patient they are.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <string>
 
@@ -22,7 +23,12 @@ struct JoinOptions {
   std::string interface;  // For Gloo, "eth0". Empty: the one that leads to `address`.
   absl::Duration join_timeout = absl::Seconds(60);
   absl::Duration operation_timeout = absl::Seconds(60);
-  std::function<void(int port)> on_listening;  // Rank 0, as soon as others can come.
+  // Rank 0, as soon as others can come; not after JoinRanks has returned.
+  std::function<void(int port)> on_listening;
+  const std::atomic<bool>* cancelled = nullptr;  // True: who waits in JoinRanks waits no longer.
+  // The process outlives a failure: connections and threads go as soon as the backend lets go of
+  // them, at the latest some seconds after the operation's deadline, on a thread of their own.
+  bool process_goes_on = false;
 };
 
 }  // namespace oxbow::parallel

@@ -70,6 +70,9 @@ TEST_P(NcclRanksTest, CollectivesAreWhatTheirNamesSay) {
     tensor = share(ranks.rank(), n).to(device);
     EXPECT_EQ(ranks.Broadcast(tensor, size - 1), absl::OkStatus());
     ExpectSame(tensor, share(size - 1, n));
+    tensor = share(ranks.rank(), n).to(device);
+    EXPECT_EQ(ranks.StartBroadcast(tensor, size - 1)->Wait(), absl::OkStatus());
+    ExpectSame(tensor, share(size - 1, n));
     EXPECT_EQ(ranks.Barrier(), absl::OkStatus());
 
     const auto all = ranks.GatherBytes(std::string(static_cast<size_t>(ranks.rank()), 'x'));

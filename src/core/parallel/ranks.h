@@ -66,6 +66,7 @@ class Ranks {
   virtual absl::Status AllGather(const at::Tensor& input, at::Tensor& output) = 0;
 
   virtual absl::Status Broadcast(at::Tensor& tensor, int root) = 0;  // In place.
+  virtual std::unique_ptr<Pending> StartBroadcast(const at::Tensor& tensor, int root) = 0;
   virtual absl::Status Barrier() = 0;
 
   // Small host messages (a frozen manifest, hashes): every rank's bytes in rank order, on every

@@ -6,11 +6,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <csignal>
+#include <filesystem>
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "absl/synchronization/notification.h"
+#include "core/parallel/behind_ranks.h"
 #include "core/parallel/forked_ranks.h"
 #include "core/parallel/ordered_sum.h"
 
@@ -18,6 +21,7 @@ namespace oxbow::parallel {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 void ExpectSame(const at::Tensor& got, const at::Tensor& want) {
@@ -73,6 +77,23 @@ TEST_P(RanksTest, StartedSumsEndInAnyOrderOfWaiting) {
       EXPECT_TRUE(pending[static_cast<size_t>(i)]->Wait().ok());
       ExpectSame(tensors[static_cast<size_t>(i)],
                  at::full({1 + i * 1000}, size * i + size * (size - 1) / 2, at::kFloat));
+    }
+  };
+  EXPECT_THAT(RunRanks(GetParam(), {}, body), Each(0));
+}
+
+TEST_P(RanksTest, StartedBroadcastsArriveInAnyOrderOfWaiting) {
+  const auto body = [](Ranks& ranks) {
+    const int root = ranks.size() - 1;
+    std::vector<at::Tensor> tensors;
+    std::vector<std::unique_ptr<Pending>> pending;
+    for (int i = 0; i < 4; ++i) {
+      tensors.push_back(Share(ranks.rank() + i, 1 + i * 50'000));
+      pending.push_back(ranks.StartBroadcast(tensors.back(), root));
+    }
+    for (int i = 3; i >= 0; --i) {
+      EXPECT_TRUE(pending[static_cast<size_t>(i)]->Wait().ok());
+      ExpectSame(tensors[static_cast<size_t>(i)], Share(root + i, 1 + i * 50'000));
     }
   };
   EXPECT_THAT(RunRanks(GetParam(), {}, body), Each(0));
@@ -150,6 +171,9 @@ void ExpectOthersLeave(int signal, int victim) {
                                     : "; behind: rank " + std::to_string(victim) + " (Barrier 3)";
     if (absl::IsDeadlineExceeded(status)) {
       EXPECT_THAT(std::string(status.message()), HasSubstr(culprit));
+      if (victim != 0) {
+        EXPECT_THAT(BehindRanks(status), ElementsAre(victim));
+      }
     }
     // The failure is final.
     at::Tensor tensor = at::ones({1}, at::kFloat);
@@ -178,6 +202,7 @@ TEST(RanksFailureTest, AbsentRankIsNamedWhenTheTimeToJoinIsOver) {
                               EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
                               EXPECT_THAT(std::string(status.message()),
                                           HasSubstr("rank 2 of 3 did not come to 127.0.0.1:"));
+                              EXPECT_THAT(BehindRanks(status), ElementsAre(2));
                             }};
   const absl::Time started = absl::Now();
   const auto body = [](Ranks&) { ADD_FAILURE() << "joined without rank 2"; };
@@ -206,6 +231,54 @@ TEST(RanksFailureTest, SingleRankTurnsDownEverythingOnceAborted) {
   ranks->Abort("enough");
   EXPECT_TRUE(absl::IsAborted(ranks->Barrier()));
   EXPECT_TRUE(absl::IsAborted(ranks->GatherBytes("x").status()));
+}
+
+// A process that goes on joins again after each failure; what the failed group held does not pile
+// up.
+TEST(RanksFailureTest, AProcessThatGoesOnLetsFailedGroupsGo) {
+  const auto open_files = [] {
+    size_t count = 0;
+    for ([[maybe_unused]] const auto& entry :
+         std::filesystem::directory_iterator("/proc/self/fd")) {
+      ++count;
+    }
+    return count;
+  };
+  const auto body = [&](Ranks&) {
+    size_t before = 0;
+    for (int life = 0; life < 6; ++life) {
+      // The other one leaves at once.
+      JoinOptions first{.rank = 0, .size = 2, .operation_timeout = absl::Seconds(1)};
+      JoinOptions second{.rank = 1, .size = 2};
+      first.process_goes_on = true;
+      std::thread leaver;
+      first.on_listening = [&](int port) {
+        second.port = port;
+        leaver = std::thread([&] { EXPECT_TRUE(JoinRanks(second).ok()); });
+      };
+      auto ranks = JoinRanks(first);
+      ASSERT_TRUE(ranks.ok()) << ranks.status();
+      leaver.join();
+      EXPECT_FALSE((*ranks)->Barrier().ok());
+      ranks->reset();
+      if (life == 2) before = open_files();
+    }
+    EXPECT_LE(open_files(), before + 8) << "a life costs a dozen while it lasts";
+  };
+  EXPECT_THAT(RunRanks(1, {}, body), Each(0));
+}
+
+TEST(JoinTest, AWaitIsGivenUpWhenItIsCancelled) {
+  const auto body = [](Ranks&) {
+    std::atomic<bool> cancelled = false;
+    JoinOptions options{.rank = 0, .size = 2};
+    options.cancelled = &cancelled;
+    options.on_listening = [&](int) { cancelled = true; };
+    const absl::Time started = absl::Now();
+    EXPECT_TRUE(absl::IsCancelled(JoinRanks(options).status()));
+    EXPECT_LT(absl::Now() - started, absl::Seconds(5));
+  };
+  EXPECT_THAT(RunRanks(1, {}, body), Each(0));
 }
 
 TEST(JoinTest, DevicesThatAreNoneAreTurnedDown) {

@@ -9,11 +9,14 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "core/parallel/behind_ranks.h"
 #include "core/parallel/bounded_call.h"
 #include "core/parallel/network_address.h"
 
@@ -113,6 +116,24 @@ absl::StatusOr<StorePointer> OpenStore(const JoinOptions& options, absl::Duratio
       c10::make_intrusive<c10d::PrefixStore>(absl::StrCat("oxbow/", life), std::move(store)));
 }
 
+// The caller's ear for the port, which must not be reached once the caller has gone.
+class Door {
+ public:
+  explicit Door(std::function<void(int)> announce) : announce_(std::move(announce)) {}
+  void Announce(int port) {
+    const absl::MutexLock lock(&mutex_);
+    if (announce_) announce_(port);
+  }
+  void Close() {
+    const absl::MutexLock lock(&mutex_);
+    announce_ = nullptr;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::function<void(int)> announce_ ABSL_GUARDED_BY(mutex_);
+};
+
 std::string Here(int rank) { return absl::StrCat("here/", rank); }
 
 // Tells that this rank needs the store no more; its host, rank 0, waits until the `others` do not
@@ -135,10 +156,12 @@ absl::Status Missing(const JoinOptions& options, c10d::Store& store) {
     (store.check({Here(rank)}) ? present : missing).push_back(rank);
   }
   TakeLeave(store, options.rank, present);
-  return absl::DeadlineExceededError(
+  absl::Status status = absl::DeadlineExceededError(
       absl::StrCat(missing.size() == 1 ? "rank " : "ranks ", absl::StrJoin(missing, ", "), " of ",
                    options.size, " did not come to ", Place(options), " within ",
                    absl::FormatDuration(options.join_timeout), ", says rank ", options.rank));
+  NameBehind(missing, status);
+  return status;
 }
 
 absl::Status Gather(const JoinOptions& options, c10d::Store& store, absl::Duration until) {
@@ -173,25 +196,29 @@ absl::Status Gather(const JoinOptions& options, c10d::Store& store, absl::Durati
 
 }  // namespace
 
-absl::StatusOr<StorePointer> Meet(const JoinOptions& options) {
+absl::StatusOr<StorePointer> Meet(const JoinOptions& given) {
   struct Met {
     StorePointer store;
   };
   const auto met = std::make_shared<Met>();  // Shared with a thread that may be left behind.
+  const auto door = std::make_shared<Door>(given.on_listening);
+  JoinOptions options = given;
+  options.on_listening = [door](int port) { door->Announce(port); };
   const absl::Duration until = Clock::Steady().Now() + options.join_timeout;
-  OXBOW_RETURN_IF_ERROR(CallWithin(options.join_timeout + 2 * kAnswerTime,
-                                   absl::StrCat(NoRankZero(options), ": no answer"),
-                                   [options, met, until] {
-                                     absl::Status status = Caught([&] {
-                                       auto store = OpenStore(options, until);
-                                       if (store.ok()) met->store = *std::move(store);
-                                       return store.status();
-                                     });
-                                     if (!status.ok()) {
-                                       return Annotate(status, NoRankZero(options));
-                                     }
-                                     return Gather(options, *met->store, until);
-                                   }));
+  const absl::Status met_all = CallWithin(
+      options.join_timeout + 2 * kAnswerTime, absl::StrCat(NoRankZero(options), ": no answer"),
+      [options, met, until] {
+        absl::Status status = Caught([&] {
+          auto store = OpenStore(options, until);
+          if (store.ok()) met->store = *std::move(store);
+          return store.status();
+        });
+        if (!status.ok()) return Annotate(status, NoRankZero(options));
+        return Gather(options, *met->store, until);
+      },
+      given.cancelled);
+  door->Close();
+  OXBOW_RETURN_IF_ERROR(met_all);
   return met->store;
 }
 
@@ -206,8 +233,9 @@ void Positions::Note(uint64_t sequence, const std::string& operation) {
   });
 }
 
-std::string Positions::Behind(uint64_t sequence) const {
+Positions::Laggards Positions::Behind(uint64_t sequence) const {
   struct Seen {
+    std::vector<int> ranks;
     std::vector<std::string> behind;
     std::vector<int> others;
   };
@@ -223,19 +251,21 @@ std::string Positions::Behind(uint64_t sequence) const {
           if (position >= sequence) {
             seen->others.push_back(rank);
           } else {
+            seen->ranks.push_back(rank);
             seen->behind.push_back(
                 absl::StrCat("rank ", rank, " (", text.substr(blank + 1), " ", position, ")"));
           }
         }
         return absl::OkStatus();
       });
-  if (!status.ok()) return "; rank 0's store does not answer";
+  if (!status.ok()) return {.ranks = {}, .text = "; rank 0's store does not answer"};
   (void)CallWithin(2 * kAnswerTime, "leave", [store = store_, rank = rank_, seen] {
     TakeLeave(*store, rank, seen->others);
     return absl::OkStatus();
   });
-  if (seen->behind.empty()) return "";
-  return absl::StrCat("; behind: ", absl::StrJoin(seen->behind, ", "));
+  if (seen->behind.empty()) return {};
+  return {.ranks = seen->ranks,
+          .text = absl::StrCat("; behind: ", absl::StrJoin(seen->behind, ", "))};
 }
 
 }  // namespace oxbow::parallel

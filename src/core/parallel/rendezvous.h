@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/parallel/c10d_ranks.h"
@@ -35,10 +36,15 @@ class Positions {
   // Costs one small send; nothing is waited for.
   void Note(uint64_t sequence, const std::string& operation);
 
-  // "; behind: rank 2 (Barrier 17)", the ranks that have not begun operation `sequence`; empty if
-  // there are none. Says so if the store does not answer within a second. Not to be called twice:
-  // it is how a rank takes leave, and the store's host lets the others look too, for a second.
-  std::string Behind(uint64_t sequence) const;
+  // The ranks that have not begun operation `sequence`.
+  struct Laggards {
+    std::vector<int> ranks;
+    std::string text;  // "; behind: rank 2 (Barrier 17)"; empty if there are none.
+  };
+
+  // Says so if the store does not answer within a second. Not to be called twice: it is how a rank
+  // takes leave, and the store's host lets the others look too, for a second.
+  Laggards Behind(uint64_t sequence) const;
 
  private:
   const c10::intrusive_ptr<c10d::Store> store_;

@@ -40,6 +40,10 @@ class SingleRank final : public Ranks {
     OXBOW_CHECK(root == 0) << "root " << root;
     return State();
   }
+  std::unique_ptr<Pending> StartBroadcast(const at::Tensor&, int root) override {
+    OXBOW_CHECK(root == 0) << "root " << root;
+    return std::make_unique<Done>(State());
+  }
   absl::Status Barrier() override { return State(); }
 
   absl::StatusOr<std::vector<std::string>> GatherBytes(std::string_view mine) override {

@@ -81,6 +81,11 @@ class ThreadWorld {
       });
       return absl::OkStatus();
     }
+    std::unique_ptr<Pending> StartBroadcast(const at::Tensor& tensor, int root) override {
+      at::Tensor alias = tensor;
+      (void)Broadcast(alias, root);
+      return std::make_unique<Finished>();
+    }
     absl::Status Barrier() override {
       world_.barrier_.arrive_and_wait();
       return absl::OkStatus();
