@@ -104,7 +104,7 @@ absl::Status ChunkFetcher::FetchOnce(Download& download, const std::string& endp
   while (taken.ok() && reader->Read(&piece)) {
     SignOfLife();
     if (piece.data().empty()) continue;
-    metrics_.Received(piece.data().size(), peer);
+    metrics_.Received(piece.data().size(), peer ? Source::kPeer : Source::kLearner);
     taken = download.Take(piece);
     if (absl::IsDataLoss(taken)) {
       metrics_.ChunkCorrupt();

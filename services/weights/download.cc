@@ -54,10 +54,33 @@ absl::Status Download::Take(v1::FetchResponse& piece) {
     lacking_.push_back(chunk);
     return absl::DataLossError("chunk does not match its hash");
   }
-  Chunk verified = store_->pool().Seal(std::move(whole));
-  verified_.emplace(chunk.sha256, verified);
-  store_->Put(chunk.sha256, std::move(verified));
+  Keep(chunk.sha256, std::move(whole));
   return absl::OkStatus();
+}
+
+void Download::Keep(const std::string& sha256, std::string verified) {
+  Chunk chunk = store_->pool().Seal(std::move(verified));
+  verified_.emplace(sha256, chunk);
+  store_->Put(sha256, std::move(chunk));
+}
+
+absl::Status Download::Offer(const std::string& sha256, std::string bytes) {
+  bytes_ += bytes.size();
+  if (Sha256(bytes) != sha256) return absl::DataLossError("chunk does not match its hash");
+  Keep(sha256, std::move(bytes));
+  return absl::OkStatus();
+}
+
+std::set<std::string> Download::Lacking() const {
+  std::set<std::string> hashes;
+  for (const ChunkSize& chunk : lacking_) hashes.insert(chunk.sha256);
+  return hashes;
+}
+
+void Download::Settle() {
+  partial_.clear();
+  std::erase_if(lacking_,
+                [this](const ChunkSize& chunk) { return verified_.contains(chunk.sha256); });
 }
 
 }  // namespace oxbow::weights

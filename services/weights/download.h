@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -38,12 +39,20 @@ class Download {
   // piece nobody asked for.
   absl::Status Take(v1::FetchResponse& piece);
 
+  // A whole chunk that came unasked, one of Lacking(). kDataLoss: it does not match its hash, and
+  // goes on lacking. What Lacking() and Request() say changes with Settle.
+  absl::Status Offer(const std::string& sha256, std::string bytes);
+  std::set<std::string> Lacking() const;  // Hashes.
+  void Settle();
+  ChunkPool& pool() { return store_->pool(); }
+
   // The next source starts the first chunk anew: a wrong hash is then one
   // source's fault.
   void ForgetPartial() { partial_.clear(); }
 
  private:
   explicit Download(ChunkStore& store) : store_(&store) {}
+  void Keep(const std::string& sha256, std::string verified);
 
   ChunkStore* store_;
   ChunksByHash verified_;

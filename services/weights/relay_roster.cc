@@ -87,19 +87,23 @@ void RelayRoster::HeardOf(const std::string& worker) {
   if (silent_.erase(worker) > 0) planned_ = false;
 }
 
-std::string RelayEndpoint(const std::string& advertised, const std::string& peer) {
-  const size_t colon = advertised.rfind(':');
-  if (colon == std::string::npos) return "";
-  const std::string host = advertised.substr(0, colon);
+std::string PeerHost(const std::string& peer) {
   // "ipv6:%5B::1%5D:5000" in gRPC's URI spelling.
   const std::string address = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
   const size_t scheme = address.find(':');
   const size_t port = address.rfind(':');
   const bool known =
       scheme != std::string::npos && port > scheme && absl::StartsWith(address, "ip");
-  const std::string from = known ? address.substr(scheme + 1, port - scheme - 1) : "";
-  if (IsWildcard(host)) return known ? absl::StrCat(from, advertised.substr(colon)) : "";
-  if (IsLoopback(host) && known && !IsLoopback(from)) return "";
+  return known ? address.substr(scheme + 1, port - scheme - 1) : "";
+}
+
+std::string RelayEndpoint(const std::string& advertised, const std::string& peer) {
+  const size_t colon = advertised.rfind(':');
+  if (colon == std::string::npos) return "";
+  const std::string host = advertised.substr(0, colon);
+  const std::string from = PeerHost(peer);
+  if (IsWildcard(host)) return from.empty() ? "" : absl::StrCat(from, advertised.substr(colon));
+  if (IsLoopback(host) && !from.empty() && !IsLoopback(from)) return "";
   return advertised;
 }
 

@@ -57,6 +57,10 @@ class RelayRoster {
   std::map<std::string, std::set<std::string>> accused_by_;
 };
 
+// The host of a caller's address in gRPC's spelling ("ipv4:10.0.0.7:43210"), IPv6 in brackets.
+// Empty if it came by no network.
+std::string PeerHost(const std::string& peer);
+
 // Where others reach a relay: `advertised` as it is, or with the host that `peer` (gRPC's spelling
 // of the caller's address: "ipv4:10.0.0.7:43210") shows when `advertised` is a wildcard. Empty if
 // it cannot be reached from elsewhere: a loopback address of another machine, or no address.

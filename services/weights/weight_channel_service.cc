@@ -38,16 +38,19 @@ class WeightChannelService::WatchStream final : public grpc::ServerWriteReactor<
     absl::MutexLock lock(&mutex_);
     while (!writing_ && !over_) {
       bool stopped = false;
-      std::optional<v1::WatchResponse> next = service_.Next(ticket_, seen_, stopped);
+      std::optional<v1::WatchResponse> next = service_.Next(ticket_, told_, stopped);
       if (stopped || cancelled_) {
         over_ = true;
         return Finish(
             rpc::ToGrpc(absl::UnavailableError("weights are no longer served to this watcher")));
       }
       if (!next.has_value()) return;
-      // Only the first can be what the watcher started with.
-      const bool known = std::exchange(known_, std::nullopt) == next->manifest().policy_version();
-      if (known) continue;
+      if (next->has_manifest()) {
+        // Only the first can be what the watcher started with.
+        const bool known = std::exchange(known_, std::nullopt) == next->manifest().policy_version();
+        if (known) next->clear_manifest();
+        if (known && !next->has_invitation()) continue;
+      }
       response_ = *std::move(next);
       writing_ = true;
       StartWrite(&response_);
@@ -77,7 +80,7 @@ class WeightChannelService::WatchStream final : public grpc::ServerWriteReactor<
   const RelayRoster::Ticket ticket_;
   absl::Mutex mutex_;
   v1::WatchResponse response_ ABSL_GUARDED_BY(mutex_);
-  uint64_t seen_ ABSL_GUARDED_BY(mutex_) = 0;
+  Told told_ ABSL_GUARDED_BY(mutex_);
   std::optional<uint64_t> known_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
@@ -91,7 +94,14 @@ WeightChannelService::WeightChannelService(const Options& options, PublishMetric
       clock_(clock),
       on_report_(std::move(on_report)),
       store_(options.snapshots_kept, options.bytes_max),
-      roster_(options.fanout) {
+      roster_(options.fanout),
+      circles_(options.join_circle == nullptr
+                   ? nullptr
+                   : std::make_unique<CircleHost>(
+                         CircleHost::Options{.join = options.join_circle,
+                                             .device = options.circle_device,
+                                             .versions_kept = options.snapshots_kept + 1},
+                         metrics, clock, [this] { WakeAll(); })) {
   MarkMethodStreamed(kFetchMethod,
                      new grpc::internal::SplitServerStreamingHandler<v1::FetchRequest, FetchPiece>(
                          [this](grpc::ServerContext*, FetchStream* stream) {
@@ -109,8 +119,11 @@ absl::Status WeightChannelService::Publish(const Snapshot& snapshot) {
   OXBOW_RETURN_IF_ERROR(store_.Add(snapshot, &new_bytes));
   const PolicyVersion version(manifest->policy_version());
   metrics_.Changed(new_bytes);
+  std::shared_ptr<const ChunksByHash> chunks;
+  if (circles_ != nullptr) chunks = std::make_shared<const ChunksByHash>(snapshot.chunks);
   {
     absl::MutexLock lock(&mutex_);
+    if (circles_ != nullptr) circles_->Published(manifest, std::move(chunks));
     newest_ = {newest_.number + 1, std::move(manifest)};
   }
   metrics_.Published(version, clock_.Now() - start, store_.bytes());
@@ -119,6 +132,7 @@ absl::Status WeightChannelService::Publish(const Snapshot& snapshot) {
 }
 
 void WeightChannelService::Stop() {
+  if (circles_ != nullptr) circles_->Stop();
   {
     absl::MutexLock lock(&mutex_);
     stopped_ = true;
@@ -149,6 +163,7 @@ grpc::ServerWriteReactor<v1::WatchResponse>* WeightChannelService::Watch(
     absl::MutexLock lock(&mutex_);
     const RelayRoster::Ticket ticket = roster_.Join(
         request->worker_id(), RelayEndpoint(request->relay_endpoint(), context->peer()));
+    if (circles_ != nullptr) circles_->Join(ticket, *request, PeerHost(context->peer()));
     metrics_.WatchersAre(roster_.watchers(), roster_.excluded());
     stream = std::make_shared<WatchStream>(*this, *request, ticket);
     streams_[ticket] = stream;
@@ -157,20 +172,25 @@ grpc::ServerWriteReactor<v1::WatchResponse>* WeightChannelService::Watch(
   return stream.get();
 }
 
-std::optional<v1::WatchResponse> WeightChannelService::Next(RelayRoster::Ticket ticket,
-                                                            uint64_t& seen, bool& stopped) {
+std::optional<v1::WatchResponse> WeightChannelService::Next(RelayRoster::Ticket ticket, Told& told,
+                                                            bool& stopped) {
   Published newest;
   v1::WatchResponse response;
   {
     absl::MutexLock lock(&mutex_);
     stopped = stopped_;
-    if (stopped || newest_.number <= seen) return std::nullopt;
+    if (stopped) return std::nullopt;
+    if (circles_ != nullptr) circles_->Describe(ticket, told.circle, response);
+    if (newest_.number <= told.publications) {
+      if (!response.has_invitation()) return std::nullopt;
+      return response;
+    }
     newest = newest_;
     for (v1::WatchResponse::Peer& peer : roster_.PeersOf(ticket)) {
       *response.add_peers() = std::move(peer);
     }
   }
-  seen = newest.number;
+  told.publications = newest.number;
   *response.mutable_manifest() = *newest.manifest;
   return response;
 }
@@ -179,6 +199,7 @@ void WeightChannelService::Leave(RelayRoster::Ticket ticket) {
   std::shared_ptr<WatchStream> stream;
   absl::MutexLock lock(&mutex_);
   roster_.Leave(ticket);
+  if (circles_ != nullptr) circles_->Leave(ticket);
   metrics_.WatchersAre(roster_.watchers(), roster_.excluded());
   stream = std::move(streams_.extract(ticket).mapped());
 }
@@ -217,6 +238,9 @@ grpc::Status WeightChannelService::ReportApplied(grpc::ServerContext*,
   {
     absl::MutexLock lock(&mutex_);
     roster_.HeardOf(request->worker_id());
+    if (circles_ != nullptr && request->failure().empty()) {
+      circles_->HeardOf(request->worker_id(), request->policy_version());
+    }
     metrics_.WatchersAre(roster_.watchers(), roster_.excluded());
   }
   if (on_report_) on_report_(*request);

@@ -6,7 +6,8 @@
 // (relay_tree.h). Publish never waits for watchers, and a watcher that is slow
 // finds only the newest when it looks again: nothing is queued per watcher.
 // Watch is a reactor, not a blocking handler: a watcher costs a stream, and no
-// thread. Thread-safe.
+// thread. Where the learner broadcasts, what a publication changed also comes by the circle of
+// circle_host.h, and all else stays as it is. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,7 @@
 #include "base/ids.h"
 #include "oxbow/v1/weight_channel.grpc.pb.h"
 #include "services/weights/chunk_store.h"
+#include "services/weights/circle_host.h"
 #include "services/weights/fetch_piece.h"
 #include "services/weights/relay_roster.h"
 #include "services/weights/weights_metrics.h"
@@ -40,6 +42,8 @@ class WeightChannelService
     size_t fanout = 2;                           // Watchers that ask the learner first; 0: all.
     std::function<void(uint64_t)> before_piece;  // May hold a piece of so many bytes back, as a
                                                  // slow line does; may be null.
+    JoinCircle join_circle;             // Publications are also broadcast; null: they are not.
+    std::string circle_device = "cpu";  // "cuda:0": NCCL, where all its members are on GPUs.
   };
   using OnReport = std::function<void(const v1::ReportAppliedRequest&)>;
 
@@ -75,8 +79,13 @@ class WeightChannelService
   class WatchStream;
 
   grpc::Status CheckEpoch(uint64_t epoch) const;
-  // What a watcher is to be told that has seen so many publications; nothing if that was all.
-  std::optional<v1::WatchResponse> Next(RelayRoster::Ticket ticket, uint64_t& seen, bool& stopped);
+  // What a watcher has been told of.
+  struct Told {
+    uint64_t publications = 0;
+    uint64_t circle = 0;  // That it was invited to.
+  };
+  // What it is to be told next, and `told` then; nothing if that was all.
+  std::optional<v1::WatchResponse> Next(RelayRoster::Ticket ticket, Told& told, bool& stopped);
   void Leave(RelayRoster::Ticket ticket);
   void WakeAll();
 
@@ -91,6 +100,9 @@ class WeightChannelService
   RelayRoster roster_ ABSL_GUARDED_BY(mutex_);
   std::map<RelayRoster::Ticket, std::shared_ptr<WatchStream>> streams_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  // Null: weights are not broadcast. Called under mutex_, so that a manifest and its round are told
+  // together; its own thread wakes the watchers, so it goes first.
+  const std::unique_ptr<CircleHost> circles_;
 };
 
 }  // namespace oxbow::weights

@@ -42,7 +42,11 @@ WeightFollower::WeightFollower(Options options, FollowMetrics& metrics, const Cl
                 .tries = options_.tries,
                 .backoff_first = options_.backoff_first,
                 .backoff_max = options_.backoff_max},
-               metrics, clock) {
+               metrics, clock),
+      member_(
+          options_.join_circle == nullptr
+              ? nullptr
+              : std::make_unique<CircleMember>(options_.join_circle, options_.bytes_max, metrics)) {
   OXBOW_CHECK(!options_.endpoints.empty()) << "weight endpoints";
   watch_thread_ = std::thread([this] { WatchLoop(); });
   fetch_thread_ = std::thread([this] { FetchLoop(); });
@@ -50,6 +54,7 @@ WeightFollower::WeightFollower(Options options, FollowMetrics& metrics, const Cl
 
 WeightFollower::~WeightFollower() {
   fetcher_.Cancel();
+  if (member_ != nullptr) member_->Stop();
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
@@ -101,6 +106,7 @@ absl::Status WeightFollower::WatchOnce(const std::string& endpoint) {
   request.set_epoch(options_.epoch.value);
   request.set_worker_id(options_.worker_id);
   if (options_.relay != nullptr) request.set_relay_endpoint(options_.relay->endpoint());
+  if (member_ != nullptr) request.set_circle_device(options_.circle_device);
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return absl::CancelledError("stopping");
@@ -112,6 +118,10 @@ absl::Status WeightFollower::WatchOnce(const std::string& endpoint) {
   const auto reader = stub->Watch(context.get(), request);
   Announcement announcement{.response = {}, .learner = endpoint};
   while (reader->Read(&announcement.response)) {
+    if (member_ != nullptr && announcement.response.has_invitation()) {
+      member_->Invite(announcement.response.invitation());
+    }
+    if (!announcement.response.has_manifest()) continue;
     metrics_.Announced(PolicyVersion(announcement.response.manifest().policy_version()));
     absl::MutexLock lock(&mutex_);
     announced_ = announcement;
@@ -158,6 +168,9 @@ absl::Status WeightFollower::Obtain(const Announcement& announcement) {
   OXBOW_RETURN_IF_ERROR(CheckManifest(manifest, options_.bytes_max));
   const absl::Duration start = clock_.Now();
   OXBOW_ASSIGN_OR_RETURN(Download download, Download::Start(manifest, store_));
+  if (member_ != nullptr && announcement.response.has_rounds()) {
+    member_->TakePart(announcement.response.rounds(), download);
+  }
   std::vector<v1::ReportPeerRequest> faults;
   const absl::Status fetched = fetcher_.Fetch(
       download, {announcement.response.peers().begin(), announcement.response.peers().end()},

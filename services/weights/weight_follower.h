@@ -2,7 +2,8 @@
 // verifies every byte.
 //
 //   watch thread:  manifest, peers -> the newest waits
-//   fetch thread:  CheckManifest -> lacking chunks from peers or the learner, each hash verified
+//   fetch thread:  CheckManifest -> lacking chunks by broadcast, from peers, or from the learner,
+//                  each hash verified
 //   torch thread:  TakeNewest -> load -> probe -> Report
 //
 // A chunk with a wrong hash is dropped and asked for elsewhere; a broken stream
@@ -27,6 +28,7 @@
 #include "base/ids.h"
 #include "oxbow/v1/weight_channel.grpc.pb.h"
 #include "services/weights/chunk_fetcher.h"
+#include "services/weights/circle_member.h"
 #include "services/weights/snapshot.h"
 #include "services/weights/weight_relay.h"
 #include "services/weights/weights_metrics.h"
@@ -53,6 +55,8 @@ class WeightFollower {
     absl::Duration backoff_max = absl::Seconds(2);
     uint64_t bytes_max = uint64_t{64} << 30;
     WeightRelay* relay = nullptr;  // Passes on what is fetched; outlives the follower. May be null.
+    JoinCircle join_circle;        // Takes part where the learner broadcasts; null: never.
+    std::string circle_device = "cpu";
   };
 
   // Starts to watch. `on_ready` is called from the fetch thread when TakeNewest
@@ -91,6 +95,7 @@ class WeightFollower {
   ChunkStore own_store_;  // Of a worker that does not relay.
   ChunkStore& store_;
   ChunkFetcher fetcher_;
+  const std::unique_ptr<CircleMember> member_;  // Null: in no circle, ever.
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

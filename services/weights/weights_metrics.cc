@@ -28,6 +28,17 @@ prometheus::Histogram& Seconds(prometheus::Registry& registry, const char* name,
       {}, prometheus::Histogram::BucketBoundaries{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100});
 }
 
+prometheus::Counter& Round(prometheus::Registry& registry, const char* outcome) {
+  return Counter(registry, "oxbow_weights_broadcast_rounds_total",
+                 "Publications to workers that can take part in broadcasts, by outcome.",
+                 {{"outcome", outcome}});
+}
+
+prometheus::Counter& FetchedFrom(prometheus::Registry& registry, const char* source) {
+  return Counter(registry, "oxbow_weights_fetched_bytes_total", "Chunk bytes received, by source.",
+                 {{"source", source}});
+}
+
 }  // namespace
 
 PublishMetrics::PublishMetrics(prometheus::Registry& registry)
@@ -63,8 +74,18 @@ PublishMetrics::PublishMetrics(prometheus::Registry& registry)
                              "Reports of watchers, by what their probe said.",
                              {{"outcome", "close"}})),
       refused_(Counter(registry, "oxbow_weights_reports_total",
-                       "Reports of watchers, by what their probe said.",
-                       {{"outcome", "refused"}})) {}
+                       "Reports of watchers, by what their probe said.", {{"outcome", "refused"}})),
+      broadcast_bytes_(Counter(registry, "oxbow_weights_broadcast_bytes_total",
+                               "Chunk bytes broadcast, each counted once.")),
+      rounds_whole_(Round(registry, "whole")),
+      rounds_failed_(Round(registry, "failed")),
+      rounds_skipped_(Round(registry, "skipped")),
+      broadcast_seconds_(Seconds(registry, "oxbow_weights_broadcast_seconds",
+                                 "Time of a broadcast that reached every member.")),
+      circle_members_(Gauge(registry, "oxbow_weights_circle_members",
+                            "Workers that get new weights by broadcast.")),
+      circles_failed_(Counter(registry, "oxbow_weights_circles_failed_total",
+                              "Circles for broadcasts in which not all came together.")) {}
 
 void PublishMetrics::Published(PolicyVersion version, absl::Duration took, uint64_t bytes_held) {
   publish_seconds_.Observe(absl::ToDoubleSeconds(took));
@@ -106,15 +127,35 @@ void PublishMetrics::WatcherApplied(bool bits_equal) {
 
 void PublishMetrics::WatcherRefused() { refused_.Increment(); }
 
+void PublishMetrics::Broadcast(uint64_t bytes) {
+  broadcast_bytes_.Increment(static_cast<double>(bytes));
+}
+
+void PublishMetrics::BroadcastRound(const std::string& outcome) {
+  (outcome == "whole"    ? rounds_whole_
+   : outcome == "failed" ? rounds_failed_
+                         : rounds_skipped_)
+      .Increment();
+}
+
+void PublishMetrics::BroadcastTook(absl::Duration took) {
+  broadcast_seconds_.Observe(absl::ToDoubleSeconds(took));
+}
+
+void PublishMetrics::CircleMembersAre(uint64_t members) {
+  circle_members_.Set(static_cast<double>(members));
+}
+
+void PublishMetrics::CircleFailed() { circles_failed_.Increment(); }
+
 FollowMetrics::FollowMetrics(prometheus::Registry& registry)
     : fetch_seconds_(Seconds(registry, "oxbow_weights_fetch_seconds",
                              "Time from manifest to verified tensors.")),
       apply_seconds_(Seconds(registry, "oxbow_weights_apply_seconds",
                              "Time to load verified tensors and run the probe.")),
-      learner_bytes_(Counter(registry, "oxbow_weights_fetched_bytes_total",
-                             "Chunk bytes received, by source.", {{"source", "learner"}})),
-      peer_bytes_(Counter(registry, "oxbow_weights_fetched_bytes_total",
-                          "Chunk bytes received, by source.", {{"source", "peer"}})),
+      learner_bytes_(FetchedFrom(registry, "learner")),
+      peer_bytes_(FetchedFrom(registry, "peer")),
+      broadcast_bytes_(FetchedFrom(registry, "broadcast")),
       relayed_bytes_(Counter(registry, "oxbow_weights_relayed_bytes_total",
                              "Chunk bytes passed on to other workers.")),
       corrupt_chunks_(Counter(registry, "oxbow_weights_corrupt_chunks_total",
@@ -141,8 +182,11 @@ void FollowMetrics::Announced(PolicyVersion version) {
   SetLag();
 }
 
-void FollowMetrics::Received(uint64_t bytes, bool from_peer) {
-  (from_peer ? peer_bytes_ : learner_bytes_).Increment(static_cast<double>(bytes));
+void FollowMetrics::Received(uint64_t bytes, Source source) {
+  prometheus::Counter& counter = source == Source::kLearner ? learner_bytes_
+                                 : source == Source::kPeer  ? peer_bytes_
+                                                            : broadcast_bytes_;
+  counter.Increment(static_cast<double>(bytes));
 }
 
 void FollowMetrics::Fetched(absl::Duration took) {

@@ -17,6 +17,8 @@ class Registry;
 
 namespace oxbow::weights {
 
+enum class Source { kLearner, kPeer, kBroadcast };  // Of chunks.
+
 // The learner's side. `registry` outlives it; at most one per registry.
 class PublishMetrics {
  public:
@@ -27,6 +29,11 @@ class PublishMetrics {
   void ChunkServed(uint64_t bytes);
   void WatchersAre(uint64_t watchers, uint64_t excluded);
   void PeerExcluded(bool corrupt);
+  void Broadcast(uint64_t bytes);                   // Once, whatever the number of members.
+  void BroadcastRound(const std::string& outcome);  // whole | failed | skipped
+  void BroadcastTook(absl::Duration took);
+  void CircleMembersAre(uint64_t members);
+  void CircleFailed();  // One that was to be formed.
   void WatcherApplied(bool bits_equal);
   void WatcherRefused();
 
@@ -46,6 +53,13 @@ class PublishMetrics {
   prometheus::Counter& applied_equal_;
   prometheus::Counter& applied_close_;
   prometheus::Counter& refused_;
+  prometheus::Counter& broadcast_bytes_;
+  prometheus::Counter& rounds_whole_;
+  prometheus::Counter& rounds_failed_;
+  prometheus::Counter& rounds_skipped_;
+  prometheus::Histogram& broadcast_seconds_;
+  prometheus::Gauge& circle_members_;
+  prometheus::Counter& circles_failed_;
   std::atomic<uint64_t> changed_ = 0;  // Bytes of the newest snapshot,
   std::atomic<uint64_t> served_ = 0;   // and bytes sent since it came.
 };
@@ -55,7 +69,7 @@ class FollowMetrics {
  public:
   explicit FollowMetrics(prometheus::Registry& registry);
   void Announced(PolicyVersion version);  // The newest known to exist.
-  void Received(uint64_t bytes, bool from_peer);
+  void Received(uint64_t bytes, Source source);
   void Fetched(absl::Duration took);
   void ChunkCorrupt();
   void PeerFailed(const std::string& how);  // corrupt | silent | lacking
@@ -70,6 +84,7 @@ class FollowMetrics {
   prometheus::Histogram& apply_seconds_;
   prometheus::Counter& learner_bytes_;
   prometheus::Counter& peer_bytes_;
+  prometheus::Counter& broadcast_bytes_;
   prometheus::Counter& relayed_bytes_;
   prometheus::Counter& corrupt_chunks_;
   prometheus::Counter& peer_corrupt_;
