@@ -1,14 +1,17 @@
 // How long new weights take to reach N workers, and what the learner sends for it.
 //
 //   weight_fanout_bench [--megabytes 38] [--rounds 7] [--workers 1,2,4,8] [--line-mb-s 0]
+//                       [--fanouts 2,0] [--broadcast]
 //
 // The learner is this process, every worker a process of its own with its relay and follower, all
 // over loopback. A round publishes a snapshot none of whose bytes anyone has and ends when every
 // worker has verified all of it and said so. Between rounds the same bytes go to one receiver as a
 // plain gRPC stream of the same messages, without hashing: what a copy costs at least. With
 // --line-mb-s every process sends at most that fast: then the lines are the limit, as in a cluster,
-// and not the cores of this machine. CPU is that of all processes, per copy delivered, over that of
-// the plain stream: it does not depend on what else the machine does.
+// and not the cores of this machine. With --broadcast the workers are in one circle, and a row ends
+// with the share of rounds that reached all of them; what a circle sends is not held back. CPU is
+// that of all processes, per copy delivered, over that of the plain stream: it does not depend on
+// what else the machine does.
 #include <benchmark/benchmark.h>
 #include <prometheus/registry.h>
 #include <signal.h>
@@ -30,10 +33,12 @@
 #include "base/log.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
+#include "services/weights/ranks_circle.h"
 #include "services/weights/snapshot_maker.h"
 #include "services/weights/weight_channel_service.h"
 #include "services/weights/weight_follower.h"
 #include "services/weights/weight_relay.h"
+#include "telemetry/metrics.h"
 #include "tests/testing/process.h"
 
 namespace oxbow::weights {
@@ -47,6 +52,7 @@ struct Flags {
   std::vector<size_t> workers = {1, 2, 4, 8};
   std::vector<size_t> fanouts = {2, 0};
   double line_mb_s = 0;
+  bool broadcast = false;
   std::string worker_of;    // Child: follow this learner.
   std::string receiver_of;  // Child: receive plain streams.
   std::string id;
@@ -164,7 +170,8 @@ int RunWorker(const Flags& flags) {
                               .epoch = Epoch(1),
                               .worker_id = flags.id,
                               .peer_silence = absl::Seconds(30),
-                              .relay = relay->get()},
+                              .relay = relay->get(),
+                              .join_circle = JoinOverRanks({})},
       metrics, Clock::Steady(), [&] {
         made.WaitForNotification();
         const auto snapshot = follower->TakeNewest();
@@ -206,7 +213,8 @@ class Fleet {
                                             line_.Pass(bytes);
                                             absl::MutexLock lock(&mutex_);
                                             sent_ += bytes;
-                                          }},
+                                          },
+                                      .join_circle = flags.broadcast ? JoinOverRanks({}) : nullptr},
         metrics_, Clock::Steady(), [this](const v1::ReportAppliedRequest& report) {
           absl::MutexLock lock(&mutex_);
           applied_[report.policy_version()].insert(report.worker_id());
@@ -222,6 +230,12 @@ class Fleet {
       children_.push_back(*std::move(child));
     }
     Publish(MakeVersion(1, 1 << 20));  // All are there and know their peers' addresses.
+    if (!flags.broadcast) return;
+    const absl::Time until = absl::Now() + kRoundAtMost;
+    while (Sample("oxbow_weights_circle_members") < static_cast<double>(workers)) {
+      OXBOW_CHECK(absl::Now() < until) << "circle";
+      absl::SleepFor(absl::Milliseconds(5));
+    }
   }
   ~Fleet() {
     for (auto& child : children_) child->Kill(SIGKILL);
@@ -248,12 +262,22 @@ class Fleet {
     for (const auto& child : children_) seconds += CpuSeconds(child->pid());
     return seconds + CpuSeconds(0);
   }
+  // Rounds that went to their end.
+  double whole_rounds() const {
+    return Sample("oxbow_weights_broadcast_rounds_total{outcome=\"whole\"}");
+  }
   uint64_t sent() {
     absl::MutexLock lock(&mutex_);
     return sent_;
   }
 
  private:
+  double Sample(const std::string& series) const {
+    const std::string text = telemetry::ScrapeText(registry_);
+    const size_t found = text.find("\n" + series + " ");
+    return found == std::string::npos ? 0 : std::strtod(&text[found + series.size() + 2], nullptr);
+  }
+
   const size_t workers_;
   Line line_;
   prometheus::Registry registry_;
@@ -313,9 +337,11 @@ int RunLearner(const Flags& flags, const std::string& self) {
         copies.push_back(static_cast<double>(fleet.sent()) / static_cast<double>(bytes));
       }
       const double ratio = Median(seconds) / Median(plain_seconds);
-      std::printf("%8zu %8zu %10.1f %10.1f %12.2f %14.2f %14.2f %14.2f\n", workers, fanout,
+      std::printf("%8zu %8zu %10.1f %10.1f %12.2f %14.2f %14.2f %14.2f", workers, fanout,
                   1e3 * Median(seconds), 1e3 * Median(plain_seconds), Median(copies), ratio,
                   static_cast<double>(workers) / ratio, Median(cpu) / Median(plain_cpu));
+      if (flags.broadcast) std::printf("   whole %.2f", fleet.whole_rounds() / (flags.rounds + 1));
+      std::printf("\n");
       std::fflush(stdout);
     }
   }
@@ -335,6 +361,7 @@ int main(int argc, char** argv) {
   app.add_option("--workers", flags.workers, "numbers of workers")->delimiter(',');
   app.add_option("--fanouts", flags.fanouts, "fan-outs; 0: all from the learner")->delimiter(',');
   app.add_option("--line-mb-s", flags.line_mb_s, "what a process can send; 0: all it can");
+  app.add_flag("--broadcast", flags.broadcast, "by a circle, what it misses by the relay");
   app.add_option("--worker-of", flags.worker_of)->group("");
   app.add_option("--receiver-of", flags.receiver_of)->group("");
   app.add_option("--id", flags.id)->group("");

@@ -14,6 +14,7 @@
 #include "services/learner/final_weights.h"
 #include "services/learner/registration.h"
 #include "services/learner/trainer_options.h"
+#include "services/weights/ranks_circle.h"
 
 namespace oxbow::learner {
 namespace {
@@ -133,10 +134,16 @@ absl::Status LearnerProcess::MakeLoop() {
   OXBOW_ASSIGN_OR_RETURN(
       const weights::ProbeShape probe_shape,
       weights::ProbeShapeOf(setup_.model.transformer_config_json, setup_.model.latent_shape));
+  weights::JoinCircle join_circle;
+  if (config.publish().transport() == v1::TRANSPORT_BROADCAST) {
+    join_circle = weights::JoinOverRanks({.device = config.model().device()});
+  }
   channel_ = std::make_unique<weights::WeightChannelService>(
       weights::WeightChannelService::Options{.epoch = epoch_,
                                              .snapshots_kept = config.services().snapshots_kept(),
-                                             .fanout = config.services().weight_fanout()},
+                                             .fanout = config.services().weight_fanout(),
+                                             .join_circle = std::move(join_circle),
+                                             .circle_device = config.model().device()},
       *publish_metrics_, Clock::Steady(), LogRefusal);
   publisher_ = std::make_unique<Publisher>(
       Publisher::Options{.epoch = epoch_,

@@ -56,7 +56,7 @@ absl::StatusOr<std::vector<bool>> WindowOf(const v1::Lease& lease,
 Engagement::Engagement(RunSpec spec, std::string worker_id, v1::Coordinator::Stub& coordinator,
                        std::unique_ptr<reward::RewardClient> rewards, RolloutMetrics& metrics,
                        weights::FollowMetrics& follow_metrics, const Clock& clock,
-                       weights::WeightRelay* relay)
+                       weights::WeightRelay* relay, weights::JoinCircle join_circle)
     : spec_(std::move(spec)),
       worker_id_(std::move(worker_id)),
       rewards_(std::move(rewards)),
@@ -79,6 +79,7 @@ Engagement::Engagement(RunSpec spec, std::string worker_id, v1::Coordinator::Stu
   follow.worker_id = worker_id_;
   follow.timeout = spec_.rpc_timeout;
   follow.relay = relay;
+  follow.join_circle = std::move(join_circle);
   follower_ = std::make_unique<weights::WeightFollower>(std::move(follow), follow_metrics_, clock_,
                                                         [this] { board_.Wake(); });
   threads_.emplace_back([this] { SampleLoop(); });

@@ -35,11 +35,11 @@ class Engagement {
  public:
   // All references outlive it. `rewards` serves spec's reward names and is the engagement's own:
   // who stops it may keep it alive longer than who serves it. `relay`, if not null, passes on the
-  // weights this worker has.
+  // weights this worker has; `join_circle`, if not null, takes it into broadcasts.
   Engagement(RunSpec spec, std::string worker_id, v1::Coordinator::Stub& coordinator,
              std::unique_ptr<reward::RewardClient> rewards, RolloutMetrics& metrics,
              weights::FollowMetrics& follow_metrics, const Clock& clock,
-             weights::WeightRelay* relay = nullptr);
+             weights::WeightRelay* relay = nullptr, weights::JoinCircle join_circle = nullptr);
   ~Engagement();
 
   // Serves one connection: returns why it ended. May be called again while the epoch lasts.

@@ -16,6 +16,7 @@
 #include "rpc/service_main.h"
 #include "services/rollout/rollout_metrics.h"
 #include "services/rollout/worker.h"
+#include "services/weights/ranks_circle.h"
 #include "telemetry/metrics.h"
 
 namespace oxbow::rollout {
@@ -59,7 +60,8 @@ absl::Status Serve(const Flags& flags) {
   Worker worker({.learner = flags.learner,
                  .worker_id = flags.id.empty() ? absl::StrCat(host, "-", ::getpid()) : flags.id,
                  .host = host,
-                 .relay = relay.get()},
+                 .relay = relay.get(),
+                 .join_circle = weights::JoinOverRanks({})},
                 rollout_metrics, follow_metrics, Clock::Steady());
   rpc::AnnounceReady("rollout_worker", relay->endpoint(), metrics->endpoint());
   absl::Status status;

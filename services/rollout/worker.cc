@@ -75,9 +75,9 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
                                     .rewards = RewardNames(spec.reward),
                                     .tries = static_cast<int>(std::max(1u, spec.reward.tries())),
                                     .timeout = absl::Seconds(spec.reward.timeout_seconds())}));
-  auto engagement =
-      std::make_shared<Engagement>(std::move(spec), options_.worker_id, *stub_, std::move(rewards),
-                                   metrics_, follow_metrics_, clock_, options_.relay);
+  auto engagement = std::make_shared<Engagement>(std::move(spec), options_.worker_id, *stub_,
+                                                 std::move(rewards), metrics_, follow_metrics_,
+                                                 clock_, options_.relay, options_.join_circle);
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return absl::OkStatus();

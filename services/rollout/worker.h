@@ -25,6 +25,7 @@ class Worker {
     absl::Duration leave_timeout = absl::Seconds(30);
     // Passes weights on to other workers, over epochs; outlives the worker. Null: it does not.
     weights::WeightRelay* relay = nullptr;
+    weights::JoinCircle join_circle;  // Null: it gets weights by the relay alone.
   };
 
   Worker(Options options, RolloutMetrics& metrics, weights::FollowMetrics& follow_metrics,
