@@ -23,7 +23,7 @@ constexpr char kMembers[] = "oxbow_weights_circle_members";
 
 TEST(BroadcastTest, AMemberIsKilledAndTheRunHasTheLossesOfOneThatRelays) {
   const std::vector<std::string> settings = {"run.steps=100000", "run.deterministic=true",
-                                             "services.lease_seconds=2"};
+                                             "replay.fraction=0", "services.lease_seconds=2"};
   std::vector<std::string> overrides = settings;
   overrides.push_back("publish.transport=broadcast");
   ElasticRun run(overrides);
