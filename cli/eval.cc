@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
-#include "cli/digits_pictures.h"
-#include "core/task/digits_report.h"
+#include "cli/drawn_pictures.h"
+#include "core/task/world.h"
 
 namespace oxbow::cli {
 namespace {
@@ -25,43 +25,34 @@ struct EvalFlags {
 };
 
 // Whole rounds over the prompts, at least one: as near to `images` as that allows from above.
-absl::StatusOr<task::DigitsReport> Evaluate(EvalFlags flags) {
+absl::StatusOr<std::vector<task::Measure>> Evaluate(EvalFlags flags) {
   OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPromptFile(flags.prompts));
+  const task::World* const world = task::WorldOfPrompt(prompts.front());
+  if (world == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("prompt is of no embedded world, the only ones that can be measured here: ",
+                     prompts.front()));
+  }
   const auto count = static_cast<uint32_t>(prompts.size());
   flags.pictures.per_prompt = std::max(1U, (flags.images + count - 1) / count);
   OXBOW_ASSIGN_OR_RETURN(const std::vector<DrawnPicture> pictures,
                          DrawPictures(flags.source, prompts, flags.pictures));
-  task::DigitsTally tally;
+  const std::unique_ptr<task::Tally> tally = world->NewTally();
   for (const DrawnPicture& drawn : pictures) {
-    OXBOW_ASSIGN_OR_RETURN(const task::Digits wanted, task::ParseDigitsPrompt(drawn.prompt));
-    if (drawn.picture.pixels.size() != task::kPicturePixels) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "model does not draw the pictures of this world, 20 x 8: ", drawn.picture.width, " x ",
-          drawn.picture.height));
-    }
-    tally.Add(wanted, drawn.picture.pixels);
+    OXBOW_RETURN_IF_ERROR(tally->Add(drawn.prompt, drawn.picture.pixels));
   }
-  return tally.Report();
+  return tally->Report();
 }
 
-void PrintTable(const task::DigitsReport& report) {
-  std::printf("pictures            %d\n", static_cast<int>(report.pictures));
-  std::printf("reward              %.3f +- %.3f\n", report.reward, report.reward_stderr);
-  std::printf("strict              %.3f\n", report.strict);
-  std::printf("speckle             %.4f\n", report.speckle);
-  std::printf("unreadable cells    %.3f\n", report.unreadable);
-  std::printf("minority row share  %.3f\n", report.minority_row_share);
+void PrintTable(const std::vector<task::Measure>& report) {
+  for (const task::Measure& measure : report) {
+    std::printf("%-18s  %.4g\n", measure.name.c_str(), measure.value);
+  }
 }
 
-void PrintJson(const task::DigitsReport& report) {
-  const nlohmann::ordered_json json = {{"pictures", report.pictures},
-                                       {"reward", report.reward},
-                                       {"reward_stderr", report.reward_stderr},
-                                       {"strict", report.strict},
-                                       {"speckle", report.speckle},
-                                       {"unreadable", report.unreadable},
-                                       {"minority_row_share", report.minority_row_share},
-                                       {"digit_accuracy", report.digit_accuracy}};
+void PrintJson(const std::vector<task::Measure>& report) {
+  nlohmann::ordered_json json;
+  for (const task::Measure& measure : report) json[measure.name] = measure.value;
   std::cout << json.dump() << "\n";
 }
 
@@ -90,7 +81,7 @@ void AddEval(CLI::App& app, int& exit_code) {
   command->add_option("--seed", flags->pictures.seed, "of the noise")->capture_default_str();
   command->add_flag("--json", flags->json, "for programs");
   command->callback([flags, &exit_code] {
-    const absl::StatusOr<task::DigitsReport> report = Evaluate(*flags);
+    const absl::StatusOr<std::vector<task::Measure>> report = Evaluate(*flags);
     exit_code = ExitCodeOf(report.status());
     if (!report.ok()) {
       std::cerr << "oxbow eval: " << report.status().message() << "\n";

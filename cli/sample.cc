@@ -7,9 +7,8 @@
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "cli/digits_pictures.h"
-#include "core/task/digits.h"
-#include "core/task/digits_reading.h"
+#include "cli/drawn_pictures.h"
+#include "core/task/world.h"
 #include "io/png.h"
 
 namespace oxbow::cli {
@@ -27,10 +26,11 @@ struct SampleFlags {
 
 // Green for right, red for wrong; no frame where the prompt is of another world.
 std::optional<io::Colour> FrameOf(const DrawnPicture& drawn) {
-  const auto wanted = task::ParseDigitsPrompt(drawn.prompt);
-  if (!wanted.ok() || drawn.picture.pixels.size() != task::kPicturePixels) return std::nullopt;
-  const bool right = task::EditDistance(task::ReadDigits(drawn.picture.pixels), *wanted) == 0;
-  return right ? io::kRightColour : io::kWrongColour;
+  const task::World* const world = task::WorldOfPrompt(drawn.prompt);
+  if (world == nullptr) return std::nullopt;
+  const absl::StatusOr<bool> right = world->IsRight(drawn.prompt, drawn.picture.pixels);
+  if (!right.ok()) return std::nullopt;
+  return *right ? io::kRightColour : io::kWrongColour;
 }
 
 absl::Status Sample(SampleFlags flags) {

@@ -4,10 +4,12 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "absl/strings/str_split.h"
 #include "base/file.h"
 #include "core/flow/schedule.h"
 #include "core/model/clip_text.h"
 #include "core/model/sd3.h"
+#include "core/pretrain/digits_tensors.h"
 #include "core/pretrain/pretraining.h"
 #include "gtest/gtest.h"
 #include "io/safetensors.h"
@@ -79,12 +81,16 @@ TEST_F(DigitsGoldenTest, SchedulerGivesOurGrid) {
 // The base model of every example: sharp digits, mostly the wrong number, in both rows.
 TEST_F(DigitsGoldenTest, ShippedModelPassesItsOwnGate) {
   const auto lines = ReadFile(OXBOW_SOURCE_DIR "/configs/prompts/digits_eval.txt");
-  const auto report = task::EvaluateDigits(
-      transformer_, text_, task::ParseDigitsPrompts(lines.value()).value(), /*per_prompt=*/8,
+  const std::vector<std::string> prompts =
+      absl::StrSplit(lines.value(), '\n', absl::SkipWhitespace());
+  const auto world = task::TensorsOf(**task::WorldNamed("digits"), prompts);
+  ASSERT_TRUE(world.ok()) << world.status();
+  const auto report = task::EvaluatePretrained(
+      **world, transformer_, text_, prompts, /*per_prompt=*/8,
       flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, 10, /*shift=*/1.0), /*seed=*/1);
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_TRUE(task::CheckBaseModel(*report).ok()) << task::CheckBaseModel(*report);
-  EXPECT_GT(report->minority_row_share, 0.3);
+  EXPECT_TRUE((*world)->CheckBaseModel(*report).ok()) << (*world)->CheckBaseModel(*report);
+  EXPECT_GT(task::ValueOf(*report, "minority_row_share"), 0.3);
 }
 
 }  // namespace

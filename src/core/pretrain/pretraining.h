@@ -1,4 +1,4 @@
-// Pretrains the model of the world `digits` from nothing: transformer and text encoder together.
+// Pretrains the model of an embedded world from nothing: transformer and text encoder together.
 //
 //   x = (1 - t) x0 + t eps        loss = mean |v(x, t, prompt) - (eps - x0)|^2
 //
@@ -11,24 +11,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/model/clip_text.h"
 #include "core/model/parameters.h"
-#include "core/model/sd3.h"
-#include "core/task/digits_report.h"
-#include "core/task/pretraining_batch.h"
+#include "core/pretrain/world_tensors.h"
 
 namespace oxbow::task {
-
-// The shapes of models/digits.
-model::Sd3Params DigitsTransformerParams();
-model::ClipTextParams DigitsTextParams();
-
-// Token ids [B, 6] int64 of prompts, as the tokenizer of models/digits gives them: begin, "text",
-// one per digit, end.
-at::Tensor DigitsTokenIds(const std::vector<Digits>& prompts);
 
 struct PretrainingOptions {
   BatchOptions batch;  // Its seed is the run's.
@@ -52,9 +42,9 @@ double DecayFactor(const PretrainingOptions& options, int64_t step);
 
 class Pretraining {
  public:
-  // Requires prompts.
+  // `world` outlives the run.
   static absl::StatusOr<std::unique_ptr<Pretraining>> Create(PretrainingOptions options,
-                                                             std::vector<Digits> prompts);
+                                                             const WorldTensors& world);
   ~Pretraining();
 
   // Takes one step and returns its loss. kInternal if loss or gradients are not finite.
@@ -71,15 +61,11 @@ class Pretraining {
   const std::unique_ptr<Impl> impl_;
 };
 
-// Draws `per_prompt` pictures of every prompt over the noise levels `sigmas` by the ODE and reads
+// Draws `per_prompt` pictures of every prompt over the noise levels `sigmas` by the ODE and counts
 // them.
-absl::StatusOr<DigitsReport> EvaluateDigits(const model::NamedTensors& transformer,
-                                            const model::NamedTensors& text,
-                                            const std::vector<Digits>& prompts, int per_prompt,
-                                            const std::vector<double>& sigmas, uint64_t seed);
-
-// Whether a base model is fit to ship: every digit position conditioned (a mean would hide one that
-// is not), mostly wrong numbers and clean pictures. kFailedPrecondition gives all measured values.
-absl::Status CheckBaseModel(const DigitsReport& report);
+absl::StatusOr<std::vector<Measure>> EvaluatePretrained(
+    const WorldTensors& world, const model::NamedTensors& transformer,
+    const model::NamedTensors& text, const std::vector<std::string>& prompts, int per_prompt,
+    const std::vector<double>& sigmas, uint64_t seed);
 
 }  // namespace oxbow::task

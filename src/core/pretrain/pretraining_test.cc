@@ -3,17 +3,24 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "core/flow/schedule.h"
 
 namespace oxbow::task {
 namespace {
 
-std::vector<Digits> SomePrompts() { return {{4, 7, 3}, {0, 0, 9}, {8, 1, 2}}; }
+const std::vector<std::string> kPrompts = {"text 473", "text 009", "text 812"};
+
+const WorldTensors& SmallWorld() {
+  static const auto* const world = TensorsOf(**WorldNamed("digits"), kPrompts)->release();
+  return *world;
+}
 
 std::unique_ptr<Pretraining> Start(uint64_t seed, int64_t steps) {
   PretrainingOptions options{.batch = {.seed = seed, .size = 16}, .steps = steps};
   options.warmup_steps = 5;
-  auto run = Pretraining::Create(options, SomePrompts());
+  auto run = Pretraining::Create(options, SmallWorld());
   EXPECT_TRUE(run.ok()) << run.status();
   return *std::move(run);
 }
@@ -64,28 +71,55 @@ TEST(PretrainingTest, LossFallsAndEqualSeedsGiveEqualBits) {
 
 TEST(PretrainingTest, UntrainedModelDrawsNothingReadable) {
   const auto run = Start(5, 10);
-  const auto report =
-      EvaluateDigits(run->TransformerWeights(), run->TextWeights(), SomePrompts(),
-                     /*per_prompt=*/4, flow::SigmaGrid(flow::ScheduleKind::kLinspace, 4, 1.0), 1);
+  const auto report = EvaluatePretrained(
+      SmallWorld(), run->TransformerWeights(), run->TextWeights(), kPrompts,
+      /*per_prompt=*/4, flow::SigmaGrid(flow::ScheduleKind::kLinspace, 4, 1.0), 1);
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->pictures, 12);
-  EXPECT_GT(report->unreadable, 0.9);
-  EXPECT_EQ(CheckBaseModel(*report).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ValueOf(*report, "pictures"), 12);
+  EXPECT_GT(ValueOf(*report, "unreadable"), 0.9);
+  EXPECT_EQ(SmallWorld().CheckBaseModel(*report).code(), absl::StatusCode::kFailedPrecondition);
 }
 
 // A mean over positions would let this one pass.
 TEST(PretrainingTest, GateRefusesAModelThatIgnoresOnePosition) {
-  DigitsReport report{.pictures = 128, .reward = 0.52, .strict = 0.13, .speckle = 0.016};
-  report.digit_accuracy = {0.55, 0.55, 0.55};
-  EXPECT_TRUE(CheckBaseModel(report).ok());
-  report.digit_accuracy = {0.80, 0.10, 0.80};
-  EXPECT_FALSE(CheckBaseModel(report).ok());
-  report.digit_accuracy = {0.55, 0.55, 0.55};
-  report.speckle = 0.04;
-  EXPECT_FALSE(CheckBaseModel(report).ok());
-  report.speckle = 0.016;
-  report.reward = 0.7;
-  EXPECT_FALSE(CheckBaseModel(report).ok());
+  const auto fit = [](double reward, double speckle, std::array<double, 3> accuracy) {
+    return SmallWorld()
+        .CheckBaseModel({{"reward", reward},
+                         {"speckle", speckle},
+                         {"digit_1_accuracy", accuracy[0]},
+                         {"digit_2_accuracy", accuracy[1]},
+                         {"digit_3_accuracy", accuracy[2]}})
+        .ok();
+  };
+  EXPECT_TRUE(fit(0.52, 0.016, {0.55, 0.55, 0.55}));
+  EXPECT_FALSE(fit(0.52, 0.016, {0.80, 0.10, 0.80}));
+  EXPECT_FALSE(fit(0.52, 0.04, {0.55, 0.55, 0.55}));
+  EXPECT_FALSE(fit(0.7, 0.016, {0.55, 0.55, 0.55}));
+}
+
+TEST(PretrainingTest, PromptsOfAnotherWorldAreRefused) {
+  EXPECT_FALSE(TensorsOf(**WorldNamed("compose"), kPrompts).ok());
+  EXPECT_FALSE(TensorsOf(**WorldNamed("compose"), {}).ok());
+  EXPECT_FALSE(SmallWorld().TokenIds({"red square above blue disc"}).ok());
+}
+
+// A token per word, padded with the end: what the shipped tokenizer makes of these prompts.
+TEST(PretrainingTest, ComposePromptsAreATokenPerWord) {
+  const auto world = TensorsOf(**WorldNamed("compose"), {"red square above blue disc"});
+  ASSERT_TRUE(world.ok()) << world.status();
+  const auto ids =
+      (*world)->TokenIds({"red square above blue disc", "blue disc left of red square"});
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  ASSERT_EQ(ids->sizes(), (at::IntArrayRef{2, 8}));
+  const auto at = [&](int row, int column) { return (*ids)[row][column].item<int64_t>(); };
+  const int64_t end = (*world)->text().eos_token_id;
+  EXPECT_EQ(at(0, 1), at(1, 5)) << "red";
+  EXPECT_EQ(at(0, 2), at(1, 6)) << "square";
+  EXPECT_EQ(at(0, 4), at(1, 1)) << "blue";
+  EXPECT_EQ(at(0, 6), end);
+  EXPECT_EQ(at(0, 7), end);
+  EXPECT_EQ(at(1, 7), end);
+  EXPECT_EQ(at(0, 0), end - 1);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/reward/compose.h"
 #include "core/reward/digits_ocr.h"
 
 namespace oxbow::reward {
@@ -13,9 +14,9 @@ struct Row {
 };
 
 constexpr Row kTable[] = {
-    {"digits_ocr", MakeDigitsOcr},
-    {"digits_strict", MakeDigitsStrict},
-    {"digits_row", MakeDigitsRow},
+    {"digits_ocr", MakeDigitsOcr},         {"digits_strict", MakeDigitsStrict},
+    {"digits_row", MakeDigitsRow},         {"compose", MakeCompose},
+    {"compose_strict", MakeComposeStrict},
 };
 
 }  // namespace

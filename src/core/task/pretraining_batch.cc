@@ -11,12 +11,12 @@ namespace {
 constexpr double kLogitMean = 0.2;
 constexpr double kLogitStd = 1.2;
 
-double DrawTime(int64_t step, RandomStream& random) {
+}  // namespace
+
+double PretrainingTime(int64_t step, RandomStream& random) {
   if (step % 2 == 0) return random.NextUniform();
   return 1 / (1 + std::exp(-(kLogitMean + kLogitStd * random.NextNormal())));
 }
-
-}  // namespace
 
 std::vector<PretrainingExample> PretrainingBatch(const BatchOptions& options, int64_t step,
                                                  const std::vector<Digits>& prompts) {
@@ -34,7 +34,7 @@ std::vector<PretrainingExample> PretrainingBatch(const BatchOptions& options, in
       if (replaced) digit = other;
     }
     example.offset = static_cast<int>(random.NextBelow(kRowOffsets));
-    example.time = static_cast<float>(DrawTime(step, random));
+    example.time = static_cast<float>(PretrainingTime(step, random));
   }
   return batch;
 }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/philox.h"
 #include "core/task/digits.h"
 
 namespace oxbow::task {
@@ -26,6 +27,9 @@ struct BatchOptions {
   int size = 64;
   double caption_noise = 0.5;
 };
+
+// The noise level of one example.
+double PretrainingTime(int64_t step, RandomStream& random);
 
 // Captions are drawn from `prompts` alone: a number outside it is never asked for. Requires
 // prompts.

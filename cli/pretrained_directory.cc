@@ -1,4 +1,4 @@
-#include "cli/digits_directory.h"
+#include "cli/pretrained_directory.h"
 
 #include <system_error>
 
@@ -6,7 +6,6 @@
 #include "base/status_macros.h"
 #include "core/model/clip_text.h"
 #include "core/model/sd3.h"
-#include "core/pretrain/pretraining.h"
 #include "io/clip_tokenizer.h"
 #include "io/diffusers_directory.h"
 #include "io/tensor_torch.h"
@@ -16,24 +15,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-io::DiffusersContent ContentOf(const model::NamedTensors& transformer,
+io::DiffusersContent ContentOf(const task::WorldTensors& world,
+                               const model::NamedTensors& transformer,
                                const model::NamedTensors& text) {
-  const model::ClipTextParams text_params = task::DigitsTextParams();
-  return {.transformer_config_json = model::Sd3ConfigJson(task::DigitsTransformerParams()),
+  const model::ClipTextParams text_params = world.text();
+  return {.transformer_config_json = model::Sd3ConfigJson(world.transformer()),
           .transformer = io::AllFromTorch(transformer),
           .text_encoder_config_json = model::ClipTextConfigJson(text_params),
           .text_encoder = io::AllFromTorch(text),
-          // The merges make one token of the word "text".
-          .tokenizer_files = io::ClipTokenizerFiles({"t e", "x t</w>", "te xt</w>"},
-                                                    text_params.max_position_embeddings),
-          .scheduler_config_json = "",  // A plain one: shift kDigitsShift.
+          .tokenizer_files =
+              io::ClipTokenizerFiles(world.merges(), text_params.max_position_embeddings),
+          .scheduler_config_json = "",  // A plain one: shift kPretrainedShift.
           .metadata = {}};
 }
 
 }  // namespace
 
-absl::Status WriteDigitsDirectory(const fs::path& directory, const model::NamedTensors& transformer,
-                                  const model::NamedTensors& text, bool replace) {
+absl::Status WritePretrainedDirectory(const fs::path& directory, const task::WorldTensors& world,
+                                      const model::NamedTensors& transformer,
+                                      const model::NamedTensors& text, bool replace) {
   const fs::path target = fs::absolute(directory).lexically_normal();
   if (fs::exists(target) && !replace) {
     return absl::InvalidArgumentError(
@@ -42,7 +42,8 @@ absl::Status WriteDigitsDirectory(const fs::path& directory, const model::NamedT
   const fs::path partial = target.string() + ".partial";
   std::error_code error;
   fs::remove_all(partial, error);
-  const absl::Status status = io::WriteDiffusersDirectory(partial, ContentOf(transformer, text));
+  const absl::Status status =
+      io::WriteDiffusersDirectory(partial, ContentOf(world, transformer, text));
   if (!status.ok()) {
     fs::remove_all(partial, error);
     return status;

@@ -1,4 +1,4 @@
-#include "cli/digits_pictures.h"
+#include "cli/drawn_pictures.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -14,7 +14,7 @@
 #include "core/flow/schedule.h"
 #include "core/model/picture_sampler.h"
 #include "core/model/sd3.h"
-#include "core/task/digits.h"
+#include "core/task/world.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
 #include "services/learner/loaded_model.h"
@@ -22,14 +22,17 @@
 namespace oxbow::cli {
 namespace {
 
-// The model of a directory; of a run, with the run's own transformer.
-absl::StatusOr<learner::LoadedModel> Load(const ModelSource& source) {
+// The model of a directory; of a run, with the run's own transformer. An embedded world's pictures
+// have its size, others the transformer's.
+absl::StatusOr<learner::LoadedModel> Load(const ModelSource& source, const std::string& prompt) {
   v1::ModelConfig config;
   v1::SamplingConfig sampling;
   if (source.run.empty()) {
     config.set_path(source.model);
-    sampling.set_height(task::kPictureHeight);
-    sampling.set_width(task::kPictureWidth);
+    if (const task::World* const world = task::WorldOfPrompt(prompt)) {
+      sampling.set_height(world->format().height);
+      sampling.set_width(world->format().width);
+    }
     return learner::LoadModel(config, sampling);
   }
   const std::filesystem::path run(source.run);
@@ -71,7 +74,7 @@ absl::StatusOr<std::vector<DrawnPicture>> DrawPictures(const ModelSource& source
                                                        const PictureOptions& options) {
   const at::NoGradGuard no_grad;
   at::set_num_threads(1);
-  OXBOW_ASSIGN_OR_RETURN(const learner::LoadedModel loaded, Load(source));
+  OXBOW_ASSIGN_OR_RETURN(const learner::LoadedModel loaded, Load(source, prompts.front()));
   OXBOW_ASSIGN_OR_RETURN(const model::Sd3Params params,
                          model::ParseSd3Config(loaded.transformer_config_json));
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<model::VelocityModel> velocity_model,

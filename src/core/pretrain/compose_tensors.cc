@@ -1,0 +1,112 @@
+#include "core/pretrain/compose_tensors.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "core/task/compose_batch.h"
+#include "core/task/compose_vocabulary.h"
+
+namespace oxbow::task {
+namespace {
+
+at::Tensor TokenIdsOf(const std::vector<Scene>& scenes) {
+  at::Tensor ids = at::empty({static_cast<int64_t>(scenes.size()), kComposeTokens}, at::kLong);
+  auto* out = ids.data_ptr<int64_t>();
+  for (const Scene& scene : scenes) {
+    const std::vector<int64_t> row = ComposeTokenIds(scene);
+    out = std::copy(row.begin(), row.end(), out);
+  }
+  return ids;
+}
+
+class ComposeWorldTensors final : public WorldTensors {
+ public:
+  explicit ComposeWorldTensors(std::vector<Scene> prompts) : prompts_(std::move(prompts)) {}
+
+  const World& world() const override { return **WorldNamed("compose"); }
+  double caption_noise() const override { return 0.5; }
+  int64_t steps() const override { return 12000; }
+  std::vector<std::string> merges() const override { return ComposeMerges(); }
+
+  model::Sd3Params transformer() const override {
+    model::Sd3Params params;
+    params.sample_size = kComposeSide;
+    params.patch_size = 4;
+    params.in_channels = kComposeChannels;
+    params.out_channels = kComposeChannels;
+    params.num_layers = 2;
+    params.num_attention_heads = 4;
+    params.attention_head_dim = 24;
+    params.joint_attention_dim = 64;
+    params.caption_projection_dim = 96;
+    params.pooled_projection_dim = 64;
+    params.pos_embed_max_size = 4;
+    return params;
+  }
+
+  model::ClipTextParams text() const override {
+    model::ClipTextParams params;
+    params.vocab_size = ComposeEndId() + 1;
+    params.hidden_size = 64;
+    params.intermediate_size = 128;
+    params.projection_dim = 64;
+    params.num_hidden_layers = 2;
+    params.num_attention_heads = 2;
+    params.max_position_embeddings = kComposeTokens;
+    params.hidden_act = "quick_gelu";
+    params.bos_token_id = ComposeBeginId();
+    params.eos_token_id = ComposeEndId();
+    params.pad_token_id = ComposeEndId();
+    return params;
+  }
+
+  absl::StatusOr<at::Tensor> TokenIds(const std::vector<std::string>& prompts) const override {
+    std::vector<Scene> scenes;
+    for (const std::string& prompt : prompts) {
+      OXBOW_ASSIGN_OR_RETURN(const Scene scene, ParseScenePrompt(prompt));
+      scenes.push_back(scene);
+    }
+    return TokenIdsOf(scenes);
+  }
+
+  TrainingTensors Batch(const BatchOptions& options, int64_t step) const override {
+    const std::vector<ComposeExample> batch = ComposeBatch(options, step, prompts_);
+    const auto count = static_cast<int64_t>(batch.size());
+    TrainingTensors tensors{
+        .pictures = at::empty({count, kComposeChannels, kComposeSide, kComposeSide}),
+        .ids = {},
+        .times = at::empty({count})};
+    auto* pixels = tensors.pictures.data_ptr<float>();
+    std::vector<Scene> captions;
+    for (int64_t i = 0; i < count; ++i) {
+      const auto rendered = RenderArrangement(batch[i].drawn);
+      pixels = std::copy(rendered.begin(), rendered.end(), pixels);
+      tensors.times.data_ptr<float>()[i] = batch[i].time;
+      captions.push_back(batch[i].caption);
+    }
+    tensors.ids = TokenIdsOf(captions);
+    return tensors;
+  }
+
+  absl::Status CheckBaseModel(const std::vector<Measure>& report) const override {
+    const double reward = ValueOf(report, "reward");
+    const bool fit = reward >= 0.50 && reward <= 0.70 && ValueOf(report, "count") >= 0.9 &&
+                     ValueOf(report, "speckle") <= 0.02;
+    return FitOrNot(fit, "reward .50 to .70, count .90 or more, speckle .02 or less", report);
+  }
+
+ private:
+  const std::vector<Scene> prompts_;
+};
+
+}  // namespace
+
+std::unique_ptr<WorldTensors> ComposeTensors(std::vector<Scene> prompts) {
+  OXBOW_CHECK(!prompts.empty()) << "no prompts to pretrain on";
+  return std::make_unique<ComposeWorldTensors>(std::move(prompts));
+}
+
+}  // namespace oxbow::task

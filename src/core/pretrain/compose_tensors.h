@@ -1,0 +1,15 @@
+// The world `compose` as tensors: models/compose is made of this.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/pretrain/world_tensors.h"
+#include "core/task/compose.h"
+
+namespace oxbow::task {
+
+// Requires prompts.
+std::unique_ptr<WorldTensors> ComposeTensors(std::vector<Scene> prompts);
+
+}  // namespace oxbow::task

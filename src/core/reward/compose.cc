@@ -1,0 +1,61 @@
+#include "core/reward/compose.h"
+
+#include <span>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "core/task/compose.h"
+#include "core/task/compose_reading.h"
+
+namespace oxbow::reward {
+namespace {
+
+absl::StatusOr<task::SceneCredit> CreditOf(const std::string& prompt_text, const Picture& picture) {
+  OXBOW_ASSIGN_OR_RETURN(const task::Scene wanted, task::ParseScenePrompt(prompt_text));
+  if (picture.width != task::kComposeSide || picture.height != task::kComposeSide ||
+      picture.channels != task::kComposeChannels ||
+      picture.pixels.size() != task::kComposePixels * task::kComposeChannels) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("picture is not in colour of 16 x 16: ", picture.width, " x ", picture.height,
+                     ", ", picture.channels, " channels, ", picture.pixels.size(), " bytes"));
+  }
+  const auto* bytes = reinterpret_cast<const uint8_t*>(picture.pixels.data());
+  return task::CreditOf(task::ReadCompose({bytes, picture.pixels.size()}), wanted);
+}
+
+class Compose final : public Scorer {
+ public:
+  std::string name() const override { return "compose"; }
+  double value_min() const override { return 0; }
+  double value_max() const override { return 1; }
+  std::string help() const override {
+    return "mean of four parts: two objects, their shapes, their colours, their relation";
+  }
+  absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
+                               const Picture& picture) const override {
+    OXBOW_ASSIGN_OR_RETURN(const task::SceneCredit credit, CreditOf(prompt_text, picture));
+    return credit.reward();
+  }
+};
+
+class ComposeStrict final : public Scorer {
+ public:
+  std::string name() const override { return "compose_strict"; }
+  double value_min() const override { return 0; }
+  double value_max() const override { return 1; }
+  std::string help() const override {
+    return "1 if exactly the two objects stand as asked, else 0";
+  }
+  absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
+                               const Picture& picture) const override {
+    OXBOW_ASSIGN_OR_RETURN(const task::SceneCredit credit, CreditOf(prompt_text, picture));
+    return credit.strict() ? 1.0 : 0.0;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Scorer> MakeCompose() { return std::make_unique<Compose>(); }
+std::unique_ptr<Scorer> MakeComposeStrict() { return std::make_unique<ComposeStrict>(); }
+
+}  // namespace oxbow::reward

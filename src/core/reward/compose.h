@@ -1,0 +1,13 @@
+// Rewards of the world `compose` (core/task/compose.h), read from the pixels.
+#pragma once
+
+#include <memory>
+
+#include "core/reward/scorer.h"
+
+namespace oxbow::reward {
+
+std::unique_ptr<Scorer> MakeCompose();        // Partial credit, as GenEval's.
+std::unique_ptr<Scorer> MakeComposeStrict();  // 1 if everything is right.
+
+}  // namespace oxbow::reward

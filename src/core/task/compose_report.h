@@ -1,0 +1,45 @@
+// What a set of pictures of the world `compose` is worth: reward and its parts, and what reward
+// hides.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "core/task/compose.h"
+#include "core/task/compose_reading.h"
+
+namespace oxbow::task {
+
+struct ComposeReport {
+  int64_t pictures = 0;
+  double reward = 0;         // Mean partial credit.
+  double reward_stderr = 0;  // Its standard error.
+  double strict = 0;         // Share with everything right.
+  double count = 0;          // Means of the parts of the credit.
+  double shapes = 0;
+  double colours = 0;
+  double relation = 0;
+  double speckle = 0;     // Mean grey dust.
+  double unreadable = 0;  // Share of cells.
+  // Of right pictures: share of the least used of the four right places, times four, averaged over
+  // relations. 1: all alike; 0: at least one place is never used.
+  double place_balance = 0;
+};
+
+// Counts pictures one by one.
+class ComposeTally {
+ public:
+  // `pixels` as ReadCompose takes them.
+  void Add(const Scene& wanted, std::span<const uint8_t> pixels);
+  ComposeReport Report() const;  // All zero if nothing was added.
+
+ private:
+  double PlaceBalance() const;
+
+  ComposeReport sums_;  // Sums, where the report has means.
+  double reward_squares_ = 0;
+  std::array<std::array<int64_t, 4>, kRelationCount> places_ = {};
+};
+
+}  // namespace oxbow::task

@@ -1,0 +1,27 @@
+// The words of the world `compose` as one token each of a CLIP tokenizer.
+//
+//   begin, 5 or 6 words, end, end ... up to kComposeTokens ids
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/task/compose.h"
+
+namespace oxbow::task {
+
+inline constexpr int kComposeTokens = 8;
+
+// The tokenizer's merges ("t e", "te xt</w>") in order: byte pairs that make each word one token,
+// and change no word before it in ComposeWords().
+const std::vector<std::string>& ComposeMerges();
+
+// Ids of begin and end: after 256 bytes, the same 256 ending a word, and the merges.
+int64_t ComposeBeginId();
+int64_t ComposeEndId();
+
+// kComposeTokens ids.
+std::vector<int64_t> ComposeTokenIds(const Scene& scene);
+
+}  // namespace oxbow::task

@@ -1,0 +1,123 @@
+#include "core/task/world.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "core/task/compose_report.h"
+#include "core/task/digits_report.h"
+
+namespace oxbow::task {
+namespace {
+
+absl::Status CheckSize(const PictureFormat& format, std::span<const uint8_t> pixels) {
+  const size_t wanted = static_cast<size_t>(format.width) * format.height * format.channels;
+  if (pixels.size() == wanted) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "picture does not have the size of its world, ", format.width, " x ", format.height, " with ",
+      format.channels, " channels: ", pixels.size(), " bytes"));
+}
+
+struct DigitsTraits {
+  using Wanted = Digits;
+  using Tally = DigitsTally;
+  static constexpr const char* kName = "digits";
+  static constexpr PictureFormat kFormat = {kPictureWidth, kPictureHeight, 1};
+  static absl::StatusOr<Digits> Parse(const std::string& prompt) {
+    return ParseDigitsPrompt(prompt);
+  }
+  static bool Right(const Digits& wanted, std::span<const uint8_t> pixels) {
+    return EditDistance(ReadDigits(pixels), wanted) == 0;
+  }
+  static std::vector<Measure> Measures(const DigitsReport& report) {
+    return {{"pictures", static_cast<double>(report.pictures)},
+            {"reward", report.reward},
+            {"reward_stderr", report.reward_stderr},
+            {"strict", report.strict},
+            {"speckle", report.speckle},
+            {"unreadable", report.unreadable},
+            {"minority_row_share", report.minority_row_share},
+            {"digit_1_accuracy", report.digit_accuracy[0]},
+            {"digit_2_accuracy", report.digit_accuracy[1]},
+            {"digit_3_accuracy", report.digit_accuracy[2]}};
+  }
+};
+
+struct ComposeTraits {
+  using Wanted = Scene;
+  using Tally = ComposeTally;
+  static constexpr const char* kName = "compose";
+  static constexpr PictureFormat kFormat = {kComposeSide, kComposeSide, kComposeChannels};
+  static absl::StatusOr<Scene> Parse(const std::string& prompt) { return ParseScenePrompt(prompt); }
+  static bool Right(const Scene& wanted, std::span<const uint8_t> pixels) {
+    return CreditOf(ReadCompose(pixels), wanted).strict();
+  }
+  static std::vector<Measure> Measures(const ComposeReport& report) {
+    return {{"pictures", static_cast<double>(report.pictures)},
+            {"reward", report.reward},
+            {"reward_stderr", report.reward_stderr},
+            {"strict", report.strict},
+            {"speckle", report.speckle},
+            {"unreadable", report.unreadable},
+            {"place_balance", report.place_balance},
+            {"count", report.count},
+            {"shapes", report.shapes},
+            {"colours", report.colours},
+            {"relation", report.relation}};
+  }
+};
+
+template <typename Traits>
+class TallyOf final : public Tally {
+ public:
+  absl::Status Add(const std::string& prompt, std::span<const uint8_t> pixels) override {
+    OXBOW_ASSIGN_OR_RETURN(const typename Traits::Wanted wanted, Traits::Parse(prompt));
+    OXBOW_RETURN_IF_ERROR(CheckSize(Traits::kFormat, pixels));
+    tally_.Add(wanted, pixels);
+    return absl::OkStatus();
+  }
+  std::vector<Measure> Report() const override { return Traits::Measures(tally_.Report()); }
+
+ private:
+  typename Traits::Tally tally_;
+};
+
+template <typename Traits>
+class WorldOf final : public World {
+ public:
+  std::string name() const override { return Traits::kName; }
+  PictureFormat format() const override { return Traits::kFormat; }
+  std::unique_ptr<Tally> NewTally() const override { return std::make_unique<TallyOf<Traits>>(); }
+  absl::StatusOr<bool> IsRight(const std::string& prompt,
+                               std::span<const uint8_t> pixels) const override {
+    OXBOW_ASSIGN_OR_RETURN(const typename Traits::Wanted wanted, Traits::Parse(prompt));
+    OXBOW_RETURN_IF_ERROR(CheckSize(Traits::kFormat, pixels));
+    return Traits::Right(wanted, pixels);
+  }
+};
+
+const World& DigitsWorld() {
+  static const WorldOf<DigitsTraits> world;
+  return world;
+}
+
+const World& ComposeWorld() {
+  static const WorldOf<ComposeTraits> world;
+  return world;
+}
+
+}  // namespace
+
+const World* WorldOfPrompt(const std::string& prompt) {
+  if (ParseDigitsPrompt(prompt).ok()) return &DigitsWorld();
+  if (ParseScenePrompt(prompt).ok()) return &ComposeWorld();
+  return nullptr;
+}
+
+absl::StatusOr<const World*> WorldNamed(std::string_view name) {
+  for (const World* const world : {&DigitsWorld(), &ComposeWorld()}) {
+    if (world->name() == name) return world;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown world (there are digits, compose): ", std::string(name)));
+}
+
+}  // namespace oxbow::task

@@ -1,0 +1,56 @@
+// The embedded worlds, for what does not care which one it is: measuring a model, framing right
+// pictures.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace oxbow::task {
+
+struct PictureFormat {
+  int width = 0;
+  int height = 0;
+  int channels = 0;
+};
+
+struct Measure {
+  std::string name;  // "reward", "strict", ...
+  double value = 0;
+};
+
+// Counts pictures one by one.
+class Tally {
+ public:
+  virtual ~Tally() = default;
+
+  // `pixels` 8-bit, channels interleaved, in the world's format. kInvalidArgument if the prompt is
+  // of another world, kFailedPrecondition if the picture has another size.
+  virtual absl::Status Add(const std::string& prompt, std::span<const uint8_t> pixels) = 0;
+  // Of the pictures so far; "pictures" first, then "reward".
+  virtual std::vector<Measure> Report() const = 0;
+};
+
+class World {
+ public:
+  virtual ~World() = default;
+  virtual std::string name() const = 0;  // "digits"
+  virtual PictureFormat format() const = 0;
+  virtual std::unique_ptr<Tally> NewTally() const = 0;
+  // Whether a picture shows what its prompt asks for. Errors as Tally::Add.
+  virtual absl::StatusOr<bool> IsRight(const std::string& prompt,
+                                       std::span<const uint8_t> pixels) const = 0;
+};
+
+// The world whose prompts read like this one; null if there is none.
+const World* WorldOfPrompt(const std::string& prompt);
+
+// By name. kInvalidArgument names those there are.
+absl::StatusOr<const World*> WorldNamed(std::string_view name);
+
+}  // namespace oxbow::task
