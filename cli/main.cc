@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "base/exit_code.h"
+#include "cli/bench_learning.h"
 #include "cli/config_show.h"
 #include "cli/eval.h"
 #include "cli/health.h"
@@ -32,6 +33,7 @@ void AddAll(CLI::App& app, int& exit_code) {
   AddSample(app, exit_code);
   AddEval(app, exit_code);
   AddSimulate(app, exit_code);
+  AddBench(app, exit_code);
 }
 
 int Main(int argc, char** argv) {

@@ -3,9 +3,9 @@
 //
 //   running   a dead child is started again after a backoff, the learner with --resume; too many
 //             deaths in a row, or an exit that says "bad config" or "bad data", end the run
-//   draining  after the first stop signal: the learner finishes its step; others are kept alive for
-//   it stopping  the learner is gone: the rest get SIGTERM, after a grace SIGKILL done      no
-//   child is left; exit_code() says how it went
+//   draining  after the first stop signal: the learner finishes its step; others are kept alive
+//   stopping  the learner is gone: the rest get SIGTERM, after a grace SIGKILL
+//   done      no child is left; exit_code() says how it went
 #pragma once
 
 #include <map>

@@ -1,0 +1,35 @@
+// Which runs a comparison of recipes is made of, and which of them are done.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "oxbow/v1/learning_bench.pb.h"
+
+namespace oxbow::cli {
+
+struct LearningRun {
+  std::string recipe;
+  uint32_t seed = 0;
+  std::string file;
+  std::vector<std::string> set;  // Overrides, the run's name and place among them.
+  std::filesystem::path directory;
+};
+
+// Reads a YAML file of proto/oxbow/v1/learning_bench.proto. kNotFound without the file;
+// kInvalidArgument with its place for what is wrong in it.
+absl::StatusOr<v1::LearningBench> ReadLearningBench(const std::filesystem::path& path);
+
+// All seeds of the first recipe that matters first: seed 0 of every recipe, then seed 1, so that
+// what is there at any time compares equals. Runs lie in `out`/RECIPE-seedK.
+std::vector<LearningRun> PlanRuns(const v1::LearningBench& bench, const std::filesystem::path& out);
+
+// Whether the run is finished: the same config, and as many steps as it asks for. kInvalidArgument
+// if its file or overrides are wrong.
+absl::StatusOr<bool> IsFinished(const LearningRun& run);
+
+}  // namespace oxbow::cli

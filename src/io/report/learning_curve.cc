@@ -1,0 +1,115 @@
+#include "io/report/learning_curve.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/philox.h"
+
+namespace oxbow::io {
+namespace {
+
+constexpr size_t kTrailing = 3;
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+double ValueOr(const std::map<std::string, double>& line, const char* name, double otherwise) {
+  const auto found = line.find(name);
+  return found == line.end() ? otherwise : found->second;
+}
+
+// Mean of the last three finite values.
+double FinalMean(const std::vector<double>& values) {
+  std::vector<double> kept;
+  for (auto it = values.rbegin(); it != values.rend() && kept.size() < kTrailing; ++it) {
+    if (std::isfinite(*it)) kept.push_back(*it);
+  }
+  if (kept.empty()) return kUnknown;
+  return std::accumulate(kept.begin(), kept.end(), 0.0) / static_cast<double>(kept.size());
+}
+
+double MeanOf(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double ResampledMean(const std::vector<double>& values, RandomStream& random) {
+  double sum = 0;
+  for (size_t i = 0; i < values.size(); ++i) sum += values[random.NextBelow(values.size())];
+  return sum / static_cast<double>(values.size());
+}
+
+}  // namespace
+
+LearningCurve CurveOf(const std::vector<std::map<std::string, double>>& lines) {
+  LearningCurve curve;
+  CurvePoint sums;
+  std::vector<double> strict;
+  std::vector<double> speckle;
+  std::vector<double> minority;
+  for (const auto& line : lines) {
+    const double step = ValueOr(line, "step", 0);
+    if (step > 0) {
+      sums.images += ValueOr(line, "train/samples", 0);
+      // NaN stays: a cost that was not logged once is not known.
+      sums.nfe3 += ValueOr(line, "rollout/rows_forward", kUnknown) +
+                   ValueOr(line, "train/rows_forward", kUnknown) +
+                   3 * ValueOr(line, "train/rows_backward", kUnknown);
+      sums.seconds += ValueOr(line, "time/step_s", 0) - ValueOr(line, "time/eval_s", 0);
+    }
+    const double reward = ValueOr(line, "eval/reward_mean", kUnknown);
+    if (!std::isfinite(reward)) continue;
+    sums.step = step;
+    sums.reward = reward;
+    curve.points.push_back(sums);
+    strict.push_back(ValueOr(line, "eval/strict_mean", kUnknown));
+    speckle.push_back(ValueOr(line, "eval/speckle_mean", kUnknown));
+    minority.push_back(ValueOr(line, "eval/minority_share", kUnknown));
+  }
+  curve.final_reward =
+      curve.points.empty() ? kUnknown : TrailingReward(curve, curve.points.size() - 1);
+  curve.final_strict = FinalMean(strict);
+  curve.final_speckle = FinalMean(speckle);
+  curve.final_minority = FinalMean(minority);
+  return curve;
+}
+
+double TrailingReward(const LearningCurve& curve, size_t i) {
+  OXBOW_CHECK(i < curve.points.size()) << "evaluation " << i << " of " << curve.points.size();
+  const size_t first = i + 1 >= kTrailing ? i + 1 - kTrailing : 0;
+  double sum = 0;
+  for (size_t j = first; j <= i; ++j) sum += curve.points[j].reward;
+  return sum / static_cast<double>(i + 1 - first);
+}
+
+std::optional<CurvePoint> Reached(const LearningCurve& curve, double level) {
+  for (size_t i = kTrailing - 1; i < curve.points.size(); ++i) {
+    if (TrailingReward(curve, i) >= level) return curve.points[i];
+  }
+  return std::nullopt;
+}
+
+bool Collapsed(const LearningCurve& curve, double share) {
+  double best = -std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < curve.points.size(); ++i) best = std::max(best, TrailingReward(curve, i));
+  return !curve.points.empty() && curve.final_reward < share * best;
+}
+
+RatioInterval BootstrapRatio(const std::vector<double>& values, const std::vector<double>& baseline,
+                             uint64_t seed, int resamples) {
+  OXBOW_CHECK(!values.empty() && !baseline.empty()) << "a ratio of nothing";
+  for (const double below : baseline) OXBOW_CHECK(below > 0) << "a baseline of " << below;
+  RandomStream random({.seed = seed, .group = values.size(), .step = kTaskData});
+  std::vector<double> ratios(resamples);
+  for (double& ratio : ratios) {
+    const double above = ResampledMean(values, random);
+    ratio = above / ResampledMean(baseline, random);
+  }
+  std::sort(ratios.begin(), ratios.end());
+  const auto at = [&](double share) {
+    return ratios[static_cast<size_t>(share * static_cast<double>(ratios.size() - 1))];
+  };
+  return {.ratio = MeanOf(values) / MeanOf(baseline), .low = at(0.025), .high = at(0.975)};
+}
+
+}  // namespace oxbow::io

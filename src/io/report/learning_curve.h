@@ -1,0 +1,59 @@
+// How fast a run learnt: where its held-out reward crosses a level, and what that had cost.
+//
+// An evaluation of a few hundred pictures is noisy, so a level is *reached* where the mean of three
+// evaluations in a row meets it. What evaluation itself costs is not counted.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace oxbow::io {
+
+// Where a run was at one evaluation. Costs are sums since the run began.
+struct CurvePoint {
+  double step = 0;    // Committed learner steps.
+  double reward = 0;  // Held-out, this evaluation alone.
+  double images = 0;  // Sampled for training.
+  double nfe3 = 0;    // Rows forward, and three for each row forward and backward; NaN: not logged.
+  double seconds = 0;  // Wall clock without evaluations.
+};
+
+struct LearningCurve {
+  std::vector<CurvePoint> points;  // By step.
+  // Of the last three evaluations; NaN where never measured.
+  double final_reward = 0;
+  double final_strict = 0;
+  double final_speckle = 0;
+  double final_minority = 0;
+};
+
+// `lines` as read from metrics.jsonl.
+LearningCurve CurveOf(const std::vector<std::map<std::string, double>>& lines);
+
+// Trailing mean of three evaluations at points[i]; of fewer where there are fewer.
+double TrailingReward(const LearningCurve& curve, size_t i);
+
+// The first point whose trailing mean of three meets `level`; nothing if none does.
+std::optional<CurvePoint> Reached(const LearningCurve& curve, double level);
+
+// Whether reward fell, and stayed, under `share` of its best: the mean of the last three
+// evaluations against the best trailing mean.
+bool Collapsed(const LearningCurve& curve, double share = 0.7);
+
+// A ratio of two means with its 95 % interval.
+struct RatioInterval {
+  double ratio = 0;
+  double low = 0;
+  double high = 0;
+};
+
+// mean(values) / mean(baseline), with percentiles of a bootstrap that draws runs with replacement
+// on both sides, `resamples` times. Repeatable. Requires values on both sides and positive ones
+// below.
+RatioInterval BootstrapRatio(const std::vector<double>& values, const std::vector<double>& baseline,
+                             uint64_t seed, int resamples = 10'000);
+
+}  // namespace oxbow::io

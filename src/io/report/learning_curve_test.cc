@@ -1,0 +1,96 @@
+#include "io/report/learning_curve.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/philox.h"
+
+namespace oxbow::io {
+namespace {
+
+using Lines = std::vector<std::map<std::string, double>>;
+
+// An evaluation every second step; a step takes 1 s, of which evaluations .25 s.
+Lines RunWith(const std::vector<double>& rewards) {
+  Lines lines = {{{"step", 0}, {"eval/reward_mean", rewards[0]}, {"time/step_s", 9}}};
+  for (int step = 1; step <= 2 * (static_cast<int>(rewards.size()) - 1); ++step) {
+    std::map<std::string, double> line = {{"step", step},
+                                          {"train/samples", 64},
+                                          {"time/step_s", 1},
+                                          {"rollout/rows_forward", 100},
+                                          {"train/rows_forward", 10},
+                                          {"train/rows_backward", 20}};
+    if (step % 2 == 0) {
+      line["eval/reward_mean"] = rewards[step / 2];
+      line["time/eval_s"] = 0.25;
+      line["eval/speckle_mean"] = 0.01 * step;
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+TEST(LearningCurveTest, ALevelIsReachedByThreeEvaluationsInARow) {
+  const LearningCurve curve = CurveOf(RunWith({0.5, 0.9, 0.6, 0.9, 0.9, 0.95}));
+  EXPECT_FALSE(Reached(curve, 0.95).has_value());
+  // .9 is met by one evaluation at step 2, and by the mean of three at step 10.
+  const auto reached = Reached(curve, 0.9);
+  ASSERT_TRUE(reached.has_value());
+  EXPECT_EQ(reached->step, 10);
+  EXPECT_EQ(reached->images, 640);
+  EXPECT_EQ(reached->nfe3, 10 * (100 + 10 + 3 * 20));
+  EXPECT_DOUBLE_EQ(reached->seconds, 10 - 5 * 0.25) << "without evaluations, nor step 0";
+  EXPECT_EQ(Reached(curve, 0.6)->step, 4) << "not before three evaluations";
+  EXPECT_NEAR(curve.final_reward, (0.9 + 0.9 + 0.95) / 3, 1e-12);
+  EXPECT_NEAR(curve.final_speckle, 0.08, 1e-12);
+  EXPECT_TRUE(std::isnan(curve.final_minority));
+}
+
+TEST(LearningCurveTest, WhatWasNotLoggedIsUnknownNotFree) {
+  Lines lines = RunWith({0.1, 0.2, 0.3, 0.4});
+  lines[3].erase("train/rows_backward");
+  const LearningCurve curve = CurveOf(lines);
+  EXPECT_FALSE(std::isnan(curve.points[1].nfe3));
+  EXPECT_TRUE(std::isnan(curve.points[2].nfe3));
+  EXPECT_TRUE(std::isnan(curve.points[3].nfe3));
+  EXPECT_TRUE(std::isnan(CurveOf({}).final_reward));
+  EXPECT_FALSE(Reached(CurveOf({}), 0).has_value());
+}
+
+TEST(LearningCurveTest, ACollapseIsSeenAndADipIsNot) {
+  EXPECT_TRUE(Collapsed(CurveOf(RunWith({0.5, 0.9, 0.9, 0.9, 0.3, 0.1, 0.1}))));
+  EXPECT_FALSE(Collapsed(CurveOf(RunWith({0.5, 0.9, 0.9, 0.1, 0.9, 0.9, 0.9}))));
+  EXPECT_FALSE(Collapsed(CurveOf({})));
+}
+
+// Of two normal samples with known means, the interval covers the true ratio about as often as it
+// says. With 12 runs a side a percentile bootstrap covers a little less than 95 %.
+TEST(LearningCurveTest, IntervalsCoverTheTruth) {
+  RandomStream random({.seed = 5, .step = kTaskData});
+  const auto sample = [&](double mean) {
+    std::vector<double> values(12);
+    for (double& value : values) value = mean + 3 * random.NextNormal();
+    return values;
+  };
+  int covered = 0;
+  constexpr int kTrials = 200;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    const RatioInterval interval = BootstrapRatio(sample(20), sample(80), trial, 400);
+    EXPECT_LE(interval.low, interval.ratio);
+    EXPECT_LE(interval.ratio, interval.high);
+    covered += interval.low <= 0.25 && 0.25 <= interval.high ? 1 : 0;
+  }
+  EXPECT_GE(covered, kTrials * 0.86);
+  EXPECT_LE(covered, kTrials * 0.99);
+}
+
+TEST(LearningCurveTest, EqualRunsHaveAnIntervalOfNoWidth) {
+  const RatioInterval interval = BootstrapRatio({30, 30, 30}, {150, 150}, 1);
+  EXPECT_DOUBLE_EQ(interval.ratio, 0.2);
+  EXPECT_DOUBLE_EQ(interval.low, 0.2);
+  EXPECT_DOUBLE_EQ(interval.high, 0.2);
+}
+
+}  // namespace
+}  // namespace oxbow::io
