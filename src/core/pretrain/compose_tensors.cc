@@ -27,7 +27,7 @@ class ComposeWorldTensors final : public WorldTensors {
   explicit ComposeWorldTensors(std::vector<Scene> prompts) : prompts_(std::move(prompts)) {}
 
   const World& world() const override { return **WorldNamed("compose"); }
-  double caption_noise() const override { return 0.4; }
+  double caption_noise() const override { return 0.3; }
   int64_t steps() const override { return 12000; }
   std::vector<std::string> merges() const override { return ComposeMerges(); }
 
@@ -93,9 +93,9 @@ class ComposeWorldTensors final : public WorldTensors {
 
   absl::Status CheckBaseModel(const std::vector<Measure>& report) const override {
     const double reward = ValueOf(report, "reward");
-    const bool fit = reward >= 0.50 && reward <= 0.70 && ValueOf(report, "count") >= 0.85 &&
+    const bool fit = reward >= 0.50 && reward <= 0.70 && ValueOf(report, "count") >= 0.8 &&
                      ValueOf(report, "speckle") <= 0.02;
-    return FitOrNot(fit, "reward .50 to .70, count .85 or more, speckle .02 or less", report);
+    return FitOrNot(fit, "reward .50 to .70, count .80 or more, speckle .02 or less", report);
   }
 
  private:
