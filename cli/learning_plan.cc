@@ -1,6 +1,7 @@
 #include "cli/learning_plan.h"
 
 #include <google/protobuf/util/message_differencer.h>
+#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <set>
