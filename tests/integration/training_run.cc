@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 
 namespace oxbow::testing {
@@ -41,8 +42,10 @@ void TrainingRun::Resume(std::vector<std::string> overrides) {
 
 void TrainingRun::Start(std::vector<std::string> overrides, std::vector<std::string> flags) {
   Process::Options options;
-  options.argv = {BinaryPath("oxbow"), "train",
-                  std::string(OXBOW_SOURCE_DIR) + "/configs/digits.yaml"};
+  // One by one: GCC 12 sees bounds overrun in a list of such strings, depending on their lengths.
+  options.argv.push_back(BinaryPath("oxbow"));
+  options.argv.emplace_back("train");
+  options.argv.push_back(absl::StrCat(OXBOW_SOURCE_DIR, "/configs/digits.yaml"));
   for (std::string& flag : flags) options.argv.push_back(std::move(flag));
   std::vector<std::string> all = SmallRun();
   all.insert(all.end(), overrides.begin(), overrides.end());

@@ -20,6 +20,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
@@ -91,7 +92,7 @@ std::string ValueOf(const std::string& line, const std::string& key);
 // A built executable of this project. Requires OXBOW_BINARY_DIR, which every oxbow_test defines.
 #ifdef OXBOW_BINARY_DIR
 inline std::string BinaryPath(const std::string& name) {
-  return std::string(OXBOW_BINARY_DIR) + "/" + name;
+  return absl::StrCat(OXBOW_BINARY_DIR, "/", name);
 }
 #endif
 
