@@ -2,6 +2,7 @@
 // installed or this is not root, who alone may start its daemons.
 #include <unistd.h>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/launchers/expected_run.h"
@@ -12,8 +13,8 @@ namespace {
 using ::testing::Each;
 
 std::vector<std::string> InACluster(const std::vector<std::string>& words) {
-  std::vector<std::string> all = {std::string(OXBOW_SOURCE_DIR) +
-                                  "/tests/launchers/slurm_one_node.sh"};
+  std::vector<std::string> all;
+  all.push_back(absl::StrCat(OXBOW_SOURCE_DIR, "/tests/launchers/slurm_one_node.sh"));
   all.insert(all.end(), words.begin(), words.end());
   return all;
 }
