@@ -103,8 +103,9 @@ std::vector<int> WindowAt(const WindowPlan& plan, uint64_t run_seed, uint64_t st
   const uint64_t draw = step / static_cast<uint64_t>(plan.hold);
   RandomStream stream({.seed = run_seed, .group = draw, .step = kWindow});
   if (plan.kind == WindowKind::kSubset) return Subset(plan, stream);
-  const auto places = static_cast<uint64_t>(plan.end - plan.begin - plan.size + 1);
-  return WindowFrom(plan, plan.begin + static_cast<int>(stream.NextBelow(places)));
+  const int places = plan.end - plan.begin - plan.size + 1;
+  const auto place = static_cast<int>(stream.NextBelow(static_cast<uint64_t>(places)));
+  return WindowFrom(plan, plan.begin + place);
 }
 
 std::vector<int> ReachableSteps(const WindowPlan& plan) {
