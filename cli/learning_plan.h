@@ -24,8 +24,8 @@ struct LearningRun {
 // kInvalidArgument with its place for what is wrong in it.
 absl::StatusOr<v1::LearningBench> ReadLearningBench(const std::filesystem::path& path);
 
-// All seeds of the first recipe that matters first: seed 0 of every recipe, then seed 1, so that
-// what is there at any time compares equals. Runs lie in `out`/RECIPE-seedK.
+// Seed 0 of every recipe, then seed 1 and so on: what is there at any time compares equals. Runs
+// lie in `out`/RECIPE-seedK.
 std::vector<LearningRun> PlanRuns(const v1::LearningBench& bench, const std::filesystem::path& out);
 
 // Whether the run is finished: the same config, and as many steps as it asks for. kInvalidArgument

@@ -26,9 +26,9 @@ struct Comparison {
 // The level that counts; nothing if the baseline has no finished run.
 std::optional<double> LevelOf(const Comparison& comparison);
 
-// A row per recipe: how many runs reached the level and when, ratios to the baseline's whole runs
-// or, where the baseline reached the level, to its steps until then, with 95 % intervals. A run
-// that never reached it counts with all its steps, and its ratio is marked as a lower bound.
+// A row per recipe: how many runs reached the level and when, and ratios to the baseline's whole
+// runs with 95 % intervals. A run that never reached it counts with all it took, and the ratio is
+// marked as a lower bound.
 std::string LearningTable(const Comparison& comparison);
 
 // The mean held-out reward of each recipe over steps, as an SVG document.
