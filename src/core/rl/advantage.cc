@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+
+#include "base/check.h"
 
 namespace oxbow::rl {
 namespace {
+
+constexpr double kGdpoFloor = 1e-6;
 
 double MeanOf(const std::vector<double>& values) {
   double sum = 0;
@@ -29,23 +34,43 @@ std::vector<double> Scored(const std::vector<std::optional<double>>& rewards) {
   return scored;
 }
 
-// Compares values, not the rounded standard deviation: eight times .1 must count as equal.
-bool Differ(const std::vector<double>& values) {
-  return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) != values.end();
-}
-
-}  // namespace
-
-std::vector<GroupAdvantages> ComputeAdvantages(
-    const std::vector<std::vector<std::optional<double>>>& rewards,
-    const AdvantageOptions& options) {
+std::vector<double> ScoredOfAll(const GroupRewards& rewards) {
   std::vector<double> everything;
   for (const auto& group : rewards) {
     const std::vector<double> scored = Scored(group);
     everything.insert(everything.end(), scored.begin(), scored.end());
   }
-  const double global_std = StdOf(everything, options.ddof);
+  return everything;
+}
 
+// Compares values, not the rounded standard deviation: eight times .1 must count as equal.
+bool Differ(const std::vector<double>& values) {
+  return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) != values.end();
+}
+
+double DivisorOf(const AdvantageOptions& options, double std) {
+  switch (options.divisor) {
+    case AdvantageDivisor::kPlusEpsilon:
+      return std + options.epsilon;
+    case AdvantageDivisor::kFloor:
+      return std::max(std, options.epsilon);
+    case AdvantageDivisor::kRoot:
+      return std::sqrt(std * std + options.epsilon);
+  }
+  OXBOW_CHECK(false) << "advantage divisor " << static_cast<int>(options.divisor);
+}
+
+double Limited(const AdvantageOptions& options, double advantage) {
+  if (options.limit == AdvantageLimit::kTanh) {
+    return options.clip * std::tanh(advantage / options.clip);
+  }
+  return std::clamp(advantage, -options.clip, options.clip);
+}
+
+// (R - mean_g) / divisor, not limited.
+std::vector<GroupAdvantages> Normalised(const GroupRewards& rewards,
+                                        const AdvantageOptions& options) {
+  const double global_std = StdOf(ScoredOfAll(rewards), options.ddof);
   std::vector<GroupAdvantages> result;
   result.reserve(rewards.size());
   for (const auto& group : rewards) {
@@ -56,15 +81,72 @@ std::vector<GroupAdvantages> ComputeAdvantages(
                         .has_variance = Differ(scored)};
     double divisor = 1;
     if (options.std == AdvantageStd::kGroup)
-      divisor = StdOf(scored, options.ddof) + options.epsilon;
-    if (options.std == AdvantageStd::kGlobal) divisor = global_std + options.epsilon;
+      divisor = DivisorOf(options, StdOf(scored, options.ddof));
+    if (options.std == AdvantageStd::kGlobal) divisor = DivisorOf(options, global_std);
     for (size_t s = 0; s < group.size() && out.has_variance; ++s) {
-      if (!group[s].has_value()) continue;
-      out.advantages[s] = std::clamp((*group[s] - out.mean) / divisor, -options.clip, options.clip);
+      if (group[s].has_value()) out.advantages[s] = (*group[s] - out.mean) / divisor;
     }
     result.push_back(std::move(out));
   }
   return result;
+}
+
+// (S - mean) / max(std, floor) over all scored samples; groups without variance stay at 0.
+void NormaliseOverBatch(const GroupRewards& scored, std::vector<GroupAdvantages>& groups) {
+  std::vector<double> sums;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    for (size_t s = 0; s < scored[g].size(); ++s) {
+      if (scored[g][s].has_value()) sums.push_back(groups[g].advantages[s]);
+    }
+  }
+  const double mean = MeanOf(sums);
+  const double divisor = std::max(StdOf(sums, 0), kGdpoFloor);
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (!groups[g].has_variance) continue;
+    for (size_t s = 0; s < scored[g].size(); ++s) {
+      if (!scored[g][s].has_value()) continue;
+      groups[g].advantages[s] = (groups[g].advantages[s] - mean) / divisor;
+    }
+  }
+}
+
+void LimitAll(const AdvantageOptions& options, std::vector<GroupAdvantages>& groups) {
+  for (GroupAdvantages& group : groups) {
+    for (double& advantage : group.advantages) advantage = Limited(options, advantage);
+  }
+}
+
+}  // namespace
+
+std::vector<GroupAdvantages> ComputeAdvantages(const GroupRewards& rewards,
+                                               const AdvantageOptions& options) {
+  std::vector<GroupAdvantages> groups = Normalised(rewards, options);
+  LimitAll(options, groups);
+  return groups;
+}
+
+std::vector<GroupAdvantages> MixAdvantages(RewardMix mix, const GroupRewards& total,
+                                           const std::vector<WeightedRewards>& terms,
+                                           const AdvantageOptions& options) {
+  if (mix == RewardMix::kSum) return ComputeAdvantages(total, options);
+  std::vector<GroupAdvantages> groups = Normalised(total, options);
+  for (GroupAdvantages& group : groups) {
+    std::fill(group.advantages.begin(), group.advantages.end(), 0);
+    group.has_variance = false;
+  }
+  for (const WeightedRewards& term : terms) {
+    OXBOW_CHECK(term.rewards.size() == total.size()) << "rewards of " << term.rewards.size();
+    const std::vector<GroupAdvantages> own = Normalised(term.rewards, options);
+    for (size_t g = 0; g < groups.size(); ++g) {
+      groups[g].has_variance = groups[g].has_variance || own[g].has_variance;
+      for (size_t s = 0; s < own[g].advantages.size(); ++s) {
+        groups[g].advantages[s] += term.weight * own[g].advantages[s];
+      }
+    }
+  }
+  if (mix == RewardMix::kGdpo) NormaliseOverBatch(total, groups);
+  LimitAll(options, groups);
+  return groups;
 }
 
 }  // namespace oxbow::rl

@@ -1,7 +1,14 @@
-// How much better than its group a sample did: A = (R - mean_g) / (std + epsilon), clipped.
+// How much better than its group a sample did: A = (R - mean_g) / divisor(std), clipped.
 //
-// Float64, population standard deviation (Flow-GRPO, arXiv:2505.05470, eq. 3). Samples whose reward
-// failed are no part of any statistic: a failure is not a reward of zero.
+// Float64. Samples whose reward failed are no part of any statistic: a failure is not a reward of
+// zero. Published rules, by their settings:
+//
+//   Flow-GRPO (arXiv:2505.05470, eq. 3)   group or global std, ddof 0, std + 1e-4
+//   DanceGRPO (arXiv:2505.07818)          group std, ddof 1, std + 1e-8
+//   off-policy GRPO (arXiv:2505.22257)    sqrt(var + epsilon)
+//   Dr. GRPO (arXiv:2503.20783)           no division
+//   V-GRPO                                max(std, 1e-6), clip tanh(A / c) c
+//   GDPO                                  every reward by itself, their weighted sum over the batch
 #pragma once
 
 #include <optional>
@@ -9,13 +16,32 @@
 
 namespace oxbow::rl {
 
-enum class AdvantageStd { kGroup, kGlobal, kNone };
+enum class AdvantageStd { kGroup, kGlobal, kNone };           // kGlobal: over all scored samples.
+enum class AdvantageDivisor { kPlusEpsilon, kFloor, kRoot };  // s + e, max(s, e), sqrt(s^2 + e)
+enum class AdvantageLimit { kHard, kTanh };                   // clamp(A, -c, c), c tanh(A / c)
+
+// What several rewards become one advantage by.
+enum class RewardMix {
+  kSum,   // Their weighted sum is the reward.
+  kEach,  // The weighted sum of the advantages each of them gives.
+  kGdpo,  // As kEach, then (S - mean) / max(std, 1e-6) over the scored samples of the whole step.
+};
 
 struct AdvantageOptions {
-  AdvantageStd std = AdvantageStd::kGroup;  // kGlobal: over all scored samples; kNone: no division.
-  int ddof = 0;                             // 1: the sample standard deviation (DanceGRPO).
-  double epsilon = 1e-4;                    // Added to the standard deviation.
-  double clip = 5;                          // Advantages lie in [-clip, clip].
+  AdvantageStd std = AdvantageStd::kGroup;
+  int ddof = 0;  // 1: the sample standard deviation.
+  AdvantageDivisor divisor = AdvantageDivisor::kPlusEpsilon;
+  double epsilon = 1e-4;
+  AdvantageLimit limit = AdvantageLimit::kHard;
+  double clip = 5;  // c
+};
+
+// [group][sample]; a missing reward is a failed one.
+using GroupRewards = std::vector<std::vector<std::optional<double>>>;
+
+struct WeightedRewards {
+  double weight = 1;
+  GroupRewards rewards;
 };
 
 struct GroupAdvantages {
@@ -25,10 +51,14 @@ struct GroupAdvantages {
   bool has_variance = false;  // Two scored rewards differ. Without it there is nothing to learn.
 };
 
-// One entry per group; a missing reward is a failed one. All advantages of a group without variance
-// are exactly 0.
-std::vector<GroupAdvantages> ComputeAdvantages(
-    const std::vector<std::vector<std::optional<double>>>& rewards,
-    const AdvantageOptions& options);
+// One entry per group. All advantages of a group without variance are exactly 0.
+std::vector<GroupAdvantages> ComputeAdvantages(const GroupRewards& rewards,
+                                               const AdvantageOptions& options);
+
+// The same of several rewards. `total` is their weighted sum: what kSum uses, and what mean and std
+// are of. Requires equally shaped tables; a group has variance if any of its rewards has.
+std::vector<GroupAdvantages> MixAdvantages(RewardMix mix, const GroupRewards& total,
+                                           const std::vector<WeightedRewards>& terms,
+                                           const AdvantageOptions& options);
 
 }  // namespace oxbow::rl
