@@ -73,6 +73,7 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
   if (sampling.shift() == 0) sampling.set_shift(loaded.shift);
   OXBOW_ASSIGN_OR_RETURN(impl->spec.sampling, rpc::SamplingSpecFromConfig(sampling));
   OXBOW_ASSIGN_OR_RETURN(impl->spec.storage, rpc::StorageFromConfig(sampling));
+  impl->spec.final_latent = rpc::TrainsFinalLatents(config.method());
   impl->spec.run_seed = config.run().seed();
   impl->spec.latent_shape = loaded.latent_shape;
   OXBOW_ASSIGN_OR_RETURN(impl->window, rpc::WindowFromConfig(impl->config.sampling()));
@@ -80,7 +81,8 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
                          model::Policy::Create({.architecture = loaded.architecture,
                                                 .config_json = loaded.transformer_config_json,
                                                 .base = std::move(loaded.transformer),
-                                                .with_ema = config.ema().enabled()}));
+                                                .with_ema = config.ema().enabled(),
+                                                .old = learner::OldPolicyOf(config.method())}));
   impl->decoder = std::move(loaded.decoder);
   impl->conditioning = std::make_unique<learner::ConditioningCache>(std::move(loaded.encoder));
   OXBOW_ASSIGN_OR_RETURN(std::vector<v1::Prompt> prompts,
@@ -108,7 +110,7 @@ absl::StatusOr<std::map<std::string, double>> SingleProcessLoop::Step() {
         {planned.id, loop.config.batch().group_size(), entry->tensors, std::nullopt, planned.sde});
   }
   std::vector<rollout::SampledGroup> sampled = rollout::SampleGroups(
-      loop.spec, loop.policy->current(), loop.trainer->version(), *loop.decoder, tasks);
+      loop.spec, loop.policy->sampler(), loop.trainer->version(), *loop.decoder, tasks);
   std::vector<rl::Group> groups;
   for (size_t i = 0; i < sampled.size(); ++i) {
     const v1::Prompt& prompt = plan.groups[i].prompt;

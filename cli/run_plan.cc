@@ -28,15 +28,23 @@ std::string BytesText(uint64_t bytes) {
 }
 
 // "5: 0-4", "2: 2 of 0-4, neighbours, drawn every 1 learner steps"
-std::string TrainedText(const v1::SamplingConfig& sampling) {
+std::string TrainedText(const v1::RunConfig& config) {
+  const v1::SamplingConfig& sampling = config.sampling();
+  if (rpc::TrainsFinalLatents(config.method())) {
+    const v1::TimesConfig& times = config.method().times();
+    const auto levels = static_cast<uint32_t>(times.fraction() * sampling.steps());
+    return absl::StrCat("final pictures, at ", times.count() > 0 ? times.count() : levels,
+                        " times each");
+  }
   const absl::StatusOr<flow::WindowPlan> window = rpc::WindowFromConfig(sampling);
   if (!window.ok()) return "no";
   return absl::StrCat(flow::WindowAt(*window, /*run_seed=*/0, /*step=*/0).size(), " (",
-                      flow::Describe(*window), ")");
+                      flow::Describe(*window), ") of ", sampling.steps(), " sampling steps");
 }
 
 // Of one trajectory, at most; a stochastic tail brings all from where its head ends.
 uint64_t LatentsSent(const v1::RunConfig& config) {
+  if (rpc::TrainsFinalLatents(config.method())) return 1;
   const absl::StatusOr<flow::WindowPlan> window = rpc::WindowFromConfig(config.sampling());
   const bool tails =
       config.replay().fraction() > 0 && config.sampling().tail() == v1::TAIL_KIND_SDE;
@@ -56,10 +64,10 @@ std::string BatchText(const v1::RunConfig& config) {
                       config::ReplayedGroups(config), batch.groups()),
       absl::StrFormat("%-22s %d of %d images\n", "an optimiser update", images / batch.updates(),
                       images),
-      absl::StrFormat("%-22s %s of %d sampling steps\n", "trained", TrainedText(config.sampling()),
-                      config.sampling().steps()),
+      absl::StrFormat("%-22s %s\n", "trained", TrainedText(config)),
       absl::StrFormat("%-22s %d steps, %d updates, %d images\n", "the run", config.run().steps(),
-                      config.run().steps() * batch.updates(), config.run().steps() * images));
+                      config.run().steps() * batch.updates() * batch.passes(),
+                      config.run().steps() * images));
 }
 
 std::string StepTable(const v1::RunConfig& config, const flow::SamplingSpec& sampling) {
@@ -86,12 +94,15 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const ModelFa
   const uint64_t all = kFloat * facts.transformer_parameters;
   const uint64_t frozen = lora ? all : all - trained;
   const uint64_t average = config.ema().enabled() ? trained : 0;
+  const bool keeps_old = learner::OldPolicyOf(config.method()) != model::OldPolicy::kNone;
+  const bool moves = config.method().reference_every() > 0;
   return {{"trained weights", trained},
           {"frozen weights", frozen},
-          {"reference policy", lora ? 0 : trained},  // LoRA: the adapter switched off.
+          {"reference policy", lora && !moves ? 0 : trained},  // LoRA: the adapter switched off.
           {"gradients", trained},
           {"AdamW moments", 2 * trained},
           {"running average", average},
+          {"old policy", keeps_old ? trained : 0},
           {"copy to undo a step", 3 * trained + average},
           {"published snapshots", config.services().snapshots_kept() * trained + 2 * frozen},
           {"text encoder", kFloat * facts.text_encoder_parameters},

@@ -70,8 +70,8 @@ absl::StatusOr<bool> Publisher::Publish(PolicyVersion version, LearnerStep commi
   }
   Taken taken{
       .identity = {.epoch = options_.epoch, .version = version, .step = committed},
-      .trained = BytesOf(policy_.parameters().tensors()),
-      .probe = weights::RunProbe(policy_.current(), options_.probe_shape, options_.probe_seed)};
+      .trained = BytesOf(policy_.sampler_parameters().tensors()),
+      .probe = weights::RunProbe(policy_.sampler(), options_.probe_shape, options_.probe_seed)};
   absl::MutexLock lock(&mutex_);
   const auto free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !taken_.has_value(); };
   mutex_.Await(absl::Condition(&free));

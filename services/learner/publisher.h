@@ -52,8 +52,8 @@ class Publisher {
             std::function<void(const absl::Status&)> on_failure);
   ~Publisher();  // What was taken goes out first.
 
-  // Takes the policy as `version`, made by `committed` learner steps. False: withheld, try again
-  // after the next step. kDataLoss names a tensor with a value that is not finite;
+  // Takes the policy that samples as `version`, made by `committed` learner steps. False: withheld,
+  // try again after the next step. kDataLoss names a tensor with a value that is not finite;
   // kFailedPrecondition when nothing is left to go on with. Waits for the publication before.
   absl::StatusOr<bool> Publish(PolicyVersion version, LearnerStep committed);
 

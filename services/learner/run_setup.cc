@@ -92,6 +92,8 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
                                 .lora_seed = config.run().seed(),
                                 .with_reference = true,
                                 .with_ema = config.ema().enabled(),
+                                .old = OldPolicyOf(config.method()),
+                                .moving_reference = config.method().reference_every() > 0,
                                 .trainable = true});
 }
 
@@ -99,12 +101,15 @@ GroupRules GroupRulesOf(const RunSetup& setup) {
   // A stochastic tail brings all latents from where its head ends.
   const bool tails =
       setup.config.replay().fraction() > 0 && setup.config.sampling().tail() == v1::TAIL_KIND_SDE;
-  const int latents = setup.window.has_value() ? flow::LongestSpan(*setup.window) + 1 : 1;
+  const bool final_latent = rpc::TrainsFinalLatents(setup.config.method());
+  const bool spans = setup.window.has_value() && !final_latent;
+  const int latents = spans ? flow::LongestSpan(*setup.window) + 1 : 1;
   return {.latent_shape = setup.model.latent_shape,
           .storage = StorageDType(setup.config.sampling()),
           .schedule_id = setup.sampling.Id(),
           .sde = setup.sampling.sde,
           .latents_max = tails ? setup.sampling.steps() + 1 : latents,
+          .final_latent = final_latent,
           .group_size = setup.config.batch().group_size()};
 }
 

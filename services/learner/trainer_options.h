@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "core/flow/dynamics.h"
 #include "core/flow/window.h"
+#include "core/model/policy.h"
 #include "core/rl/trainer.h"
 #include "oxbow/v1/config.pb.h"
 
@@ -16,6 +17,9 @@ namespace oxbow::learner {
 rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
                                       const flow::SamplingSpec& sampling,
                                       const std::optional<flow::WindowPlan>& window);
+
+// The copy of the policy that a method keeps.
+model::OldPolicy OldPolicyOf(const v1::MethodConfig& method);
 
 // i_off, from the config or the rule kc < kept_kc_max over all steps that may be stochastic: a
 // replayed head ends there, or after its last stochastic step before.

@@ -6,12 +6,42 @@
 namespace oxbow::learner {
 namespace {
 
+void SetForwardProcess(v1::MethodConfig& method) {
+  method.mutable_guard()->set_batch_bias(true);
+  method.mutable_guard()->set_time_weight(false);
+  method.mutable_nft()->set_beta(0.12);
+  method.mutable_nft()->set_advantage(v1::NFT_ADVANTAGE_NEGATIVE);
+  method.mutable_awm()->set_weighting(v1::AWM_WEIGHTING_SQUARE);
+  method.mutable_awm()->set_power(0.26);
+  method.mutable_awm()->set_mean_first(true);
+  method.mutable_v_grpo()->set_sum_norms(true);
+  v1::TimesConfig& times = *method.mutable_times();
+  times.set_sampler(v1::TIME_SAMPLER_UNIFORM);
+  times.set_count(7);
+  times.set_fraction(0.83);
+  times.set_shift(2.75);
+  times.set_low(0.33);
+  times.set_high(0.94);
+  times.set_times(v1::SHARING_GROUP);
+  times.set_noise(v1::SHARING_STEP);
+  v1::OldPolicyConfig& old = *method.mutable_old_policy();
+  old.set_shape(v1::DECAY_SHAPE_COSINE);
+  old.set_decay(0.71);
+  old.set_start(0.19);
+  old.set_rate(0.0041);
+  old.set_flat(74);
+  old.set_warmup(13);
+  old.set_length(217);
+  old.set_every(6);
+}
+
 // No value is the trainer's default, and no two settings of a type share one.
 v1::RunConfig Config() {
   v1::RunConfig config;
   config.mutable_run()->set_seed(101);
-  config.mutable_batch()->set_updates(3);
   config.mutable_sampling()->set_cps_log_prob(v1::CPS_LOG_PROB_GAUSSIAN);
+  config.mutable_batch()->set_updates(3);
+  config.mutable_batch()->set_passes(5);
   v1::MethodConfig& method = *config.mutable_method();
   method.set_clip_range(0.11);
   method.set_advantage_clip(6.5);
@@ -28,6 +58,20 @@ v1::RunConfig Config() {
   method.set_kl_weight(0.012);
   method.set_kl_space(v1::KL_SPACE_MEAN);
   method.set_kl_all_steps(true);
+  method.set_name(v1::METHOD_NAME_AWM);
+  method.set_advantage_ddof(1);
+  method.set_advantage_divisor(v1::ADVANTAGE_DIVISOR_ROOT);
+  method.set_advantage_epsilon(0.003);
+  method.set_advantage_limit(v1::ADVANTAGE_LIMIT_TANH);
+  method.set_reward_mix(v1::REWARD_MIX_GDPO);
+  method.set_step_fraction(0.61);
+  method.set_step_weight(v1::STEP_WEIGHT_NOISE);
+  method.set_reference_every(41);
+  method.set_old_kl_weight(0.031);
+  SetForwardProcess(method);
+  v1::RewardTerm& term = *config.mutable_reward()->add_terms();
+  term.set_name("a");
+  term.set_weight(1.7);
   v1::OptimizerConfig& optimizer = *config.mutable_optimizer();
   optimizer.set_learning_rate(0.013);
   optimizer.set_beta1(0.81);
@@ -47,9 +91,9 @@ TEST(TrainerOptionsTest, EverySettingArrives) {
   const flow::WindowPlan window{.kind = flow::WindowKind::kAll, .end = 1};
   const rl::TrainerOptions options = MakeTrainerOptions(Config(), sampling, window);
   EXPECT_EQ(options.window->end, 1);
-  EXPECT_FALSE(options.cps_surrogate);
   EXPECT_EQ(options.sampling.Id(), sampling.Id());
   EXPECT_EQ(options.run_seed, 101u);
+  EXPECT_FALSE(options.cps_surrogate);
   EXPECT_EQ(options.updates, 3);
   EXPECT_EQ(options.clip_range, 0.11);
   EXPECT_EQ(options.advantage_clip, 6.5);
@@ -66,6 +110,17 @@ TEST(TrainerOptionsTest, EverySettingArrives) {
   EXPECT_EQ(options.kl_weight, 0.012);
   EXPECT_EQ(options.kl_space, rl::KlSpace::kMean);
   EXPECT_TRUE(options.kl_all_steps);
+  EXPECT_EQ(options.passes, 5);
+  EXPECT_EQ(options.method, rl::MethodKind::kAwm);
+  EXPECT_EQ(options.advantage_ddof, 1);
+  EXPECT_EQ(options.advantage_divisor, rl::AdvantageDivisor::kRoot);
+  EXPECT_EQ(options.advantage_epsilon, 0.003);
+  EXPECT_EQ(options.advantage_limit, rl::AdvantageLimit::kTanh);
+  EXPECT_EQ(options.reward_mix, rl::RewardMix::kGdpo);
+  EXPECT_EQ(options.reward_weights, (std::map<std::string, double>{{"a", 1.7}}));
+  EXPECT_EQ(options.step_fraction, 0.61);
+  EXPECT_EQ(options.step_weight, rl::StepWeight::kNoise);
+  EXPECT_EQ(options.reference_every, 41);
   EXPECT_EQ(options.learning_rate, 0.013);
   EXPECT_EQ(options.beta1, 0.81);
   EXPECT_EQ(options.beta2, 0.982);
@@ -75,6 +130,38 @@ TEST(TrainerOptionsTest, EverySettingArrives) {
   EXPECT_EQ(options.warmup_updates, 9);
   EXPECT_FALSE(options.ema_enabled);
   EXPECT_EQ(options.ema_decay_max, 0.77);
+}
+
+TEST(TrainerOptionsTest, EverySettingOfForwardProcessMethodsArrives) {
+  flow::SamplingSpec sampling;
+  sampling.sigmas = {1, 0.5, 0};
+  sampling.sde = {true, false};
+  const rl::TrainerOptions options = MakeTrainerOptions(Config(), sampling, std::nullopt);
+  EXPECT_EQ(options.old_kl_weight, 0.031);
+  EXPECT_TRUE(options.guard_batch_bias);
+  EXPECT_FALSE(options.guard_time_weight);
+  EXPECT_EQ(options.nft.beta, 0.12);
+  EXPECT_EQ(options.nft.advantage, rl::NftAdvantage::kNegative);
+  EXPECT_EQ(options.awm.weighting, rl::AwmWeighting::kSquare);
+  EXPECT_EQ(options.awm.power, 0.26);
+  EXPECT_TRUE(options.awm.mean_first);
+  EXPECT_TRUE(options.v_grpo_sum_norms);
+  EXPECT_EQ(options.times.sampler, rl::TimeSampler::kUniform);
+  EXPECT_EQ(options.times.count, 7);
+  EXPECT_EQ(options.times.fraction, 0.83);
+  EXPECT_EQ(options.times.shift, 2.75);
+  EXPECT_EQ(options.times.low, 0.33);
+  EXPECT_EQ(options.times.high, 0.94);
+  EXPECT_EQ(options.times.times, rl::Sharing::kGroup);
+  EXPECT_EQ(options.times.noise, rl::Sharing::kStep);
+  EXPECT_EQ(options.old_decay.shape, rl::DecayShape::kCosine);
+  EXPECT_EQ(options.old_decay.decay, 0.71);
+  EXPECT_EQ(options.old_decay.start, 0.19);
+  EXPECT_EQ(options.old_decay.rate, 0.0041);
+  EXPECT_EQ(options.old_decay.flat, 74u);
+  EXPECT_EQ(options.old_decay.warmup, 13u);
+  EXPECT_EQ(options.old_decay.length, 217u);
+  EXPECT_EQ(options.old_decay.every, 6u);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "rpc/convert_torch.h"
+#include "rpc/convert_window.h"
 
 namespace oxbow::rollout {
 namespace {
@@ -42,6 +43,7 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
     return absl::InvalidArgumentError("models with an autoencoder are not decoded here");
   }
   spec.sde_tail = config.sampling().tail() == v1::TAIL_KIND_SDE;
+  spec.final_latent = rpc::TrainsFinalLatents(config.method());
   spec.latent_shape = {response.latent_shape().begin(), response.latent_shape().end()};
   if (spec.latent_shape.size() != 3) {
     return absl::InvalidArgumentError(

@@ -10,6 +10,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "config/findings.h"
+#include "config/method_rules.h"
+#include "config/window_rules.h"
 
 namespace oxbow::config {
 namespace {
@@ -21,26 +24,7 @@ using v1::RunConfig;
 // groups are complete, so none.
 constexpr uint32_t kPipelineDepth = 0;
 
-constexpr double kClipWarning = 1e-2;  // Log-probs are means over elements: ratios stay near 1.
-constexpr double kClipMax = 1e-1;
 constexpr uint32_t kGroupSizeMin = 4;  // Below it a group's standard deviation is noise.
-
-class Findings {
- public:
-  void Error(std::string key, std::string message) {
-    problems.push_back({Severity::kError, std::move(key), std::move(message)});
-  }
-  void Warn(std::string key, std::string message) {
-    problems.push_back({Severity::kWarning, std::move(key), std::move(message)});
-  }
-  // `ok` or an error whose message ends with the offending value.
-  template <typename T>
-  void Require(bool ok, const char* key, const char* rule, const T& value) {
-    if (!ok) Error(key, absl::StrCat(rule, ", got ", value));
-  }
-
-  std::vector<Problem> problems;
-};
 
 void EnumsAreChosen(const pb::Message& message, const std::string& prefix, Findings& f) {
   for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
@@ -100,54 +84,6 @@ void PromptRules(const RunConfig& c, Findings& f) {
   }
 }
 
-// Steps that may be stochastic in some learner step: [first, end).
-struct Reach {
-  uint64_t first = 0;
-  uint64_t end = 0;
-};
-
-Reach ReachOf(const v1::SamplingConfig& s) {
-  const v1::WindowConfig& w = s.window();
-  if (w.kind() == v1::WINDOW_KIND_FIXED && w.steps_size() > 0) {
-    return {w.steps(0), uint64_t{w.steps(w.steps_size() - 1)} + 1};
-  }
-  return {s.sde_first(), uint64_t{s.sde_first()} + s.sde_count()};
-}
-
-bool WindowMoves(const v1::SamplingConfig& s) {
-  return s.window().kind() != v1::WINDOW_KIND_ALL && s.window().kind() != v1::WINDOW_KIND_FIXED;
-}
-
-// Requires sde_first and sde_count that are right.
-void WindowRules(const v1::SamplingConfig& s, Findings& f) {
-  const v1::WindowConfig& w = s.window();
-  const uint64_t end = uint64_t{s.sde_first()} + s.sde_count();
-  if (w.kind() == v1::WINDOW_KIND_FIXED) {
-    bool right = w.steps_size() > 0;
-    for (int i = 0; i < w.steps_size(); ++i) {
-      right = right && w.steps(i) >= s.sde_first() && w.steps(i) < end &&
-              (i == 0 || w.steps(i) > w.steps(i - 1));
-    }
-    if (!right) {
-      f.Error("sampling.window.steps",
-              absl::StrCat("must list rising steps of those that sde_first and sde_count allow, ",
-                           s.sde_first(), " to ", end - 1, ", got ", w.steps_size(), " steps"));
-    }
-    return;
-  }
-  if (w.steps_size() > 0) {
-    f.Warn("sampling.window.steps", "has no effect unless sampling.window.kind is fixed");
-  }
-  if (!WindowMoves(s)) return;
-  if (w.size() < 1 || w.size() > s.sde_count()) {
-    f.Error("sampling.window.size",
-            absl::StrCat("must be 1 to sampling.sde_count = ", s.sde_count(), ", got ", w.size()));
-  }
-  f.Require(w.stride() >= 1, "sampling.window.stride", "must be at least 1", w.stride());
-  f.Require(w.decay_rate() >= 0, "sampling.window.decay_rate", "must be at least 0",
-            w.decay_rate());
-}
-
 void SamplingRules(const RunConfig& c, Findings& f) {
   const v1::SamplingConfig& s = c.sampling();
   f.Require(s.steps() >= 2, "sampling.steps", "must be at least 2: the last step is never trained",
@@ -157,9 +93,11 @@ void SamplingRules(const RunConfig& c, Findings& f) {
   f.Require(s.guidance() == 1, "sampling.guidance",
             "must be 1: classifier-free guidance is not supported yet", s.guidance());
   if (s.dynamics() == v1::DYNAMICS_KIND_ODE) {
-    f.Error("sampling.dynamics",
-            "ode has no density, so policy gradients would be silently wrong; choose flow_sde, "
-            "dance_sde, cps or wan_sde");
+    if (NeedsDensity(c.method())) {
+      f.Error("sampling.dynamics",
+              "ode has no density, so policy gradients would be silently wrong; choose flow_sde, "
+              "dance_sde, cps or wan_sde, or a method that needs none (nft, awm, v_grpo)");
+    }
     return;
   }
   f.Require(s.eta() > 0, "sampling.eta", "must be above 0 for a stochastic sampler", s.eta());
@@ -193,60 +131,13 @@ void BatchRules(const RunConfig& c, Findings& f) {
               "must be at least 4: the spread of fewer rewards is noise", b.group_size());
   }
   f.Require(b.updates() >= 1, "batch.updates", "must be at least 1", b.updates());
+  f.Require(b.passes() >= 1, "batch.passes", "must be at least 1", b.passes());
   if (samples > 0 && b.updates() > samples) {
     f.Error("batch.updates",
             absl::StrCat("must be at most groups * group_size = ", samples, ", got ", b.updates()));
   } else if (b.updates() >= 1 && samples % b.updates() != 0) {
     f.Warn("batch.updates", absl::StrCat("does not divide groups * group_size = ", samples,
                                          ": updates will be of unequal size, got ", b.updates()));
-  }
-}
-
-void ClipRules(const RunConfig& c, Findings& f) {
-  const double clip = c.method().clip_range();
-  if (clip <= 0 || clip > kClipMax) {
-    f.Error("method.clip_range",
-            absl::StrCat("must be in (0, ", kClipMax,
-                         "]: log-probs are means over elements, so "
-                         "ratios differ from 1 by far less; 1e-4 to 1e-2 is usual, got ",
-                         clip));
-  } else if (clip > kClipWarning) {
-    f.Warn("method.clip_range", absl::StrCat("above ", kClipWarning,
-                                             " nothing is clipped, because log-probs are means "
-                                             "over elements; 1e-4 to 1e-2 is usual, got ",
-                                             clip));
-  }
-}
-
-void MethodRules(const RunConfig& c, Findings& f) {
-  const v1::MethodConfig& m = c.method();
-  ClipRules(c, f);
-  f.Require(m.advantage_clip() > 0, "method.advantage_clip", "must be above 0", m.advantage_clip());
-  f.Require(m.weight_cap() > 0, "method.weight_cap", "must be above 0", m.weight_cap());
-  f.Require(m.weight_floor() >= 0 && m.weight_floor() < std::max(m.weight_cap(), 1e-300),
-            "method.weight_floor", "must be at least 0 and below method.weight_cap",
-            m.weight_floor());
-  f.Require(m.weight_log_clamp() > 0, "method.weight_log_clamp", "must be above 0",
-            m.weight_log_clamp());
-  f.Require(m.kl_weight() >= 0, "method.kl_weight", "must be at least 0", m.kl_weight());
-  f.Require(m.kept_steps() > 0 || m.kept_kc_max() > 0, "method.kept_kc_max",
-            "must be above 0 when method.kept_steps is 0", m.kept_kc_max());
-  const Reach reach = ReachOf(c.sampling());
-  if (m.kept_steps() > 0 && (m.kept_steps() > reach.end || m.kept_steps() <= reach.first)) {
-    f.Error("method.kept_steps",
-            absl::StrCat("a replayed head must end inside the stochastic window: from ",
-                         reach.first + 1, " to ", reach.end, ", or 0 to derive it, got ",
-                         m.kept_steps()));
-    return;
-  }
-  const bool off_policy = c.replay().fraction() > 0 || c.off_policy().staleness_max() > 0;
-  if (off_policy && WindowMoves(c.sampling()) && m.kept_steps() > 0 &&
-      m.kept_steps() + c.sampling().window().size() <= reach.end) {
-    f.Warn("method.kept_steps",
-           absl::StrCat("windows that begin at step ", m.kept_steps(),
-                        " or later give the replay buffer nothing, and samples of older weights "
-                        "nothing to train; end them there: sde_first + sde_count = ",
-                        m.kept_steps()));
   }
 }
 
@@ -324,7 +215,7 @@ void OptimizerRules(const RunConfig& c, Findings& f) {
   f.Require(o.weight_decay() >= 0, "optimizer.weight_decay", "must be at least 0",
             o.weight_decay());
   f.Require(o.grad_norm_max() > 0, "optimizer.grad_norm_max", "must be above 0", o.grad_norm_max());
-  const uint64_t updates = c.run().steps() * c.batch().updates();
+  const uint64_t updates = c.run().steps() * c.batch().updates() * c.batch().passes();
   if (o.warmup_updates() > 0 && o.warmup_updates() >= updates) {
     f.Warn("optimizer.warmup_updates",
            absl::StrCat("lasts the whole run of ", updates, " updates, got ", o.warmup_updates()));
@@ -435,9 +326,10 @@ void ServiceRules(const RunConfig& c, Findings& f) {
 }
 
 constexpr void (*kRules[])(const RunConfig&, Findings&) = {
-    RunRules,       ModelRules,  PromptRules, SamplingRules,  BatchRules,
-    MethodRules,    ReplayRules, TailRules,   OffPolicyRules, PublishRules,
-    OptimizerRules, RewardRules, EvalRules,   ServiceRules,   LearnerRules};
+    RunRules,    ModelRules,     PromptRules,         SamplingRules,
+    BatchRules,  MethodRules,    ForwardProcessRules, ReplayRules,
+    TailRules,   OffPolicyRules, PublishRules,        OptimizerRules,
+    RewardRules, EvalRules,      ServiceRules,        LearnerRules};
 
 }  // namespace
 

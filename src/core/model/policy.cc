@@ -54,10 +54,27 @@ class Sd3Policy final : public Policy {
     OXBOW_CHECK(ema_.model != nullptr) << "policy was made without a running average";
     return *ema_.model;
   }
+  const VelocityModel& old() const override {
+    OXBOW_CHECK(has_old()) << "policy was made without an old one";
+    return *old_.model;
+  }
+  bool has_old() const override { return old_.model != nullptr; }
+  const VelocityModel& sampler() const override { return samples_with_old_ ? old() : current(); }
   ParameterSet& parameters() override { return *current_.parameters; }
   ParameterSet& ema_parameters() override {
     OXBOW_CHECK(ema_.parameters != nullptr) << "policy was made without a running average";
     return *ema_.parameters;
+  }
+  ParameterSet& old_parameters() override {
+    OXBOW_CHECK(has_old()) << "policy was made without an old one";
+    return *old_.parameters;
+  }
+  ParameterSet& sampler_parameters() override {
+    return samples_with_old_ ? old_parameters() : parameters();
+  }
+  ParameterSet& reference_parameters() override {
+    OXBOW_CHECK(reference_.parameters != nullptr) << "policy was made without a moving reference";
+    return *reference_.parameters;
   }
   const NamedTensors& frozen() const override { return frozen_; }
 
@@ -77,6 +94,7 @@ class Sd3Policy final : public Policy {
   Sd3Policy(const Sd3Params& params, const Options& options)
       : params_(params),
         trained_(options.trained),
+        samples_with_old_(options.old == OldPolicy::kSamples),
         lora_scale_(options.lora.alpha / static_cast<double>(options.lora.rank)) {}
 
   // Copies of its own, so that nobody else can change what must not change.
@@ -92,10 +110,12 @@ class Sd3Policy final : public Policy {
   void Build(const NamedTensors& trained, const Options& options) {
     current_ = Bind(trained, options.trainable);
     if (options.with_ema) ema_ = Bind(trained, /*trainable=*/false);
-    if (trained_ == Trained::kLora) {
-      reference_.model = Made(frozen_, nullptr);
-    } else if (options.with_reference) {
+    if (options.old != OldPolicy::kNone) old_ = Bind(trained, /*trainable=*/false);
+    // A fresh adapter changes nothing: its B is zero.
+    if (options.moving_reference || (trained_ == Trained::kFull && options.with_reference)) {
       reference_ = Bind(trained, /*trainable=*/false);
+    } else if (trained_ == Trained::kLora) {
+      reference_.model = Made(frozen_, nullptr);
     }
   }
 
@@ -121,9 +141,10 @@ class Sd3Policy final : public Policy {
 
   const Sd3Params params_;
   const Trained trained_;
+  const bool samples_with_old_;
   const double lora_scale_;
   NamedTensors frozen_;
-  Network current_, reference_, ema_;
+  Network current_, reference_, ema_, old_;
 };
 
 }  // namespace

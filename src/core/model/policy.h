@@ -2,7 +2,8 @@
 //
 // Full fine-tune: `current` holds all transformer weights; the reference is a frozen copy of the
 // base. LoRA: `current` holds the A and B matrices alone over frozen base weights; the reference is
-// the same network with the adapter off, so no weight is held twice.
+// the same network with the adapter off, so no weight is held twice. All copies (average, old
+// policy, a reference that moves) are of the trainable part alone.
 #pragma once
 
 #include <memory>
@@ -18,6 +19,10 @@ namespace oxbow::model {
 
 enum class Trained { kFull, kLora };
 
+// A copy of the trainable part that follows the policy from learner step to learner step
+// (DiffusionNFT, AWM). With kSamples, workers draw with it.
+enum class OldPolicy { kNone, kKept, kSamples };
+
 class Policy {
  public:
   struct Options {
@@ -29,7 +34,9 @@ class Policy {
     uint64_t lora_seed = 0;      // Initialises A; B starts at zero.
     bool with_reference = true;  // Full fine-tune: keep the base copy (learner yes, worker no).
     bool with_ema = true;
-    bool trainable = true;  // False on workers: no gradients are allocated.
+    OldPolicy old = OldPolicy::kNone;
+    bool moving_reference = false;  // LoRA: the reference has an adapter of its own.
+    bool trainable = true;          // False on workers: no gradients are allocated.
   };
 
   // kInvalidArgument names every missing, extra or misshapen tensor, an unknown architecture, or a
@@ -41,8 +48,16 @@ class Policy {
   virtual const VelocityModel& reference() const = 0;  // Requires with_reference (or LoRA).
   virtual const VelocityModel& ema() const = 0;        // Requires with_ema.
 
+  virtual const VelocityModel& old() const = 0;  // Requires has_old().
+  virtual bool has_old() const = 0;
+  // What trajectories are drawn with: `current`, or `old` where that samples.
+  virtual const VelocityModel& sampler() const = 0;
+
   virtual ParameterSet& parameters() = 0;  // The trainable part of `current`.
   virtual ParameterSet& ema_parameters() = 0;
+  virtual ParameterSet& old_parameters() = 0;
+  virtual ParameterSet& sampler_parameters() = 0;
+  virtual ParameterSet& reference_parameters() = 0;  // Requires moving_reference.
   // What never trains: buffers such as pos_embed.pos_embed, and for LoRA the base weights. With
   // parameters() of a full fine-tune this is the whole checkpoint.
   virtual const NamedTensors& frozen() const = 0;

@@ -95,6 +95,33 @@ TEST(PolicyTest, TrainingMovesCurrentAloneAndNeverTheBuffer) {
   }
 }
 
+TEST(PolicyTest, CopiesThatFollowAreOfTheTrainablePartAlone) {
+  for (Policy::Options options : {FullOptions(), LoraOptions()}) {
+    options.old = OldPolicy::kSamples;
+    options.moving_reference = true;
+    const auto policy = *Policy::Create(std::move(options));
+    const at::Tensor before = Velocity(policy->current()).detach();
+    EXPECT_TRUE(at::equal(Velocity(policy->old()), before));
+    EXPECT_TRUE(at::equal(Velocity(policy->reference()), before));
+    EXPECT_EQ(policy->old_parameters().numel(), policy->parameters().numel());
+    EXPECT_EQ(policy->reference_parameters().numel(), policy->parameters().numel());
+    const at::NoGradGuard no_grad;
+    policy->parameters().flat().add_(0.05);
+    EXPECT_TRUE(at::equal(Velocity(policy->sampler()), before)) << "workers draw with the old one";
+    policy->old_parameters().CopyFrom(policy->parameters());
+    policy->reference_parameters().CopyFrom(policy->parameters());
+    EXPECT_TRUE(at::equal(Velocity(policy->sampler()), Velocity(policy->current())));
+    EXPECT_TRUE(at::equal(Velocity(policy->reference()), Velocity(policy->current())));
+  }
+}
+
+TEST(PolicyTest, WithoutAnOldPolicyTheCurrentOneSamples) {
+  const auto policy = *Policy::Create(LoraOptions());
+  EXPECT_FALSE(policy->has_old());
+  EXPECT_EQ(&policy->sampler(), &policy->current());
+  EXPECT_EQ(&policy->sampler_parameters(), &policy->parameters());
+}
+
 // The adapter's network against one whose weights have scale * B A added, outputs and gradients.
 TEST(PolicyTest, AnAdapterIsTheMergedWeight) {
   const auto policy = *Policy::Create(LoraOptions());

@@ -5,31 +5,9 @@
 
 #include "core/model/policy.h"
 #include "core/rl/kl.h"
-#include "core/rl/objective.h"
 
 namespace oxbow::rl {
 namespace {
-
-at::Tensor Column(const std::vector<RowRef>& refs, float (*value)(const RowRef&)) {
-  std::vector<float> values;
-  values.reserve(refs.size());
-  for (const RowRef& ref : refs) values.push_back(value(ref));
-  return at::tensor(values, at::kFloat);
-}
-
-// [R]: what log-ratios are multiplied by. Log-probs are densities; CPS has its ratios on another
-// scale.
-at::Tensor RatioScales(const TrainerOptions& options, const std::vector<int>& steps) {
-  std::vector<float> scales;
-  const bool surrogate =
-      options.cps_surrogate && options.sampling.dynamics == flow::DynamicsKind::kCps;
-  for (const int i : steps) {
-    const double scale =
-        surrogate ? flow::CpsSurrogateScale(flow::KernelAt(options.sampling, i)) : 1;
-    scales.push_back(static_cast<float>(scale));
-  }
-  return at::tensor(scales, at::kFloat);
-}
 
 std::vector<int64_t> RowsInKl(const std::vector<RowRef>& refs) {
   std::vector<int64_t> index;
@@ -40,8 +18,8 @@ std::vector<int64_t> RowsInKl(const std::vector<RowRef>& refs) {
 }
 
 // KL [K] of the rows at `index`, whose velocities `v` [R] holds.
-at::Tensor KlOfRows(const TrainerOptions& options, model::Policy& policy, const RowBatch& batch,
-                    const at::Tensor& v, const std::vector<int64_t>& index) {
+at::Tensor KlOfRows(model::Policy& policy, const Method& method, const std::vector<RowRef>& refs,
+                    const RowBatch& batch, const at::Tensor& v, const std::vector<int64_t>& index) {
   const RowBatch chosen = SelectRows(batch, index);
   at::Tensor reference;
   {
@@ -49,9 +27,8 @@ at::Tensor KlOfRows(const TrainerOptions& options, model::Policy& policy, const 
     reference = policy.reference().Velocity(chosen.x, chosen.sigma, chosen.conditioning);
   }
   std::vector<float> scale;
-  for (const int i : chosen.steps) {
-    scale.push_back(
-        static_cast<float>(KlScale(options.kl_space, flow::KernelAt(options.sampling, i))));
+  for (const int64_t r : index) {
+    scale.push_back(static_cast<float>(method.KlScaleOf(*refs[static_cast<size_t>(r)].row)));
   }
   const at::Tensor own = v.index_select(0, at::tensor(index, at::kLong));
   return RowKl(own, reference, at::tensor(scale, at::kFloat));
@@ -63,50 +40,40 @@ std::vector<double> Values(const at::Tensor& tensor) {
   return {data, data + host.numel()};
 }
 
-}  // namespace
-
-std::vector<RowAddress> AddressesOf(const std::vector<RowRef>& refs) {
-  std::vector<RowAddress> addresses;
-  addresses.reserve(refs.size());
-  for (const RowRef& ref : refs) addresses.push_back(ref.address);
-  return addresses;
+// Notes one number per row; an undefined tensor has none.
+void Note(const at::Tensor& values, double RowOutcome::*field, std::vector<RowOutcome>& outcomes) {
+  if (!values.defined()) return;
+  const std::vector<double> numbers = Values(values);
+  for (size_t r = 0; r < outcomes.size(); ++r) outcomes[r].*field = numbers[r];
 }
 
+}  // namespace
+
 std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy& policy,
-                                    const std::vector<Group>& groups,
+                                    const Method& method, const std::vector<Group>& groups,
                                     const std::vector<RowRef>& refs,
                                     const LossDenominators& denominators) {
-  const RowBatch batch = GatherRows(options.sampling, groups, AddressesOf(refs));
+  const RowBatch batch = method.Gather(groups, refs);
   const at::Tensor v = policy.current().Velocity(batch.x, batch.sigma, batch.conditioning);
-  const at::Tensor log_prob = ScoreRows(options.sampling, batch, v);
-  const at::Tensor scale = RatioScales(options, batch.steps);
-  const at::Tensor policy_loss = ClippedLoss(
-      log_prob * scale, Column(refs, [](const RowRef& r) { return r.row->log_prob_old; }) * scale,
-      Column(refs, [](const RowRef& r) { return static_cast<float>(r.sample->advantage); }),
-      Column(refs, [](const RowRef& r) { return static_cast<float>(r.sample->weight); }),
-      options.clip_range);
-  at::Tensor loss = policy_loss.sum() / denominators.policy;
-
+  const RowTerms terms = method.Terms(batch, refs, v);
+  at::Tensor loss = terms.loss.sum() / denominators.policy;
+  if (terms.old_kl.defined()) {
+    loss = loss + terms.old_kl.sum() / denominators.policy * options.old_kl_weight;
+  }
   std::vector<RowOutcome> outcomes(refs.size());
-  if (options.kl_weight > 0) {
-    const std::vector<int64_t> index = RowsInKl(refs);
-    if (!index.empty()) {
-      const at::Tensor kl = KlOfRows(options, policy, batch, v, index);
-      loss = loss + kl.sum() / denominators.kl * options.kl_weight;
-      const std::vector<double> values = Values(kl);
-      for (size_t i = 0; i < index.size(); ++i) {
-        outcomes[static_cast<size_t>(index[i])].kl = values[i];
-      }
+  const std::vector<int64_t> index = RowsInKl(refs);
+  if (options.kl_weight > 0 && !index.empty()) {
+    const at::Tensor kl = KlOfRows(policy, method, refs, batch, v, index);
+    loss = loss + kl.sum() / denominators.kl * options.kl_weight;
+    const std::vector<double> values = Values(kl);
+    for (size_t i = 0; i < index.size(); ++i) {
+      outcomes[static_cast<size_t>(index[i])].kl = values[i];
     }
   }
   loss.backward();
-  const std::vector<double> scores = Values(log_prob);
-  const std::vector<double> losses = Values(policy_loss);
-  const std::vector<double> scales = Values(scale);
-  for (size_t r = 0; r < refs.size(); ++r) {
-    outcomes[r].log_ratio = (scores[r] - refs[r].row->log_prob_old) * scales[r];
-    outcomes[r].policy_loss = losses[r];
-  }
+  Note(terms.log_ratio, &RowOutcome::log_ratio, outcomes);
+  Note(terms.loss, &RowOutcome::policy_loss, outcomes);
+  Note(terms.old_kl, &RowOutcome::old_kl, outcomes);
   return outcomes;
 }
 

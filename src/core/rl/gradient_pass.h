@@ -5,47 +5,35 @@
 #include <vector>
 
 #include "core/rl/experience.h"
+#include "core/rl/method.h"
+#include "core/rl/options.h"
 #include "core/rl/row_batch.h"
-#include "core/rl/step_plan.h"
-#include "core/rl/trainer.h"
-
-namespace oxbow::model {
-class Policy;
-}
 
 namespace oxbow::rl {
 
-// A row of the plan together with its address.
-struct RowRef {
-  RowAddress address;
-  PlannedSample* sample = nullptr;
-  PlannedRow* row = nullptr;
-  bool in_kl = false;
-};
-
-std::vector<RowAddress> AddressesOf(const std::vector<RowRef>& refs);
-
 // What an update divides by.
 struct LossDenominators {
-  double policy = 1;  // Samples per update times trained steps.
-  double kl = 1;      // Samples per update, times trained steps where every step is anchored.
+  double policy = 1;  // Samples per update times rows per sample.
+  double kl = 1;      // Samples per update, times rows per sample where every row is anchored.
 };
 
-// What one row brought.
+// What one row brought. Losses are not divided.
 struct RowOutcome {
-  double log_ratio = 0;    // lp under the current policy minus the clip's centre.
-  double policy_loss = 0;  // Not divided.
-  double kl = 0;           // Not divided; 0 for a row outside the KL.
+  double log_ratio = 0;  // Of the ratio that is clipped.
+  double policy_loss = 0;
+  double kl = 0;      // To the reference; 0 for a row outside the KL.
+  double old_kl = 0;  // To the old policy.
 };
 
 // Adds the gradient of
 //
-//   sum_rows policy_loss / denominators.policy + kl_weight sum_{rows in_kl} kl / denominators.kl
+//   sum_rows (policy_loss + old_kl_weight old_kl) / denominators.policy
+//     + kl_weight sum_{rows in_kl} kl / denominators.kl
 //
-// to the policy's flat gradient and returns one outcome per row. The KL term is not multiplied by
+// to the policy's flat gradient and returns one outcome per row. The KL terms are not multiplied by
 // W, which would weaken the pull where the policy has moved most. Requires at least one row.
 std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy& policy,
-                                    const std::vector<Group>& groups,
+                                    const Method& method, const std::vector<Group>& groups,
                                     const std::vector<RowRef>& refs,
                                     const LossDenominators& denominators);
 

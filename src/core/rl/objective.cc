@@ -16,7 +16,10 @@ at::Tensor OffPolicyLoss(const at::Tensor& lp_new, const at::Tensor& lp_old,
   const at::Tensor ratio = (lp_new - lp_behaviour.detach()).exp();
   const at::Tensor centre = (lp_old - lp_behaviour).detach().exp();
   const at::Tensor constant = advantage.detach();
-  const at::Tensor clipped = ratio.clamp((centre - clip_range).clamp_min(0), centre + clip_range);
+  // Limits in float64: where the centre is 1 they round to the very bits of ClippedLoss.
+  const at::Tensor wide = centre.to(at::kDouble);
+  const at::Tensor clipped = ratio.clamp((wide - clip_range).clamp_min(0).to(centre.scalar_type()),
+                                         (wide + clip_range).to(centre.scalar_type()));
   return -at::minimum(ratio * constant, clipped * constant);
 }
 

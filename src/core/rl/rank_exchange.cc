@@ -39,12 +39,15 @@ absl::Status ShareWeights(parallel::Ranks& ranks, std::vector<SequenceWeight>& w
 absl::Status ShareOutcomes(parallel::Ranks& ranks, std::vector<RowOutcome>& outcomes) {
   std::vector<double> values;
   for (const RowOutcome& outcome : outcomes) {
-    values.insert(values.end(), {outcome.log_ratio, outcome.policy_loss, outcome.kl});
+    values.insert(values.end(),
+                  {outcome.log_ratio, outcome.policy_loss, outcome.kl, outcome.old_kl});
   }
   OXBOW_RETURN_IF_ERROR(SumOverRanks(ranks, values));
   for (size_t i = 0; i < outcomes.size(); ++i) {
-    outcomes[i] = {
-        .log_ratio = values[3 * i], .policy_loss = values[3 * i + 1], .kl = values[3 * i + 2]};
+    outcomes[i] = {.log_ratio = values[4 * i],
+                   .policy_loss = values[4 * i + 1],
+                   .kl = values[4 * i + 2],
+                   .old_kl = values[4 * i + 3]};
   }
   return absl::OkStatus();
 }

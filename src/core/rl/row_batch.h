@@ -1,4 +1,4 @@
-// The tensors of many rows (trained steps of samples), gathered for one forward pass.
+// The tensors of many rows of a plan, gathered for one forward pass.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,6 +8,7 @@
 #include "core/flow/dynamics.h"
 #include "core/model/velocity_model.h"
 #include "core/rl/experience.h"
+#include "core/rl/step_plan.h"
 
 namespace oxbow::rl {
 
@@ -17,22 +18,41 @@ struct RowAddress {
   int step = 0;
 };
 
+// A row of the plan together with its address.
+struct RowRef {
+  RowAddress address;
+  PlannedSample* sample = nullptr;
+  PlannedRow* row = nullptr;
+  bool in_kl = false;
+};
+
+void AppendRows(PlannedSample& sample, std::vector<RowRef>& refs);
+
 struct RowBatch {
   at::Tensor x;                      // [R, C, H, W]
-  at::Tensor x_next;                 // [R, C, H, W]
   at::Tensor sigma;                  // [R]
   model::Conditioning conditioning;  // One row each; rows of one group repeat it.
   std::vector<int> steps;
+
+  at::Tensor x_next;  // [R, C, H, W]; of transitions.
+  at::Tensor clean;   // [R, C, H, W]; of noised pictures: x_0 and the noise.
+  at::Tensor noise;
 };
 
-// Requires at least one row, and that every address has its transition.
-RowBatch GatherRows(const flow::SamplingSpec& spec, const std::vector<Group>& groups,
-                    const std::vector<RowAddress>& rows);
+// Transitions. Requires at least one row, and that every row has its transition.
+RowBatch GatherTransitions(const std::vector<Group>& groups, const std::vector<RowRef>& refs);
 
-// The rows at `index` (int64 [K]) of a batch.
+// The rows at `index` (int64 [K]) of a batch: state, level and conditioning.
 RowBatch SelectRows(const RowBatch& batch, const std::vector<int64_t>& index);
 
 // Log-probs [R] of the batch's transitions under velocities `v`: the operations of the sampler.
 at::Tensor ScoreRows(const flow::SamplingSpec& spec, const RowBatch& batch, const at::Tensor& v);
+
+// Conditioning of the rows, one row each.
+model::Conditioning GatherConditioning(const std::vector<Group>& groups,
+                                       const std::vector<RowRef>& refs);
+
+// float32 [R]: a number of every row.
+at::Tensor Column(const std::vector<RowRef>& refs, double (*value)(const RowRef&));
 
 }  // namespace oxbow::rl

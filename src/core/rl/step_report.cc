@@ -73,9 +73,8 @@ void AppendPlanMetrics(const TrainerOptions& options, PolicyVersion version,
     trained += planned.weight > 0;
     const Sample& sample = groups[planned.group].samples[planned.sample];
     if (sample.replayed) continue;
-    const uint64_t drawn = sample.behaviour_version[static_cast<size_t>(planned.rows[0].step)];
-    staleness.Add((static_cast<double>(version.value) - static_cast<double>(drawn)) /
-                  options.updates);
+    staleness.Add((static_cast<double>(version.value) - static_cast<double>(planned.drawn)) /
+                  options.UpdatesPerStep());
   }
   metrics["train/adv_min"] = advantage.smallest;
   metrics["train/adv_max"] = advantage.largest;

@@ -45,31 +45,44 @@ inline at::Tensor ToyNormal(uint64_t seed, at::IntArrayRef shape, double scale) 
 
 class ToyPolicy final : public model::Policy {
  public:
-  explicit ToyPolicy(uint64_t seed = 1)
-      : weights_{{"mix", ToyNormal(seed, {kToyDims, kToyDims}, 0.1)},
+  explicit ToyPolicy(uint64_t seed = 1, bool has_old = false)
+      : has_old_(has_old),
+        weights_{{"mix", ToyNormal(seed, {kToyDims, kToyDims}, 0.1)},
                  {"prompt", ToyNormal(seed + 1, {kToyDims, kToyTokens}, 0.3)},
                  {"level", ToyNormal(seed + 2, {kToyDims}, 0.3)}},
         parameters_(weights_, true),
         reference_parameters_(weights_, false),
-        ema_parameters_(weights_, false) {}
+        ema_parameters_(weights_, false),
+        old_parameters_(weights_, false) {}
 
   const model::VelocityModel& current() const override { return current_; }
   const model::VelocityModel& reference() const override { return reference_; }
   const model::VelocityModel& ema() const override { return ema_; }
+  const model::VelocityModel& old() const override { return old_; }
+  bool has_old() const override { return has_old_; }
+  const model::VelocityModel& sampler() const override { return has_old_ ? old_ : current_; }
   model::ParameterSet& parameters() override { return parameters_; }
   model::ParameterSet& ema_parameters() override { return ema_parameters_; }
+  model::ParameterSet& old_parameters() override { return old_parameters_; }
+  model::ParameterSet& sampler_parameters() override {
+    return has_old_ ? old_parameters_ : parameters_;
+  }
+  model::ParameterSet& reference_parameters() override { return reference_parameters_; }
   const model::NamedTensors& frozen() const override { return frozen_; }
   absl::Status Load(const model::NamedTensors&) override { return absl::OkStatus(); }
 
  private:
+  const bool has_old_;
   const model::NamedTensors weights_;
   const model::NamedTensors frozen_;
   model::ParameterSet parameters_;
   model::ParameterSet reference_parameters_;
   model::ParameterSet ema_parameters_;
+  model::ParameterSet old_parameters_;
   const ToyModel current_{parameters_};
   const ToyModel reference_{reference_parameters_};
   const ToyModel ema_{ema_parameters_};
+  const ToyModel old_{old_parameters_};
 };
 
 // Draws one group under the policy as it is. Reward: minus the mean of the picture.

@@ -1,11 +1,10 @@
 #include "core/rl/trainer.h"
 
+#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,48 +12,25 @@
 #include "base/philox.h"
 #include "base/status_macros.h"
 #include "core/model/policy.h"
-#include "core/parallel/ordered_sum.h"
 #include "core/parallel/parameter_agreement.h"
 #include "core/parallel/ranks.h"
-#include "core/parallel/share.h"
 #include "core/rl/adamw.h"
-#include "core/rl/gradient_pass.h"
+#include "core/rl/method.h"
+#include "core/rl/policy_copies.h"
 #include "core/rl/rank_exchange.h"
+#include "core/rl/rank_gradient.h"
 #include "core/rl/rank_optimizer.h"
-#include "core/rl/row_batch.h"
-#include "core/rl/step_plan.h"
 #include "core/rl/step_report.h"
+#include "core/rl/step_totals.h"
 
 namespace oxbow::rl {
-namespace {
-
-// Rows of one no-gradient forward; bounds its memory.
-constexpr size_t kRowsPerPass = 256;
-
-void AppendRows(PlannedSample& sample, std::vector<RowRef>& refs) {
-  for (PlannedRow& row : sample.rows) {
-    refs.push_back(
-        {.address = {sample.group, sample.sample, row.step}, .sample = &sample, .row = &row});
-  }
-}
-
-// What the updates of one step add up.
-struct Totals {
-  double policy_loss = 0;
-  double kl_loss = 0;
-  double grad_norm = 0;
-  int updates = 0;  // Those that moved the weights.
-  RatioStatistics ratios;
-  std::optional<double> onpolicy_error;  // Unset: the first update had no fresh on-policy row.
-};
-
-}  // namespace
-
 struct Trainer::Impl {
   Impl(TrainerOptions o, model::Policy& p, parallel::Ranks& r)
       : options(std::move(o)),
         policy(p),
         ranks(r),
+        method(MakeMethod(options, policy, ranks)),
+        copies(options, policy),
         optimizer({.learning_rate = options.learning_rate,
                    .beta1 = options.beta1,
                    .beta2 = options.beta2,
@@ -62,7 +38,8 @@ struct Trainer::Impl {
                    .weight_decay = options.weight_decay,
                    .warmup_updates = options.warmup_updates},
                   options.shard_optimizer, /*sums=*/!options.deterministic, policy.parameters(),
-                  ranks) {}
+                  ranks),
+        gradient(options, policy, *method, ranks, optimizer) {}
 
   // Tensors as they were before a step, to put back when it fails.
   struct Before {
@@ -74,38 +51,21 @@ struct Trainer::Impl {
   Before Remember();
   void PutBack(const Before& before);
 
-  // The groups whose latents this rank holds.
-  parallel::Share OwnGroups(const std::vector<Group>& groups) const {
-    return parallel::ShareOf(groups.size(), ranks.rank(), ranks.size());
-  }
-  void ScoreUnderOldPolicy(StepPlan& plan, const std::vector<Group>& groups);
-  absl::StatusOr<std::vector<SequenceWeight>> WeighSamples(StepPlan& plan,
-                                                           const std::vector<Group>& groups,
-                                                           StepResult& result);
   absl::Status RunUpdates(LearnerStep step, StepPlan& plan, const std::vector<Group>& groups,
-                          Totals& totals);
+                          StepTotals& totals);
   absl::Status Update(LearnerStep step, size_t update, const LossDenominators& denominators,
-                      StepPlan& plan, const std::vector<Group>& groups, Totals& totals);
+                      StepPlan& plan, const std::vector<Group>& groups, StepTotals& totals);
   std::vector<RowRef> RowsOf(LearnerStep step, size_t update, StepPlan& plan) const;
-  absl::StatusOr<double> SumGradient(const std::vector<RowRef>& refs,
-                                     const std::vector<Group>& groups,
-                                     const LossDenominators& denominators,
-                                     std::vector<RowOutcome>& outcomes);
-  void AddPart(const std::vector<RowRef>& refs, parallel::Share part,
-               const std::vector<Group>& groups, const LossDenominators& denominators,
-               std::vector<RowOutcome>& outcomes);
-  absl::Status SumInParts(const std::vector<RowRef>& refs, const std::vector<Group>& groups,
-                          const LossDenominators& denominators, std::vector<RowOutcome>& outcomes);
-  double Count(size_t update, const std::vector<RowRef>& refs,
-               const std::vector<RowOutcome>& outcomes, const LossDenominators& denominators,
-               Totals& totals) const;
   absl::Status CheckFinite(LearnerStep step, double loss, double grad_norm);
   absl::Status CheckAgreement(LearnerStep step);
 
   const TrainerOptions options;
   model::Policy& policy;
   parallel::Ranks& ranks;
+  const std::unique_ptr<Method> method;
+  PolicyCopies copies;
   RankOptimizer optimizer;
+  RankGradient gradient;
   bool agreement_known = false;  // Compared since the start.
   uint64_t version = 0;
 };
@@ -135,69 +95,8 @@ absl::Status Trainer::Impl::CheckAgreement(LearnerStep step) {
                   absl::StrCat("learner step ", step.value));
 }
 
-// lp under pi_old of every transition another policy drew. Must come before the first update: after
-// it pi_old exists no more.
-void Trainer::Impl::ScoreUnderOldPolicy(StepPlan& plan, const std::vector<Group>& groups) {
-  const at::NoGradGuard no_grad;
-  std::vector<RowRef> wanted;
-  for (PlannedSample& sample : plan.samples) AppendRows(sample, wanted);
-  const parallel::Share own = OwnGroups(groups);
-  std::erase_if(wanted, [&](const RowRef& ref) {
-    return !ref.row->needs_old || !own.Has(ref.address.group);
-  });
-  for (size_t begin = 0; begin < wanted.size(); begin += kRowsPerPass) {
-    const size_t end = std::min(begin + kRowsPerPass, wanted.size());
-    const std::vector<RowRef> part(wanted.begin() + static_cast<std::ptrdiff_t>(begin),
-                                   wanted.begin() + static_cast<std::ptrdiff_t>(end));
-    const RowBatch batch = GatherRows(options.sampling, groups, AddressesOf(part));
-    const at::Tensor v = policy.current().Velocity(batch.x, batch.sigma, batch.conditioning);
-    const at::Tensor scores = ScoreRows(options.sampling, batch, v).to(at::kCPU).contiguous();
-    const float* value = scores.data_ptr<float>();
-    for (const RowRef& ref : part) ref.row->log_prob_old = *value++;
-  }
-}
-
-// Each rank weighs its own samples; then all know all weights, in plan order. A rejected sample
-// stays in the denominator; its rows are not trained.
-absl::StatusOr<std::vector<SequenceWeight>> Trainer::Impl::WeighSamples(
-    StepPlan& plan, const std::vector<Group>& groups, StepResult& result) {
-  const WeightOptions weight_options{.scale = options.weight_scale,
-                                     .geometric = options.weight_geometric,
-                                     .cap = options.weight_cap,
-                                     .floor = options.weight_floor,
-                                     .log_clamp = options.weight_log_clamp};
-  const parallel::Share own = OwnGroups(groups);
-  std::vector<SequenceWeight> weights;
-  for (const PlannedSample& planned : plan.samples) {
-    if (!planned.weighted) continue;
-    weights.emplace_back();
-    if (!own.Has(planned.group)) continue;
-    std::vector<double> old;
-    std::vector<double> behaviour;
-    for (const PlannedRow& row : planned.rows) {
-      if (!row.in_weight) continue;
-      old.push_back(row.log_prob_old);
-      behaviour.push_back(row.log_prob_behaviour);
-    }
-    const int64_t dims = groups[planned.group].samples[planned.sample].latents[0].numel();
-    weights.back() = ComputeSequenceWeight(old, behaviour, dims, weight_options);
-  }
-  OXBOW_RETURN_IF_ERROR(ShareWeights(ranks, weights));
-  auto weight = weights.begin();
-  for (PlannedSample& planned : plan.samples) {
-    const Sample& sample = groups[planned.group].samples[planned.sample];
-    if (planned.weighted) {
-      planned.weight = weight->weight;
-      if (weight->evict && sample.replayed) result.evict.push_back(sample.entry_id);
-      ++weight;
-    }
-    if (sample.replayed && planned.weight > 0) result.used.push_back(sample.entry_id);
-  }
-  return weights;
-}
-
 // The rows an update trains, on all ranks, in plan order. The KL takes all of them, or one random
-// step of each sample.
+// row of each sample.
 std::vector<RowRef> Trainer::Impl::RowsOf(LearnerStep step, size_t update, StepPlan& plan) const {
   RandomStream stream({.seed = options.run_seed,
                        .group = step.value,
@@ -209,6 +108,9 @@ std::vector<RowRef> Trainer::Impl::RowsOf(LearnerStep step, size_t update, StepP
     if (sample.weight <= 0) continue;
     const size_t begin = refs.size();
     AppendRows(sample, refs);
+    refs.erase(std::remove_if(refs.begin() + static_cast<std::ptrdiff_t>(begin), refs.end(),
+                              [](const RowRef& ref) { return !ref.row->trained; }),
+               refs.end());
     const size_t count = refs.size() - begin;
     if (options.kl_weight > 0 && !options.kl_all_steps) {
       refs[begin + stream.NextBelow(count)].in_kl = true;
@@ -217,84 +119,6 @@ std::vector<RowRef> Trainer::Impl::RowsOf(LearnerStep step, size_t update, StepP
     for (size_t r = begin; r < refs.size(); ++r) refs[r].in_kl = true;
   }
   return refs;
-}
-
-// Adds the gradient of the rows of groups `part` and notes their outcomes.
-void Trainer::Impl::AddPart(const std::vector<RowRef>& refs, parallel::Share part,
-                            const std::vector<Group>& groups, const LossDenominators& denominators,
-                            std::vector<RowOutcome>& outcomes) {
-  std::vector<RowRef> chosen;
-  std::vector<size_t> places;
-  for (size_t r = 0; r < refs.size(); ++r) {
-    if (!part.Has(refs[r].address.group)) continue;
-    chosen.push_back(refs[r]);
-    places.push_back(r);
-  }
-  if (chosen.empty()) return;
-  const std::vector<RowOutcome> brought =
-      AddGradient(options, policy, groups, chosen, denominators);
-  for (size_t i = 0; i < places.size(); ++i) outcomes[places[i]] = brought[i];
-}
-
-// Sums the gradient of every rank's rows and limits its norm; returns the norm before. Notes the
-// outcomes of this rank's rows.
-absl::StatusOr<double> Trainer::Impl::SumGradient(const std::vector<RowRef>& refs,
-                                                  const std::vector<Group>& groups,
-                                                  const LossDenominators& denominators,
-                                                  std::vector<RowOutcome>& outcomes) {
-  if (options.deterministic) {
-    OXBOW_RETURN_IF_ERROR(SumInParts(refs, groups, denominators, outcomes));
-    return optimizer.TakeSum(options.grad_norm_max);
-  }
-  policy.parameters().ZeroGrad();
-  optimizer.Begin();
-  AddPart(refs, OwnGroups(groups), groups, denominators, outcomes);
-  return optimizer.Sum(options.grad_norm_max);
-}
-
-// One gradient per group, added in the order of groups: the same bits whoever computes which.
-absl::Status Trainer::Impl::SumInParts(const std::vector<RowRef>& refs,
-                                       const std::vector<Group>& groups,
-                                       const LossDenominators& denominators,
-                                       std::vector<RowOutcome>& outcomes) {
-  std::set<size_t> parts;
-  for (const RowRef& ref : refs) parts.insert(ref.address.group);
-  at::Tensor& grad = policy.parameters().flat_grad();
-  std::vector<int> owners;
-  std::vector<at::Tensor> mine;
-  for (const size_t group : parts) {
-    owners.push_back(parallel::OwnerOf(group, groups.size(), ranks.size()));
-    if (owners.back() != ranks.rank()) continue;
-    policy.parameters().ZeroGrad();
-    AddPart(refs, {group, group + 1}, groups, denominators, outcomes);
-    mine.push_back(grad.clone());
-  }
-  const at::Tensor held = mine.empty() ? at::empty({0, grad.numel()}) : at::stack(mine);
-  return parallel::SumInOrder(ranks, owners, held, grad);
-}
-
-// Adds the update's numbers to those of the step; returns its loss.
-double Trainer::Impl::Count(size_t update, const std::vector<RowRef>& refs,
-                            const std::vector<RowOutcome>& outcomes,
-                            const LossDenominators& denominators, Totals& totals) const {
-  double policy_loss = 0;
-  double kl = 0;
-  for (size_t r = 0; r < refs.size(); ++r) {
-    const RowRef& ref = refs[r];
-    policy_loss += outcomes[r].policy_loss;
-    kl += outcomes[r].kl;
-    const double log_ratio = outcomes[r].log_ratio;
-    totals.ratios.Add(ref.sample->origin, log_ratio, ref.sample->advantage, options.clip_range);
-    if (update == 0 && ref.sample->origin == Origin::kFresh && ref.row->on_policy) {
-      const double error = std::abs(std::expm1(log_ratio));
-      totals.onpolicy_error = std::max(totals.onpolicy_error.value_or(0), error);
-    }
-  }
-  policy_loss /= denominators.policy;
-  kl /= denominators.kl;
-  totals.policy_loss += policy_loss;
-  totals.kl_loss += kl;
-  return policy_loss + options.kl_weight * kl;
 }
 
 absl::Status Trainer::Impl::CheckFinite(LearnerStep step, double loss, double grad_norm) {
@@ -313,30 +137,29 @@ absl::Status Trainer::Impl::CheckFinite(LearnerStep step, double loss, double gr
 
 absl::Status Trainer::Impl::Update(LearnerStep step, size_t update,
                                    const LossDenominators& denominators, StepPlan& plan,
-                                   const std::vector<Group>& groups, Totals& totals) {
+                                   const std::vector<Group>& groups, StepTotals& totals) {
   const std::vector<RowRef> refs = RowsOf(step, update, plan);
   if (refs.empty()) return absl::OkStatus();
   std::vector<RowOutcome> outcomes(refs.size());
-  OXBOW_ASSIGN_OR_RETURN(const double norm, SumGradient(refs, groups, denominators, outcomes));
+  OXBOW_ASSIGN_OR_RETURN(const double norm, gradient.Sum(refs, groups, denominators, outcomes));
   OXBOW_RETURN_IF_ERROR(ShareOutcomes(ranks, outcomes));
-  const double loss = Count(update, refs, outcomes, denominators, totals);
+  const double loss = totals.Count(update, refs, outcomes, denominators);
   OXBOW_RETURN_IF_ERROR(CheckFinite(step, loss, norm));
   OXBOW_RETURN_IF_ERROR(optimizer.Step());
   if (options.ema_enabled) {
     UpdateEma(policy.ema_parameters().flat(), policy.parameters().flat(),
               EmaDecay(optimizer.updates(), options.ema_decay_max));
   }
-  totals.grad_norm += norm;
-  ++totals.updates;
+  totals.Moved(norm);
   return absl::OkStatus();
 }
 
 absl::Status Trainer::Impl::RunUpdates(LearnerStep step, StepPlan& plan,
-                                       const std::vector<Group>& groups, Totals& totals) {
+                                       const std::vector<Group>& groups, StepTotals& totals) {
   const double samples = static_cast<double>(plan.samples_counted) / options.updates;
-  const LossDenominators denominators{
-      .policy = samples * plan.trained_steps,
-      .kl = samples * (options.kl_all_steps ? plan.trained_steps : 1)};
+  const int rows = method->RowsPerSample(step);
+  const LossDenominators denominators{.policy = samples * rows,
+                                      .kl = samples * (options.kl_all_steps ? rows : 1)};
   for (size_t update = 0; update < plan.updates.size(); ++update) {
     OXBOW_RETURN_IF_ERROR(Update(step, update, denominators, plan, groups, totals));
     ++version;
@@ -346,7 +169,8 @@ absl::Status Trainer::Impl::RunUpdates(LearnerStep step, StepPlan& plan,
 
 Trainer::Trainer(TrainerOptions options, model::Policy& policy, parallel::Ranks& ranks)
     : impl_(std::make_unique<Impl>(std::move(options), policy, ranks)) {
-  OXBOW_CHECK(impl_->options.updates >= 1) << "updates " << impl_->options.updates;
+  OXBOW_CHECK(impl_->options.updates >= 1 && impl_->options.passes >= 1)
+      << "updates " << impl_->options.updates << ", passes " << impl_->options.passes;
 }
 
 Trainer::~Trainer() = default;
@@ -355,32 +179,28 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
   Impl& impl = *impl_;
   (void)impl.ranks.TakeCommunicationTime();
   OXBOW_RETURN_IF_ERROR(impl.CheckAgreement(step));
-  StepResult result;
-  StepPlan plan = PlanStep(impl.options, step, version(), groups);
-  impl.ScoreUnderOldPolicy(plan, groups);
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<SequenceWeight> weights,
-                         impl.WeighSamples(plan, groups, result));
+  StepPlan plan = PlanStep(impl.options, step, groups, [&](const Group& g, const Sample& s) {
+    return impl.method->Plan(step, version(), g, s);
+  });
+  OXBOW_ASSIGN_OR_RETURN(Preparation prepared, impl.method->Prepare(step, plan, groups));
+  StepResult result{
+      .metrics = {}, .used = std::move(prepared.used), .evict = std::move(prepared.evict)};
   AppendPlanMetrics(impl.options, version(), groups, plan, result.metrics);
-  AppendWeightMetrics(weights, result.metrics);
+  AppendWeightMetrics(prepared.weights, result.metrics);
 
   const Impl::Before before = impl.Remember();
   result.metrics["train/lr"] = impl.optimizer.learning_rate();
-  Totals totals;
+  StepTotals totals(impl.options);
   if (absl::Status status = impl.RunUpdates(step, plan, groups, totals); !status.ok()) {
     impl.PutBack(before);
     return status;
   }
-  const double updates = std::max(1, totals.updates);
-  result.metrics["train/loss"] =
-      (totals.policy_loss + impl.options.kl_weight * totals.kl_loss) / updates;
-  result.metrics["train/policy_loss"] = totals.policy_loss / updates;
-  result.metrics["train/kl_div"] = totals.kl_loss / updates;
-  result.metrics["train/kl_loss"] = impl.options.kl_weight * totals.kl_loss / updates;
-  result.metrics["train/grad_norm"] = totals.grad_norm / updates;
+  totals.AppendMetrics(result.metrics);
   result.metrics["train/update_norm"] =
       (impl.policy.parameters().flat().detach() - before.weights).norm().item<double>();
-  totals.ratios.AppendMetrics(result.metrics);
-  if (totals.onpolicy_error) result.metrics["train/onpolicy_ratio_err"] = *totals.onpolicy_error;
+  const double decay =
+      impl.copies.Follow(impl.version / static_cast<uint64_t>(impl.options.UpdatesPerStep()));
+  if (impl.policy.has_old()) result.metrics["train/old_decay"] = decay;
   if (impl.ranks.size() > 1) {
     const parallel::CommunicationTime time = impl.ranks.TakeCommunicationTime();
     result.metrics["train/communication_s"] = absl::ToDoubleSeconds(time.total);
@@ -399,9 +219,10 @@ absl::Status Trainer::TakeStateOfRankZero(std::map<std::string, at::Tensor> stat
   }
   // Not State(): a rank's piece is worth nothing before this.
   if (state.empty()) {
-    state = {{"adamw.first_moment", at::zeros_like(weights)},
-             {"adamw.second_moment", at::zeros_like(weights)},
-             {"counters", at::zeros({2}, at::kLong)}};
+    state = impl.copies.State();
+    state["adamw.first_moment"] = at::zeros_like(weights);
+    state["adamw.second_moment"] = at::zeros_like(weights);
+    state["counters"] = at::zeros({2}, at::kLong);
   }
   for (auto& [name, tensor] : state) OXBOW_RETURN_IF_ERROR(impl.ranks.Broadcast(tensor, 0));
   return LoadState(state);
@@ -411,26 +232,25 @@ PolicyVersion Trainer::version() const { return PolicyVersion(impl_->version); }
 
 absl::StatusOr<std::map<std::string, at::Tensor>> Trainer::State() const {
   OXBOW_ASSIGN_OR_RETURN(const AdamWState adamw, impl_->optimizer.Gather());
-  return std::map<std::string, at::Tensor>{
-      {"adamw.first_moment", adamw.first},
-      {"adamw.second_moment", adamw.second},
-      {"counters",
-       at::tensor(std::vector<int64_t>{static_cast<int64_t>(impl_->version), adamw.updates},
-                  at::kLong)}};
+  std::map<std::string, at::Tensor> state = impl_->copies.State();
+  state["adamw.first_moment"] = adamw.first;
+  state["adamw.second_moment"] = adamw.second;
+  state["counters"] = at::tensor(
+      std::vector<int64_t>{static_cast<int64_t>(impl_->version), adamw.updates}, at::kLong);
+  return state;
 }
 
 absl::Status Trainer::LoadState(const std::map<std::string, at::Tensor>& state) {
-  const at::IntArrayRef moments = impl_->policy.parameters().flat().sizes();
-  const std::vector<int64_t> two = {2};
-  for (const auto& [name, shape] :
-       {std::pair<std::string, at::IntArrayRef>{"adamw.first_moment", moments},
-        {"adamw.second_moment", moments},
-        {"counters", two}}) {
+  std::map<std::string, at::Tensor> expected = impl_->copies.State();
+  expected["adamw.first_moment"] = impl_->policy.parameters().flat();
+  expected["adamw.second_moment"] = impl_->policy.parameters().flat();
+  expected["counters"] = at::zeros({2}, at::kLong);
+  for (const auto& [name, like] : expected) {
     const auto found = state.find(name);
     if (found == state.end()) {
       return absl::InvalidArgumentError(absl::StrCat("trainer state lacks ", name));
     }
-    if (found->second.sizes() != shape) {
+    if (found->second.sizes() != like.sizes()) {
       return absl::InvalidArgumentError(absl::StrCat("trainer state has another shape at ", name,
                                                      ": ", found->second.numel(), " values"));
     }
@@ -440,6 +260,7 @@ absl::Status Trainer::LoadState(const std::map<std::string, at::Tensor>& state) 
                             .second = state.at("adamw.second_moment"),
                             .updates = counters[1].item<int64_t>()});
   impl_->version = static_cast<uint64_t>(counters[0].item<int64_t>());
+  impl_->copies.Load(state);
   return absl::OkStatus();
 }
 

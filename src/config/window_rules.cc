@@ -1,0 +1,48 @@
+#include "config/window_rules.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace oxbow::config {
+
+Reach ReachOf(const v1::SamplingConfig& s) {
+  const v1::WindowConfig& w = s.window();
+  if (w.kind() == v1::WINDOW_KIND_FIXED && w.steps_size() > 0) {
+    return {w.steps(0), uint64_t{w.steps(w.steps_size() - 1)} + 1};
+  }
+  return {s.sde_first(), uint64_t{s.sde_first()} + s.sde_count()};
+}
+
+bool WindowMoves(const v1::SamplingConfig& s) {
+  return s.window().kind() != v1::WINDOW_KIND_ALL && s.window().kind() != v1::WINDOW_KIND_FIXED;
+}
+
+void WindowRules(const v1::SamplingConfig& s, Findings& f) {
+  const v1::WindowConfig& w = s.window();
+  const uint64_t end = uint64_t{s.sde_first()} + s.sde_count();
+  if (w.kind() == v1::WINDOW_KIND_FIXED) {
+    bool right = w.steps_size() > 0;
+    for (int i = 0; i < w.steps_size(); ++i) {
+      right = right && w.steps(i) >= s.sde_first() && w.steps(i) < end &&
+              (i == 0 || w.steps(i) > w.steps(i - 1));
+    }
+    if (!right) {
+      f.Error("sampling.window.steps",
+              absl::StrCat("must list rising steps of those that sde_first and sde_count allow, ",
+                           s.sde_first(), " to ", end - 1, ", got ", w.steps_size(), " steps"));
+    }
+    return;
+  }
+  if (w.steps_size() > 0) {
+    f.Warn("sampling.window.steps", "has no effect unless sampling.window.kind is fixed");
+  }
+  if (!WindowMoves(s)) return;
+  if (w.size() < 1 || w.size() > s.sde_count()) {
+    f.Error("sampling.window.size",
+            absl::StrCat("must be 1 to sampling.sde_count = ", s.sde_count(), ", got ", w.size()));
+  }
+  f.Require(w.stride() >= 1, "sampling.window.stride", "must be at least 1", w.stride());
+  f.Require(w.decay_rate() >= 0, "sampling.window.decay_rate", "must be at least 0",
+            w.decay_rate());
+}
+
+}  // namespace oxbow::config

@@ -1,0 +1,30 @@
+// Advantage Weighted Matching (arXiv:2509.25050): the flow-matching loss of a sampled picture is
+// minus its log-prob, weighted with the advantage through a ratio.
+//
+//   l = mean (v - (eps - x_0))^2        lp = -w(l, t)        r = exp(lp_theta - lp_old)
+//
+//   uniform   l                                linear_t  t l                t2  t^2 l
+//   huber     t (sqrt(l + 1e-10) - 1e-5)       ghuber    t / p ((l + 1e-10)^p - (1e-10)^p)
+//
+// The loss is PPO's clip of r with A / c; both policies see the same times and noises.
+#pragma once
+
+namespace at {
+class Tensor;
+}
+
+namespace oxbow::rl {
+
+enum class AwmWeighting { kUniform, kLinear, kSquare, kHuber, kGeneralHuber };
+
+struct AwmOptions {
+  AwmWeighting weighting = AwmWeighting::kGeneralHuber;
+  double power = 0.25;      // p
+  bool mean_first = false;  // One ratio per picture, of lp averaged over its times.
+};
+
+// lp [R] in float64. x_0, `noise` and `v` are [R, ...], `t` is [R].
+at::Tensor AwmLogProb(const AwmOptions& options, const at::Tensor& x0, const at::Tensor& noise,
+                      const at::Tensor& t, const at::Tensor& v);
+
+}  // namespace oxbow::rl

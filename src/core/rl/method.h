@@ -1,0 +1,75 @@
+// What methods differ in: the rows a sample trains, what must be known of the policy before it
+// moves, and a row's loss. Everything else (advantages, updates, ranks, optimiser, averages) is the
+// trainer's and the same for all.
+//
+// Two families. Policy gradients (policy_gradient.h) score sampled transitions; forward-process
+// methods (forward_process.h) noise the final picture again at times of their own.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/rl/correction.h"
+#include "core/rl/row_batch.h"
+#include "core/rl/step_plan.h"
+
+namespace oxbow::parallel {
+class Ranks;
+}
+namespace oxbow::model {
+class Policy;
+}
+
+namespace oxbow::rl {
+
+// What a method says of rows under the current velocities. [R] each.
+struct RowTerms {
+  at::Tensor loss;       // To be minimised; with its gradient.
+  at::Tensor log_ratio;  // Of the ratio that is clipped; undefined where there is none.
+  at::Tensor old_kl;     // The pull towards the old policy, with its gradient; undefined: none.
+};
+
+// What a learner step found out before its first update.
+struct Preparation {
+  std::vector<SequenceWeight> weights;  // In plan order; those of all ranks.
+  std::vector<EntryId> used;            // Replayed heads that will be trained on.
+  std::vector<EntryId> evict;           // Weight non-finite or under the floor.
+};
+
+class Method {
+ public:
+  virtual ~Method() = default;
+
+  // Rows of a fresh sample of learner step `step`: T_train of the loss's denominator.
+  virtual int RowsPerSample(LearnerStep step) const = 0;
+
+  // The rows of a sample, on every rank alike.
+  virtual PlannedSample Plan(LearnerStep step, PolicyVersion version, const Group& group,
+                             const Sample& sample) const = 0;
+
+  // Before the first update: whatever the loss needs of the policy as it is. On every rank, for the
+  // groups this rank holds; collective. Errors as in parallel/ranks.h.
+  virtual absl::StatusOr<Preparation> Prepare(LearnerStep step, StepPlan& plan,
+                                              const std::vector<Group>& groups) = 0;
+
+  // States, levels and conditioning of rows whose latents are here. Requires at least one.
+  virtual RowBatch Gather(const std::vector<Group>& groups,
+                          const std::vector<RowRef>& refs) const = 0;
+
+  // `v` are the current velocities of `batch`, which is Gather of `refs`. All rows of a sample that
+  // an update trains are among them.
+  virtual RowTerms Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
+                         const at::Tensor& v) const = 0;
+
+  // By what a row's squared velocity difference to the reference is multiplied.
+  virtual double KlScaleOf(const PlannedRow& row) const = 0;
+};
+
+// All references outlive the method.
+std::unique_ptr<Method> MakeMethod(const TrainerOptions& options, model::Policy& policy,
+                                   parallel::Ranks& ranks);
+
+}  // namespace oxbow::rl

@@ -1,0 +1,56 @@
+#include "core/rl/nft.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "core/rl/row_math.h"
+
+namespace oxbow::rl {
+namespace {
+
+constexpr double kWeightMin = 1e-5;
+
+}  // namespace
+
+double NftAdvantageOf(NftAdvantage kind, double advantage) {
+  switch (kind) {
+    case NftAdvantage::kAll:
+      return advantage;
+    case NftAdvantage::kPositive:
+      return std::max(advantage, 0.);
+    case NftAdvantage::kNegative:
+      return std::min(advantage, 0.);
+    case NftAdvantage::kOne:
+      return advantage > 0 ? 1 : 0;
+    case NftAdvantage::kBinary:
+      return advantage > 0 ? 1 : advantage < 0 ? -1 : 0;
+  }
+  OXBOW_CHECK(false) << "nft advantage " << static_cast<int>(kind);
+}
+
+double NftOptimality(double advantage, double advantage_clip) {
+  const double limited = std::clamp(advantage, -advantage_clip, advantage_clip);
+  return std::clamp(limited / advantage_clip / 2 + 0.5, 0., 1.);
+}
+
+at::Tensor NftSide(const at::Tensor& x_t, const at::Tensor& x0, const at::Tensor& t,
+                   const at::Tensor& velocity) {
+  const at::Tensor error = CleanPrediction(x_t, t, velocity) - x0.to(at::kDouble);
+  const at::Tensor weight = ElementMean(error.detach().abs()).clamp_min(kWeightMin);
+  return ElementMean(error.square()) / weight;
+}
+
+at::Tensor NftLoss(const at::Tensor& x_t, const at::Tensor& x0, const at::Tensor& t,
+                   const at::Tensor& v, const at::Tensor& v_old, const at::Tensor& optimality,
+                   double beta, double advantage_clip) {
+  const at::Tensor current = v.to(at::kDouble);
+  const at::Tensor old = v_old.detach().to(at::kDouble);
+  const at::Tensor plus = NftSide(x_t, x0, t, current * beta + old * (1 - beta));
+  const at::Tensor minus = NftSide(x_t, x0, t, old * (1 + beta) - current * beta);
+  const at::Tensor p = optimality.detach().to(at::kDouble);
+  return (p * plus + (1 - p) * minus) * (advantage_clip / beta);
+}
+
+}  // namespace oxbow::rl

@@ -1,0 +1,288 @@
+#include "core/rl/policy_gradient.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/check.h"
+#include "base/philox.h"
+#include "base/status_macros.h"
+#include "core/flow/truncation.h"
+#include "core/flow/window.h"
+#include "core/model/policy.h"
+#include "core/parallel/ranks.h"
+#include "core/parallel/share.h"
+#include "core/rl/guard.h"
+#include "core/rl/objective.h"
+#include "core/rl/rank_exchange.h"
+#include "core/rl/step_weight.h"
+
+namespace oxbow::rl {
+namespace {
+
+// Rows of one no-gradient forward; bounds its memory.
+constexpr size_t kRowsPerPass = 256;
+
+std::vector<int> StochasticSteps(const flow::SamplingSpec& spec) {
+  std::vector<int> steps;
+  for (int i = 0; i < spec.steps(); ++i) {
+    if (flow::KernelAt(spec, i).scale > 0) steps.push_back(i);
+  }
+  return steps;
+}
+
+int StaleSteps(const TrainerOptions& options) {
+  return options.kept_steps > 0 ? options.kept_steps
+                                : flow::KeptSteps(options.sampling, options.kept_kc_max);
+}
+
+// Dies where a sample does not fit the spec: whoever received it has validated it.
+void CheckShape(const Sample& sample, size_t steps) {
+  OXBOW_CHECK(sample.sde.size() == steps && sample.log_prob.size() == steps &&
+              sample.behaviour_version.size() == steps)
+      << "sample " << sample.index << " does not have " << steps << " steps";
+}
+
+bool HasTransition(const Sample& sample, int step) {
+  return step >= sample.first_latent && step + 1 - sample.first_latent < sample.latents.size(0);
+}
+
+Origin OriginOf(const Sample& sample, const std::vector<int>& steps, PolicyVersion version) {
+  if (sample.replayed) return Origin::kReplay;
+  const bool stale = std::any_of(steps.begin(), steps.end(), [&](int i) {
+    return sample.behaviour_version[static_cast<size_t>(i)] != version.value;
+  });
+  return stale ? Origin::kStale : Origin::kFresh;
+}
+
+bool Weighs(Correction correction) {
+  return correction == Correction::kSequence || correction == Correction::kBypass;
+}
+
+// A number of every row's kernel, float32 [R].
+at::Tensor OfKernels(const flow::SamplingSpec& spec, const std::vector<int>& steps,
+                     double (*value)(const flow::StepKernel&)) {
+  std::vector<float> values;
+  for (const int i : steps) values.push_back(static_cast<float>(value(flow::KernelAt(spec, i))));
+  return at::tensor(values, at::kFloat);
+}
+
+// b averaged over a group's rows of a step.
+at::Tensor MeanOverGroups(const std::vector<RowRef>& refs, const at::Tensor& bias) {
+  std::map<std::pair<size_t, int>, int64_t> places;
+  std::vector<int64_t> place;
+  for (const RowRef& ref : refs) {
+    const auto key = std::pair(ref.address.group, ref.address.step);
+    place.push_back(places.try_emplace(key, static_cast<int64_t>(places.size())).first->second);
+  }
+  const at::Tensor index = at::tensor(place, at::kLong);
+  const auto cells = static_cast<int64_t>(places.size());
+  const at::Tensor sum = at::zeros({cells}, bias.options()).index_add(0, index, bias);
+  const at::Tensor count =
+      at::zeros({cells}, bias.options()).index_add(0, index, at::ones_like(bias).detach());
+  return (sum / count).index_select(0, index);
+}
+
+double Centre(const RowRef& r) { return r.row->log_prob_old; }
+double Advantage(const RowRef& r) { return r.sample->advantage; }
+double Weight(const RowRef& r) { return r.sample->weight * r.row->weight; }
+
+}  // namespace
+
+PolicyGradient::PolicyGradient(const TrainerOptions& options, const model::Policy& policy,
+                               parallel::Ranks& ranks)
+    : options_(options),
+      policy_(policy),
+      ranks_(ranks),
+      steps_(StochasticSteps(options.sampling)),
+      weights_(StepWeights(options.step_weight, options.sampling)) {}
+
+// A replayed head has the steps of the window it was drawn with; the denominator is of this one.
+int PolicyGradient::RowsPerSample(LearnerStep step) const {
+  size_t all = steps_.size();
+  if (options_.window.has_value()) {
+    all = flow::WindowAt(*options_.window, options_.run_seed, step.value).size();
+  }
+  return std::max(1, static_cast<int>(options_.step_fraction * static_cast<double>(all)));
+}
+
+PlannedSample PolicyGradient::Plan(LearnerStep step, PolicyVersion version, const Group& group,
+                                   const Sample& sample) const {
+  CheckShape(sample, static_cast<size_t>(options_.sampling.steps()));
+  PlannedSample planned{.origin = OriginOf(sample, steps_, version)};
+  const bool bypass =
+      options_.correction == Correction::kBypass && planned.origin == Origin::kStale;
+  const bool recompute = options_.correction != Correction::kNaive && !bypass;
+  const int head = sample.replayed ? sample.kept_steps : StaleSteps(options_);
+  planned.weighted = planned.origin != Origin::kFresh && !bypass && Weighs(options_.correction);
+  for (const int i : steps_) {
+    const auto at_step = static_cast<size_t>(i);
+    if (!sample.sde[at_step] || !HasTransition(sample, i)) continue;
+    if (planned.origin == Origin::kStale && !bypass && i >= head) continue;
+    const bool on_policy = sample.behaviour_version[at_step] == version.value;
+    planned.rows.push_back({.step = i,
+                            .sigma = options_.sampling.sigmas[at_step],
+                            .weight = weights_[at_step],
+                            .on_policy = on_policy,
+                            .in_weight = planned.weighted && i < head,
+                            .needs_old = recompute && !on_policy,
+                            .log_prob_behaviour = sample.log_prob[at_step],
+                            .log_prob_old = sample.log_prob[at_step]});
+  }
+  if (planned.rows.empty()) return planned;
+  planned.drawn = sample.behaviour_version[static_cast<size_t>(planned.rows[0].step)];
+  ThinOut(step, group, sample, planned);
+  return planned;
+}
+
+// Leaves RowsPerSample rows to train, drawn from all; the others only weigh.
+void PolicyGradient::ThinOut(LearnerStep step, const Group& group, const Sample& sample,
+                             PlannedSample& planned) const {
+  const auto wanted = static_cast<size_t>(RowsPerSample(step));
+  if (planned.rows.size() <= wanted) return;
+  RandomStream stream({.seed = options_.run_seed,
+                       .group = group.id.value,
+                       .sample = sample.index,
+                       .step = kTrainingTime});
+  std::vector<size_t> order(planned.rows.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[stream.NextBelow(i)]);
+  for (size_t i = wanted; i < order.size(); ++i) planned.rows[order[i]].trained = false;
+}
+
+// Must come before the first update: after it pi_old exists no more.
+void PolicyGradient::ScoreUnderOldPolicy(StepPlan& plan, const std::vector<Group>& groups) const {
+  const at::NoGradGuard no_grad;
+  std::vector<RowRef> wanted;
+  for (PlannedSample& sample : plan.samples) AppendRows(sample, wanted);
+  const parallel::Share own = parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());
+  std::erase_if(wanted, [&](const RowRef& ref) {
+    return !ref.row->needs_old || !own.Has(ref.address.group);
+  });
+  for (size_t begin = 0; begin < wanted.size(); begin += kRowsPerPass) {
+    const size_t end = std::min(begin + kRowsPerPass, wanted.size());
+    const std::vector<RowRef> part(wanted.begin() + static_cast<std::ptrdiff_t>(begin),
+                                   wanted.begin() + static_cast<std::ptrdiff_t>(end));
+    const RowBatch batch = GatherTransitions(groups, part);
+    const at::Tensor v = policy_.current().Velocity(batch.x, batch.sigma, batch.conditioning);
+    const at::Tensor scores = ScoreRows(options_.sampling, batch, v).to(at::kCPU).contiguous();
+    const float* value = scores.data_ptr<float>();
+    for (const RowRef& ref : part) ref.row->log_prob_old = *value++;
+  }
+}
+
+SequenceWeight PolicyGradient::WeightOf(const PlannedSample& planned, const Sample& sample) const {
+  std::vector<double> old;
+  std::vector<double> behaviour;
+  for (const PlannedRow& row : planned.rows) {
+    if (!row.in_weight) continue;
+    old.push_back(row.log_prob_old);
+    behaviour.push_back(row.log_prob_behaviour);
+  }
+  return ComputeSequenceWeight(old, behaviour, sample.latents[0].numel(),
+                               {.scale = options_.weight_scale,
+                                .geometric = options_.weight_geometric,
+                                .cap = options_.weight_cap,
+                                .floor = options_.weight_floor,
+                                .log_clamp = options_.weight_log_clamp});
+}
+
+// Each rank weighs its own samples; then all know all weights, in plan order. A rejected sample
+// stays in the denominator; its rows are not trained.
+absl::StatusOr<Preparation> PolicyGradient::Prepare(LearnerStep, StepPlan& plan,
+                                                    const std::vector<Group>& groups) {
+  ScoreUnderOldPolicy(plan, groups);
+  const parallel::Share own = parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());
+  Preparation prepared;
+  for (const PlannedSample& planned : plan.samples) {
+    if (!planned.weighted) continue;
+    prepared.weights.emplace_back();
+    if (!own.Has(planned.group)) continue;
+    prepared.weights.back() = WeightOf(planned, groups[planned.group].samples[planned.sample]);
+  }
+  OXBOW_RETURN_IF_ERROR(ShareWeights(ranks_, prepared.weights));
+  auto weight = prepared.weights.begin();
+  for (PlannedSample& planned : plan.samples) {
+    const Sample& sample = groups[planned.group].samples[planned.sample];
+    if (planned.weighted) {
+      planned.weight = weight->weight;
+      if (weight->evict && sample.replayed) prepared.evict.push_back(sample.entry_id);
+      ++weight;
+    }
+    if (sample.replayed && planned.weight > 0) prepared.used.push_back(sample.entry_id);
+  }
+  if (options_.method != MethodKind::kGrpo) {
+    old_.Compute(
+        policy_.current(), plan,
+        [&](const std::vector<RowRef>& refs) { return GatherTransitions(groups, refs); },
+        [&](size_t group) { return own.Has(group); });
+  }
+  return prepared;
+}
+
+RowBatch PolicyGradient::Gather(const std::vector<Group>& groups,
+                                const std::vector<RowRef>& refs) const {
+  return GatherTransitions(groups, refs);
+}
+
+RowTerms PolicyGradient::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
+                               const at::Tensor& v) const {
+  if (options_.method != MethodKind::kGrpo) return GuardTerms(batch, refs, v);
+  at::Tensor log_prob = ScoreRows(options_.sampling, batch, v);
+  at::Tensor old = Column(refs, Centre);
+  at::Tensor behaviour =
+      Column(refs, [](const RowRef& r) -> double { return r.row->log_prob_behaviour; });
+  // Stored log-probs and W are of the density.
+  if (options_.cps_surrogate && options_.sampling.dynamics == flow::DynamicsKind::kCps) {
+    const at::Tensor scale = OfKernels(options_.sampling, batch.steps, flow::CpsSurrogateScale);
+    log_prob = log_prob * scale;
+    old = old * scale;
+    behaviour = behaviour * scale;
+  }
+  const at::Tensor advantage = Column(refs, Advantage);
+  const at::Tensor weight = Column(refs, Weight);
+  RowTerms terms{.log_ratio = log_prob.detach() - old};
+  if (options_.correction == Correction::kMroueh) {
+    terms.loss = weight * OffPolicyLoss(log_prob, old, behaviour, advantage, options_.clip_range);
+  } else {
+    terms.loss = ClippedLoss(log_prob, old, advantage, weight, options_.clip_range);
+  }
+  return terms;
+}
+
+RowTerms PolicyGradient::GuardTerms(const RowBatch& batch, const std::vector<RowRef>& refs,
+                                    const at::Tensor& v) const {
+  const auto kernels = flow::GatherKernels(options_.sampling, batch.steps);
+  const at::Tensor mean = flow::RowMean(*kernels, batch.x, v);
+  const at::Tensor mean_old = flow::RowMean(*kernels, batch.x, old_.Of(refs, v));
+  const at::Tensor log_prob = flow::RowLogProb(*kernels, mean, batch.x_next);
+  const at::Tensor old = Column(refs, Centre);
+  const at::Tensor scale =
+      OfKernels(options_.sampling, batch.steps, [](const flow::StepKernel& k) { return k.scale; });
+  at::Tensor bias = MeanShift(mean, mean_old, scale);
+  const at::Tensor advantage = Column(refs, Advantage);
+  const at::Tensor weight = Column(refs, Weight);
+  if (options_.method == MethodKind::kDppo) {
+    return {
+        .loss = DivergenceMaskedLoss(log_prob, old, bias, advantage, weight, options_.clip_range),
+        .log_ratio = log_prob.detach() - old,
+        .old_kl = {}};
+  }
+  if (options_.guard_batch_bias) bias = MeanOverGroups(refs, bias);
+  const at::Tensor log_ratio = GuardLogRatio(log_prob, old, bias, scale);
+  at::Tensor loss =
+      ClippedLoss(log_ratio, at::zeros_like(old), advantage, weight, options_.clip_range);
+  if (options_.guard_time_weight) {
+    loss = loss / OfKernels(options_.sampling, batch.steps,
+                            [](const flow::StepKernel& k) { return k.sigma - k.sigma_next; });
+  }
+  return {.loss = loss, .log_ratio = log_ratio.detach(), .old_kl = {}};
+}
+
+double PolicyGradient::KlScaleOf(const PlannedRow& row) const {
+  return KlScale(options_.kl_space, flow::KernelAt(options_.sampling, row.step));
+}
+
+}  // namespace oxbow::rl

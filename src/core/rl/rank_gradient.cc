@@ -1,0 +1,66 @@
+#include "core/rl/rank_gradient.h"
+
+#include <ATen/ATen.h>
+
+#include <set>
+
+#include "base/status_macros.h"
+#include "core/model/policy.h"
+#include "core/parallel/ordered_sum.h"
+#include "core/parallel/ranks.h"
+
+namespace oxbow::rl {
+
+// Adds the gradient of the rows of groups `part` and notes their outcomes.
+void RankGradient::AddPart(const std::vector<RowRef>& refs, parallel::Share part,
+                           const std::vector<Group>& groups, const LossDenominators& denominators,
+                           std::vector<RowOutcome>& outcomes) {
+  std::vector<RowRef> chosen;
+  std::vector<size_t> places;
+  for (size_t r = 0; r < refs.size(); ++r) {
+    if (!part.Has(refs[r].address.group)) continue;
+    chosen.push_back(refs[r]);
+    places.push_back(r);
+  }
+  if (chosen.empty()) return;
+  const std::vector<RowOutcome> brought =
+      AddGradient(options_, policy_, method_, groups, chosen, denominators);
+  for (size_t i = 0; i < places.size(); ++i) outcomes[places[i]] = brought[i];
+}
+
+absl::StatusOr<double> RankGradient::Sum(const std::vector<RowRef>& refs,
+                                         const std::vector<Group>& groups,
+                                         const LossDenominators& denominators,
+                                         std::vector<RowOutcome>& outcomes) {
+  if (options_.deterministic) {
+    OXBOW_RETURN_IF_ERROR(SumInParts(refs, groups, denominators, outcomes));
+    return optimizer_.TakeSum(options_.grad_norm_max);
+  }
+  policy_.parameters().ZeroGrad();
+  optimizer_.Begin();
+  AddPart(refs, parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size()), groups,
+          denominators, outcomes);
+  return optimizer_.Sum(options_.grad_norm_max);
+}
+
+absl::Status RankGradient::SumInParts(const std::vector<RowRef>& refs,
+                                      const std::vector<Group>& groups,
+                                      const LossDenominators& denominators,
+                                      std::vector<RowOutcome>& outcomes) {
+  std::set<size_t> parts;
+  for (const RowRef& ref : refs) parts.insert(ref.address.group);
+  at::Tensor& grad = policy_.parameters().flat_grad();
+  std::vector<int> owners;
+  std::vector<at::Tensor> mine;
+  for (const size_t group : parts) {
+    owners.push_back(parallel::OwnerOf(group, groups.size(), ranks_.size()));
+    if (owners.back() != ranks_.rank()) continue;
+    policy_.parameters().ZeroGrad();
+    AddPart(refs, {group, group + 1}, groups, denominators, outcomes);
+    mine.push_back(grad.clone());
+  }
+  const at::Tensor held = mine.empty() ? at::empty({0, grad.numel()}) : at::stack(mine);
+  return parallel::SumInOrder(ranks_, owners, held, grad);
+}
+
+}  // namespace oxbow::rl

@@ -1,0 +1,54 @@
+#include "core/rl/step_totals.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace oxbow::rl {
+
+double StepTotals::Count(size_t update, const std::vector<RowRef>& refs,
+                         const std::vector<RowOutcome>& outcomes,
+                         const LossDenominators& denominators) {
+  double policy_loss = 0;
+  double kl = 0;
+  double old_kl = 0;
+  for (size_t r = 0; r < refs.size(); ++r) {
+    const RowRef& ref = refs[r];
+    policy_loss += outcomes[r].policy_loss;
+    kl += outcomes[r].kl;
+    old_kl += outcomes[r].old_kl;
+    if (!HasRatio(options_.method)) continue;
+    const double log_ratio = outcomes[r].log_ratio;
+    ratios_.Add(ref.sample->origin, log_ratio, ref.sample->advantage, options_.clip_range);
+    if (update == 0 && ref.sample->origin == Origin::kFresh && ref.row->on_policy) {
+      const double error = std::abs(std::expm1(log_ratio));
+      onpolicy_error_ = std::max(onpolicy_error_.value_or(0), error);
+    }
+  }
+  policy_loss /= denominators.policy;
+  kl /= denominators.kl;
+  old_kl /= denominators.policy;
+  policy_loss_ += policy_loss;
+  kl_ += kl;
+  old_kl_ += old_kl;
+  return policy_loss + options_.kl_weight * kl + options_.old_kl_weight * old_kl;
+}
+
+void StepTotals::Moved(double grad_norm) {
+  grad_norm_ += grad_norm;
+  ++updates_;
+}
+
+void StepTotals::AppendMetrics(std::map<std::string, double>& metrics) const {
+  const double updates = std::max(1, updates_);
+  const double pull = options_.kl_weight * kl_ + options_.old_kl_weight * old_kl_;
+  metrics["train/loss"] = (policy_loss_ + pull) / updates;
+  metrics["train/policy_loss"] = policy_loss_ / updates;
+  metrics["train/kl_div"] = kl_ / updates;
+  metrics["train/kl_loss"] = options_.kl_weight * kl_ / updates;
+  if (options_.old_kl_weight > 0) metrics["train/old_kl_div"] = old_kl_ / updates;
+  metrics["train/grad_norm"] = grad_norm_ / updates;
+  ratios_.AppendMetrics(metrics);
+  if (onpolicy_error_) metrics["train/onpolicy_ratio_err"] = *onpolicy_error_;
+}
+
+}  // namespace oxbow::rl

@@ -1,0 +1,302 @@
+// Laws that hold for every method on the trainer's rails.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "core/parallel/share.h"
+#include "core/parallel/thread_ranks.h"
+#include "core/rl/toy_policy.h"
+#include "core/rl/trainer.h"
+
+namespace oxbow::rl {
+namespace {
+
+flow::SamplingSpec Spec(bool ode = false) {
+  flow::SamplingSpec spec{.sigmas = flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, 10, 3),
+                          .sde = std::vector<bool>(10, false)};
+  for (size_t i = 0; i < 5; ++i) spec.sde[i] = !ode;
+  if (ode) spec.dynamics = flow::DynamicsKind::kOde;
+  return spec;
+}
+
+struct Case {
+  const char* name;
+  std::function<void(TrainerOptions&)> set;
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+
+TrainerOptions Options(const Case& c) {
+  TrainerOptions options{
+      .sampling = Spec(), .run_seed = 3, .updates = 2, .clip_range = 2e-3, .learning_rate = 1e-3};
+  c.set(options);
+  if (IsForwardProcess(options.method)) options.sampling = Spec(/*ode=*/true);
+  return options;
+}
+
+void Nft(TrainerOptions& o) {
+  o.method = MethodKind::kNft;
+  o.kl_weight = 1e-4;
+  o.kl_all_steps = true;
+  o.old_decay = {.decay = .5, .rate = .1};
+}
+void Awm(TrainerOptions& o) {
+  o.method = MethodKind::kAwm;
+  o.times = {.sampler = TimeSampler::kDiscreteWithoutInit, .count = 4, .fraction = .9};
+  o.clip_range = 1;
+  o.old_kl_weight = .1;
+  o.old_decay = {.decay = .3, .rate = .05};
+}
+void VGrpo(TrainerOptions& o) {
+  o.method = MethodKind::kVGrpo;
+  o.times = {.sampler = TimeSampler::kDiscrete,
+             .count = 4,
+             .fraction = 1,
+             .times = Sharing::kGroup,
+             .noise = Sharing::kGroup};
+  o.old_kl_weight = .1;
+  o.advantage_limit = AdvantageLimit::kTanh;
+}
+
+const Case kCases[] = {
+    {"Grpo", [](TrainerOptions&) {}},
+    {"Mroueh", [](TrainerOptions& o) { o.correction = Correction::kMroueh; }},
+    {"Dance", [](TrainerOptions& o) { o.step_fraction = .6; }},
+    {"CpsSurrogate", [](TrainerOptions& o) { o.sampling.dynamics = flow::DynamicsKind::kCps; }},
+    {"TempFlow", [](TrainerOptions& o) { o.step_weight = StepWeight::kNoise; }},
+    {"Guard", [](TrainerOptions& o) { o.method = MethodKind::kGuard; }},
+    {"GuardBatchBias",
+     [](TrainerOptions& o) {
+       o.method = MethodKind::kGuard;
+       o.guard_batch_bias = true;
+       o.guard_time_weight = false;
+     }},
+    {"Dppo",
+     [](TrainerOptions& o) {
+       o.method = MethodKind::kDppo;
+       o.clip_range = 1e-5;
+     }},
+    {"Nft", Nft},
+    {"Awm", Awm},
+    {"AwmMeanFirst",
+     [](TrainerOptions& o) {
+       Awm(o);
+       o.awm = {.weighting = AwmWeighting::kHuber, .mean_first = true};
+       o.kl_weight = 1e-3;
+       o.kl_space = KlSpace::kMean;
+     }},
+    {"VGrpo", VGrpo}};
+
+std::vector<Group> Rollout(const TrainerOptions& options, const model::VelocityModel& model,
+                           uint64_t step, uint64_t version, uint64_t count = 4) {
+  std::vector<Group> groups;
+  for (uint64_t g = 0; g < count; ++g) {
+    groups.push_back(ToyGroup(options.sampling, model, step * 100 + g, 6, version));
+  }
+  return groups;
+}
+
+struct Bench {
+  explicit Bench(TrainerOptions o) : options(std::move(o)) {}
+
+  StepResult Step(uint64_t step, uint64_t groups = 4) {
+    auto result = trainer.Step(LearnerStep(step), Rollout(options, policy.sampler(), step,
+                                                          trainer.version().value, groups));
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? *std::move(result) : StepResult{};
+  }
+  at::Tensor weights() { return policy.parameters().flat().detach().clone(); }
+
+  const TrainerOptions options;
+  ToyPolicy policy{1, options.method == MethodKind::kNft || options.method == MethodKind::kAwm};
+  std::unique_ptr<parallel::Ranks> ranks = parallel::MakeSingleRank();
+  Trainer trainer{options, policy, *ranks};
+};
+
+class TrainerMethodsTest : public testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(Of, TrainerMethodsTest, testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(TrainerMethodsTest, TheRewardOfAToyTaskRises) {
+  TrainerOptions options = Options(GetParam());
+  options.learning_rate = 2e-2;
+  if (options.method == MethodKind::kGrpo) options.clip_range = .1;
+  if (options.method == MethodKind::kGuard) options.clip_range = .05;
+  if (options.method == MethodKind::kDppo) options.clip_range = .05;
+  if (options.method == MethodKind::kVGrpo) options.clip_range = .05;
+  options.old_kl_weight = 0;
+  Bench bench(options);
+  double first = 0, last = 0;
+  for (uint64_t step = 0; step < 30; ++step) {
+    const double reward = bench.Step(step, 6).metrics.at("train/reward_mean");
+    if (step < 5) first += reward / 5;
+    if (step >= 25) last += reward / 5;
+  }
+  EXPECT_GT(last, first + .15) << "from " << first;
+}
+
+TEST_P(TrainerMethodsTest, RatiosAreExactlyOneBeforeThePolicyMoves) {
+  TrainerOptions options = Options(GetParam());
+  options.updates = 1;
+  Bench bench(options);
+  for (uint64_t step = 0; step < 3; ++step) {
+    const auto metrics = bench.Step(step).metrics;
+    EXPECT_EQ(metrics.count("train/ratio_mean"), HasRatio(options.method) ? 1u : 0u);
+    if (!HasRatio(options.method)) continue;
+    EXPECT_EQ(metrics.at("train/ratio_min"), 1);
+    EXPECT_EQ(metrics.at("train/ratio_max"), 1);
+  }
+}
+
+TEST_P(TrainerMethodsTest, LaterUpdatesAndPassesSeeRatiosThatMoved) {
+  TrainerOptions options = Options(GetParam());
+  options.updates = 1;
+  options.passes = 3;
+  Bench bench(options);
+  const auto metrics = bench.Step(0).metrics;
+  EXPECT_EQ(bench.trainer.version(), PolicyVersion(3));
+  if (!HasRatio(options.method)) return;
+  EXPECT_GT(metrics.at("train/ratio_std"), 0);
+}
+
+// Groups as rank `rank` has them: latents of other ranks' groups have a shape and no numbers.
+std::vector<Group> SeenBy(std::vector<Group> groups, const parallel::Ranks& world) {
+  const parallel::Share own = parallel::ShareOf(groups.size(), world.rank(), world.size());
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (own.Has(g)) continue;
+    for (Sample& sample : groups[g].samples) sample.latents = sample.latents.to(at::kMeta);
+  }
+  return groups;
+}
+
+std::vector<at::Tensor> TrainOn(int ranks, const TrainerOptions& options) {
+  std::vector<at::Tensor> weights(static_cast<size_t>(ranks));
+  const bool old = options.method == MethodKind::kNft || options.method == MethodKind::kAwm;
+  parallel::ThreadWorld(ranks).Run([&](parallel::Ranks& world) {
+    ToyPolicy policy(1, old);
+    Trainer trainer(options, policy, world);
+    for (uint64_t step = 0; step < 3; ++step) {
+      const auto groups =
+          SeenBy(Rollout(options, policy.sampler(), step, trainer.version().value), world);
+      const auto result = trainer.Step(LearnerStep(step), groups);
+      ASSERT_TRUE(result.ok()) << result.status();
+    }
+    weights[static_cast<size_t>(world.rank())] =
+        at::cat({policy.parameters().flat().detach(), policy.old_parameters().flat()});
+  });
+  return weights;
+}
+
+TEST_P(TrainerMethodsTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRanks) {
+  TrainerOptions options = Options(GetParam());
+  options.deterministic = true;
+  const at::Tensor alone = TrainOn(1, options)[0];
+  for (const int ranks : {2, 3}) {
+    for (const at::Tensor& weights : TrainOn(ranks, options)) {
+      EXPECT_TRUE(at::equal(weights, alone)) << ranks << " ranks";
+    }
+  }
+}
+
+TEST_P(TrainerMethodsTest, ARunResumedFromItsStateHasTheSameBits) {
+  TrainerOptions options = Options(GetParam());
+  options.kl_weight = 1e-2;
+  options.reference_every = 2;
+  Bench whole(options), first(options), second(options);
+  for (uint64_t step = 0; step < 3; ++step) {
+    whole.Step(step);
+    first.Step(step);
+  }
+  {
+    const at::NoGradGuard no_grad;
+    second.policy.parameters().CopyFrom(first.policy.parameters());
+    second.policy.ema_parameters().CopyFrom(first.policy.ema_parameters());
+  }
+  ASSERT_TRUE(second.trainer.LoadState(*first.trainer.State()).ok());
+  for (uint64_t step = 3; step < 5; ++step) {
+    const auto a = whole.Step(step).metrics, b = second.Step(step).metrics;
+    for (const auto& [name, value] : a) EXPECT_EQ(b.at(name), value) << name;
+  }
+  EXPECT_TRUE(at::equal(whole.weights(), second.weights()));
+  EXPECT_TRUE(
+      at::equal(whole.policy.old_parameters().flat(), second.policy.old_parameters().flat()));
+}
+
+// On-policy, every correction and the off-policy objective are Flow-GRPO.
+TEST(TrainerParityTest, OnPolicyEveryCorrectionHasFlowGrposBits) {
+  const auto train = [](Correction correction) {
+    TrainerOptions options = Options(kCases[0]);
+    options.correction = correction;
+    options.clip_range = 3e-4;
+    options.kl_weight = 1e-2;
+    Bench bench(options);
+    for (uint64_t step = 0; step < 4; ++step) bench.Step(step);
+    return bench.weights();
+  };
+  const at::Tensor parent = train(Correction::kSequence);
+  for (const Correction correction :
+       {Correction::kNone, Correction::kNaive, Correction::kBypass, Correction::kMroueh}) {
+    EXPECT_TRUE(at::equal(train(correction), parent)) << static_cast<int>(correction);
+  }
+}
+
+// A flat reference policy pulls to where it was put last.
+TEST(TrainerReferenceTest, TheReferenceBecomesThePolicyAfterEveryStage) {
+  TrainerOptions options = Options(kCases[0]);
+  options.reference_every = 2;
+  Bench bench(options);
+  const at::Tensor start = bench.weights();
+  bench.Step(0);
+  EXPECT_TRUE(at::equal(bench.policy.reference_parameters().flat(), start));
+  bench.Step(1);
+  EXPECT_TRUE(at::equal(bench.policy.reference_parameters().flat(), bench.weights()));
+}
+
+TEST(TrainerOldPolicyTest, ItFollowsByTheScheduleAfterEveryLearnerStep) {
+  TrainerOptions options = Options(kCases[0]);
+  Nft(options);
+  options.sampling = Spec(true);
+  Bench bench(options);
+  const at::Tensor start = bench.weights();
+  EXPECT_DOUBLE_EQ(bench.Step(0).metrics.at("train/old_decay"), .1);
+  const at::Tensor want = start * .1 + bench.weights() * .9;
+  EXPECT_LT((bench.policy.old_parameters().flat() - want).abs().max().item<double>(), 1e-7);
+}
+
+TEST(TrainerZeroVarianceTest, UnmaskedGroupsTrainWithTheKlAlone) {
+  for (const auto mode : {ZeroVariance::kUnmasked, ZeroVariance::kMeanOverAll}) {
+    TrainerOptions options = Options(kCases[0]);
+    options.zero_variance = mode;
+    options.kl_weight = 1;
+    Bench bench(options);
+    bench.Step(0);
+    const at::Tensor before = bench.weights();
+    auto groups = Rollout(options, bench.policy.current(), 1, bench.trainer.version().value, 1);
+    for (Sample& sample : groups[0].samples) sample.reward = .5;
+    ASSERT_TRUE(bench.trainer.Step(LearnerStep(1), groups).ok());
+    EXPECT_EQ(at::equal(bench.weights(), before), mode == ZeroVariance::kMeanOverAll);
+  }
+}
+
+// Two rewards that only one rule tells apart.
+TEST(TrainerRewardMixTest, RewardsAreMixedAsTold) {
+  const auto spread = [](RewardMix mix) {
+    TrainerOptions options = Options(kCases[0]);
+    options.reward_mix = mix;
+    options.reward_weights = {{"a", 1}, {"b", 1}};
+    Bench bench(options);
+    auto groups = Rollout(options, bench.policy.current(), 0, 0, 2);
+    for (Group& group : groups) {
+      for (size_t s = 0; s < group.samples.size(); ++s) {
+        group.samples[s].rewards = {{"a", s % 2 == 0 ? 1. : 0.}, {"b", s % 2 == 0 ? 0. : 1.}};
+        group.samples[s].reward = 1;
+      }
+    }
+    return bench.trainer.Step(LearnerStep(0), groups)->metrics.at("train/samples_trained");
+  };
+  EXPECT_EQ(spread(RewardMix::kSum), 0);
+  EXPECT_EQ(spread(RewardMix::kEach), 12);
+}
+
+}  // namespace
+}  // namespace oxbow::rl
