@@ -32,7 +32,13 @@ std::vector<pid_t> ChildrenNamed(pid_t parent, const std::string& name) {
   return found;
 }
 
-TrainingRun::TrainingRun(std::vector<std::string> overrides, std::vector<std::string> flags) {
+TrainingRun::TrainingRun(std::vector<std::string> overrides, std::vector<std::string> flags,
+                         const std::string& recipe)
+    : run_file_(std::filesystem::path(OXBOW_SOURCE_DIR) / "configs" / "digits.yaml") {
+  if (!recipe.empty()) {
+    run_file_ = scratch_.path() / "run.yaml";
+    std::ofstream(run_file_) << "recipe: " << recipe << "\n";
+  }
   Start(std::move(overrides), std::move(flags));
 }
 
@@ -45,7 +51,7 @@ void TrainingRun::Start(std::vector<std::string> overrides, std::vector<std::str
   // One by one: GCC 12 sees bounds overrun in a list of such strings, depending on their lengths.
   options.argv.push_back(BinaryPath("oxbow"));
   options.argv.emplace_back("train");
-  options.argv.push_back(absl::StrCat(OXBOW_SOURCE_DIR, "/configs/digits.yaml"));
+  options.argv.push_back(run_file_.string());
   for (std::string& flag : flags) options.argv.push_back(std::move(flag));
   std::vector<std::string> all = SmallRun();
   all.insert(all.end(), overrides.begin(), overrides.end());

@@ -23,7 +23,9 @@ class TrainingRun {
  public:
   // Starts the digits recipe with `overrides` ("run.steps=4"). Small by default: few evaluation
   // images.
-  explicit TrainingRun(std::vector<std::string> overrides, std::vector<std::string> flags = {});
+  // With `recipe`, the run file holds that recipe and nothing else.
+  explicit TrainingRun(std::vector<std::string> overrides, std::vector<std::string> flags = {},
+                       const std::string& recipe = "");
 
   // The same directory again, with --resume.
   void Resume(std::vector<std::string> overrides);
@@ -55,6 +57,7 @@ class TrainingRun {
   void Start(std::vector<std::string> overrides, std::vector<std::string> flags);
 
   ScopedDirectory scratch_;
+  std::filesystem::path run_file_;
   std::unique_ptr<Process> process_;
 };
 
