@@ -30,6 +30,15 @@ std::vector<flow::NoiseKey> KeysOf(const RunSpec& spec, const std::vector<GroupT
   return keys;
 }
 
+// x_0 of every row. A shared start is that of the group's first member, whose own noise goes on as
+// it would without; steps have noises of their own in any case.
+at::Tensor StartsOf(const RunSpec& spec, std::vector<flow::NoiseKey> keys) {
+  if (spec.shared_start) {
+    for (flow::NoiseKey& key : keys) key.sample = 0;
+  }
+  return flow::DrawStarts(keys, spec.latent_shape);
+}
+
 model::Conditioning ConditioningOf(const std::vector<GroupTask>& tasks,
                                    const std::vector<Row>& rows) {
   std::vector<at::Tensor> tokens, pooled;
@@ -96,9 +105,10 @@ void SampleFresh(const RunSpec& spec, const flow::SamplingSpec& sampling,
     for (uint32_t sample = 0; sample < fresh; ++sample) rows.push_back({task, sample});
   }
   if (rows.empty()) return;
+  const std::vector<flow::NoiseKey> keys = KeysOf(spec, tasks, rows);
   const flow::Paths paths =
-      flow::SamplePaths(sampling, KeysOf(spec, tasks, rows), spec.latent_shape, spec.storage,
-                        VelocityOf(model, ConditioningOf(tasks, rows)));
+      flow::ContinuePaths(sampling, keys, StartsOf(spec, keys), /*first_step=*/0, spec.storage,
+                          VelocityOf(model, ConditioningOf(tasks, rows)));
   std::vector<reward::Picture> pictures = PicturesOf(decoder, paths.latents[sampling.steps()]);
   const flow::LatentSpan span = spec.final_latent
                                     ? flow::LatentSpan{.first = sampling.steps(), .count = 1}

@@ -3,7 +3,8 @@
 //
 // A group's result depends on the run seed, the group id and the weights alone: not on the batch it
 // shares, the attempt or the worker. The replayed member of a mixed group is the last one; its head
-// stays in the buffer, its tail is regenerated from x_{kept_steps}.
+// stays in the buffer, its tail is regenerated from x_{kept_steps}. With a shared start its fresh
+// members have the same x_0; the head keeps the one it was drawn from.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -193,5 +193,45 @@ TEST_F(GroupSamplerTest, TheLastMemberOfAMixedGroupIsTheRegeneratedHead) {
   }
 }
 
+// x_0 of every member, sent because the window begins with step 0.
+std::vector<at::Tensor> StartsOf(const SampledGroup& group) {
+  std::vector<at::Tensor> starts;
+  for (const rl::Sample& sample : group.samples) {
+    if (!sample.replayed) starts.push_back(sample.latents[0]);
+  }
+  return starts;
+}
+
+TEST_F(GroupSamplerTest, ASharedStartIsTheGroupsOwnAndItsMembersPartAfterIt) {
+  RunSpec spec = Spec();
+  const SampledGroup apart = Sample(spec, {Task(1, 3)})[0];
+  spec.shared_start = true;
+  const std::vector<SampledGroup> shared = Sample(spec, {Task(1, 3), Task(2, 3)});
+  const std::vector<at::Tensor> first = StartsOf(shared[0]), second = StartsOf(shared[1]);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(at::equal(first[i], first[0])) << i;
+    EXPECT_TRUE(at::equal(second[i], second[0])) << i;
+    for (size_t j = 0; j < i; ++j) {
+      EXPECT_FALSE(at::equal(shared[0].samples[i].latents[1], shared[0].samples[j].latents[1]));
+    }
+  }
+  EXPECT_FALSE(at::equal(first[0], second[0]));
+  // Its first member is the one it was; nothing hangs on the batch.
+  EXPECT_TRUE(at::equal(shared[0].samples[0].latents, apart.samples[0].latents));
+  ExpectSameBits(Sample(spec, {Task(2, 3)})[0], shared[1]);
+}
+
+TEST_F(GroupSamplerTest, TheFreshMembersOfAMixedGroupShareAStartAndTheHeadKeepsItsOwn) {
+  RunSpec spec = Spec(at::kFloat, /*sde_tail=*/true);
+  const SampledGroup apart = Sample(spec, {MixedTask(2, 4, 1)})[0];
+  spec.shared_start = true;
+  const SampledGroup shared = Sample(spec, {MixedTask(2, 4, 1)})[0];
+  const std::vector<at::Tensor> starts = StartsOf(shared);
+  ASSERT_EQ(starts.size(), 3u);
+  EXPECT_TRUE(at::equal(starts[0], starts[1]) && at::equal(starts[0], starts[2]));
+  EXPECT_TRUE(at::equal(shared.samples[3].latents, apart.samples[3].latents));
+  EXPECT_EQ(shared.pictures[3].pixels, apart.pictures[3].pixels);
+}
+
 }  // namespace
 }  // namespace oxbow::rollout

@@ -42,6 +42,7 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
   if (!response.autoencoder_config_json().empty()) {
     return absl::InvalidArgumentError("models with an autoencoder are not decoded here");
   }
+  spec.shared_start = config.sampling().noise() == v1::SHARING_GROUP;
   spec.sde_tail = config.sampling().tail() == v1::TAIL_KIND_SDE;
   spec.final_latent = rpc::TrainsFinalLatents(config.method());
   spec.latent_shape = {response.latent_shape().begin(), response.latent_shape().end()};

@@ -23,7 +23,8 @@ struct RunSpec {
 
   flow::SamplingSpec sampling;  // Its flags: all steps that a lease may make stochastic.
   at::ScalarType storage = at::kFloat;
-  bool sde_tail = false;  // How tails of replayed heads are regenerated.
+  bool shared_start = false;  // The fresh members of a group start from the same noise.
+  bool sde_tail = false;      // How tails of replayed heads are regenerated.
   // Training wants x_T alone, not transitions: methods that noise the final picture again.
   bool final_latent = false;
   std::vector<int64_t> latent_shape;  // [C, H, W]

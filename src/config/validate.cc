@@ -92,7 +92,16 @@ void SamplingRules(const RunConfig& c, Findings& f) {
             s.shift());
   f.Require(s.guidance() == 1, "sampling.guidance",
             "must be 1: classifier-free guidance is not supported yet", s.guidance());
+  if (s.noise() == v1::SHARING_STEP) {
+    f.Error("sampling.noise",
+            "must be sample or group: prompts of a learner step have noises of their own");
+  }
   if (s.dynamics() == v1::DYNAMICS_KIND_ODE) {
+    if (s.noise() == v1::SHARING_GROUP) {
+      f.Error("sampling.noise",
+              "group with ode gives every picture of a prompt the same pixels, and no advantage; "
+              "set sampling.noise to sample, or choose stochastic dynamics");
+    }
     if (NeedsDensity(c.method())) {
       f.Error("sampling.dynamics",
               "ode has no density, so policy gradients would be silently wrong; choose flow_sde, "

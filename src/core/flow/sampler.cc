@@ -43,9 +43,13 @@ at::Tensor DrawNoise(const NoiseKey& key, uint32_t step, at::IntArrayRef shape) 
   return DrawRows({key}, step, shape)[0];
 }
 
+at::Tensor DrawStarts(const std::vector<NoiseKey>& keys, at::IntArrayRef shape) {
+  return DrawRows(keys, kInitialLatent, shape);
+}
+
 Paths SamplePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
                   at::IntArrayRef shape, at::ScalarType storage, const VelocityFunction& velocity) {
-  return ContinuePaths(spec, keys, DrawRows(keys, kInitialLatent, shape), 0, storage, velocity);
+  return ContinuePaths(spec, keys, DrawStarts(keys, shape), 0, storage, velocity);
 }
 
 Paths ContinuePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,

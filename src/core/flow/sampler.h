@@ -39,6 +39,9 @@ struct Paths {
   int first_step = 0;   // latents[0] is x_{first_step}.
 };
 
+// x_0 [B, C, H, W] of whole paths, before it is rounded: standard normal float32, a row per key.
+at::Tensor DrawStarts(const std::vector<NoiseKey>& keys, at::IntArrayRef shape);
+
 // Samples whole paths for `keys` (B = keys.size()). `shape` is [C, H, W].
 Paths SamplePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
                   at::IntArrayRef shape, at::ScalarType storage, const VelocityFunction& velocity);
