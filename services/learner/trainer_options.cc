@@ -122,6 +122,7 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
   options.passes = static_cast<int>(config.batch().passes());
   options.method = FromWire<rl::MethodKind>(method.name());
   options.clip_range = method.clip_range();
+  options.clip_range_high = method.clip_range_high();
   options.kept_steps = KeptStepsOf(config, sampling);
   options.kl_weight = method.kl_weight();
   options.kl_space = FromWire<rl::KlSpace>(method.kl_space());

@@ -44,6 +44,7 @@ v1::RunConfig Config() {
   config.mutable_batch()->set_passes(5);
   v1::MethodConfig& method = *config.mutable_method();
   method.set_clip_range(0.11);
+  method.set_clip_range_high(0.12);
   method.set_advantage_clip(6.5);
   method.set_advantage_std(v1::ADVANTAGE_STD_NONE);
   method.set_zero_variance(v1::ZERO_VARIANCE_MEAN_OVER_KEPT);
@@ -95,7 +96,8 @@ TEST(TrainerOptionsTest, EverySettingArrives) {
   EXPECT_EQ(options.run_seed, 101u);
   EXPECT_FALSE(options.cps_surrogate);
   EXPECT_EQ(options.updates, 3);
-  EXPECT_EQ(options.clip_range, 0.11);
+  EXPECT_EQ(options.clip().low, 0.11);
+  EXPECT_EQ(options.clip().high, 0.12);
   EXPECT_EQ(options.advantage_clip, 6.5);
   EXPECT_EQ(options.advantage_std, rl::AdvantageStd::kNone);
   EXPECT_EQ(options.zero_variance, rl::ZeroVariance::kMeanOverKept);

@@ -24,49 +24,58 @@ std::string DynamicsOf(const RunConfig& c) {
   return EnumText(*v1::DynamicsKind_descriptor()->FindValueByNumber(c.sampling().dynamics()));
 }
 
-void DensityClipRules(double clip, Findings& f) {
+void DensityClipRules(const char* key, double clip, Findings& f) {
   if (clip <= 0 || clip > kClipMax) {
-    f.Error("method.clip_range",
-            absl::StrCat("must be in (0, ", kClipMax,
-                         "]: log-probs are means over elements, so "
-                         "ratios differ from 1 by far less; 1e-4 to 1e-2 is usual, got ",
-                         clip));
+    f.Error(key, absl::StrCat("must be in (0, ", kClipMax,
+                              "]: log-probs are means over elements, so "
+                              "ratios differ from 1 by far less; 1e-4 to 1e-2 is usual, got ",
+                              clip));
   } else if (clip > kClipWarning) {
-    f.Warn("method.clip_range", absl::StrCat("above ", kClipWarning,
-                                             " nothing is clipped, because log-probs are means "
-                                             "over elements; 1e-4 to 1e-2 is usual, got ",
-                                             clip));
+    f.Warn(key, absl::StrCat("above ", kClipWarning,
+                             " nothing is clipped, because log-probs are means "
+                             "over elements; 1e-4 to 1e-2 is usual, got ",
+                             clip));
   }
 }
 
-void ClipRules(const v1::MethodConfig& m, Findings& f) {
-  const double clip = m.clip_range();
+// The range on one side of ratio 1.
+void SideRules(const v1::MethodConfig& m, const char* key, double clip, Findings& f) {
   switch (m.name()) {
     case v1::METHOD_NAME_NFT:
       return;  // Clips nothing.
     case v1::METHOD_NAME_AWM:
       f.Require(
-          clip > 0 && clip <= 1, "method.clip_range",
+          clip > 0 && clip <= 1, key,
           "must be in (0, 1] for awm, whose ratio is of a flow-matching loss; 1 clips nothing",
           clip);
       return;
     case v1::METHOD_NAME_V_GRPO:
-      f.Require(clip >= kPictureClipMin && (clip <= 1 || m.v_grpo().sum_norms()),
-                "method.clip_range",
+      f.Require(clip >= kPictureClipMin && (clip <= 1 || m.v_grpo().sum_norms()), key,
                 "must be in [1e-4, 1] for v_grpo, whose ratio is of a whole picture and not of a "
                 "step; 6e-3 to 1e-2 is usual",
                 clip);
       return;
     case v1::METHOD_NAME_DPPO:
       f.Require(
-          clip > 0 && clip <= kClipMax, "method.clip_range",
+          clip > 0 && clip <= kClipMax, key,
           "must be in (0, 0.1] for dppo: it is the divergence of means over 2 S^2 from which a "
           "row is masked, not a range of ratios; 1e-5 is published",
           clip);
       return;
     default:
-      DensityClipRules(clip, f);
+      DensityClipRules(key, clip, f);
   }
+}
+
+void ClipRules(const v1::MethodConfig& m, Findings& f) {
+  SideRules(m, "method.clip_range", m.clip_range(), f);
+  if (m.clip_range_high() == 0) return;
+  if (m.name() == v1::METHOD_NAME_NFT || m.name() == v1::METHOD_NAME_DPPO) {
+    f.Error("method.clip_range_high",
+            absl::StrCat(NameOf(m), " clips no ratio: set 0, got ", m.clip_range_high()));
+    return;
+  }
+  SideRules(m, "method.clip_range_high", m.clip_range_high(), f);
 }
 
 void AdvantageRules(const RunConfig& c, Findings& f) {

@@ -136,7 +136,7 @@ RowTerms ForwardProcess::Clipped(const std::vector<RowRef>& refs, const at::Tens
   const at::Tensor mine = mean_first ? SampleMeans(lp_new, pairs_) : lp_new;
   const at::Tensor old = (mean_first ? SampleMeans(lp_old, pairs_) : lp_old).detach();
   const at::Tensor advantage = Column(refs, Advantage).to(at::kDouble) * advantage_scale;
-  return {.loss = ClippedLoss(mine, old, advantage, at::ones_like(old), options_.clip_range),
+  return {.loss = ClippedLoss(mine, old, advantage, at::ones_like(old), options_.clip()),
           .log_ratio = mine.detach() - old,
           .old_kl = {}};
 }

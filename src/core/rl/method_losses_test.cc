@@ -195,7 +195,7 @@ TEST(GuardTest, LossGradientOnBothSidesOfTheClip) {
         const at::Tensor bias = MeanShift(mean, m.mean_old, One(m.scale));
         const at::Tensor log_ratio =
             GuardLogRatio(m.LogProb(mean), One(m.lp_old), bias, One(m.scale));
-        return ClippedLoss(log_ratio, One(0), One(advantage), One(1), .05);
+        return ClippedLoss(log_ratio, One(0), One(advantage), One(1), {.05, .05});
       };
       const auto plain = [&](const at::Tensor& mean) { return loss(mean).item<double>(); };
       EXPECT_LT(GradientError(loss, plain, m.mean_new), 1e-7) << advantage;
@@ -251,8 +251,8 @@ TEST(OffPolicyLossTest, OnPolicyItIsTheClippedLossBitForBit) {
   for (const float advantage : {1.7F, -0.3F}) {
     for (const double clip : {1e-4, 1e-3, 3e-2}) {
       const at::Tensor a = at::full_like(lp, advantage);
-      const at::Tensor clipped = ClippedLoss(lp, old, a, at::ones_like(lp), clip);
-      EXPECT_TRUE(at::equal(OffPolicyLoss(lp, old, old, a, clip), clipped)) << clip;
+      const at::Tensor clipped = ClippedLoss(lp, old, a, at::ones_like(lp), {clip, 2 * clip});
+      EXPECT_TRUE(at::equal(OffPolicyLoss(lp, old, old, a, {clip, 2 * clip}), clipped)) << clip;
     }
   }
 }

@@ -16,17 +16,18 @@ using ::oxbow::testing::Golden;
 using ::oxbow::testing::kGoldenTolerance;
 
 at::Tensor One(double value) { return at::full({1}, value, at::kDouble); }
+ClipRange Even(double range) { return {.low = range, .high = range}; }
 
 TEST(ObjectiveTest, GoldenLosses) {
   for (const auto& r : Golden()["objective"]) {
     const auto fresh =
-        ClippedLoss(One(r["lp_new"]), One(r["lp_old"]), One(r["adv"]), One(1), r["eps"]);
+        ClippedLoss(One(r["lp_new"]), One(r["lp_old"]), One(r["adv"]), One(1), Even(r["eps"]));
     EXPECT_NEAR(fresh.item<double>(), r["ppo_loss"], kGoldenTolerance);
     const auto naive =
-        ClippedLoss(One(r["lp_new"]), One(r["lp_off"]), One(r["adv"]), One(1), r["eps"]);
+        ClippedLoss(One(r["lp_new"]), One(r["lp_off"]), One(r["adv"]), One(1), Even(r["eps"]));
     EXPECT_NEAR(naive.item<double>(), r["naive_loss"], kGoldenTolerance);
     const auto off = OffPolicyLoss(One(r["lp_new"]), One(r["lp_old"]), One(r["lp_off"]),
-                                   One(r["adv"]), r["eps"]);
+                                   One(r["adv"]), Even(r["eps"]));
     EXPECT_NEAR(-off.item<double>(), r["off_policy_grpo"], kGoldenTolerance);
   }
 }
@@ -38,10 +39,10 @@ TEST(ObjectiveTest, GradientsMatchFiniteDifferencesOnBothSidesOfTheClip) {
     for (const double offset : {-3., -0.5, 0.5, 3.}) {
       for (const double advantage : {1.5, -1.5}) {
         const auto clipped = [&](const at::Tensor& lp) {
-          return ClippedLoss(lp, One(-1), One(advantage), One(.7), clip);
+          return ClippedLoss(lp, One(-1), One(advantage), One(.7), Even(clip));
         };
         const auto off_policy = [&](const at::Tensor& lp) {
-          return OffPolicyLoss(lp, One(-1), One(-1.1), One(advantage), clip);
+          return OffPolicyLoss(lp, One(-1), One(-1.1), One(advantage), Even(clip));
         };
         const auto check = [&](const auto& loss) {
           const double at_lp = -1 + offset * clip;
@@ -64,10 +65,35 @@ TEST(ObjectiveTest, GradientsMatchFiniteDifferencesOnBothSidesOfTheClip) {
   }
 }
 
+// Each side of the clip is the even clip of its own range: value and gradient.
+TEST(ObjectiveTest, AnUnevenClipIsTwoHalves) {
+  constexpr ClipRange kUneven{.low = .1, .high = .3};
+  for (const double log_ratio : {-.5, -.2, -.05, 0., .05, .2, .5}) {
+    for (const double advantage : {1.5, -1.5}) {
+      const double half = log_ratio > 0 ? kUneven.high : kUneven.low;
+      const auto check = [&](const auto& loss) {
+        at::Tensor lp = One(log_ratio).requires_grad_(true);
+        at::Tensor lp_even = One(log_ratio).requires_grad_(true);
+        const at::Tensor uneven = loss(lp, kUneven), even = loss(lp_even, Even(half));
+        EXPECT_TRUE(at::equal(uneven, even)) << log_ratio << " " << advantage;
+        uneven.sum().backward();
+        even.sum().backward();
+        EXPECT_TRUE(at::equal(lp.grad(), lp_even.grad())) << log_ratio << " " << advantage;
+      };
+      check([&](const at::Tensor& lp, ClipRange clip) {
+        return ClippedLoss(lp, One(0), One(advantage), One(.7), clip);
+      });
+      check([&](const at::Tensor& lp, ClipRange clip) {
+        return OffPolicyLoss(lp, One(0), One(0), One(advantage), clip);
+      });
+    }
+  }
+}
+
 TEST(ObjectiveTest, NothingButTheNewLogProbGetsAGradient) {
   at::Tensor lp = One(-1).requires_grad_(true), old = One(-1).requires_grad_(true);
   at::Tensor advantage = One(1).requires_grad_(true), weight = One(.5).requires_grad_(true);
-  ClippedLoss(lp, old, advantage, weight, .1).sum().backward();
+  ClippedLoss(lp, old, advantage, weight, Even(.1)).sum().backward();
   EXPECT_DOUBLE_EQ(lp.grad().item<double>(), -.5);
   EXPECT_FALSE(old.grad().defined() || advantage.grad().defined() || weight.grad().defined());
 }
@@ -86,10 +112,10 @@ TEST(ObjectiveTest, KlGradientAndScale) {
 
 TEST(RatioStatisticsTest, CountsSidesOriginsAndSilencedRows) {
   RatioStatistics statistics;
-  statistics.Add(Origin::kFresh, 0, 1, .1);
-  statistics.Add(Origin::kFresh, .2, 1, .1);
-  statistics.Add(Origin::kReplay, -.2, 1, .1);
-  statistics.Add(Origin::kReplay, .3, -1, .1);
+  statistics.Add(Origin::kFresh, 0, 1, Even(.1));
+  statistics.Add(Origin::kFresh, .2, 1, Even(.1));
+  statistics.Add(Origin::kReplay, -.2, 1, Even(.1));
+  statistics.Add(Origin::kReplay, .3, -1, Even(.1));
   std::map<std::string, double> metrics;
   statistics.AppendMetrics(metrics);
   EXPECT_DOUBLE_EQ(metrics["train/clip_frac_total"], .75);
@@ -101,6 +127,17 @@ TEST(RatioStatisticsTest, CountsSidesOriginsAndSilencedRows) {
   EXPECT_EQ(metrics.count("train/clip_frac_stale"), 0u);
   EXPECT_NEAR(metrics["train/approx_kl"], .5 * (.04 + .04 + .09) / 4, 1e-15);
   EXPECT_NEAR(metrics["train/ratio_max"], std::exp(.3), 1e-12);
+}
+
+TEST(RatioStatisticsTest, SidesHaveRangesOfTheirOwn) {
+  RatioStatistics statistics;
+  for (const double log_ratio : {-.2, .2}) {
+    statistics.Add(Origin::kFresh, log_ratio, 1, {.low = .1, .high = .3});
+  }
+  std::map<std::string, double> metrics;
+  statistics.AppendMetrics(metrics);
+  EXPECT_DOUBLE_EQ(metrics["train/clip_frac_low"], .5);
+  EXPECT_DOUBLE_EQ(metrics["train/clip_frac_high"], 0);
 }
 
 }  // namespace

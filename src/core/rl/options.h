@@ -10,6 +10,7 @@
 #include "core/flow/window.h"
 #include "core/rl/advantage.h"
 #include "core/rl/awm.h"
+#include "core/rl/clip_range.h"
 #include "core/rl/correction.h"
 #include "core/rl/decay_schedule.h"
 #include "core/rl/kl.h"
@@ -50,6 +51,7 @@ struct TrainerOptions {
 
   MethodKind method = MethodKind::kGrpo;
   double clip_range = 1e-4;
+  double clip_range_high = 0;  // Of ratios above 1; 0: the same.
   double advantage_clip = 5;
   AdvantageStd advantage_std = AdvantageStd::kGroup;
   int advantage_ddof = 0;
@@ -98,6 +100,9 @@ struct TrainerOptions {
   double ema_decay_max = 0.9;
 
   int UpdatesPerStep() const { return updates * passes; }
+  ClipRange clip() const {
+    return {.low = clip_range, .high = clip_range_high > 0 ? clip_range_high : clip_range};
+  }
 };
 
 }  // namespace oxbow::rl

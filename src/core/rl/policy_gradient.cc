@@ -245,9 +245,9 @@ RowTerms PolicyGradient::Terms(const RowBatch& batch, const std::vector<RowRef>&
   const at::Tensor weight = Column(refs, Weight);
   RowTerms terms{.log_ratio = log_prob.detach() - old};
   if (options_.correction == Correction::kMroueh) {
-    terms.loss = weight * OffPolicyLoss(log_prob, old, behaviour, advantage, options_.clip_range);
+    terms.loss = weight * OffPolicyLoss(log_prob, old, behaviour, advantage, options_.clip());
   } else {
-    terms.loss = ClippedLoss(log_prob, old, advantage, weight, options_.clip_range);
+    terms.loss = ClippedLoss(log_prob, old, advantage, weight, options_.clip());
   }
   return terms;
 }
@@ -272,8 +272,7 @@ RowTerms PolicyGradient::GuardTerms(const RowBatch& batch, const std::vector<Row
   }
   if (options_.guard_batch_bias) bias = MeanOverGroups(refs, bias);
   const at::Tensor log_ratio = GuardLogRatio(log_prob, old, bias, scale);
-  at::Tensor loss =
-      ClippedLoss(log_ratio, at::zeros_like(old), advantage, weight, options_.clip_range);
+  at::Tensor loss = ClippedLoss(log_ratio, at::zeros_like(old), advantage, weight, options_.clip());
   if (options_.guard_time_weight) {
     loss = loss / OfKernels(options_.sampling, batch.steps,
                             [](const flow::StepKernel& k) { return k.sigma - k.sigma_next; });

@@ -5,10 +5,10 @@
 
 namespace oxbow::rl {
 
-void RatioStatistics::Add(Origin origin, double log_ratio, double advantage, double clip_range) {
+void RatioStatistics::Add(Origin origin, double log_ratio, double advantage, ClipRange clip) {
   const double excess = std::expm1(log_ratio);
-  const bool high = excess > clip_range;
-  const bool low = excess < -clip_range;
+  const bool high = excess > clip.high;
+  const bool low = excess < -clip.low;
   Count& count = by_origin_[static_cast<size_t>(origin)];
   ++count.rows;
   count.clipped += high || low;

@@ -6,14 +6,16 @@
 #include <map>
 #include <string>
 
+#include "core/rl/clip_range.h"
+
 namespace oxbow::rl {
 
 enum class Origin { kFresh, kStale, kReplay };
 
 class RatioStatistics {
  public:
-  // Counts one row: its log-ratio lp_new - lp_old, its advantage, and the clip range of its ratio.
-  void Add(Origin origin, double log_ratio, double advantage, double clip_range);
+  // Counts one row: its log-ratio lp_new - lp_old, its advantage, and the range of its ratio.
+  void Add(Origin origin, double log_ratio, double advantage, ClipRange clip);
 
   // train/ratio_{mean,min,max,std}, train/approx_kl, train/clip_frac_{total,high,low,zero_grad} and
   // train/clip_frac_{fresh,stale,replay} for the origins that occurred. Nothing if no row was
