@@ -14,10 +14,7 @@
 namespace oxbow::rl {
 namespace {
 
-// Streams of a sample besides its denoising steps (base/philox.h): times, and the noise of pair k.
-constexpr uint32_t kTrainingPairs = 0xffff0010u;
-constexpr uint32_t kTrainingNoise = 0xfffe0000u;
-constexpr int kPairsMax = 0x10000;
+constexpr int kPairsMax = 0x10000;  // Streams there are from kTrainingNoise on.
 
 constexpr double kTimeMin = 0.01;
 
