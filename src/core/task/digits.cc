@@ -1,7 +1,6 @@
 #include "core/task/digits.h"
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 
@@ -78,20 +77,6 @@ absl::StatusOr<Digits> ParseDigitsPrompt(std::string_view text) {
     digits[i] = c - '0';
   }
   return digits;
-}
-
-absl::StatusOr<std::vector<Digits>> ParseDigitsPrompts(std::string_view lines) {
-  std::vector<Digits> prompts;
-  int line_number = 0;
-  const std::vector<std::string> split = absl::StrSplit(std::string(lines), '\n');
-  for (const std::string& line : split) {
-    ++line_number;
-    if (line.empty()) continue;
-    absl::StatusOr<Digits> digits = ParseDigitsPrompt(line);
-    if (!digits.ok()) return Annotate(digits.status(), absl::StrCat("line ", line_number));
-    prompts.push_back(*digits);
-  }
-  return prompts;
 }
 
 }  // namespace oxbow::task

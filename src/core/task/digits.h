@@ -51,8 +51,4 @@ std::string DigitsPrompt(const Digits& digits);
 // Reads "text ddd", exactly. kInvalidArgument for any other text.
 absl::StatusOr<Digits> ParseDigitsPrompt(std::string_view text);
 
-// Reads one prompt per line; empty lines are skipped. kInvalidArgument names the first line that is
-// no prompt of this world.
-absl::StatusOr<std::vector<Digits>> ParseDigitsPrompts(std::string_view lines);
-
 }  // namespace oxbow::task
