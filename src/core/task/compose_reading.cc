@@ -41,7 +41,7 @@ ComposeCell ReadCell(std::span<const uint8_t> pixels, int cell) {
   ComposeCell read{.dark = !found, .object = found};
   read.error = static_cast<double>(best) / kErrorUnit;
   // Compared in integers: .05 of 48960 is exactly 2448.
-  if (best * 100 > 5 * kErrorUnit) {
+  if (best * 100 > kCellErrorPercentMax * kErrorUnit) {
     read.dark = false;
     read.object.reset();
   }

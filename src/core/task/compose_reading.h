@@ -15,7 +15,7 @@
 
 namespace oxbow::task {
 
-inline constexpr double kCellErrorMax = 0.05;
+inline constexpr int kCellErrorPercentMax = 5;
 
 struct ComposeCell {
   bool dark = true;              // Nothing stands there.
