@@ -16,6 +16,17 @@ absl::Status CheckSize(const PictureFormat& format, std::span<const uint8_t> pix
       format.channels, " channels: ", pixels.size(), " bytes"));
 }
 
+// What every world measures.
+template <typename Report>
+std::vector<Measure> CommonMeasures(const Report& report) {
+  return {{"pictures", static_cast<double>(report.pictures)},
+          {"reward", report.reward},
+          {"reward_stderr", report.reward_stderr},
+          {"strict", report.strict},
+          {"speckle", report.speckle},
+          {"unreadable", report.unreadable}};
+}
+
 struct DigitsTraits {
   using Wanted = Digits;
   using Tally = DigitsTally;
@@ -27,14 +38,8 @@ struct DigitsTraits {
   static bool Right(const Digits& wanted, std::span<const uint8_t> pixels) {
     return EditDistance(ReadDigits(pixels), wanted) == 0;
   }
-  static std::vector<Measure> Measures(const DigitsReport& report) {
-    return {{"pictures", static_cast<double>(report.pictures)},
-            {"reward", report.reward},
-            {"reward_stderr", report.reward_stderr},
-            {"strict", report.strict},
-            {"speckle", report.speckle},
-            {"unreadable", report.unreadable},
-            {"minority_row_share", report.minority_row_share},
+  static std::vector<Measure> OwnMeasures(const DigitsReport& report) {
+    return {{"minority_row_share", report.minority_row_share},
             {"digit_1_accuracy", report.digit_accuracy[0]},
             {"digit_2_accuracy", report.digit_accuracy[1]},
             {"digit_3_accuracy", report.digit_accuracy[2]}};
@@ -50,14 +55,8 @@ struct ComposeTraits {
   static bool Right(const Scene& wanted, std::span<const uint8_t> pixels) {
     return CreditOf(ReadCompose(pixels), wanted).strict();
   }
-  static std::vector<Measure> Measures(const ComposeReport& report) {
-    return {{"pictures", static_cast<double>(report.pictures)},
-            {"reward", report.reward},
-            {"reward_stderr", report.reward_stderr},
-            {"strict", report.strict},
-            {"speckle", report.speckle},
-            {"unreadable", report.unreadable},
-            {"place_balance", report.place_balance},
+  static std::vector<Measure> OwnMeasures(const ComposeReport& report) {
+    return {{"place_balance", report.place_balance},
             {"count", report.count},
             {"shapes", report.shapes},
             {"colours", report.colours},
@@ -74,7 +73,12 @@ class TallyOf final : public Tally {
     tally_.Add(wanted, pixels);
     return absl::OkStatus();
   }
-  std::vector<Measure> Report() const override { return Traits::Measures(tally_.Report()); }
+  std::vector<Measure> Report() const override {
+    const auto report = tally_.Report();
+    std::vector<Measure> measures = CommonMeasures(report);
+    for (Measure& own : Traits::OwnMeasures(report)) measures.push_back(std::move(own));
+    return measures;
+  }
 
  private:
   typename Traits::Tally tally_;
