@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "core/pretrain/example_tensors.h"
 #include "core/task/compose_batch.h"
 #include "core/task/compose_vocabulary.h"
 
@@ -48,47 +49,18 @@ class ComposeWorldTensors final : public WorldTensors {
   }
 
   model::ClipTextParams text() const override {
-    model::ClipTextParams params;
-    params.vocab_size = ComposeEndId() + 1;
-    params.hidden_size = 64;
-    params.intermediate_size = 128;
-    params.projection_dim = 64;
-    params.num_hidden_layers = 2;
-    params.num_attention_heads = 2;
-    params.max_position_embeddings = kComposeTokens;
-    params.hidden_act = "quick_gelu";
-    params.bos_token_id = ComposeBeginId();
-    params.eos_token_id = ComposeEndId();
-    params.pad_token_id = ComposeEndId();
-    return params;
+    return SmallTextEncoder(ComposeBeginId(), ComposeEndId(), kComposeTokens);
   }
 
   absl::StatusOr<at::Tensor> TokenIds(const std::vector<std::string>& prompts) const override {
-    std::vector<Scene> scenes;
-    for (const std::string& prompt : prompts) {
-      OXBOW_ASSIGN_OR_RETURN(const Scene scene, ParseScenePrompt(prompt));
-      scenes.push_back(scene);
-    }
-    return TokenIdsOf(scenes);
+    OXBOW_ASSIGN_OR_RETURN(const auto captions, ParseEach(prompts, &ParseScenePrompt));
+    return TokenIdsOf(captions);
   }
 
   TrainingTensors Batch(const BatchOptions& options, int64_t step) const override {
-    const std::vector<ComposeExample> batch = ComposeBatch(options, step, prompts_);
-    const auto count = static_cast<int64_t>(batch.size());
-    TrainingTensors tensors{
-        .pictures = at::empty({count, kComposeChannels, kComposeSide, kComposeSide}),
-        .ids = {},
-        .times = at::empty({count})};
-    auto* pixels = tensors.pictures.data_ptr<float>();
-    std::vector<Scene> captions;
-    for (int64_t i = 0; i < count; ++i) {
-      const auto rendered = RenderArrangement(batch[i].drawn);
-      pixels = std::copy(rendered.begin(), rendered.end(), pixels);
-      tensors.times.data_ptr<float>()[i] = batch[i].time;
-      captions.push_back(batch[i].caption);
-    }
-    tensors.ids = TokenIdsOf(captions);
-    return tensors;
+    return StackExamples(
+        ComposeBatch(options, step, prompts_), {kComposeChannels, kComposeSide, kComposeSide},
+        [](const ComposeExample& example) { return RenderArrangement(example.drawn); }, TokenIdsOf);
   }
 
   absl::Status CheckBaseModel(const std::vector<Measure>& report) const override {

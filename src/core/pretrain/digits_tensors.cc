@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "core/pretrain/example_tensors.h"
 
 namespace oxbow::task {
 namespace {
@@ -16,6 +16,7 @@ constexpr int64_t kTextToken = 514;
 constexpr int64_t kBeginToken = 515;
 constexpr int64_t kEndToken = 516;
 constexpr int64_t kZeroToken = 256 + ('0' - '!');
+constexpr int64_t kTokens = 3 + kDigitCount;  // Begin, "text", digits, end.
 
 class DigitsWorldTensors final : public WorldTensors {
  public:
@@ -44,46 +45,21 @@ class DigitsWorldTensors final : public WorldTensors {
   }
 
   model::ClipTextParams text() const override {
-    model::ClipTextParams params;
-    params.vocab_size = kEndToken + 1;
-    params.hidden_size = 64;
-    params.intermediate_size = 128;
-    params.projection_dim = 64;
-    params.num_hidden_layers = 2;
-    params.num_attention_heads = 2;
-    params.max_position_embeddings = 6;
-    params.hidden_act = "quick_gelu";
-    params.bos_token_id = kBeginToken;
-    params.eos_token_id = kEndToken;
-    params.pad_token_id = kEndToken;
-    return params;
+    return SmallTextEncoder(kBeginToken, kEndToken, kTokens);
   }
 
   absl::StatusOr<at::Tensor> TokenIds(const std::vector<std::string>& prompts) const override {
-    std::vector<Digits> parsed;
-    for (const std::string& prompt : prompts) {
-      OXBOW_ASSIGN_OR_RETURN(const Digits digits, ParseDigitsPrompt(prompt));
-      parsed.push_back(digits);
-    }
-    return DigitsTokenIds(parsed);
+    OXBOW_ASSIGN_OR_RETURN(const auto captions, ParseEach(prompts, &ParseDigitsPrompt));
+    return DigitsTokenIds(captions);
   }
 
   TrainingTensors Batch(const BatchOptions& options, int64_t step) const override {
-    const std::vector<PretrainingExample> batch = PretrainingBatch(options, step, prompts_);
-    const auto count = static_cast<int64_t>(batch.size());
-    TrainingTensors tensors{.pictures = at::empty({count, 1, kPictureHeight, kPictureWidth}),
-                            .ids = {},
-                            .times = at::empty({count})};
-    std::vector<Digits> captions;
-    for (int64_t i = 0; i < count; ++i) {
-      const auto rendered = RenderDigits(batch[i].drawn, batch[i].offset);
-      std::copy(rendered.begin(), rendered.end(),
-                tensors.pictures.data_ptr<float>() + i * kPicturePixels);
-      tensors.times.data_ptr<float>()[i] = batch[i].time;
-      captions.push_back(batch[i].caption);
-    }
-    tensors.ids = DigitsTokenIds(captions);
-    return tensors;
+    return StackExamples(
+        PretrainingBatch(options, step, prompts_), {1, kPictureHeight, kPictureWidth},
+        [](const PretrainingExample& example) {
+          return RenderDigits(example.drawn, example.offset);
+        },
+        DigitsTokenIds);
   }
 
   // Every digit position conditioned (a mean would hide one that is not), mostly wrong numbers and
@@ -106,7 +82,7 @@ class DigitsWorldTensors final : public WorldTensors {
 
 at::Tensor DigitsTokenIds(const std::vector<Digits>& prompts) {
   const auto count = static_cast<int64_t>(prompts.size());
-  at::Tensor ids = at::empty({count, 3 + kDigitCount}, at::kLong);
+  at::Tensor ids = at::empty({count, kTokens}, at::kLong);
   auto rows = ids.accessor<int64_t, 2>();
   for (int64_t i = 0; i < count; ++i) {
     rows[i][0] = kBeginToken;

@@ -6,23 +6,9 @@
 #include "base/status_macros.h"
 #include "core/pretrain/compose_tensors.h"
 #include "core/pretrain/digits_tensors.h"
+#include "core/pretrain/example_tensors.h"
 
 namespace oxbow::task {
-namespace {
-
-template <typename Prompt>
-absl::StatusOr<std::vector<Prompt>> ParseAll(const std::vector<std::string>& prompts,
-                                             absl::StatusOr<Prompt> (*parse)(std::string_view)) {
-  if (prompts.empty()) return absl::InvalidArgumentError("no prompts to pretrain on");
-  std::vector<Prompt> parsed;
-  for (const std::string& text : prompts) {
-    OXBOW_ASSIGN_OR_RETURN(Prompt prompt, parse(text));
-    parsed.push_back(std::move(prompt));
-  }
-  return parsed;
-}
-
-}  // namespace
 
 double ValueOf(const std::vector<Measure>& report, std::string_view name) {
   for (const Measure& measure : report) {
@@ -43,12 +29,13 @@ absl::Status FitOrNot(bool fit, const char* wanted, const std::vector<Measure>& 
 
 absl::StatusOr<std::unique_ptr<WorldTensors>> TensorsOf(const World& world,
                                                         const std::vector<std::string>& prompts) {
+  if (prompts.empty()) return absl::InvalidArgumentError("no prompts to pretrain on");
   if (world.name() == "digits") {
-    OXBOW_ASSIGN_OR_RETURN(std::vector<Digits> parsed, ParseAll(prompts, &ParseDigitsPrompt));
+    OXBOW_ASSIGN_OR_RETURN(std::vector<Digits> parsed, ParseEach(prompts, &ParseDigitsPrompt));
     return DigitsTensors(std::move(parsed));
   }
   OXBOW_CHECK(world.name() == "compose") << world.name();
-  OXBOW_ASSIGN_OR_RETURN(std::vector<Scene> parsed, ParseAll(prompts, &ParseScenePrompt));
+  OXBOW_ASSIGN_OR_RETURN(std::vector<Scene> parsed, ParseEach(prompts, &ParseScenePrompt));
   return ComposeTensors(std::move(parsed));
 }
 
