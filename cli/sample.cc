@@ -45,8 +45,7 @@ absl::Status Sample(SampleFlags flags) {
                          DrawPictures(flags.source, flags.texts, flags.pictures));
   std::vector<io::GridCell> cells;
   for (const DrawnPicture& drawn : pictures) {
-    cells.push_back(
-        {.picture = drawn.picture, .frame = FrameOf(drawn), .label = drawn.prompt.substr(0, 20)});
+    cells.push_back({.picture = drawn.picture, .frame = FrameOf(drawn), .label = drawn.prompt});
   }
   return WriteFileAtomically(flags.out, io::EncodePng(io::Grid(cells)));
 }

@@ -10,6 +10,9 @@ namespace {
 
 constexpr int kLabelScale = 2;
 constexpr int kLabelGap = 3;
+constexpr int kLabelAdvance = (kGlyphWidth + 1) * kLabelScale;
+constexpr int kLabelLine = (kGlyphHeight + 1) * kLabelScale;
+constexpr size_t kLabelLinesMax = 4;
 
 // Sizes shared by all cells of one sheet, in screen pixels.
 struct Layout {
@@ -24,6 +27,23 @@ struct Layout {
   int cell_height() const { return label + picture_height + 2 * frame; }
 };
 
+// The label as lines that fit into `width`, broken between words, or within one that is too long;
+// what comes after the last line is left out.
+std::vector<std::string> LinesOf(const std::string& label, int width) {
+  const size_t fits = static_cast<size_t>(std::max(1, (width + kLabelScale) / kLabelAdvance));
+  std::vector<std::string> lines;
+  for (size_t at = 0; at < label.size() && lines.size() < kLabelLinesMax;) {
+    size_t end = std::min(at + fits, label.size());
+    if (end < label.size() && label[end] != ' ') {
+      const size_t space = label.rfind(' ', end);
+      if (space != std::string::npos && space > at) end = space;
+    }
+    lines.push_back(label.substr(at, end - at));
+    at = end + (end < label.size() && label[end] == ' ' ? 1 : 0);
+  }
+  return lines;
+}
+
 Layout Measure(const std::vector<GridCell>& cells, const GridOptions& options) {
   Layout layout;
   for (const GridCell& cell : cells) {
@@ -33,7 +53,11 @@ Layout Measure(const std::vector<GridCell>& cells, const GridOptions& options) {
     layout.picture_width = std::max(layout.picture_width, cell.picture.width * options.scale);
     layout.picture_height = std::max(layout.picture_height, cell.picture.height * options.scale);
     if (cell.frame) layout.frame = options.frame_width;
-    if (!cell.label.empty()) layout.label = kGlyphHeight * kLabelScale + kLabelGap;
+  }
+  for (const GridCell& cell : cells) {
+    const auto lines = static_cast<int>(LinesOf(cell.label, layout.cell_width()).size());
+    if (lines > 0)
+      layout.label = std::max(layout.label, lines * kLabelLine - kLabelScale + kLabelGap);
   }
   const int count = static_cast<int>(cells.size());
   layout.columns = std::min(options.columns, count);
@@ -64,17 +88,13 @@ void DrawPicture(Picture8& sheet, int left, int top, const Picture8& picture, in
   }
 }
 
-// Draws as many characters as fit into `width`.
-void DrawLabel(Picture8& sheet, int left, int top, int width, const std::string& label,
-               Colour ink) {
-  constexpr int kAdvance = (kGlyphWidth + 1) * kLabelScale;
-  const size_t fits = static_cast<size_t>(std::max(0, (width + kLabelScale) / kAdvance));
-  for (size_t i = 0; i < std::min(label.size(), fits); ++i) {
-    const Glyph glyph = GlyphOf(label[i]);
+void DrawLine(Picture8& sheet, int left, int top, const std::string& line, Colour ink) {
+  for (size_t i = 0; i < line.size(); ++i) {
+    const Glyph glyph = GlyphOf(line[i]);
     for (int y = 0; y < kGlyphHeight; ++y) {
       for (int x = 0; x < kGlyphWidth; ++x) {
         if (!IsInked(glyph, x, y)) continue;
-        FillRectangle(sheet, left + static_cast<int>(i) * kAdvance + x * kLabelScale,
+        FillRectangle(sheet, left + static_cast<int>(i) * kLabelAdvance + x * kLabelScale,
                       top + y * kLabelScale, kLabelScale, kLabelScale, ink);
       }
     }
@@ -107,7 +127,11 @@ Picture8 Grid(const std::vector<GridCell>& cells, const GridOptions& options) {
     const int row = static_cast<int>(i) / layout.columns;
     const int left = options.gap + column * (layout.cell_width() + options.gap);
     const int top = options.gap + row * (layout.cell_height() + options.gap);
-    DrawLabel(sheet, left, top, layout.cell_width(), cell.label, options.ink);
+    int line_top = top;
+    for (const std::string& line : LinesOf(cell.label, layout.cell_width())) {
+      DrawLine(sheet, left, line_top, line, options.ink);
+      line_top += kLabelLine;
+    }
     const int box_top = top + layout.label;
     if (cell.frame) {
       FillRectangle(sheet, left, box_top, layout.cell_width(), layout.cell_height() - layout.label,

@@ -32,20 +32,51 @@ TEST(GridTest, PlacesScalesAndFramesEveryCell) {
   EXPECT_EQ(At(sheet, 17, 14), options.background);
 }
 
+// Rows of the label's area that hold ink, and that nothing is inked outside it.
+int InkedRows(const Picture8& sheet, Colour ink, int left, int right, int top, int bottom) {
+  int rows = 0;
+  for (int y = 0; y < sheet.height; ++y) {
+    bool any = false;
+    for (int x = 0; x < sheet.width; ++x) {
+      if (At(sheet, x, y) != ink) continue;
+      any = true;
+      EXPECT_TRUE(x >= left && x < right && y >= top && y < bottom) << x << "," << y;
+    }
+    rows += any;
+  }
+  return rows;
+}
+
+// A line is 10 pixels high and 2 away from the next; 4 characters fit into 32 pixels.
 TEST(GridTest, LabelsStayAboveTheirPictureAndInsideTheirCell) {
   const Picture8 white{4, 2, 1, std::vector<uint8_t>(8, 255)};
   const GridOptions options{.columns = 1, .scale = 8, .gap = 5, .ink = {1, 2, 3}};
-  const Picture8 sheet = Grid({{white, std::nullopt, "text 473 and much more"}}, options);
-  EXPECT_EQ(sheet.height, 5 + 13 + 16 + 5);
-  int inked = 0;
-  for (int y = 0; y < sheet.height; ++y) {
-    for (int x = 0; x < sheet.width; ++x) {
-      if (At(sheet, x, y) != options.ink) continue;
-      ++inked;
-      EXPECT_TRUE(x >= 5 && x < 37 && y >= 5 && y < 15) << x << "," << y;
-    }
+  const struct {
+    const char* label;
+    int lines;
+  } cases[] = {{"473", 1},
+               {"text", 1},
+               {"text 473", 2},
+               {"of red", 2},
+               {"to a b c", 2},
+               {"square", 2},
+               {"text 473 and much more", 4}};
+  for (const auto& [label, lines] : cases) {
+    const int height = 12 * lines - 2;
+    const Picture8 sheet = Grid({{white, std::nullopt, label}}, options);
+    EXPECT_EQ(sheet.height, 5 + height + 3 + 16 + 5) << label;
+    EXPECT_EQ(InkedRows(sheet, options.ink, 5, 37, 5, 5 + height), 10 * lines) << label;
   }
-  EXPECT_GT(inked, 0);
+}
+
+TEST(GridTest, TheLongestLabelMakesRoomForAll) {
+  const Picture8 white{4, 2, 1, std::vector<uint8_t>(8, 255)};
+  const GridOptions options{.columns = 2, .scale = 8, .gap = 5};
+  const Picture8 sheet =
+      Grid({{white, std::nullopt, "473"}, {white, std::nullopt, "text 473"}}, options);
+  EXPECT_EQ(sheet.height, 5 + 25 + 16 + 5);
+  EXPECT_EQ(At(sheet, 5, 5 + 25), (Colour{255, 255, 255}));
+  EXPECT_EQ(At(sheet, 42, 5 + 25), (Colour{255, 255, 255}));
 }
 
 }  // namespace
