@@ -7,6 +7,7 @@
 #include "core/flow/sampler.h"
 #include "core/flow/schedule.h"
 #include "core/flow/window.h"
+#include "core/model/picture_sampler.h"
 #include "services/rollout/tiny_model.h"
 
 namespace oxbow::rollout {
@@ -219,6 +220,43 @@ TEST_F(GroupSamplerTest, ASharedStartIsTheGroupsOwnAndItsMembersPartAfterIt) {
   // Its first member is the one it was; nothing hangs on the batch.
   EXPECT_TRUE(at::equal(shared[0].samples[0].latents, apart.samples[0].latents));
   ExpectSameBits(Sample(spec, {Task(2, 3)})[0], shared[1]);
+}
+
+// One shared start and one stochastic step k: a trunk without noise and a branch for each member,
+// as TempFlow-GRPO draws them. Until x_k all members are one path; nothing but step k parts them.
+TEST_F(GroupSamplerTest, ASharedStartAndOneStochasticStepAreBranchesOfOneTrunk) {
+  RunSpec spec = Spec();
+  spec.shared_start = true;
+  const at::Tensor start =
+      flow::DrawStarts({{.run_seed = spec.run_seed, .group = 1, .sample = 0}}, spec.latent_shape);
+  for (const int branch : {0, 1, 2}) {
+    const GroupTask task = WindowTask(1, 4, {branch});
+    const SampledGroup group = Sample(spec, {task, WindowTask(2, 3, {branch})})[0];
+    flow::SamplingSpec trunk = spec.sampling;
+    trunk.sde.assign(kSteps, false);
+    const flow::Paths ode = flow::ContinuePaths(
+        trunk, {{}}, start, 0, at::kFloat, [&](const at::Tensor& x, const at::Tensor& sigma) {
+          return policy_->current().Velocity(x, sigma, task.conditioning);
+        });
+    for (size_t i = 0; i < group.samples.size(); ++i) {
+      const rl::Sample& sample = group.samples[i];
+      ASSERT_EQ(sample.first_latent, branch);
+      ASSERT_EQ(sample.latents.size(0), 2);  // x_k and x_{k+1}.
+      EXPECT_TRUE(at::equal(sample.latents[0], ode.latents[branch][0])) << branch << " " << i;
+      for (size_t j = 0; j < i; ++j) {
+        EXPECT_FALSE(at::equal(sample.latents[1], group.samples[j].latents[1])) << branch;
+        EXPECT_NE(group.pictures[i].pixels, group.pictures[j].pixels) << branch;
+      }
+      // The completion is an ODE: the picture is a function of x_{k+1}.
+      const flow::Paths rest =
+          flow::ContinuePaths(trunk, {{}}, sample.latents[1].unsqueeze(0), branch + 1, at::kFloat,
+                              [&](const at::Tensor& x, const at::Tensor& sigma) {
+                                return policy_->current().Velocity(x, sigma, task.conditioning);
+                              });
+      const at::Tensor image = decoder_->Decode(rest.latents[rest.latents.size(0) - 1]);
+      EXPECT_EQ(model::PixelsOf(image, 0), group.pictures[i].pixels) << branch << " " << i;
+    }
+  }
 }
 
 TEST_F(GroupSamplerTest, TheFreshMembersOfAMixedGroupShareAStartAndTheHeadKeepsItsOwn) {
