@@ -113,7 +113,8 @@ uint64_t SinkBytesNeeded(const v1::RunConfig& config, const ModelFacts& facts) {
   uint64_t latent = StorageBytes(config.sampling());
   for (const int64_t size : facts.latent_shape) latent *= static_cast<uint64_t>(size);
   const uint64_t group = latent * LatentsSent(config) * config.batch().group_size();
-  return group * config.batch().groups() * (config.off_policy().staleness_max() + 2);
+  return group * (uint64_t{config.batch().groups()} * (config.off_policy().staleness_max() + 2) +
+                  config.batch().refill_max());
 }
 
 std::string MemoryText(const v1::RunConfig& config, const ModelFacts& facts) {

@@ -107,14 +107,20 @@ absl::Status LearnerLoop::PlanOne(LearnerStep step) {
       flow::StepFlags(WindowOf(step), static_cast<int>(options_.offers.sigmas.size()) - 1);
   std::vector<DrawnHead> heads;
   if (parts_.buffer != nullptr) heads = parts_.buffer->Draw(step, wanted, sde);
-  StepPlan plan = PlanStep(step, options_.groups, std::move(heads), parts_.prompts, sde);
+  StepPlan plan =
+      PlanStep(step, options_.groups, std::move(heads), parts_.prompts, sde, options_.refill_max);
   positions_[step.value] = plan.before;
-  for (PlannedGroup& group : plan.groups) {
+  OXBOW_RETURN_IF_ERROR(Encode(plan.groups));
+  parts_.coordinator.Plan(std::move(plan));
+  return absl::OkStatus();
+}
+
+absl::Status LearnerLoop::Encode(std::vector<PlannedGroup>& groups) {
+  for (PlannedGroup& group : groups) {
     OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
                            parts_.conditioning.Get(group.prompt));
     group.conditioning = entry->wire;
   }
-  parts_.coordinator.Plan(std::move(plan));
   return absl::OkStatus();
 }
 
@@ -182,13 +188,57 @@ void LearnerLoop::Evaluate() {
   }
 }
 
-absl::StatusOr<std::vector<ReceivedGroup>> LearnerLoop::Await(LearnerStep step) {
+absl::StatusOr<std::vector<ReceivedGroup>> LearnerLoop::Await(LearnerStep step, size_t count) {
   parts_.board.Enter("wait");
   while (true) {
-    auto groups = parts_.assembler.Take(step, options_.groups, kWaitSlice);
+    auto groups = parts_.assembler.Take(step, count, kWaitSlice);
     if (!absl::IsDeadlineExceeded(groups.status())) return groups;
     if (drain_) return absl::CancelledError("drained");
   }
+}
+
+absl::StatusOr<LearnerLoop::StepGroups> LearnerLoop::Collect(LearnerStep step) {
+  StepGroups groups;
+  OXBOW_ASSIGN_OR_RETURN(groups.received, Await(step, options_.groups));
+  groups.planned = parts_.coordinator.TakePlanned(step);
+  std::set<uint64_t> taken;
+  for (const PlannedGroup& group : groups.planned) taken.insert(group.prompt.id());
+  for (bool more = groups.refills < options_.refill_max; more;) {
+    OXBOW_ASSIGN_OR_RETURN(more, RefillOnce(step, groups, taken));
+  }
+  return groups;
+}
+
+// A round waits for all it asked for, so that what is replaced by what does not depend on timing.
+// False: every group has a signal, or there is no more to be had.
+absl::StatusOr<bool> LearnerLoop::RefillOnce(LearnerStep step, StepGroups& groups,
+                                             std::set<uint64_t>& taken) {
+  std::vector<rl::Group> outlines;
+  for (size_t i = 0; i < groups.received.size(); ++i) {
+    OXBOW_ASSIGN_OR_RETURN(rl::Group outline,
+                           BuildOutline(groups.received[i].group, groups.planned[i]));
+    outlines.push_back(std::move(outline));
+  }
+  const std::vector<bool> signal = parts_.trainer.HaveSignal(outlines);
+  std::vector<size_t> wanted;
+  for (size_t i = 0; i < signal.size(); ++i) {
+    if (!signal[i]) wanted.push_back(i);
+  }
+  std::vector<PlannedGroup> refills = PlanRefill(groups.planned, wanted, groups.refills,
+                                                 options_.refill_max, parts_.prompts, taken);
+  if (refills.empty()) return false;
+  OXBOW_RETURN_IF_ERROR(Encode(refills));
+  const size_t count = refills.size();
+  parts_.coordinator.Refill(std::move(refills));
+  OXBOW_ASSIGN_OR_RETURN(std::vector<ReceivedGroup> received, Await(step, count));
+  std::vector<PlannedGroup> planned = parts_.coordinator.TakePlanned(step);
+  for (size_t i = 0; i < count; ++i) {
+    const size_t place = planned[i].place;
+    groups.received[place] = std::move(received[i]);
+    groups.planned[place] = std::move(planned[i]);
+  }
+  groups.refills += static_cast<uint32_t>(count);
+  return groups.refills < options_.refill_max;
 }
 
 absl::StatusOr<std::vector<rl::Group>> LearnerLoop::Build(
@@ -212,9 +262,10 @@ absl::StatusOr<std::vector<rl::Group>> LearnerLoop::Build(
 }
 
 absl::Status LearnerLoop::TrainOne(LearnerStep step) {
-  OXBOW_ASSIGN_OR_RETURN(std::vector<ReceivedGroup> received, Await(step));
+  OXBOW_ASSIGN_OR_RETURN(const StepGroups collected, Collect(step));
+  const std::vector<ReceivedGroup>& received = collected.received;
+  const std::vector<PlannedGroup>& planned = collected.planned;
   parts_.board.Enter("update");
-  const std::vector<PlannedGroup> planned = parts_.coordinator.TakePlanned(step);
   OXBOW_ASSIGN_OR_RETURN(const std::vector<rl::Group> groups, Build(received, planned));
   OXBOW_RETURN_IF_ERROR(
       parts_.step_log.Freeze(options_.epoch, step, parts_.trainer.version(), received));
@@ -222,6 +273,7 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   OXBOW_ASSIGN_OR_RETURN(rl::StepResult result, parts_.trainer.Step(step, groups));
   numbers_ = std::move(result.metrics);
   Measure(step, received, planned);
+  numbers_["train/refilled_groups"] = collected.refills;
   parts_.coordinator.AddCounts(numbers_);
   committed_ = step.value + 1;
   parts_.coordinator.Commit(step);

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,11 +43,12 @@ class LearnerLoop {
  public:
   struct Options {
     Epoch epoch;
-    LearnerStep first_step;  // Committed before.
-    uint64_t steps = 0;      // In all.
-    uint32_t groups = 0;     // U
-    uint32_t ranks = 1;      // Of the learner; this one is rank 0.
-    double fraction = 0;     // Of groups with a replayed head.
+    LearnerStep first_step;   // Committed before.
+    uint64_t steps = 0;       // In all.
+    uint32_t groups = 0;      // U
+    uint32_t refill_max = 0;  // Extra groups of a step, in place of those without a signal.
+    uint32_t ranks = 1;       // Of the learner; this one is rank 0.
+    double fraction = 0;      // Of groups with a replayed head.
     uint64_t staleness_max = 0;
     uint32_t publish_every = 1;
     uint32_t eval_every = 0;
@@ -97,7 +99,16 @@ class LearnerLoop {
   std::vector<int> WindowOf(LearnerStep step) const;
   absl::Status FinishStep();
   absl::Status TrainOne(LearnerStep step);
-  absl::StatusOr<std::vector<ReceivedGroup>> Await(LearnerStep step);
+  // What a step trains on, by place.
+  struct StepGroups {
+    std::vector<ReceivedGroup> received;
+    std::vector<PlannedGroup> planned;
+    uint32_t refills = 0;  // Made for it, in place of groups that had no signal.
+  };
+  absl::StatusOr<StepGroups> Collect(LearnerStep step);
+  absl::StatusOr<bool> RefillOnce(LearnerStep step, StepGroups& groups, std::set<uint64_t>& taken);
+  absl::StatusOr<std::vector<ReceivedGroup>> Await(LearnerStep step, size_t count);
+  absl::Status Encode(std::vector<PlannedGroup>& groups);
   absl::Status PublishIfDue();
   bool EvaluationDue() const;
   absl::StatusOr<std::vector<rl::Group>> Build(const std::vector<ReceivedGroup>& received,

@@ -46,8 +46,11 @@ absl::Status CheckRanks(const RunSetup& setup) {
 // The sink must hold every group that can be under way, or workers wait for room for ever.
 absl::Status CheckSink(const RunSetup& setup) {
   const v1::RunConfig& config = setup.config;
-  const uint64_t needed = GroupRulesOf(setup).GroupBytesMax() * config.batch().groups() *
-                          (config.off_policy().staleness_max() + 2);
+  // Groups that are replaced are kept by their rank until the step is trained.
+  const uint64_t groups =
+      uint64_t{config.batch().groups()} * (config.off_policy().staleness_max() + 2) +
+      config.batch().refill_max();
+  const uint64_t needed = GroupRulesOf(setup).GroupBytesMax() * groups;
   if (config.services().sink_bytes_max() >= needed) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("services.sink_bytes_max is too small for the groups of a step: ",
@@ -119,6 +122,7 @@ Coordinator::Options CoordinatorOptionsOf(const RunSetup& setup, Epoch epoch,
   return {.leases = {.epoch = epoch,
                      .first_step = first_step,
                      .groups_per_step = setup.config.batch().groups(),
+                     .refill_max = setup.config.batch().refill_max(),
                      .staleness_max = setup.config.off_policy().staleness_max(),
                      .lease_time = absl::Seconds(lease_seconds),
                      .stragglers = {.quantile = setup.config.services().speculation_quantile(),
@@ -148,6 +152,7 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
           .first_step = first_step,
           .steps = config.run().steps(),
           .groups = config.batch().groups(),
+          .refill_max = config.batch().refill_max(),
           .ranks = config.learner().ranks(),
           .fraction = config.replay().fraction(),
           .staleness_max = config.off_policy().staleness_max(),

@@ -141,6 +141,12 @@ void BatchRules(const RunConfig& c, Findings& f) {
   }
   f.Require(b.updates() >= 1, "batch.updates", "must be at least 1", b.updates());
   f.Require(b.passes() >= 1, "batch.passes", "must be at least 1", b.passes());
+  if (b.refill_max() > 0 && c.method().zero_variance() == v1::ZERO_VARIANCE_UNMASKED) {
+    f.Error("batch.refill_max",
+            absl::StrCat("replaces groups without variance, which method.zero_variance: unmasked "
+                         "trains; set 0, or mask them, got ",
+                         b.refill_max()));
+  }
   if (samples > 0 && b.updates() > samples) {
     f.Error("batch.updates",
             absl::StrCat("must be at most groups * group_size = ", samples, ", got ", b.updates()));

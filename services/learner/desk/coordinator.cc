@@ -116,6 +116,15 @@ void Coordinator::Plan(StepPlan plan) {
   Report();
 }
 
+void Coordinator::Refill(std::vector<PlannedGroup> groups) {
+  const WakeAfter wake(*this);
+  absl::MutexLock lock(&mutex_);
+  table_.Refill(groups.at(0).step, groups.size());
+  for (PlannedGroup& group : groups) planned_.emplace(group.id.value, std::move(group));
+  HandOut();
+  Report();
+}
+
 void Coordinator::Published(PolicyVersion version, LearnerStep committed) {
   absl::MutexLock lock(&mutex_);
   published_[version.value] = committed;
@@ -126,14 +135,12 @@ void Coordinator::Published(PolicyVersion version, LearnerStep committed) {
 
 std::vector<PlannedGroup> Coordinator::TakePlanned(LearnerStep step) {
   absl::MutexLock lock(&mutex_);
-  const uint64_t begin = step.value * options_.leases.groups_per_step;
+  const uint64_t stride = options_.leases.groups_per_step + options_.leases.refill_max;
+  const auto begin = planned_.lower_bound(step.value * stride);
+  const auto end = planned_.lower_bound((step.value + 1) * stride);
   std::vector<PlannedGroup> groups;
-  for (uint64_t id = begin; id < begin + options_.leases.groups_per_step; ++id) {
-    const auto found = planned_.find(id);
-    OXBOW_CHECK(found != planned_.end()) << "group was never planned: " << id;
-    groups.push_back(std::move(found->second));
-    planned_.erase(found);
-  }
+  for (auto it = begin; it != end; ++it) groups.push_back(std::move(it->second));
+  planned_.erase(begin, end);
   return groups;
 }
 
@@ -308,9 +315,8 @@ v1::Lease Coordinator::Describe(const LeaseGrant& grant) const {
     lease.set_policy_version_min(version);
     if (committed.value + options_.leases.staleness_max >= grant.step.value) break;
   }
-  const uint64_t per_step = options_.leases.groups_per_step;
   lease.set_sink_rank(static_cast<uint32_t>(
-      parallel::OwnerOf(grant.group.value % per_step, per_step, options_.ranks)));
+      parallel::OwnerOf(planned.place, options_.leases.groups_per_step, options_.ranks)));
   lease.set_seconds(absl::ToDoubleSeconds(options_.leases.lease_time));
   return lease;
 }

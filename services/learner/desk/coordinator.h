@@ -82,8 +82,10 @@ class Coordinator final : public ResultReceiver {
   // The loop's side.
   void Plan(StepPlan plan);
   void Published(PolicyVersion version, LearnerStep committed);
-  // The groups of a step as they were leased in the end (a head may have been given up), by id. For
-  // a step whose groups are all accepted; they are forgotten here.
+  // Groups of one uncommitted step, in place of as many accepted ones.
+  void Refill(std::vector<PlannedGroup> groups);
+  // The groups of a step as they were leased in the end (a head may have been given up), by id,
+  // but for those taken before. For a step whose groups are all accepted; they are forgotten here.
   std::vector<PlannedGroup> TakePlanned(LearnerStep step);
   void Commit(LearnerStep step);
   void Drain();  // No more leases; every worker is told.

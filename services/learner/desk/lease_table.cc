@@ -1,6 +1,7 @@
 #include "services/learner/desk/lease_table.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,10 +21,30 @@ LeaseTable::LeaseTable(Options options, const Clock& clock)
 void LeaseTable::Plan(LearnerStep step) {
   OXBOW_CHECK(step.value * options_.groups_per_step == book_.planned)
       << "steps are planned in order: " << step << " after " << book_.planned << " groups";
-  for (uint64_t i = 0; i < options_.groups_per_step; ++i) {
-    book_.groups[book_.planned];
-    book_.pending.insert(book_.planned++);
+  book_.planned += options_.groups_per_step;
+  Add(step, options_.groups_per_step);
+}
+
+// The step's next `count` ids.
+void LeaseTable::Add(LearnerStep step, uint64_t count) {
+  const uint64_t begin = step.value * stride();
+  const auto from = book_.groups.lower_bound(begin);
+  const auto to = book_.groups.lower_bound(begin + stride());
+  const uint64_t next = begin + static_cast<uint64_t>(std::distance(from, to));
+  OXBOW_CHECK(next + count <= begin + stride()) << "groups of step " << step << ": " << count;
+  for (uint64_t group = next; group < next + count; ++group) {
+    book_.groups[group];
+    book_.pending.insert(group);
   }
+}
+
+// What is accepted goes down, so that the bound has room for them: all earlier steps count whole,
+// so a worker that is admitted has weights that are new enough for this one.
+void LeaseTable::Refill(LearnerStep step, uint64_t count) {
+  OXBOW_CHECK(count <= options_.groups_per_step && count <= book_.accepted)
+      << count << " groups of step " << step;
+  book_.accepted -= count;
+  Add(step, count);
 }
 
 bool LeaseTable::Admits(LearnerStep weights_step) const {
@@ -90,7 +111,8 @@ std::optional<LeaseGrant> LeaseTable::Speculate(const std::string& worker,
   for (const auto& [since, group] : book_.running) {
     if (now - since < *limit) break;
     LeaseBook::Group& record = book_.groups.at(group);
-    if (record.speculated || !replay::Serves(rule, weights_step.value, group)) continue;
+    const uint64_t first_of_step = StepOf(GroupId(group)).value * options_.groups_per_step;
+    if (record.speculated || !replay::Serves(rule, weights_step.value, first_of_step)) continue;
     record.speculated = true;
     return Grant(group, worker, /*speculative=*/true);
   }
@@ -195,15 +217,15 @@ std::vector<LeaseGrant> LeaseTable::Expire() {
 }
 
 void LeaseTable::Commit(LearnerStep step) {
-  const uint64_t begin = step.value * options_.groups_per_step;
-  for (uint64_t group = begin; group < begin + options_.groups_per_step; ++group) {
-    const auto found = book_.groups.find(group);
-    OXBOW_CHECK(found != book_.groups.end() && found->second.accepted)
-        << "a committed step has all its groups: " << step << " group " << group;
+  const uint64_t begin = step.value * stride();
+  for (uint64_t i = 0; i < stride(); ++i) {
+    const auto found = book_.groups.find(begin + i);
+    const bool refill = i >= options_.groups_per_step;
+    OXBOW_CHECK(found == book_.groups.end() ? refill : found->second.accepted)
+        << "a committed step has all its groups: " << step << " group " << begin + i;
   }
-  if (begin < options_.groups_per_step) return;
-  book_.groups.erase(book_.groups.begin(),
-                     book_.groups.lower_bound(begin - options_.groups_per_step));
+  if (begin < stride()) return;
+  book_.groups.erase(book_.groups.begin(), book_.groups.lower_bound(begin - stride()));
 }
 
 const LeaseGrant* LeaseTable::Find(LeaseId lease) const {

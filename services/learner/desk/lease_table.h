@@ -64,8 +64,8 @@ struct LeaseBook {
   using Times = std::set<std::pair<absl::Duration, uint64_t>>;
 
   uint64_t leases_granted = 0;
-  uint64_t planned = 0;                        // Groups planned in the run so far: the next group.
-  uint64_t accepted = 0;                       // Groups accepted in the run so far.
+  uint64_t planned = 0;                        // Groups planned in the run so far, U a step.
+  uint64_t accepted = 0;                       // Of them, or of refills in their place.
   std::map<uint64_t, Group> groups;            // By group.
   std::set<uint64_t> pending;                  // Groups to grant.
   std::map<uint64_t, absl::Duration> cooling;  // Groups that failed, and when they may be granted.
@@ -82,6 +82,7 @@ class LeaseTable {
     Epoch epoch;                   // Lease ids of different epochs differ.
     LearnerStep first_step;        // Steps committed before; their groups count as accepted.
     uint64_t groups_per_step = 1;  // U
+    uint64_t refill_max = 0;       // R: groups that may be planned in place of accepted ones.
     uint64_t staleness_max = 0;    // S
     absl::Duration lease_time = absl::Seconds(30);
     uint32_t failures_max = 8;  // Reported failures of one group before the run fails.
@@ -95,6 +96,10 @@ class LeaseTable {
 
   // Adds the U groups of the next step. Steps are planned in order, starting with first_step.
   void Plan(LearnerStep step);
+
+  // Takes `count` accepted groups of an uncommitted step out of the count and adds as many new ones
+  // in their place, the next of the step's R. They are granted before groups of later steps.
+  void Refill(LearnerStep step, uint64_t count);
 
   // Grants the lowest pending group to a worker with the weights of `weights_step` committed steps,
   // or nothing if none is pending or the bound is reached.
@@ -134,15 +139,16 @@ class LeaseTable {
   uint64_t pending() const { return book_.pending.size() + book_.cooling.size(); }
   uint64_t RunningOf(const std::string& worker) const;  // Leases.
   uint64_t failures(GroupId group) const;
-  LearnerStep StepOf(GroupId group) const {
-    return LearnerStep(group.value / options_.groups_per_step);
-  }
+  LearnerStep StepOf(GroupId group) const { return LearnerStep(group.value / stride()); }
 
  private:
   using LiveLease = std::map<uint64_t, LeaseBook::Live>::iterator;
 
+  // Ids of a step: U groups, then room for R.
+  uint64_t stride() const { return options_.groups_per_step + options_.refill_max; }
   bool Admits(LearnerStep weights_step) const;
   void WarmUp();
+  void Add(LearnerStep step, uint64_t count);
   LeaseGrant Grant(uint64_t group, const std::string& worker, bool speculative);
   void MoveDeadline(LiveLease live, absl::Duration deadline);
   LeaseGrant End(LiveLease live);

@@ -32,6 +32,59 @@ TEST(LeaseTableTest, BoundAdmitsExactlyTheStalenessBudget) {
       << "newer weights admit the next step";
 }
 
+std::vector<LeaseGrant> AcceptAll(LeaseTable& table, LearnerStep weights_step) {
+  std::vector<LeaseGrant> grants;
+  while (const auto grant = table.Acquire("w", weights_step)) {
+    grants.push_back(*grant);
+    EXPECT_EQ(table.Accept(grant->group, grant->id), AcceptOutcome::kAccepted);
+  }
+  return grants;
+}
+
+// Old weights fill the bound with the step's own groups: a refill gets the room of what it
+// replaces, and no group of a later step may have it.
+TEST(LeaseTableTest, RefillsComeBeforeLaterStepsWithinTheStalenessBudget) {
+  FakeClock clock;
+  LeaseTable::Options options = Spec(4, 1);
+  options.refill_max = 3;
+  LeaseTable table(options, clock);
+  for (uint64_t step = 0; step < 3; ++step) table.Plan(LearnerStep(step));
+  std::vector<uint64_t> groups;
+  for (const LeaseGrant& grant : AcceptAll(table, LearnerStep(0)))
+    groups.push_back(grant.group.value);
+  EXPECT_EQ(groups, (std::vector<uint64_t>{0, 1, 2, 3, 7, 8, 9, 10})) << "ids leave room for three";
+  table.Refill(LearnerStep(0), 2);
+  EXPECT_EQ(table.accepted(), 6u);
+  const std::vector<LeaseGrant> refills = AcceptAll(table, LearnerStep(0));
+  ASSERT_EQ(refills.size(), 2u) << "as much as was replaced";
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(refills[i].group, GroupId(4 + i));
+    EXPECT_EQ(refills[i].step, LearnerStep(0));
+    EXPECT_EQ(table.Accept(refills[i].group, refills[i].id), AcceptOutcome::kDuplicate);
+  }
+  table.Refill(LearnerStep(0), 1);
+  const auto last = table.Acquire("w", LearnerStep(0));
+  ASSERT_TRUE(last.has_value());
+  EXPECT_EQ(last->group, GroupId(6));
+  clock.Advance(absl::Seconds(31));
+  EXPECT_EQ(table.Expire().size(), 1u);
+  EXPECT_EQ(AcceptAll(table, LearnerStep(0)).size(), 1u) << "made again, once";
+  table.Commit(LearnerStep(0));
+  table.Commit(LearnerStep(1));
+  EXPECT_EQ(AcceptAll(table, LearnerStep(2)).front().group, GroupId(14));
+}
+
+TEST(LeaseTableDeathTest, MoreRefillsThanThereAreIdsFor) {
+  FakeClock clock;
+  LeaseTable::Options options = Spec(4, 0);
+  options.refill_max = 1;
+  LeaseTable table(options, clock);
+  table.Plan(LearnerStep(0));
+  AcceptAll(table, LearnerStep(0));
+  table.Refill(LearnerStep(0), 1);
+  EXPECT_DEATH(table.Refill(LearnerStep(0), 1), "groups of step");
+}
+
 TEST(LeaseTableTest, LateResultOfAnExpiredLeaseIsFencedAndItsSuccessorAccepted) {
   FakeClock clock;
   LeaseTable table(Spec(1, 0), clock);

@@ -16,6 +16,11 @@
 #include "rpc/convert.h"
 
 namespace oxbow::learner {
+namespace {
+
+constexpr uint32_t kExtra = 1;  // StreamKey::sample of extra prompts; passes have 0.
+
+}  // namespace
 
 PromptOrder::PromptOrder(std::vector<v1::Prompt> prompts, uint64_t seed, PromptPosition position)
     : prompts_(std::move(prompts)), seed_(seed), position_(position) {
@@ -24,14 +29,31 @@ PromptOrder::PromptOrder(std::vector<v1::Prompt> prompts, uint64_t seed, PromptP
   Shuffle();
 }
 
-// Fisher-Yates with the stream of this pass.
-void PromptOrder::Shuffle() {
-  order_.resize(prompts_.size());
-  std::iota(order_.begin(), order_.end(), 0u);
-  RandomStream stream({.seed = seed_, .group = position_.pass, .step = kPromptOrder});
-  for (size_t left = order_.size(); left > 1; --left) {
-    std::swap(order_[left - 1], order_[stream.NextBelow(left)]);
+// Fisher-Yates.
+std::vector<uint32_t> PromptOrder::Permutation(const StreamKey& key) const {
+  std::vector<uint32_t> order(prompts_.size());
+  std::iota(order.begin(), order.end(), 0u);
+  RandomStream stream(key);
+  for (size_t left = order.size(); left > 1; --left) {
+    std::swap(order[left - 1], order[stream.NextBelow(left)]);
   }
+  return order;
+}
+
+void PromptOrder::Shuffle() {
+  order_ = Permutation({.seed = seed_, .group = position_.pass, .step = kPromptOrder});
+}
+
+std::vector<v1::Prompt> PromptOrder::TakeExtra(LearnerStep step, size_t count,
+                                               std::set<uint64_t>& taken_ids) const {
+  std::vector<v1::Prompt> extra;
+  const std::vector<uint32_t> order =
+      Permutation({.seed = seed_, .group = step.value, .sample = kExtra, .step = kPromptOrder});
+  for (size_t i = 0; i < order.size() && extra.size() < count; ++i) {
+    const v1::Prompt& prompt = prompts_[order[i]];
+    if (taken_ids.insert(prompt.id()).second) extra.push_back(prompt);
+  }
+  return extra;
 }
 
 v1::Prompt PromptOrder::TakeNext(std::set<uint64_t>& taken_ids) {

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "base/philox.h"
 #include "oxbow/v1/common.pb.h"
 
 namespace oxbow::learner {
@@ -28,10 +30,17 @@ class PromptOrder {
   // skipped count as taken. Requires a prompt that is not in `taken_ids`.
   v1::Prompt TakeNext(std::set<uint64_t>& taken_ids);
 
+  // Up to `count` prompts besides the order, whose ids are not in `taken_ids` and are added to
+  // them: the first of a permutation that belongs to `step`. The position does not move, so that a
+  // resumed run takes the same.
+  std::vector<v1::Prompt> TakeExtra(LearnerStep step, size_t count,
+                                    std::set<uint64_t>& taken_ids) const;
+
   PromptPosition position() const { return position_; }
   size_t size() const { return prompts_.size(); }
 
  private:
+  std::vector<uint32_t> Permutation(const StreamKey& key) const;
   void Shuffle();
 
   const std::vector<v1::Prompt> prompts_;

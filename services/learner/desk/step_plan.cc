@@ -1,5 +1,6 @@
 #include "services/learner/desk/step_plan.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -11,11 +12,13 @@ uint32_t HeadsWanted(double fraction, uint32_t groups) {
 }
 
 StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<DrawnHead> heads,
-                  PromptOrder& order, const std::vector<bool>& sde) {
+                  PromptOrder& order, const std::vector<bool>& sde, uint32_t refill_max) {
   StepPlan plan{.step = step, .groups = {}, .before = order.position()};
   std::set<uint64_t> taken;
   const auto add = [&](v1::Prompt prompt, std::optional<ReplayHead> head) {
-    plan.groups.push_back({.id = GroupId(step.value * groups + plan.groups.size()),
+    const uint64_t first = step.value * (uint64_t{groups} + refill_max);
+    plan.groups.push_back({.id = GroupId(first + plan.groups.size()),
+                           .place = static_cast<uint32_t>(plan.groups.size()),
                            .step = step,
                            .prompt = std::move(prompt),
                            .conditioning = {},
@@ -29,6 +32,27 @@ StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<DrawnHead> head
   }
   while (plan.groups.size() < groups) add(order.TakeNext(taken), std::nullopt);
   return plan;
+}
+
+std::vector<PlannedGroup> PlanRefill(const std::vector<PlannedGroup>& now,
+                                     const std::vector<size_t>& wanted, uint32_t made,
+                                     uint32_t refill_max, const PromptOrder& order,
+                                     std::set<uint64_t>& taken) {
+  std::vector<PlannedGroup> refills;
+  const LearnerStep step = now.at(0).step;
+  const uint64_t first = step.value * (now.size() + refill_max) + now.size() + made;
+  const size_t count = std::min<size_t>(wanted.size(), refill_max - made);
+  for (v1::Prompt& prompt : order.TakeExtra(step, count, taken)) {
+    const size_t place = wanted[refills.size()];
+    refills.push_back({.id = GroupId(first + refills.size()),
+                       .place = static_cast<uint32_t>(place),
+                       .step = step,
+                       .prompt = std::move(prompt),
+                       .conditioning = {},
+                       .head = std::nullopt,
+                       .sde = now[place].sde});
+  }
+  return refills;
 }
 
 }  // namespace oxbow::learner

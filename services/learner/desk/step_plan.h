@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct ReplayHead {
 
 struct PlannedGroup {
   GroupId id;
+  uint32_t place = 0;  // Among the U groups of the step: decides which rank holds it.
   LearnerStep step;
   v1::Prompt prompt;
   v1::Conditioning conditioning;
@@ -51,8 +53,17 @@ uint32_t HeadsWanted(double fraction, uint32_t groups);
 
 // Gives the first groups of step `step` the drawn heads and the others the next prompts of the
 // order, all distinct. Takes at most `groups` heads, and of two heads with the same prompt the
-// first. All groups are sampled with the step's window (flow::WindowAt) `sde`.
+// first. All groups are sampled with the step's window (flow::WindowAt) `sde`. Ids of a step are
+// `refill_max` more than it has groups.
 StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<DrawnHead> heads,
-                  PromptOrder& order, const std::vector<bool>& sde = {});
+                  PromptOrder& order, const std::vector<bool>& sde = {}, uint32_t refill_max = 0);
+
+// Groups without a head in the places `wanted` of a step's groups `now`: prompts the step has not
+// had (`taken`, which grows), in the order of PromptOrder::TakeExtra, `made` groups of refill_max
+// having been made before. As many as there are ids and prompts for.
+std::vector<PlannedGroup> PlanRefill(const std::vector<PlannedGroup>& now,
+                                     const std::vector<size_t>& wanted, uint32_t made,
+                                     uint32_t refill_max, const PromptOrder& order,
+                                     std::set<uint64_t>& taken);
 
 }  // namespace oxbow::learner

@@ -87,6 +87,58 @@ TEST(StepPlanTest, AllGroupsHaveTheStepsWindow) {
   for (const PlannedGroup& group : plan.groups) EXPECT_EQ(group.sde, window);
 }
 
+TEST(PromptOrderTest, ExtraPromptsBelongToTheStepAndLeaveTheOrderAlone) {
+  const PromptOrder order(Prompts(20), 7);
+  const PromptOrder later(Prompts(20), 7, {.pass = 3, .taken = 5});
+  std::set<uint64_t> once{100, 101}, twice{100, 101}, other{100, 101};
+  std::vector<uint64_t> whole, pieces;
+  for (const v1::Prompt& prompt : order.TakeExtra(LearnerStep(4), 7, once))
+    whole.push_back(prompt.id());
+  for (const size_t count : {3, 4}) {
+    for (const v1::Prompt& prompt : later.TakeExtra(LearnerStep(4), count, twice)) {
+      pieces.push_back(prompt.id());
+    }
+  }
+  EXPECT_EQ(whole.size(), 7u);
+  EXPECT_EQ(whole, pieces) << "neither the position nor the rounds matter";
+  EXPECT_EQ(once.size(), 9u) << "all are new";
+  EXPECT_EQ(order.position(), PromptPosition());
+  std::vector<uint64_t> next;
+  for (const v1::Prompt& prompt : order.TakeExtra(LearnerStep(5), 7, other))
+    next.push_back(prompt.id());
+  EXPECT_NE(whole, next);
+  EXPECT_EQ(order.TakeExtra(LearnerStep(4), 99, once).size(), 11u) << "no prompt twice";
+}
+
+TEST(StepPlanTest, RefillsTakeThePlacesAndTheIdsAfterTheStepsOwn) {
+  PromptOrder order(Prompts(12), 3);
+  DrawnHead drawn;
+  drawn.prompt.set_id(104);
+  const std::vector<bool> window = {false, true};
+  std::vector<PlannedGroup> now =
+      PlanStep(LearnerStep(2), 4, {drawn}, order, window, /*refill_max=*/3).groups;
+  for (uint32_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(now[i].id, GroupId(2 * 7 + i));
+    EXPECT_EQ(now[i].place, i);
+  }
+  std::set<uint64_t> taken;
+  for (const PlannedGroup& group : now) taken.insert(group.prompt.id());
+  const auto first = PlanRefill(now, {0, 3}, 0, 3, order, taken);
+  ASSERT_EQ(first.size(), 2u);
+  const auto second = PlanRefill(now, {0, 3}, 2, 3, order, taken);
+  ASSERT_EQ(second.size(), 1u) << "one is left of three";
+  EXPECT_TRUE(PlanRefill(now, {3}, 3, 3, order, taken).empty());
+  EXPECT_EQ(taken.size(), 7u) << "seven prompts";
+  const std::vector<PlannedGroup> all = {first[0], first[1], second[0]};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(all[i].id, GroupId(2 * 7 + 4 + i));
+    EXPECT_EQ(all[i].place, i == 1 ? 3u : 0u);
+    EXPECT_EQ(all[i].step, LearnerStep(2));
+    EXPECT_EQ(all[i].sde, window);
+    EXPECT_FALSE(all[i].head.has_value());
+  }
+}
+
 TEST(StepPlanTest, WithoutEntriesEveryGroupIsFreshAndEqualToFractionZero) {
   PromptOrder with(Prompts(20), 3);
   PromptOrder without(Prompts(20), 3);

@@ -61,6 +61,14 @@ void AppendUpdates(size_t count, int updates, uint64_t seed, LearnerStep step, i
 
 }  // namespace
 
+std::vector<bool> HaveSignal(const TrainerOptions& options, const std::vector<Group>& groups) {
+  std::vector<bool> signal;
+  for (const GroupAdvantages& group : Advantages(options, groups)) {
+    signal.push_back(group.has_variance);
+  }
+  return signal;
+}
+
 StepPlan PlanStep(const TrainerOptions& options, LearnerStep step, const std::vector<Group>& groups,
                   const SamplePlanner& plan_sample) {
   StepPlan plan{.groups = Advantages(options, groups)};

@@ -51,6 +51,9 @@ struct StepPlan {
 // What a sample trains, where its group has a signal; no rows: nothing. Places are the caller's.
 using SamplePlanner = std::function<PlannedSample(const Group&, const Sample&)>;
 
+// Which groups would train anything but the KL: those in which rewards differ. Pure.
+std::vector<bool> HaveSignal(const TrainerOptions& options, const std::vector<Group>& groups);
+
 // Pure.
 StepPlan PlanStep(const TrainerOptions& options, LearnerStep step, const std::vector<Group>& groups,
                   const SamplePlanner& plan_sample);

@@ -228,6 +228,10 @@ absl::Status Trainer::TakeStateOfRankZero(std::map<std::string, at::Tensor> stat
   return LoadState(state);
 }
 
+std::vector<bool> Trainer::HaveSignal(const std::vector<Group>& groups) const {
+  return rl::HaveSignal(impl_->options, groups);
+}
+
 PolicyVersion Trainer::version() const { return PolicyVersion(impl_->version); }
 
 absl::StatusOr<std::map<std::string, at::Tensor>> Trainer::State() const {

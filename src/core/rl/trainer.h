@@ -47,6 +47,9 @@ class Trainer {
   // ranks differ.
   absl::StatusOr<StepResult> Step(LearnerStep step, const std::vector<Group>& groups);
 
+  // What Step would find in these groups, whose latents it does not read; see step_plan.h.
+  std::vector<bool> HaveSignal(const std::vector<Group>& groups) const;
+
   // Updates so far: updates * passes per step, also where nothing could be learnt, so that a
   // version names a step. Such an update leaves weights, moments and running average alone.
   PolicyVersion version() const;

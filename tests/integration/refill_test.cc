@@ -1,0 +1,87 @@
+// Groups whose rewards are all equal are replaced by other prompts of the same learner step:
+// however many workers, ranks and starts there are, by the same ones.
+#include <signal.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/training_run.h"
+
+namespace oxbow::testing {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAreArray;
+using ::testing::Le;
+using ::testing::SizeIs;
+
+constexpr int kSteps = 6;
+
+// A reward most groups of four have none of.
+std::vector<std::string> Overrides(const std::vector<std::string>& more) {
+  std::vector<std::string> overrides = {"run.steps=" + std::to_string(kSteps),
+                                        "run.deterministic=true",
+                                        "checkpoint.every=2",
+                                        "replay.fraction=0.25",
+                                        "batch.group_size=4",
+                                        "batch.refill_max=10",
+                                        "reward.terms=[{name: digits_strict, weight: 1}]",
+                                        "reward.observed=[digits_row]",
+                                        "services.lease_seconds=3"};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return overrides;
+}
+
+double Sum(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+TEST(RefillTest, MoreGroupsTeachAndTheRunStaysAFunctionOfItsConfiguration) {
+  TrainingRun run(Overrides({}));
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  const std::vector<double> losses = run.Series("train/loss");
+  const std::vector<double> refilled = run.Series("train/refilled_groups");
+  const std::string weights = run.FinalWeights();
+  ASSERT_THAT(losses, SizeIs(kSteps));
+  EXPECT_THAT(refilled, Each(Le(10)));
+  EXPECT_GT(Sum(refilled), 0);
+  EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), Each(0));
+
+  TrainingRun without(Overrides({"batch.refill_max=0"}));
+  ASSERT_EQ(without.WaitExit().value(), 0) << without.process().error_output();
+  EXPECT_THAT(without.Series("train/refilled_groups"), Each(0));
+  EXPECT_LT(Sum(run.Series("train/reward_zero_std_ratio")),
+            Sum(without.Series("train/reward_zero_std_ratio")));
+
+  TrainingRun workers(Overrides({"services.rollout_workers=2", "services.groups_in_flight=3"}));
+  ASSERT_EQ(workers.WaitExit().value(), 0) << workers.process().error_output();
+  EXPECT_THAT(workers.Series("train/loss"), ElementsAreArray(losses));
+  EXPECT_THAT(workers.Series("train/refilled_groups"), ElementsAreArray(refilled));
+
+  TrainingRun ranks(Overrides({"learner.ranks=2"}));
+  ASSERT_EQ(ranks.WaitExit().value(), 0) << ranks.process().error_output();
+  EXPECT_THAT(ranks.Series("train/loss"), ElementsAreArray(losses));
+  EXPECT_TRUE(ranks.FinalWeights() == weights) << "other bytes";
+
+  TrainingRun killed(Overrides({}));
+  ASSERT_TRUE(killed.WaitForStep(3)) << killed.process().error_output();
+  ASSERT_TRUE(killed.KillChild("learner", SIGKILL));
+  ASSERT_EQ(killed.WaitExit().value(), 0) << killed.process().error_output();
+  EXPECT_THAT(killed.Series("train/loss"), ElementsAreArray(losses));
+  EXPECT_TRUE(killed.FinalWeights() == weights) << "other bytes";
+}
+
+// Weights are published every second step, and groups are planned ahead of them: refills must not
+// wait behind groups of later steps for room in the staleness budget.
+TEST(RefillTest, StaleWeightsAndRefillsDoNotBlockEachOther) {
+  TrainingRun run(Overrides({"run.deterministic=false", "off_policy.publish_every=2",
+                             "off_policy.staleness_max=1", "services.rollout_workers=2"}));
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  EXPECT_GT(Sum(run.Series("train/refilled_groups")), 0);
+  EXPECT_THAT(run.Series("rollout/staleness_max"), Each(Le(1)));
+}
+
+}  // namespace
+}  // namespace oxbow::testing
