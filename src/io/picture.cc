@@ -12,7 +12,7 @@ constexpr int kLabelScale = 2;
 constexpr int kLabelGap = 3;
 constexpr int kLabelAdvance = (kGlyphWidth + 1) * kLabelScale;
 constexpr int kLabelLine = (kGlyphHeight + 1) * kLabelScale;
-constexpr size_t kLabelLinesMax = 4;
+constexpr size_t kLabelLinesMax = 6;
 
 // Sizes shared by all cells of one sheet, in screen pixels.
 struct Layout {

@@ -38,8 +38,7 @@ inline constexpr Colour kWrongColour{0xd9, 0x4b, 0x3a};
 struct GridCell {
   Picture8 picture;
   std::optional<Colour> frame;  // For example kRightColour where the picture shows what was asked.
-  std::string
-      label;  // Above the picture, in up to four lines: letters, digits, little punctuation.
+  std::string label;  // Above the picture, in up to six lines: letters, digits, little punctuation.
 };
 
 struct GridOptions {

@@ -60,7 +60,8 @@ TEST(GridTest, LabelsStayAboveTheirPictureAndInsideTheirCell) {
                {"of red", 2},
                {"to a b c", 2},
                {"square", 2},
-               {"text 473 and much more", 4}};
+               {"text 473 and much more", 5},
+               {"a b c d e f g h i j k l m n", 6}};
   for (const auto& [label, lines] : cases) {
     const int height = 12 * lines - 2;
     const Picture8 sheet = Grid({{white, std::nullopt, label}}, options);
