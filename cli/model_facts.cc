@@ -57,6 +57,11 @@ int64_t TokensOf(const std::string& transformer_config, const std::vector<int64_
 absl::StatusOr<ModelFacts> Read(const v1::RunConfig& config) {
   OXBOW_ASSIGN_OR_RETURN(const io::DiffusersComponents components,
                          io::OpenDiffusersDirectory(config.model().path()));
+  if (components.contains("vae") || components.contains("text_encoder_2")) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("models with an autoencoder or several text encoders are not supported yet: ",
+                     config.model().path()));
+  }
   const io::DiffusersComponent& transformer = components.at("transformer");
   OXBOW_ASSIGN_OR_RETURN(const Headers tensors, io::ReadComponentHeaders(transformer));
   OXBOW_ASSIGN_OR_RETURN(const Headers text,

@@ -14,7 +14,7 @@
 #include "core/model/text_conditioning.h"
 #include "io/clip_tokenizer.h"
 #include "io/diffusers_directory.h"
-#include "io/tensor_torch.h"
+#include "io/weights_torch.h"
 
 namespace oxbow::learner {
 namespace {
@@ -26,9 +26,8 @@ absl::Status DataError(const absl::Status& status, const std::string& where) {
 }
 
 absl::StatusOr<model::NamedTensors> ReadTensors(const io::DiffusersComponent& component) {
-  auto bytes = io::ReadComponentWeights(component);
-  if (!bytes.ok()) return bytes.status();
-  return io::AllToTorch(*std::move(bytes));
+  OXBOW_ASSIGN_OR_RETURN(const io::WeightFiles files, io::OpenComponentWeights(component));
+  return io::LoadTensors(files);
 }
 
 // The tokenizer and text encoder as one function that owns both.
@@ -84,6 +83,11 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
                                       const v1::SamplingConfig& sampling) {
   auto components = io::OpenDiffusersDirectory(config.path());
   if (!components.ok()) return DataError(components.status(), config.path());
+  if (components->contains("vae") || components->contains("text_encoder_2")) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("models with an autoencoder or several text encoders are not supported yet: ",
+                     config.path()));
+  }
   const io::DiffusersComponent& transformer = components->at("transformer");
   LoadedModel loaded;
   loaded.architecture = transformer.class_name;

@@ -1,13 +1,13 @@
 #include "io/diffusers_directory.h"
 
 #include <array>
-#include <functional>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "core/flow/schedule.h"
@@ -22,19 +22,36 @@ namespace fs = std::filesystem;
 constexpr uint64_t kJsonBytesMax = 64 << 20;
 constexpr char kPipeline[] = "StableDiffusion3Pipeline";
 
+constexpr char kDiffusersBase[] = "diffusion_pytorch_model";
+constexpr char kTransformersBase[] = "model";
+
 struct Supported {
   const char* component;
   const char* library;
   const char* class_name;
-  const char* config_file;  // Empty: the component reads its files itself.
+  const char* config_file;   // Empty: the component reads its files itself.
+  const char* weights_base;  // Empty: it has no weights.
 };
 
-constexpr std::array<Supported, 4> kSupported = {{
-    {"transformer", "diffusers", "SD3Transformer2DModel", "config.json"},
-    {"text_encoder", "transformers", "CLIPTextModelWithProjection", "config.json"},
-    {"tokenizer", "transformers", "CLIPTokenizer", ""},
-    {"scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler", "scheduler_config.json"},
+// The four that every model has come first.
+constexpr size_t kRequired = 4;
+constexpr std::array<Supported, 9> kSupported = {{
+    {"transformer", "diffusers", "SD3Transformer2DModel", "config.json", kDiffusersBase},
+    {"text_encoder", "transformers", "CLIPTextModelWithProjection", "config.json",
+     kTransformersBase},
+    {"tokenizer", "transformers", "CLIPTokenizer", "", ""},
+    {"scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler", "scheduler_config.json", ""},
+    {"vae", "diffusers", "AutoencoderKL", "config.json", kDiffusersBase},
+    {"text_encoder_2", "transformers", "CLIPTextModelWithProjection", "config.json",
+     kTransformersBase},
+    {"text_encoder_3", "transformers", "T5EncoderModel", "config.json", kTransformersBase},
+    {"tokenizer_2", "transformers", "CLIPTokenizer", "", ""},
+    {"tokenizer_3", "transformers", "T5TokenizerFast", "", ""},
 }};
+
+// Other names of the same, with the same ids.
+constexpr std::array<std::pair<const char*, const char*>, 2> kSynonyms = {
+    {{"CLIPTokenizerFast", "CLIPTokenizer"}, {"T5Tokenizer", "T5TokenizerFast"}}};
 
 // Components of the pipeline that a directory may declare as [null, null].
 constexpr std::array<const char*, 7> kAbsent = {
@@ -60,114 +77,92 @@ std::string SupportedClasses() {
   });
 }
 
-// The class name of an entry ["library", "Class"], or empty for [null, null].
-absl::StatusOr<std::string> ClassOf(const std::string& name, const Json& entry) {
+// The row of an entry ["library", "Class"], or null for [null, null].
+absl::StatusOr<const Supported*> RowOf(const std::string& name, const Json& entry) {
   if (!entry.is_array() || entry.size() != 2) {
     return absl::DataLossError("model_index.json: not [library, class]: " + name);
   }
-  if (entry[1].is_null()) return std::string();
+  if (entry[1].is_null()) return nullptr;
   if (!entry[1].is_string()) return absl::DataLossError("model_index.json: no class name: " + name);
   std::string class_name = entry[1].get<std::string>();
-  if (class_name == "CLIPTokenizerFast") class_name = "CLIPTokenizer";  // The same ids.
-  for (const Supported& row : kSupported) {
-    if (name == row.component && class_name == row.class_name) return class_name;
+  for (const auto& [other, ours] : kSynonyms) {
+    if (class_name == other) class_name = ours;
   }
-  return absl::InvalidArgumentError(absl::StrCat("unsupported model component (supported: ",
-                                                 SupportedClasses(), "): ", name, " ", class_name));
+  for (const Supported& row : kSupported) {
+    if (name == row.component && class_name == row.class_name) return &row;
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("unsupported model component (supported: ", SupportedClasses(), "): ", name, " ",
+                   class_name));
+}
+
+// diffusers writes the class into each config; it must be the one that model_index.json gives.
+absl::Status CheckClass(const Supported& row, const std::string& config_json) {
+  const Json config = Json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  const auto written = config.find("_class_name");
+  if (written == config.end() || *written == row.class_name) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(row.component, "/", row.config_file,
+                                                    " is of another class than model_index.json's ",
+                                                    row.class_name, ": ", written->dump()));
+}
+
+// What a user most likely meant by a path that has no model_index.json.
+absl::Status ExplainMissingIndex(const fs::path& directory) {
+  if (fs::is_regular_file(directory)) {
+    return absl::FailedPreconditionError(
+        "is a file; single-file checkpoints are not supported, give a diffusers directory");
+  }
+  if (fs::exists(directory / "config.json") || fs::exists(directory / "scheduler_config.json")) {
+    return absl::FailedPreconditionError(
+        "is one component of a model; give the directory above, which holds model_index.json");
+  }
+  if (fs::is_directory(directory)) {
+    return absl::NotFoundError("no model_index.json: not a diffusers directory");
+  }
+  return absl::NotFoundError("no such directory");
+}
+
+absl::Status CheckComplete(const DiffusersComponents& components) {
+  for (size_t i = 0; i < kRequired; ++i) {
+    if (components.contains(kSupported[i].component)) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("model_index.json lacks a component: ", kSupported[i].component));
+  }
+  for (const char* number : {"_2", "_3"}) {
+    const std::string encoder = absl::StrCat("text_encoder", number);
+    const std::string tokenizer = absl::StrCat("tokenizer", number);
+    if (components.contains(encoder) && !components.contains(tokenizer)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("model_index.json has ", encoder, " without its ", tokenizer));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<DiffusersComponents> Open(const fs::path& directory) {
+  if (!fs::exists(directory / "model_index.json")) return ExplainMissingIndex(directory);
   OXBOW_ASSIGN_OR_RETURN(const Json index, ReadJson(directory / "model_index.json"));
   if (index.contains("_class_name") && index["_class_name"] != kPipeline) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return absl::FailedPreconditionError(absl::StrCat(
         "unsupported pipeline (", kPipeline, " is supported): ", index["_class_name"].dump()));
-  }
-  if (index.contains("vae") && index["vae"].is_array() && index["vae"].size() == 2 &&
-      !index["vae"][1].is_null()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "models with an autoencoder are not supported yet: vae ", index["vae"][1].dump()));
   }
   DiffusersComponents components;
   for (const auto& [name, entry] : index.items()) {
     if (name.starts_with("_") || !entry.is_array()) continue;
-    OXBOW_ASSIGN_OR_RETURN(const std::string class_name, ClassOf(name, entry));
-    if (!class_name.empty()) {
-      components[name] = {.class_name = class_name, .directory = directory / name};
+    OXBOW_ASSIGN_OR_RETURN(const Supported* const row, RowOf(name, entry));
+    if (row == nullptr) continue;
+    DiffusersComponent component{.class_name = row->class_name,
+                                 .directory = directory / name,
+                                 .weights_base = row->weights_base};
+    if (*row->config_file != '\0') {
+      OXBOW_ASSIGN_OR_RETURN(component.config_json,
+                             ReadJsonText(component.directory / row->config_file));
+      OXBOW_RETURN_IF_ERROR(CheckClass(*row, component.config_json));
     }
+    components.emplace(name, std::move(component));
   }
-  for (const Supported& row : kSupported) {
-    const auto found = components.find(row.component);
-    if (found == components.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("model_index.json lacks a component: ", row.component));
-    }
-    if (*row.config_file == '\0') continue;
-    OXBOW_ASSIGN_OR_RETURN(found->second.config_json,
-                           ReadJsonText(found->second.directory / row.config_file));
-  }
+  OXBOW_RETURN_IF_ERROR(CheckComplete(components));
   return components;
-}
-
-// File name of each tensor's shard.
-absl::StatusOr<std::map<std::string, std::string>> ReadWeightMap(const fs::path& path) {
-  OXBOW_ASSIGN_OR_RETURN(const Json index, ReadJson(path));
-  if (!index.contains("weight_map") || !index["weight_map"].is_object()) {
-    return absl::DataLossError("no weight_map: " + path.string());
-  }
-  std::map<std::string, std::string> shards;
-  for (const auto& [tensor, file] : index["weight_map"].items()) {
-    // A plain file name: a shard must not lead out of the directory.
-    if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos) {
-      return absl::DataLossError(
-          absl::StrCat("weight_map: no file name for ", tensor, ": ", path.string()));
-    }
-    shards[tensor] = file.get<std::string>();
-  }
-  return shards;
-}
-
-// Reads one file's tensors, or their headers.
-template <typename Tensor>
-using FileReader =
-    std::function<absl::StatusOr<std::map<std::string, Tensor>>(const fs::path& file)>;
-
-template <typename Tensor>
-absl::StatusOr<std::map<std::string, Tensor>> ReadSharded(const fs::path& index,
-                                                          const FileReader<Tensor>& read) {
-  OXBOW_ASSIGN_OR_RETURN(const auto shards, ReadWeightMap(index));
-  std::set<std::string> files;
-  for (const auto& [tensor, file] : shards) files.insert(file);
-  std::map<std::string, Tensor> tensors;
-  for (const std::string& file : files) {
-    OXBOW_ASSIGN_OR_RETURN(auto shard, read(index.parent_path() / file));
-    tensors.merge(shard);
-  }
-  for (const auto& [tensor, file] : shards) {
-    if (!tensors.contains(tensor)) {
-      return absl::DataLossError(absl::StrCat("tensor '", tensor, "' of ",
-                                              index.filename().string(), " is not in ", file));
-    }
-  }
-  return tensors;
-}
-
-template <typename Tensor>
-absl::StatusOr<std::map<std::string, Tensor>> ReadComponent(const DiffusersComponent& component,
-                                                            const FileReader<Tensor>& read) {
-  const bool transformer = component.directory.filename() == "transformer";
-  const std::string base = transformer ? "diffusion_pytorch_model" : "model";
-  const auto exists = [&](const std::string& name) {
-    return fs::exists(component.directory / name);
-  };
-  for (const std::string variant : {"", ".fp16"}) {
-    const std::string index = absl::StrCat(base, ".safetensors.index", variant, ".json");
-    if (exists(index)) return ReadSharded(component.directory / index, read);
-    const std::string single = absl::StrCat(base, variant, ".safetensors");
-    if (exists(single)) return read(component.directory / single);
-  }
-  return absl::NotFoundError(absl::StrCat("no weights (", base,
-                                          ".safetensors, its index, or the fp16 ", "variants) in ",
-                                          component.directory.string()));
 }
 
 }  // namespace
@@ -178,18 +173,15 @@ absl::StatusOr<DiffusersComponents> OpenDiffusersDirectory(const fs::path& direc
   return components;
 }
 
-absl::StatusOr<std::map<std::string, TensorBytes>> ReadComponentWeights(
-    const DiffusersComponent& component) {
-  return ReadComponent<TensorBytes>(
-      component, [](const fs::path& path) -> absl::StatusOr<std::map<std::string, TensorBytes>> {
-        OXBOW_ASSIGN_OR_RETURN(Safetensors file, ReadSafetensors(path));
-        return std::move(file.tensors);
-      });
+absl::StatusOr<WeightFiles> OpenComponentWeights(const DiffusersComponent& component) {
+  OXBOW_CHECK(!component.weights_base.empty()) << component.class_name << " has no weights";
+  return WeightFiles::Open(component.directory, component.weights_base);
 }
 
 absl::StatusOr<std::map<std::string, TensorHeader>> ReadComponentHeaders(
     const DiffusersComponent& component) {
-  return ReadComponent<TensorHeader>(component, ReadSafetensorsHeader);
+  OXBOW_ASSIGN_OR_RETURN(const WeightFiles files, OpenComponentWeights(component));
+  return files.headers();
 }
 
 absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64_t image_tokens) {
@@ -215,7 +207,8 @@ absl::Status WriteDiffusersDirectory(const fs::path& directory, const DiffusersC
   std::error_code error;
   nlohmann::ordered_json index = {{"_class_name", kPipeline}, {"_diffusers_version", "0.31.0"}};
   for (const char* name : kAbsent) index[name] = {nullptr, nullptr};
-  for (const Supported& row : kSupported) {
+  for (size_t i = 0; i < kRequired; ++i) {
+    const Supported& row = kSupported[i];
     index[row.component] = {row.library, row.class_name};
     fs::create_directories(directory / row.component, error);
     if (error) {

@@ -1,10 +1,10 @@
 // A model as a diffusers directory: model_index.json and one folder per component.
 //
-//   model_index.json                        {"transformer": ["diffusers", "SD3Transformer2DModel"],
-//   ...} transformer/   config.json  diffusion_pytorch_model.safetensors (or sharded, or fp16)
-//   text_encoder/  config.json  model.safetensors (same)
-//   tokenizer/     vocab.json  merges.txt ...
-//   scheduler/     scheduler_config.json
+//   model_index.json      {"transformer": ["diffusers", "SD3Transformer2DModel"], ...}
+//   transformer/, vae/    config.json  diffusion_pytorch_model.safetensors (or sharded, or fp16)
+//   text_encoder/, _2/, _3/     config.json  model.safetensors (the same)
+//   tokenizer/, _2/, _3/        vocab.json  merges.txt  or  spiece.model ...
+//   scheduler/            scheduler_config.json
 //
 // Which implementation reads a component follows from its class name.
 #pragma once
@@ -17,29 +17,30 @@
 #include "absl/status/statusor.h"
 #include "io/safetensors.h"
 #include "io/tensor_bytes.h"
+#include "io/weight_files.h"
 
 namespace oxbow::io {
 
 struct DiffusersComponent {
   std::string class_name;  // "SD3Transformer2DModel"
   std::filesystem::path directory;
-  std::string config_json;  // config.json or scheduler_config.json; empty for a tokenizer.
+  std::string config_json;   // config.json or scheduler_config.json; empty for a tokenizer.
+  std::string weights_base;  // "diffusion_pytorch_model" or "model"; empty without weights.
 };
 
-// Components by folder name: always transformer, text_encoder, tokenizer and scheduler.
+// Components by folder name: always transformer, text_encoder, tokenizer and scheduler; vae,
+// text_encoder_2, text_encoder_3 and their tokenizers where the model has them.
 using DiffusersComponents = std::map<std::string, DiffusersComponent>;
 
 // Reads model_index.json and the configs, no weights. kNotFound for a missing file, kDataLoss for
-// broken JSON, kInvalidArgument for a class or component that is not supported, naming those that
-// are.
+// broken JSON, kFailedPrecondition for a class or component that is not supported, naming those
+// that are.
 absl::StatusOr<DiffusersComponents> OpenDiffusersDirectory(const std::filesystem::path& directory);
 
-// Reads the tensors of a transformer or text encoder folder: the sharded index, else the single
-// file, else the fp16 variants of the two.
-absl::StatusOr<std::map<std::string, TensorBytes>> ReadComponentWeights(
-    const DiffusersComponent& component);
+// The tensors of a component that has weights.
+absl::StatusOr<WeightFiles> OpenComponentWeights(const DiffusersComponent& component);
 
-// The same files' headers: what is there and whether it is whole, without reading it.
+// Their headers: what is there and whether it is whole, without reading it.
 absl::StatusOr<std::map<std::string, TensorHeader>> ReadComponentHeaders(
     const DiffusersComponent& component);
 

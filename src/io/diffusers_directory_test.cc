@@ -42,49 +42,101 @@ TEST(DiffusersDirectoryTest, ReadsBackWhatWasWritten) {
   EXPECT_EQ(components->at("transformer").class_name, "SD3Transformer2DModel");
   EXPECT_EQ(components->at("transformer").config_json, "{\"num_layers\":3}");
   EXPECT_THAT(components->at("scheduler").config_json, HasSubstr("\"shift\": 1.0"));
-  const auto weights = ReadComponentWeights(components->at("transformer"));
+  const auto weights = OpenComponentWeights(components->at("transformer"));
   ASSERT_TRUE(weights.ok()) << weights.status();
-  EXPECT_EQ(weights->at("b").data, Float(2).data);
-  EXPECT_EQ(ReadComponentWeights(components->at("text_encoder"))->size(), 1u);
+  EXPECT_EQ(weights->Read("b").data, Float(2).data);
+  EXPECT_EQ(OpenComponentWeights(components->at("text_encoder"))->headers().size(), 1u);
 }
 
-TEST(DiffusersDirectoryTest, TheShardedIndexComesFirstAndFp16Last) {
-  const fs::path directory = Written("shards");
-  const fs::path folder = directory / "transformer";
-  const auto components = OpenDiffusersDirectory(directory);
-  ASSERT_TRUE(components.ok());
-  const DiffusersComponent& transformer = components->at("transformer");
-  fs::rename(folder / "diffusion_pytorch_model.safetensors",
-             folder / "diffusion_pytorch_model.fp16.safetensors");
-  EXPECT_EQ(ReadComponentWeights(transformer)->size(), 2u);
-  ASSERT_TRUE(WriteSafetensors(folder / "x-1.safetensors", {.tensors = {{"a", Float(5)}}}).ok());
-  ASSERT_TRUE(WriteSafetensors(folder / "x-2.safetensors", {.tensors = {{"c", Float(6)}}}).ok());
-  const fs::path index = folder / "diffusion_pytorch_model.safetensors.index.json";
-  Overwrite(index, R"({"weight_map":{"a":"x-1.safetensors","c":"x-2.safetensors"}})");
-  const auto weights = ReadComponentWeights(transformer);
-  ASSERT_TRUE(weights.ok()) << weights.status();
-  EXPECT_EQ(weights->at("a").data, Float(5).data);
-  EXPECT_EQ(weights->size(), 2u);
-  Overwrite(index, R"({"weight_map":{"a":"x-1.safetensors","d":"x-2.safetensors"}})");
-  EXPECT_EQ(ReadComponentWeights(transformer).status().code(), absl::StatusCode::kDataLoss);
-  Overwrite(index, R"({"weight_map":{"a":"../x-1.safetensors"}})");
-  EXPECT_EQ(ReadComponentWeights(transformer).status().code(), absl::StatusCode::kDataLoss);
-  Overwrite(index, R"({"weight_map":{"a":"x-3.safetensors"}})");
-  EXPECT_EQ(ReadComponentWeights(transformer).status().code(), absl::StatusCode::kNotFound);
+// model_index.json of the published SD3.5, weights left out.
+fs::path StableDiffusion(const std::string& name) {
+  const fs::path directory = Written(name);
+  for (const char* folder : {"vae", "text_encoder_2", "text_encoder_3"}) {
+    fs::create_directories(directory / folder);
+    Overwrite(directory / folder / "config.json", "{}");
+  }
+  Overwrite(directory / "model_index.json", R"({
+    "_class_name": "StableDiffusion3Pipeline",
+    "_diffusers_version": "0.30.3.dev0",
+    "feature_extractor": [null, null],
+    "image_encoder": [null, null],
+    "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
+    "text_encoder": ["transformers", "CLIPTextModelWithProjection"],
+    "text_encoder_2": ["transformers", "CLIPTextModelWithProjection"],
+    "text_encoder_3": ["transformers", "T5EncoderModel"],
+    "tokenizer": ["transformers", "CLIPTokenizer"],
+    "tokenizer_2": ["transformers", "CLIPTokenizerFast"],
+    "tokenizer_3": ["transformers", "T5Tokenizer"],
+    "transformer": ["diffusers", "SD3Transformer2DModel"],
+    "vae": ["diffusers", "AutoencoderKL"]})");
+  return directory;
 }
 
-TEST(DiffusersDirectoryTest, UnsupportedClassesAreNamedWithTheSupportedOnes) {
+TEST(DiffusersDirectoryTest, OpensAllNineComponentsOfStableDiffusion) {
+  const auto components = OpenDiffusersDirectory(StableDiffusion("nine"));
+  ASSERT_TRUE(components.ok()) << components.status();
+  EXPECT_EQ(components->size(), 9u);
+  EXPECT_EQ(components->at("vae").weights_base, "diffusion_pytorch_model");
+  EXPECT_EQ(components->at("text_encoder_3").weights_base, "model");
+  EXPECT_EQ(components->at("tokenizer_2").class_name, "CLIPTokenizer");
+  EXPECT_EQ(components->at("tokenizer_3").class_name, "T5TokenizerFast");
+  EXPECT_EQ(OpenComponentWeights(components->at("vae")).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+struct OtherModel {
+  const char* what;
+  const char* index;
+  absl::StatusCode code;
+  std::vector<const char*> message;
+};
+
+TEST(DiffusersDirectoryTest, OtherModelsAreRefusedByNameWithWhatIsSupported) {
+  constexpr auto kForeign = absl::StatusCode::kFailedPrecondition;
+  const std::vector<OtherModel> others = {
+      {"class",
+       R"({"transformer":["diffusers","FluxTransformer2DModel"]})",
+       kForeign,
+       {"FluxTransformer2DModel", "SD3Transformer2DModel"}},
+      {"pipeline",
+       R"({"_class_name":"FluxPipeline"})",
+       kForeign,
+       {"FluxPipeline", "StableDiffusion3Pipeline"}},
+      {"component", R"({"unet":["diffusers","UNet2DConditionModel"]})", kForeign, {"unet"}},
+      {"missing",
+       R"({"scheduler":["diffusers","FlowMatchEulerDiscreteScheduler"]})",
+       kForeign,
+       {"transformer"}},
+      {"not a pair", R"({"vae":["diffusers"]})", absl::StatusCode::kDataLoss, {"vae"}},
+      {"broken", "{", absl::StatusCode::kDataLoss, {"model_index.json"}}};
   const fs::path directory = Written("unsupported");
-  Overwrite(directory / "model_index.json",
-            R"({"transformer":["diffusers","FluxTransformer2DModel"]})");
+  for (const OtherModel& other : others) {
+    Overwrite(directory / "model_index.json", other.index);
+    const auto status = OpenDiffusersDirectory(directory).status();
+    EXPECT_EQ(status.code(), other.code) << other.what << ": " << status;
+    for (const char* part : other.message) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr(part)) << other.what;
+    }
+  }
+}
+
+TEST(DiffusersDirectoryTest, AConfigOfAnotherClassThanTheIndexSaysIsRefused) {
+  const fs::path directory = StableDiffusion("swapped");
+  Overwrite(directory / "vae" / "config.json", R"({"_class_name":"AutoencoderTiny"})");
   const auto status = OpenDiffusersDirectory(directory).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("FluxTransformer2DModel"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("SD3Transformer2DModel"));
-  Overwrite(directory / "model_index.json", R"({"_class_name":"FluxPipeline"})");
-  EXPECT_EQ(OpenDiffusersDirectory(directory).status().code(), absl::StatusCode::kInvalidArgument);
-  Overwrite(directory / "model_index.json", "{");
-  EXPECT_EQ(OpenDiffusersDirectory(directory).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("AutoencoderTiny"));
+}
+
+TEST(DiffusersDirectoryTest, APathThatIsNoModelIsExplained) {
+  const fs::path model = Written("explained");
+  const auto why = [](const fs::path& path) {
+    return std::string(OpenDiffusersDirectory(path).status().message());
+  };
+  EXPECT_THAT(why(model / "transformer"), HasSubstr("directory above"));
+  EXPECT_THAT(why(model / "transformer" / "diffusion_pytorch_model.safetensors"),
+              HasSubstr("single-file"));
+  EXPECT_THAT(why(model / "tokenizer"), HasSubstr("no model_index.json"));
   EXPECT_EQ(OpenDiffusersDirectory("/nowhere").status().code(), absl::StatusCode::kNotFound);
 }
 

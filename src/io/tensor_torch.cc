@@ -8,7 +8,6 @@
 #include "base/status_macros.h"
 
 namespace oxbow::io {
-namespace {
 
 at::ScalarType ScalarTypeOf(DType dtype) {
   switch (dtype) {
@@ -33,6 +32,8 @@ at::ScalarType ScalarTypeOf(DType dtype) {
   return at::kFloat;
 }
 
+namespace {
+
 DType DTypeOf(at::ScalarType type) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64, DType::kI64,
                             DType::kI32, DType::kU8, DType::kBool}) {
@@ -44,18 +45,21 @@ DType DTypeOf(at::ScalarType type) {
 
 }  // namespace
 
-absl::StatusOr<at::Tensor> ToTorch(const TensorBytes& tensor) {
-  OXBOW_RETURN_IF_ERROR(Validate(tensor));
-  at::Tensor result = at::empty(tensor.shape, ScalarTypeOf(tensor.dtype));
-  if (!tensor.data.empty()) {
-    std::memcpy(result.mutable_data_ptr(), tensor.data.data(), tensor.data.size());
-  }
-  if (tensor.dtype == DType::kBool) {
+at::Tensor CopyOf(DType dtype, const std::vector<int64_t>& shape, std::string_view bytes) {
+  at::Tensor result = at::empty(shape, ScalarTypeOf(dtype));
+  OXBOW_CHECK(result.nbytes() == bytes.size()) << bytes.size() << " for " << result.nbytes();
+  if (!bytes.empty()) std::memcpy(result.mutable_data_ptr(), bytes.data(), bytes.size());
+  if (dtype == DType::kBool) {
     // A byte other than 0 and 1 in a bool tensor is undefined behaviour for the kernels.
-    auto* bytes = static_cast<uint8_t*>(result.mutable_data_ptr());
-    for (size_t i = 0; i < tensor.data.size(); ++i) bytes[i] = bytes[i] != 0;
+    auto* values = static_cast<uint8_t*>(result.mutable_data_ptr());
+    for (size_t i = 0; i < bytes.size(); ++i) values[i] = values[i] != 0;
   }
   return result;
+}
+
+absl::StatusOr<at::Tensor> ToTorch(const TensorBytes& tensor) {
+  OXBOW_RETURN_IF_ERROR(Validate(tensor));
+  return CopyOf(tensor.dtype, tensor.shape, tensor.data);
 }
 
 TensorBytes FromTorch(const at::Tensor& tensor) {

@@ -1,8 +1,13 @@
 // Typed bytes <-> at::Tensor.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "io/tensor_bytes.h"
@@ -12,6 +17,11 @@ class Tensor;
 }  // namespace at
 
 namespace oxbow::io {
+
+at::ScalarType ScalarTypeOf(DType dtype);
+
+// A tensor of its own on the CPU. Requires as many bytes as dtype and shape take.
+at::Tensor CopyOf(DType dtype, const std::vector<int64_t>& shape, std::string_view bytes);
 
 // Copies. The result owns its memory, is contiguous and on the CPU. Fails if the bytes do not fit
 // the shape.
