@@ -54,7 +54,9 @@ absl::StatusOr<PromptEncoder> MakeEncoder(const io::DiffusersComponents& compone
           const std::vector<int64_t> row = words->Encode(texts[i], length);
           std::copy(row.begin(), row.end(), ids[static_cast<int64_t>(i)].data_ptr<int64_t>());
         }
-        return composer->Compose({ids});
+        const model::EncodedText text = composer->Encode({ids});
+        return model::Conditioning{.tokens = text.at(model::kClipTokens),
+                                   .pooled = text.at(model::kClipPooled)};
       });
 }
 

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <queue>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -58,16 +60,16 @@ Kind KindOf(UChar32 character) {
 }
 
 // NFC, then lower case character by character, without the context rule of final sigma.
-icu::UnicodeString Normalised(std::string_view text) {
+std::string Normalised(std::string_view text) {
   UErrorCode error = U_ZERO_ERROR;
   const icu::Normalizer2* nfc = icu::Normalizer2::getNFCInstance(error);
   OXBOW_CHECK(U_SUCCESS(error)) << u_errorName(error);
   const auto piece = icu::StringPiece(text.data(), static_cast<int32_t>(text.size()));
   const icu::UnicodeString composed = nfc->normalize(icu::UnicodeString::fromUTF8(piece), error);
   OXBOW_CHECK(U_SUCCESS(error)) << u_errorName(error);
-  icu::UnicodeString lower;
+  std::string lower;
   for (int32_t i = 0; i < composed.length(); i = composed.moveIndex32(i, 1)) {
-    lower.append(icu::UnicodeString(composed.char32At(i)).toLower(icu::Locale::getRoot()));
+    icu::UnicodeString(composed.char32At(i)).toLower(icu::Locale::getRoot()).toUTF8String(lower);
   }
   return lower;
 }
@@ -100,15 +102,8 @@ absl::StatusOr<Json> ReadJson(const std::filesystem::path& path) {
   return json;
 }
 
-// A special token is a string, or an object with the string in "content".
-std::string TokenOf(const Json& json, const char* key, const std::string& fallback) {
-  if (!json.contains(key)) return fallback;
-  const Json& value = json[key];
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_object() && value.contains("content") && value["content"].is_string()) {
-    return value["content"].get<std::string>();
-  }
-  return fallback;
+uint64_t PairOf(int64_t left, int64_t right) {
+  return static_cast<uint64_t>(left) << 32 | static_cast<uint64_t>(right);
 }
 
 }  // namespace
@@ -129,6 +124,7 @@ absl::Status ClipTokenizer::ReadVocabulary(const std::filesystem::path& director
       return absl::DataLossError(absl::StrCat("token id is no id: ", token, ": ", path.string()));
     }
     vocabulary_[token] = id.get<int64_t>();
+    size_ = std::max(size_, id.get<int64_t>() + 1);
   }
   return absl::OkStatus();
 }
@@ -146,57 +142,64 @@ absl::Status ClipTokenizer::ReadMerges(const std::filesystem::path& directory) {
       return absl::DataLossError(
           absl::StrCat("merge is not a pair: '", line, "': ", path.string()));
     }
-    ranks_.emplace(line, static_cast<int64_t>(ranks_.size()));
+    const std::string left = line.substr(0, line.find(' '));
+    const std::string right = line.substr(left.size() + 1);
+    std::array<int64_t, 3> ids = {};
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const auto found = vocabulary_.find(i == 0 ? left : i == 1 ? right : left + right);
+      if (found == vocabulary_.end()) {
+        return absl::DataLossError(
+            absl::StrCat("merge is not of vocab.json: '", line, "': ", path.string()));
+      }
+      ids[i] = found->second;
+    }
+    const auto rank = static_cast<int64_t>(merges_.size());
+    merges_.emplace(PairOf(ids[0], ids[1]), Merge{.rank = rank, .id = ids[2]});
   }
   return absl::OkStatus();
 }
 
 absl::Status ClipTokenizer::ReadSpecials(const std::filesystem::path& directory) {
-  std::map<std::string, std::string> token = {
-      {"bos_token", kBegin}, {"eos_token", kEnd}, {"unk_token", kEnd}, {"pad_token", kEnd}};
-  for (const char* file : {"special_tokens_map.json", "tokenizer_config.json"}) {
-    const auto json = ReadJson(directory / file);
-    if (absl::IsNotFound(json.status())) continue;
-    if (!json.ok()) return json.status();
-    for (auto& [key, text] : token) text = TokenOf(*json, key.c_str(), text);
-    if (json->contains("model_max_length") && (*json)["model_max_length"].is_number_integer()) {
-      model_max_length_ = (*json)["model_max_length"].get<int64_t>();
-    }
-  }
-  for (const auto& [key, text] : token) {
+  OXBOW_ASSIGN_OR_RETURN(
+      const TokenizerSettings settings,
+      ReadTokenizerSettings(
+          directory,
+          {{"bos_token", kBegin}, {"eos_token", kEnd}, {"unk_token", kEnd}, {"pad_token", kEnd}}));
+  model_max_length_ = settings.model_max_length.value_or(model_max_length_);
+  std::vector<AddedToken> tokens = settings.listed;
+  for (const auto& [key, text] : settings.named) {
     const auto found = vocabulary_.find(text);
     if (text.empty() || found == vocabulary_.end()) {
       return absl::DataLossError(
           absl::StrCat(key, " is not in vocab.json: '", text, "': ", directory.string()));
     }
-    specials_.emplace_back(text, found->second);
+    tokens.push_back(settings.Token(text, found->second));
   }
-  begin_ = vocabulary_.at(token["bos_token"]);
-  end_ = vocabulary_.at(token["eos_token"]);
-  unknown_ = vocabulary_.at(token["unk_token"]);
-  pad_ = vocabulary_.at(token["pad_token"]);
-  std::sort(specials_.begin(), specials_.end(),
-            [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+  begin_ = vocabulary_.at(settings.named.at("bos_token"));
+  end_ = vocabulary_.at(settings.named.at("eos_token"));
+  unknown_ = vocabulary_.at(settings.named.at("unk_token"));
+  pad_ = vocabulary_.at(settings.named.at("pad_token"));
+  std::vector<AddedToken> as_given, normalised;
+  for (AddedToken& token : tokens) {
+    size_ = std::max(size_, token.id + 1);
+    if (token.normalized) token.text = Normalised(token.text);
+    (token.normalized ? normalised : as_given).push_back(std::move(token));
+  }
+  added_ = AddedTokens(std::move(as_given));
+  added_normalised_ = AddedTokens(std::move(normalised));
   return absl::OkStatus();
 }
 
 std::vector<int64_t> ClipTokenizer::Encode(const std::string& text, int64_t length) const {
   OXBOW_CHECK(length >= 2) << length;
   std::vector<int64_t> ids = {begin_};
-  size_t plain = 0;  // Start of the text since the last special token.
-  for (size_t i = 0; i < text.size();) {
-    const auto special = std::find_if(specials_.begin(), specials_.end(), [&](const auto& s) {
-      return text.compare(i, s.first.size(), s.first) == 0;
-    });
-    if (special == specials_.end()) {
-      ++i;
-      continue;
+  for (const TextCut& cut : added_.Cut(text)) {
+    if (cut.id.has_value()) {
+      ids.push_back(*cut.id);
+    } else {
+      AppendText(cut.text, ids);
     }
-    AppendText(std::string_view(text).substr(plain, i - plain), ids);
-    ids.push_back(special->second);
-    plain = i += special->first.size();
   }
-  AppendText(std::string_view(text).substr(plain), ids);
   const auto size = static_cast<size_t>(length);
   if (ids.size() > size - 1) ids.resize(size - 1);
   ids.push_back(end_);
@@ -205,46 +208,73 @@ std::vector<int64_t> ClipTokenizer::Encode(const std::string& text, int64_t leng
 }
 
 void ClipTokenizer::AppendText(std::string_view text, std::vector<int64_t>& ids) const {
-  const icu::UnicodeString normal = Normalised(text);
-  for (int32_t start = 0; start < normal.length();) {
-    if (KindOf(normal.char32At(start)) == Kind::kSpace) {
-      start = normal.moveIndex32(start, 1);
+  const std::string normal = Normalised(text);
+  for (const TextCut& cut : added_normalised_.Cut(normal)) {
+    if (cut.id.has_value()) {
+      ids.push_back(*cut.id);
+    } else {
+      AppendWords(cut.text, ids);
+    }
+  }
+}
+
+void ClipTokenizer::AppendWords(std::string_view normal, std::vector<int64_t>& ids) const {
+  const icu::UnicodeString text = icu::UnicodeString::fromUTF8(
+      icu::StringPiece(normal.data(), static_cast<int32_t>(normal.size())));
+  for (int32_t start = 0; start < text.length();) {
+    if (KindOf(text.char32At(start)) == Kind::kSpace) {
+      start = text.moveIndex32(start, 1);
       continue;
     }
-    const int32_t end = WordEndAt(normal, start);
+    const int32_t end = WordEndAt(text, start);
     std::string word;
-    normal.tempSubStringBetween(start, end).toUTF8String(word);
+    text.tempSubStringBetween(start, end).toUTF8String(word);
     AppendWord(word, ids);
     start = end;
   }
 }
 
+// Merges the pair of the lowest rank, of several the leftmost, until no pair is left. A symbol that
+// went into its left neighbour has id -1.
 void ClipTokenizer::AppendWord(std::string_view word, std::vector<int64_t>& ids) const {
-  std::vector<std::string> symbols;
-  for (const char byte : word)
-    symbols.push_back(ByteCharacters()[static_cast<unsigned char>(byte)]);
-  symbols.back() += kWordEnd;
-  while (symbols.size() > 1) {
-    int64_t best = INT64_MAX;
-    std::string pair;
-    for (size_t i = 0; i + 1 < symbols.size(); ++i) {
-      const auto found = ranks_.find(symbols[i] + " " + symbols[i + 1]);
-      if (found == ranks_.end() || found->second >= best) continue;
-      best = found->second;
-      pair = found->first;
-    }
-    if (best == INT64_MAX) break;
-    std::vector<std::string> merged;  // Every occurrence, from the left.
-    for (size_t i = 0; i < symbols.size(); ++i) {
-      const bool here = i + 1 < symbols.size() && symbols[i] + " " + symbols[i + 1] == pair;
-      merged.push_back(here ? symbols[i] + symbols[i + 1] : symbols[i]);
-      if (here) ++i;
-    }
-    symbols = std::move(merged);
+  struct Symbol {
+    int64_t id;
+    size_t left, right;
+  };
+  std::vector<Symbol> symbols;
+  for (size_t i = 0; i < word.size(); ++i) {
+    std::string text = ByteCharacters()[static_cast<unsigned char>(word[i])];
+    if (i + 1 == word.size()) text += kWordEnd;
+    const auto found = vocabulary_.find(text);
+    symbols.push_back(
+        {found == vocabulary_.end() ? unknown_ : found->second, i == 0 ? 0 : i - 1, i + 1});
   }
-  for (const std::string& symbol : symbols) {
-    const auto found = vocabulary_.find(symbol);
-    ids.push_back(found == vocabulary_.end() ? unknown_ : found->second);
+  using Candidate = std::tuple<int64_t, size_t, int64_t>;  // Rank, left symbol, id of the two.
+  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
+  const auto offer = [&](size_t left, size_t right) {
+    const auto merge = merges_.find(PairOf(symbols[left].id, symbols[right].id));
+    if (merge != merges_.end()) queue.emplace(merge->second.rank, left, merge->second.id);
+  };
+  for (size_t i = 0; i + 1 < symbols.size(); ++i) offer(i, i + 1);
+  while (!queue.empty()) {
+    const auto [rank, at, id] = queue.top();
+    queue.pop();
+    Symbol& left = symbols[at];
+    if (left.id < 0 || left.right >= symbols.size()) continue;
+    Symbol& right = symbols[left.right];
+    const auto merge = merges_.find(PairOf(left.id, right.id));
+    if (merge == merges_.end() || merge->second.rank != rank) continue;  // One of the two changed.
+    left.id = id;
+    left.right = right.right;
+    right.id = -1;
+    if (left.right < symbols.size()) {
+      symbols[left.right].left = at;
+      offer(at, left.right);
+    }
+    if (at > 0) offer(left.left, at);
+  }
+  for (const Symbol& symbol : symbols) {
+    if (symbol.id >= 0) ids.push_back(symbol.id);
   }
 }
 

@@ -1,6 +1,6 @@
 // CLIP's byte-level BPE tokenizer, giving the ids that transformers' CLIPTokenizer gives.
 //
-//   text -> special tokens cut out -> NFC, runs of white space to one space, lower case
+//   text -> special tokens cut out -> NFC, lower case -> special tokens that are looked for here
 //        -> words: 's|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+
 //        -> UTF-8 bytes as printable characters, the last with "</w>", merged by rank
 //        -> BOS ids EOS, cut to length keeping EOS, padded
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "io/added_tokens.h"
 
 namespace oxbow::io {
 
@@ -30,19 +31,28 @@ class ClipTokenizer {
 
   int64_t model_max_length() const { return model_max_length_; }
   int64_t end_id() const { return end_; }
+  int64_t size() const { return size_; }  // One more than the largest id.
 
  private:
+  // Two neighbouring symbols that become one.
+  struct Merge {
+    int64_t rank = 0;
+    int64_t id = 0;
+  };
+
   ClipTokenizer() = default;
   absl::Status ReadVocabulary(const std::filesystem::path& directory);
   absl::Status ReadMerges(const std::filesystem::path& directory);
   absl::Status ReadSpecials(const std::filesystem::path& directory);
   void AppendText(std::string_view text, std::vector<int64_t>& ids) const;
+  void AppendWords(std::string_view normal, std::vector<int64_t>& ids) const;
   void AppendWord(std::string_view word, std::vector<int64_t>& ids) const;
 
   std::unordered_map<std::string, int64_t> vocabulary_;
-  std::unordered_map<std::string, int64_t> ranks_;         // "left right" -> order of the merge
-  std::vector<std::pair<std::string, int64_t>> specials_;  // Longest first.
-  int64_t begin_ = 0, end_ = 0, unknown_ = 0, pad_ = 0;
+  std::unordered_map<uint64_t, Merge> merges_;  // By the two ids, 32 bits each.
+  AddedTokens added_;                           // In the text as given.
+  AddedTokens added_normalised_;                // In the text in lower case.
+  int64_t begin_ = 0, end_ = 0, unknown_ = 0, pad_ = 0, size_ = 0;
   int64_t model_max_length_ = 77;
 };
 

@@ -10,21 +10,64 @@ namespace {
 class SingleClip final : public TextConditioning {
  public:
   explicit SingleClip(std::unique_ptr<ClipTextEncoder> encoder) : encoder_(std::move(encoder)) {}
-  Conditioning Compose(const std::vector<at::Tensor>& ids) const override {
+  EncodedText Encode(const std::vector<at::Tensor>& ids) const override {
     OXBOW_CHECK(ids.size() == 1) << ids.size() << " token sequences for one encoder";
     const ClipTextOutput text = encoder_->Encode(ids[0]);
-    return {.tokens = text.penultimate, .pooled = text.pooled};
+    return {{kClipTokens, text.penultimate}, {kClipPooled, text.pooled}};
   }
 
  private:
   const std::unique_ptr<ClipTextEncoder> encoder_;
 };
 
+class Sd3Text final : public TextConditioning {
+ public:
+  Sd3Text(std::unique_ptr<ClipTextEncoder> clip, std::unique_ptr<ClipTextEncoder> clip_2,
+          std::unique_ptr<T5Encoder> t5)
+      : clip_(std::move(clip)), clip_2_(std::move(clip_2)), t5_(std::move(t5)) {}
+
+  EncodedText Encode(const std::vector<at::Tensor>& ids) const override {
+    OXBOW_CHECK(ids.size() == (t5_ != nullptr ? 3 : 2)) << ids.size() << " token sequences";
+    const ClipTextOutput first = clip_->Encode(ids[0]), second = clip_2_->Encode(ids[1]);
+    EncodedText text = {{kClipTokens, first.penultimate},
+                        {kClipPooled, first.pooled},
+                        {kClip2Tokens, second.penultimate},
+                        {kClip2Pooled, second.pooled}};
+    if (t5_ != nullptr) text[kT5Tokens] = t5_->Encode(ids[2], /*mask=*/{});
+    return text;
+  }
+
+ private:
+  const std::unique_ptr<ClipTextEncoder> clip_, clip_2_;
+  const std::unique_ptr<T5Encoder> t5_;
+};
+
 }  // namespace
+
+Conditioning ComposeSd3(const EncodedText& text, const Sd3TextShape& shape) {
+  const at::Tensor clips = at::cat({text.at(kClipTokens), text.at(kClip2Tokens)}, -1);
+  const int64_t missing = shape.width - clips.size(2);
+  OXBOW_CHECK(missing >= 0) << "two CLIPs of together " << clips.size(2) << " channels for "
+                            << shape.width;
+  const auto t5 = text.find(kT5Tokens);
+  const at::Tensor tail = t5 != text.end()
+                              ? t5->second.to(at::kFloat)
+                              : clips.new_zeros({clips.size(0), shape.t5_length, shape.width});
+  OXBOW_CHECK(tail.size(1) == shape.t5_length && tail.size(2) == shape.width)
+      << "T5 " << tail.sizes() << " instead of " << shape.t5_length << " x " << shape.width;
+  return {.tokens = at::cat({at::constant_pad_nd(clips, {0, missing}), tail}, 1),
+          .pooled = at::cat({text.at(kClipPooled), text.at(kClip2Pooled)}, -1)};
+}
 
 std::unique_ptr<TextConditioning> MakeSingleClipConditioning(
     std::unique_ptr<ClipTextEncoder> encoder) {
   return std::make_unique<SingleClip>(std::move(encoder));
+}
+
+std::unique_ptr<TextConditioning> MakeSd3TextConditioning(std::unique_ptr<ClipTextEncoder> clip,
+                                                          std::unique_ptr<ClipTextEncoder> clip_2,
+                                                          std::unique_ptr<T5Encoder> t5) {
+  return std::make_unique<Sd3Text>(std::move(clip), std::move(clip_2), std::move(t5));
 }
 
 }  // namespace oxbow::model

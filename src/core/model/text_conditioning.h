@@ -1,8 +1,12 @@
 // From token ids to what a velocity model gets of its prompts.
 //
-// One implementation per way of composing text encoders; tokenisation stays outside, so that this
-// needs no files. SD3's composition of three encoders (two CLIPs concatenated over channels, T5
-// appended over the sequence) is another implementation of the same interface.
+//   one CLIP   tokens = c.tokens                       pooled = c.pooled
+//   SD3        tokens = [l.tokens | g.tokens | 0]      pooled = [l.pooled | g.pooled]
+//                       [t5.tokens              ]
+//
+// SD3 (arXiv:2403.03206) sets its two CLIPs side by side, fills them with zeros to T5's width and
+// appends T5 over the sequence. Without T5 that part is zeros. One implementation per way of
+// composing; tokenisation stays outside, so that this needs no files.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,20 +15,48 @@
 #include <vector>
 
 #include "core/model/clip_text.h"
+#include "core/model/parameters.h"
+#include "core/model/t5.h"
 #include "core/model/velocity_model.h"
 
 namespace oxbow::model {
+
+// What text encoders say about prompts, before it is composed: tensors of B rows each. Smaller than
+// what they compose to, and all that is worth storing.
+using EncodedText = NamedTensors;
+
+// The names in an EncodedText.
+inline constexpr char kClipTokens[] = "clip.tokens";     // [B, S, D]
+inline constexpr char kClipPooled[] = "clip.pooled";     // [B, P]
+inline constexpr char kClip2Tokens[] = "clip_2.tokens";  // [B, S, D2]
+inline constexpr char kClip2Pooled[] = "clip_2.pooled";  // [B, P2]
+inline constexpr char kT5Tokens[] = "t5.tokens";         // [B, S3, D3]
+
+// The composition of an SD3 pipeline without T5.
+struct Sd3TextShape {
+  int64_t t5_length = 0;  // Tokens of T5: 128 in Flow-GRPO, 256 in diffusers' pipeline.
+  int64_t width = 0;      // joint_attention_dim, which is T5's d_model.
+};
+
+// tokens [B, S + t5_length, width] float32, pooled [B, P + P2]. Requires the two CLIPs together to
+// be no wider than `width`, and T5, if it is there, to be of the given length and width.
+Conditioning ComposeSd3(const EncodedText& text, const Sd3TextShape& shape);
 
 class TextConditioning {
  public:
   virtual ~TextConditioning() = default;
 
   // ids: one [B, S_k] int64 tensor per text encoder. A row does not depend on the other rows.
-  virtual Conditioning Compose(const std::vector<at::Tensor>& ids) const = 0;
+  virtual EncodedText Encode(const std::vector<at::Tensor>& ids) const = 0;
 };
 
-// tokens = penultimate hidden states, pooled = text_embeds of a single CLIP encoder.
+// kClipTokens, kClipPooled: penultimate hidden states and text_embeds.
 std::unique_ptr<TextConditioning> MakeSingleClipConditioning(
     std::unique_ptr<ClipTextEncoder> encoder);
+
+// All five; ids of CLIP, CLIP 2 and T5. Without `t5` the first four, and two tensors of ids.
+std::unique_ptr<TextConditioning> MakeSd3TextConditioning(std::unique_ptr<ClipTextEncoder> clip,
+                                                          std::unique_ptr<ClipTextEncoder> clip_2,
+                                                          std::unique_ptr<T5Encoder> t5);
 
 }  // namespace oxbow::model

@@ -1,0 +1,63 @@
+// The tokens of a tokenizer directory that stand outside its algorithm: begin, end, padding, and
+// whatever else tokenizer_config.json lists. Wherever one stands in a text it is cut out whole.
+//
+//   tokenizer_config.json    {"eos_token": "</s>" | {"content": "</s>", "normalized": false},
+//                             "model_max_length": 77, "added_tokens_decoder": {"1": {...}}}
+//   special_tokens_map.json  the same keys; read only where there is no added_tokens_decoder, and
+//                            then stronger, as in transformers
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace oxbow::io {
+
+struct AddedToken {
+  std::string text;
+  int64_t id = 0;
+  bool normalized = false;  // Looked for in the normalised text instead of the text as given.
+};
+
+struct TokenizerSettings {
+  std::map<std::string, std::string> named;  // "eos_token" -> "</s>"
+  std::vector<AddedToken> listed;            // Of added_tokens_decoder, each with its id.
+  std::map<std::string, bool> normalized;    // Of named tokens that say so.
+  std::optional<int64_t> model_max_length;
+  std::optional<int64_t> extra_ids;  // T5: how many <extra_id_N> follow the vocabulary.
+
+  // The token of that text with the given id, normalised if one of the files says so.
+  AddedToken Token(const std::string& text, int64_t id) const;
+};
+
+// Reads both files, either of which may be absent. `named` starts as given. kDataLoss names the
+// file.
+absl::StatusOr<TokenizerSettings> ReadTokenizerSettings(const std::filesystem::path& directory,
+                                                        std::map<std::string, std::string> named);
+
+// A piece of text between added tokens, or one of these.
+struct TextCut {
+  std::string_view text;
+  std::optional<int64_t> id;
+};
+
+// Cuts texts at tokens: at the leftmost one, and of several there the longest.
+class AddedTokens {
+ public:
+  AddedTokens() = default;
+  explicit AddedTokens(std::vector<AddedToken> tokens);  // Equal texts: the first counts.
+
+  // Pieces in order, none of them empty. They point into `text`.
+  std::vector<TextCut> Cut(std::string_view text) const;
+
+ private:
+  std::map<char, std::vector<AddedToken>> by_first_;  // Longest first.
+};
+
+}  // namespace oxbow::io

@@ -1,0 +1,61 @@
+// T5's tokenizer, giving the ids that transformers' T5Tokenizer gives.
+//
+//   text -> special tokens cut out -> characters normalised by the model's table
+//        -> words between white space, each with U+2581 in front
+//        -> the pieces of the vocabulary with the largest sum of log-probabilities (unigram model,
+//           arXiv:1804.10959); what no piece covers is one unknown token
+//        -> ids, cut to length - 1, EOS, padded
+//
+// transformers runs the tokenizers library, not sentencepiece, over spiece.model. They differ in
+// how they normalise (see io/charsmap.h) and in special tokens within a text; the models' published
+// pipelines use the former.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "io/added_tokens.h"
+#include "io/charsmap.h"
+
+namespace oxbow::io {
+
+class T5Tokenizer {
+ public:
+  // Reads spiece.model and, where present, tokenizer_config.json and special_tokens_map.json of a
+  // tokenizer directory. kNotFound, kDataLoss or kInvalidArgument, naming the file.
+  static absl::StatusOr<T5Tokenizer> Load(const std::filesystem::path& directory);
+
+  // Exactly `length` ids. Malformed UTF-8 becomes U+FFFD. Requires length >= 1.
+  std::vector<int64_t> Encode(const std::string& text, int64_t length) const;
+
+  int64_t end_id() const { return end_; }
+  int64_t size() const { return size_; }  // One more than the largest id.
+
+ private:
+  struct Piece {
+    int64_t id = 0;
+    double score = 0;
+  };
+
+  T5Tokenizer() = default;
+  absl::Status ReadModel(const std::filesystem::path& path, int64_t extra_ids);
+  absl::Status ReadSpecials(const TokenizerSettings& settings,
+                            const std::filesystem::path& directory);
+  void AppendText(std::string_view text, std::vector<int64_t>& ids) const;
+  // A word or a part of one that begins with U+2581 and holds no other.
+  void AppendPieces(std::string_view word, std::vector<int64_t>& ids) const;
+
+  Charsmap charsmap_;
+  std::unordered_map<std::string, Piece> pieces_;
+  size_t piece_bytes_max_ = 0;
+  double unknown_score_ = 0;
+  AddedTokens added_;
+  int64_t end_ = 1, pad_ = 0, unknown_ = 2, size_ = 0;
+};
+
+}  // namespace oxbow::io
