@@ -44,6 +44,10 @@ class Sd3Text final : public TextConditioning {
 
 }  // namespace
 
+Conditioning ComposeSingleClip(const EncodedText& text) {
+  return {.tokens = text.at(kClipTokens), .pooled = text.at(kClipPooled)};
+}
+
 Conditioning ComposeSd3(const EncodedText& text, const Sd3TextShape& shape) {
   const at::Tensor clips = at::cat({text.at(kClipTokens), text.at(kClip2Tokens)}, -1);
   const int64_t missing = shape.width - clips.size(2);

@@ -32,7 +32,9 @@ inline constexpr char kClip2Tokens[] = "clip_2.tokens";  // [B, S, D2]
 inline constexpr char kClip2Pooled[] = "clip_2.pooled";  // [B, P2]
 inline constexpr char kT5Tokens[] = "t5.tokens";         // [B, S3, D3]
 
-// The composition of an SD3 pipeline without T5.
+Conditioning ComposeSingleClip(const EncodedText& text);
+
+// What an SD3 pipeline composes to, which its encoders do not say if T5 is missing.
 struct Sd3TextShape {
   int64_t t5_length = 0;  // Tokens of T5: 128 in Flow-GRPO, 256 in diffusers' pipeline.
   int64_t width = 0;      // joint_attention_dim, which is T5's d_model.

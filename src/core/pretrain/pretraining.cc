@@ -124,8 +124,8 @@ at::Tensor Pretraining::Impl::Loss() const {
   random.FillNormal({noise.data_ptr<float>(), static_cast<size_t>(noise.numel())});
   const at::Tensor t = batch.times.view({-1, 1, 1, 1});
   const at::Tensor x = (1 - t) * batch.pictures + t * noise;
-  const at::Tensor velocity =
-      velocity_model->Velocity(x, batch.times, conditioning->Compose({batch.ids}));
+  const at::Tensor velocity = velocity_model->Velocity(
+      x, batch.times, model::ComposeSingleClip(conditioning->Encode({batch.ids})));
   return (velocity - (noise - batch.pictures)).square().mean();
 }
 
@@ -172,10 +172,10 @@ absl::StatusOr<std::vector<Measure>> EvaluatePretrained(
   OXBOW_ASSIGN_OR_RETURN(const at::Tensor ids, world.TokenIds(prompts));
   const auto conditioning = model::MakeSingleClipConditioning(std::move(encoder));
   const PictureFormat format = world.world().format();
-  const at::Tensor pictures =
-      model::SamplePictures(*velocity_model, *model::MakePixelDecoder(), model::OdeSpec(sigmas),
-                            model::RequestsFor(conditioning->Compose({ids}), per_prompt, seed),
-                            {format.channels, format.height, format.width});
+  const at::Tensor pictures = model::SamplePictures(
+      *velocity_model, *model::MakePixelDecoder(), model::OdeSpec(sigmas),
+      model::RequestsFor(model::ComposeSingleClip(conditioning->Encode({ids})), per_prompt, seed),
+      {format.channels, format.height, format.width});
   OXBOW_CHECK(pictures.is_contiguous()) << "pictures are read as bytes";
   const std::unique_ptr<Tally> tally = world.world().NewTally();
   const size_t bytes = static_cast<size_t>(pictures[0].numel());
