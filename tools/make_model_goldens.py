@@ -70,17 +70,17 @@ def randomise(module, generator):
         p.data = p.data.half().float()
 
 
-def save(path, tensors, config, seed):
+def save(path, tensors, config, seed, more=None):
     half = lambda k, v: v.half() if k.startswith("weight.") and not k.endswith("pos_embed.pos_embed") else v
     tensors = {k: half(k, v).detach().contiguous().clone() for k, v in tensors.items()}
     save_file(tensors, str(path), metadata={
         "format": "pt", "config": config, "seed": str(seed), "torch": torch.__version__,
-        "diffusers": diffusers.__version__, "transformers": transformers.__version__})
+        "diffusers": diffusers.__version__, "transformers": transformers.__version__} | (more or {}))
     print(path.name, path.stat().st_size)
 
 
-def sd3(out, seed):
-    for name, (config, batch, height, width, tokens) in SD3.items():
+def sd3(out, seed, configs, gradients=True):
+    for name, (config, batch, height, width, tokens) in configs.items():
         g = torch.Generator().manual_seed(seed)
         model = SD3Transformer2DModel(**config)
         randomise(model, g)
@@ -99,7 +99,7 @@ def sd3(out, seed):
                   ".attn.to_add_out.bias", ".attn2.to_v.weight", ".norm_q.weight", ".norm_added_k.weight",
                   ".ff.net.0.proj.bias", ".ff_context.net.2.bias", "norm_out.linear.bias", "proj_out.weight")
         t |= {"grad." + k: p.grad for k, p in model.named_parameters()
-              if p.grad is not None and any(w in k for w in wanted)}
+              if gradients and p.grad is not None and any(w in k for w in wanted)}
         save(out / f"{name}.safetensors", t, json.dumps(dict(model.config)), seed)
 
 
@@ -167,7 +167,7 @@ def main():
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    sd3(args.out, args.seed)
+    sd3(args.out, args.seed, SD3)
     clip(args.out, args.seed)
     tokenizer(args.out)
 

@@ -9,24 +9,24 @@
 namespace oxbow::model {
 namespace {
 
-std::string Spell(at::IntArrayRef shape) {
+std::string Spell(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ","), "]");
 }
 
 }  // namespace
 
-absl::Status CheckFit(const Shapes& expected, const NamedTensors& tensors) {
+absl::Status CheckFit(const Shapes& expected, const Shapes& actual) {
   std::vector<std::string> missing, extra, misshapen;
   for (const auto& [name, shape] : expected) {
-    const auto found = tensors.find(name);
-    if (found == tensors.end()) {
+    const auto found = actual.find(name);
+    if (found == actual.end()) {
       missing.push_back(name);
-    } else if (found->second.sizes() != at::IntArrayRef(shape)) {
+    } else if (found->second != shape) {
       misshapen.push_back(
-          absl::StrCat(name, " ", Spell(found->second.sizes()), " instead of ", Spell(shape)));
+          absl::StrCat(name, " ", Spell(found->second), " instead of ", Spell(shape)));
     }
   }
-  for (const auto& [name, tensor] : tensors) {
+  for (const auto& [name, shape] : actual) {
     if (!expected.contains(name)) extra.push_back(name);
   }
   std::vector<std::string> complaints;
@@ -36,6 +36,12 @@ absl::Status CheckFit(const Shapes& expected, const NamedTensors& tensors) {
   if (complaints.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError("tensors do not fit the config; " +
                                     absl::StrJoin(complaints, "; "));
+}
+
+absl::Status CheckFit(const Shapes& expected, const NamedTensors& tensors) {
+  Shapes actual;
+  for (const auto& [name, tensor] : tensors) actual.emplace(name, tensor.sizes().vec());
+  return CheckFit(expected, actual);
 }
 
 at::Tensor Binding::Take(const std::string& name, std::vector<int64_t> shape) {

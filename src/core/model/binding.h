@@ -14,8 +14,9 @@
 
 namespace oxbow::model {
 
-// kInvalidArgument naming every tensor of `tensors` that is missing from, extra to or misshapen
-// against `expected`.
+// kInvalidArgument naming every tensor that `actual` lacks, has too many or in another shape. The
+// shapes may come from files' headers, before anything is read.
+absl::Status CheckFit(const Shapes& expected, const Shapes& actual);
 absl::Status CheckFit(const Shapes& expected, const NamedTensors& tensors);
 
 class Binding {

@@ -15,10 +15,12 @@ class ImageDecoder {
  public:
   virtual ~ImageDecoder() = default;
 
-  // latents [B, C, H, W] float32 -> uint8 [B, height, width, channels], round(255 clamp(x / 2 +
-  // 1/2)).
+  // latents [B, C, H, W] float32 -> uint8 [B, height, width, channels].
   virtual at::Tensor Decode(const at::Tensor& latents) const = 0;
 };
+
+// Pictures [B, C, H, W] in about [-1, 1] -> uint8 [B, H, W, C], round(255 clamp(x / 2 + 1/2)).
+at::Tensor ToBytes(const at::Tensor& pictures);
 
 // For models without an autoencoder, whose latent is the picture in [-1, 1].
 std::unique_ptr<ImageDecoder> MakePixelDecoder();

@@ -1,0 +1,286 @@
+#include "core/model/autoencoder_kl.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <functional>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "core/model/attention.h"
+#include "core/model/binding.h"
+#include "core/model/layers.h"
+
+namespace oxbow::model {
+namespace {
+
+constexpr double kNormEpsilon = 1e-6;
+constexpr double kLogVarianceMin = -30;
+constexpr double kLogVarianceMax = 20;
+
+struct GroupNorm {
+  GroupNorm(Binding& bind, const std::string& name, int64_t channels, int64_t groups)
+      : weight(bind.Take(name + ".weight", {channels})),
+        bias(bind.Take(name + ".bias", {channels})),
+        groups(groups) {}
+  at::Tensor operator()(const at::Tensor& x) const {
+    return at::group_norm(x, groups, weight, bias, kNormEpsilon);
+  }
+  at::Tensor weight, bias;
+  int64_t groups;
+};
+
+// Of odd size, same resolution unless `stride` and `padding` say otherwise.
+struct Conv {
+  Conv(Binding& bind, const std::string& name, int64_t in, int64_t out, int64_t size)
+      : weight(bind.Take(name + ".weight", {out, in, size, size})),
+        bias(bind.Take(name + ".bias", {out})),
+        padding(size / 2) {}
+  at::Tensor operator()(const at::Tensor& x) const {
+    return at::conv2d(x, weight, bias, /*stride=*/1, padding);
+  }
+  // Half the resolution: one row and column of zeros below and to the right.
+  at::Tensor Halved(const at::Tensor& x) const {
+    return at::conv2d(at::constant_pad_nd(x, {0, 1, 0, 1}), weight, bias, /*stride=*/2);
+  }
+  at::Tensor weight, bias;
+  int64_t padding;
+};
+
+// x + conv(silu(norm(conv(silu(norm x))))), x through a 1 x 1 convolution where widths differ.
+class ResidualBlock {
+ public:
+  ResidualBlock(Binding& bind, const std::string& name, int64_t in, int64_t out, int64_t groups)
+      : norm1_(bind, name + ".norm1", in, groups),
+        conv1_(bind, name + ".conv1", in, out, 3),
+        norm2_(bind, name + ".norm2", out, groups),
+        conv2_(bind, name + ".conv2", out, out, 3) {
+    if (in != out) shortcut_.emplace(bind, name + ".conv_shortcut", in, out, 1);
+  }
+  at::Tensor operator()(const at::Tensor& x) const {
+    const at::Tensor y = conv2_(at::silu(norm2_(conv1_(at::silu(norm1_(x))))));
+    return (shortcut_ ? (*shortcut_)(x) : x) + y;
+  }
+
+ private:
+  const GroupNorm norm1_;
+  const Conv conv1_;
+  const GroupNorm norm2_;
+  const Conv conv2_;
+  std::optional<Conv> shortcut_;
+};
+
+// One head over all pixels.
+class PixelAttention {
+ public:
+  PixelAttention(Binding& bind, const std::string& name, int64_t channels, int64_t groups)
+      : norm_(bind, name + ".group_norm", channels, groups),
+        to_q_(bind.TakeLinear(name + ".to_q", channels, channels)),
+        to_k_(bind.TakeLinear(name + ".to_k", channels, channels)),
+        to_v_(bind.TakeLinear(name + ".to_v", channels, channels)),
+        to_out_(bind.TakeLinear(name + ".to_out.0", channels, channels)) {}
+
+  at::Tensor operator()(const at::Tensor& x) const {
+    const at::Tensor tokens = norm_(x).flatten(2).transpose(1, 2);  // [B, N, C]
+    const at::Tensor o = Attend(to_q_(tokens).unsqueeze(2), to_k_(tokens).unsqueeze(2),
+                                to_v_(tokens).unsqueeze(2), /*causal=*/false);
+    return x + to_out_(o).transpose(1, 2).reshape(x.sizes());
+  }
+
+ private:
+  const GroupNorm norm_;
+  const Linear to_q_, to_k_, to_v_, to_out_;
+};
+
+class MiddleBlock {
+ public:
+  MiddleBlock(Binding& bind, const std::string& name, const AutoencoderKlParams& p)
+      : first_(bind, name + ".resnets.0", Width(p), Width(p), p.norm_num_groups),
+        second_(bind, name + ".resnets.1", Width(p), Width(p), p.norm_num_groups) {
+    if (p.mid_block_add_attention) {
+      attention_.emplace(bind, name + ".attentions.0", Width(p), p.norm_num_groups);
+    }
+  }
+  at::Tensor operator()(const at::Tensor& x) const {
+    const at::Tensor y = first_(x);
+    return second_(attention_ ? (*attention_)(y) : y);
+  }
+
+ private:
+  static int64_t Width(const AutoencoderKlParams& p) { return p.block_out_channels.back(); }
+  const ResidualBlock first_, second_;
+  std::optional<PixelAttention> attention_;
+};
+
+// Residual blocks of one resolution, then the convolution that leads to the next one.
+struct Level {
+  Level(Binding& bind, const std::string& name, int64_t in, int64_t out, int64_t blocks,
+        int64_t groups) {
+    for (int64_t i = 0; i < blocks; ++i) {
+      resnets.emplace_back(bind, absl::StrCat(name, ".resnets.", i), i == 0 ? in : out, out,
+                           groups);
+    }
+  }
+  at::Tensor Residual(at::Tensor x) const {
+    for (const ResidualBlock& block : resnets) x = block(x);
+    return x;
+  }
+  std::vector<ResidualBlock> resnets;
+  std::optional<Conv> resampler;  // Of all levels but the last.
+};
+
+class Encoder {
+ public:
+  Encoder(Binding& bind, const AutoencoderKlParams& p)
+      : conv_in_(bind, "encoder.conv_in", p.in_channels, p.block_out_channels.front(), 3),
+        middle_(bind, "encoder.mid_block", p),
+        norm_out_(bind, "encoder.conv_norm_out", p.block_out_channels.back(), p.norm_num_groups),
+        conv_out_(bind, "encoder.conv_out", p.block_out_channels.back(), 2 * p.latent_channels, 3) {
+    int64_t in = p.block_out_channels.front();
+    for (size_t i = 0; i < p.block_out_channels.size(); ++i) {
+      const std::string name = absl::StrCat("encoder.down_blocks.", i);
+      const int64_t out = p.block_out_channels[i];
+      levels_.emplace_back(bind, name, in, out, p.layers_per_block, p.norm_num_groups);
+      if (i + 1 < p.block_out_channels.size()) {
+        levels_.back().resampler.emplace(bind, name + ".downsamplers.0.conv", out, out, 3);
+      }
+      in = out;
+    }
+    if (p.use_quant_conv) {
+      quant_.emplace(bind, "quant_conv", 2 * p.latent_channels, 2 * p.latent_channels, 1);
+    }
+  }
+
+  // [B, channels, H, W] -> [B, 2 latent_channels, h, w]: means, then log variances.
+  at::Tensor operator()(const at::Tensor& pictures) const {
+    at::Tensor x = conv_in_(pictures);
+    for (const Level& level : levels_) {
+      x = level.Residual(x);
+      if (level.resampler) x = level.resampler->Halved(x);
+    }
+    x = conv_out_(at::silu(norm_out_(middle_(x))));
+    return quant_ ? (*quant_)(x) : x;
+  }
+
+ private:
+  const Conv conv_in_;
+  std::vector<Level> levels_;
+  const MiddleBlock middle_;
+  const GroupNorm norm_out_;
+  const Conv conv_out_;
+  std::optional<Conv> quant_;
+};
+
+class Decoder {
+ public:
+  Decoder(Binding& bind, const AutoencoderKlParams& p)
+      : conv_in_(bind, "decoder.conv_in", p.latent_channels, p.block_out_channels.back(), 3),
+        middle_(bind, "decoder.mid_block", p),
+        norm_out_(bind, "decoder.conv_norm_out", p.block_out_channels.front(), p.norm_num_groups),
+        conv_out_(bind, "decoder.conv_out", p.block_out_channels.front(), p.out_channels, 3) {
+    const size_t count = p.block_out_channels.size();
+    int64_t in = p.block_out_channels.back();
+    for (size_t i = 0; i < count; ++i) {
+      const std::string name = absl::StrCat("decoder.up_blocks.", i);
+      const int64_t out = p.block_out_channels[count - 1 - i];
+      levels_.emplace_back(bind, name, in, out, p.layers_per_block + 1, p.norm_num_groups);
+      if (i + 1 < count) {
+        levels_.back().resampler.emplace(bind, name + ".upsamplers.0.conv", out, out, 3);
+      }
+      in = out;
+    }
+    if (p.use_post_quant_conv) {
+      post_quant_.emplace(bind, "post_quant_conv", p.latent_channels, p.latent_channels, 1);
+    }
+  }
+
+  // [B, latent_channels, h, w] -> [B, channels, H, W]
+  at::Tensor operator()(const at::Tensor& latents) const {
+    at::Tensor x = middle_(conv_in_(post_quant_ ? (*post_quant_)(latents) : latents));
+    for (const Level& level : levels_) {
+      x = level.Residual(x);
+      if (level.resampler) {
+        x = (*level.resampler)(at::upsample_nearest2d(x, {2 * x.size(2), 2 * x.size(3)}));
+      }
+    }
+    return conv_out_(at::silu(norm_out_(x)));
+  }
+
+ private:
+  const Conv conv_in_;
+  const MiddleBlock middle_;
+  std::vector<Level> levels_;
+  const GroupNorm norm_out_;
+  const Conv conv_out_;
+  std::optional<Conv> post_quant_;
+};
+
+at::Tensor RowByRow(const at::Tensor& x, const std::function<at::Tensor(const at::Tensor&)>& f) {
+  std::vector<at::Tensor> rows;
+  for (int64_t i = 0; i < x.size(0); ++i) rows.push_back(f(x.narrow(0, i, 1)));
+  return at::cat(rows);
+}
+
+class Autoencoder final : public AutoencoderKl {
+ public:
+  Autoencoder(Binding& bind, const AutoencoderKlParams& params, AutoencoderPart part)
+      : params_(params), decoder_(bind, params) {
+    if (part == AutoencoderPart::kWhole) encoder_.emplace(bind, params);
+  }
+
+  at::Tensor Pictures(const at::Tensor& z) const override {
+    OXBOW_CHECK(z.dim() == 4 && z.size(0) > 0 && z.size(1) == params_.latent_channels)
+        << "latents " << z.sizes();
+    const at::Tensor latents = z / params_.scaling_factor + params_.shift_factor;
+    return RowByRow(latents, [this](const at::Tensor& row) { return decoder_(row); });
+  }
+
+  LatentDistribution Encode(const at::Tensor& pictures) const override {
+    OXBOW_CHECK(encoder_.has_value()) << "autoencoder was made without its encoder";
+    OXBOW_CHECK(
+        pictures.dim() == 4 && pictures.size(0) > 0 && pictures.size(1) == params_.in_channels &&
+        pictures.size(2) % params_.factor() == 0 && pictures.size(3) % params_.factor() == 0)
+        << "pictures " << pictures.sizes() << " for a factor of " << params_.factor();
+    const auto moments =
+        RowByRow(pictures, [this](const at::Tensor& row) { return (*encoder_)(row); }).chunk(2, 1);
+    const at::Tensor log_variance = moments[1].clamp(kLogVarianceMin, kLogVarianceMax);
+    return {.mean = (moments[0] - params_.shift_factor) * params_.scaling_factor,
+            .std = at::exp(log_variance * 0.5) * params_.scaling_factor};
+  }
+
+  at::Tensor Decode(const at::Tensor& latents) const override {
+    const at::NoGradGuard no_grad;
+    return ToBytes(Pictures(latents.to(at::kFloat)));
+  }
+
+ private:
+  const AutoencoderKlParams params_;
+  const Decoder decoder_;
+  std::optional<Encoder> encoder_;
+};
+
+}  // namespace
+
+bool BelongsTo(AutoencoderPart part, const std::string& name) {
+  return part == AutoencoderPart::kWhole || name.starts_with("decoder.") ||
+         name.starts_with("post_quant_conv.");
+}
+
+Shapes AutoencoderKlShapes(const AutoencoderKlParams& params, AutoencoderPart part) {
+  Binding bind;
+  const Autoencoder shape_only(bind, params, part);
+  return bind.shapes();
+}
+
+absl::StatusOr<std::unique_ptr<AutoencoderKl>> MakeAutoencoderKl(const AutoencoderKlParams& params,
+                                                                 const NamedTensors& tensors,
+                                                                 AutoencoderPart part) {
+  Binding bind(tensors, /*adapter=*/nullptr);
+  auto model = std::make_unique<Autoencoder>(bind, params, part);
+  OXBOW_RETURN_IF_ERROR(Annotate(bind.Finish(), "AutoencoderKL"));
+  return model;
+}
+
+}  // namespace oxbow::model
