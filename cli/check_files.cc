@@ -6,8 +6,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/nearest_name.h"
 #include "cli/model_facts.h"
-#include "config/nearest_name.h"
 #include "core/reward/scorer_table.h"
 #include "services/buffer/offer_limits.h"
 
@@ -57,7 +57,7 @@ void CheckPrompts(const char* key, const std::string& path, std::vector<Problem>
 void CheckReward(const char* key, const std::string& name, std::vector<Problem>& problems) {
   const std::vector<std::string> known = reward::ScorerNames();
   if (std::find(known.begin(), known.end(), name) != known.end()) return;
-  const std::string nearest = config::NearestName(name, known);
+  const std::string nearest = NearestName(name, known);
   problems.push_back(
       {Severity::kError, key,
        absl::StrCat("unknown reward; ",

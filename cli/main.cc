@@ -6,6 +6,7 @@
 #include "cli/bench_learning.h"
 #include "cli/config_show.h"
 #include "cli/eval.h"
+#include "cli/export.h"
 #include "cli/health.h"
 #include "cli/pretrain.h"
 #include "cli/report.h"
@@ -32,6 +33,7 @@ void AddAll(CLI::App& app, int& exit_code) {
   AddPretrain(app, exit_code);
   AddSample(app, exit_code);
   AddEval(app, exit_code);
+  AddExport(app, exit_code);
   AddSimulate(app, exit_code);
   AddBench(app, exit_code);
 }

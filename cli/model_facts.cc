@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "core/model/lora_targets.h"
 #include "io/diffusers_directory.h"
 
 namespace oxbow::cli {
@@ -24,13 +25,6 @@ uint64_t Elements(const Headers& tensors) {
   uint64_t elements = 0;
   for (const auto& [name, tensor] : tensors) elements += Elements(tensor);
   return elements;
-}
-
-bool IsTargeted(const std::string& module, const v1::LoraConfig& lora) {
-  for (const std::string& target : lora.targets()) {
-    if (module == target || module.ends_with("." + target)) return true;
-  }
-  return false;
 }
 
 int64_t NumberIn(const std::string& config_json, const char* key, int64_t absent) {
@@ -71,7 +65,8 @@ absl::StatusOr<ModelFacts> Read(const v1::RunConfig& config) {
                    .shift = config.sampling().shift(),
                    .latent_shape = LatentShape(transformer.config_json, config.sampling())};
   if (config.model().trained() == v1::TRAINED_PART_LORA) {
-    facts.trained_parameters = LoraParameters(tensors, config.model().lora());
+    OXBOW_ASSIGN_OR_RETURN(facts.trained_parameters,
+                           LoraParameters(tensors, config.model().lora()));
   } else {
     const auto table = tensors.find(kPositionTable);
     facts.trained_parameters =
@@ -96,14 +91,21 @@ absl::StatusOr<ModelFacts> ReadModelFacts(const v1::RunConfig& config) {
   return facts;
 }
 
-uint64_t LoraParameters(const std::map<std::string, io::TensorHeader>& tensors,
-                        const v1::LoraConfig& lora) {
+absl::StatusOr<uint64_t> LoraParameters(const std::map<std::string, io::TensorHeader>& tensors,
+                                        const v1::LoraConfig& lora) {
   static constexpr std::string_view kWeight = ".weight";
-  uint64_t parameters = 0;
+  std::vector<std::string> modules;
   for (const auto& [name, tensor] : tensors) {
     if (!name.ends_with(kWeight) || tensor.shape.size() != 2) continue;
-    if (!IsTargeted(name.substr(0, name.size() - kWeight.size()), lora)) continue;
-    parameters += lora.rank() * static_cast<uint64_t>(tensor.shape[0] + tensor.shape[1]);
+    modules.push_back(name.substr(0, name.size() - kWeight.size()));
+  }
+  OXBOW_ASSIGN_OR_RETURN(
+      const std::vector<std::string> matched,
+      model::MatchTargets(modules, {lora.targets().begin(), lora.targets().end()}));
+  uint64_t parameters = 0;
+  for (const std::string& module : matched) {
+    const auto& shape = tensors.at(absl::StrCat(module, std::string(kWeight))).shape;
+    parameters += lora.rank() * static_cast<uint64_t>(shape[0] + shape[1]);
   }
   return parameters;
 }

@@ -25,9 +25,9 @@ struct ModelFacts {
 // supported.
 absl::StatusOr<ModelFacts> ReadModelFacts(const v1::RunConfig& config);
 
-// rank * (in + out) over the linear layers that `lora` targets, matched as PEFT does: the whole
-// module name or its last parts.
-uint64_t LoraParameters(const std::map<std::string, io::TensorHeader>& tensors,
-                        const v1::LoraConfig& lora);
+// rank * (in + out) over the linear layers that `lora` targets. kInvalidArgument for a target that
+// matches none.
+absl::StatusOr<uint64_t> LoraParameters(const std::map<std::string, io::TensorHeader>& tensors,
+                                        const v1::LoraConfig& lora);
 
 }  // namespace oxbow::cli

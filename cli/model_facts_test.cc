@@ -107,11 +107,14 @@ TEST(LoraParametersTest, CountBothMatricesOfTargetedLinearLayers) {
       {"blocks.0.attn.to_q.bias", {io::DType::kF32, {6}}},
       {"blocks.0.attn.xto_q.weight", {io::DType::kF32, {6, 4}}},
       {"blocks.0.ff.weight", {io::DType::kF32, {16, 4}}},
-      {"proj.weight", {io::DType::kF32, {4, 1, 2, 2}}}};
+      {"proj.weight", {io::DType::kF32, {4, 6}}},
+      {"patches.weight", {io::DType::kF32, {4, 1, 2, 2}}}};
   v1::LoraConfig lora;
   lora.set_rank(2);
   for (const char* target : {"attn.to_q", "proj"}) lora.add_targets(target);
-  EXPECT_EQ(LoraParameters(tensors, lora), 2u * (6 + 4));
+  EXPECT_EQ(LoraParameters(tensors, lora).value(), 2u * (6 + 4) + 2u * (4 + 6));
+  lora.add_targets("patches");  // A convolution.
+  EXPECT_EQ(LoraParameters(tensors, lora).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

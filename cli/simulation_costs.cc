@@ -10,8 +10,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
+#include "base/nearest_name.h"
 #include "base/status_macros.h"
-#include "config/nearest_name.h"
 #include "config/run_config.h"
 #include "io/metrics_file.h"
 
@@ -32,7 +32,7 @@ absl::Status Assign(const std::string& name, double value, simulate::Costs& cost
     }
     names.emplace_back(field.name);
   }
-  const std::string nearest = config::NearestName(name, names);
+  const std::string nearest = NearestName(name, names);
   return absl::InvalidArgumentError(
       absl::StrCat("no such cost: ", name,
                    nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?")));

@@ -25,12 +25,14 @@ absl::Status WriteOne(const std::filesystem::path& directory, const model::Param
       {"oxbow.base_model", config.model().path()}};
   if (config.model().trained() == v1::TRAINED_PART_LORA) {
     const v1::LoraConfig& lora = config.model().lora();
-    return io::WriteDiffusersLora(directory,
-                                  {.tensors = BytesOf(trained.tensors()),
-                                   .rank = lora.rank(),
-                                   .alpha = lora.alpha(),
-                                   .targets = {lora.targets().begin(), lora.targets().end()},
-                                   .provenance = provenance});
+    const io::LoraExport adapter{.tensors = BytesOf(trained.tensors()),
+                                 .rank = lora.rank(),
+                                 .alpha = lora.alpha(),
+                                 .targets = {lora.targets().begin(), lora.targets().end()},
+                                 .base_model = config.model().path(),
+                                 .provenance = provenance};
+    OXBOW_RETURN_IF_ERROR(io::WriteDiffusersLora(directory, adapter));
+    return io::WritePeftLora(directory / "peft", adapter);
   }
   model::NamedTensors tensors = trained.tensors();
   tensors.insert(policy.frozen().begin(), policy.frozen().end());

@@ -13,7 +13,7 @@ namespace oxbow::learner {
 
 // Writes into `directory`:
 //   full   transformer/ (averaged weights where EMA is on) and raw/transformer/
-//   LoRA   pytorch_lora_weights.safetensors (averaged) and raw/pytorch_lora_weights.safetensors
+//   LoRA   pytorch_lora_weights.safetensors and peft/ (averaged), and the same in raw/
 absl::Status WriteFinalWeights(const std::filesystem::path& directory, model::Policy& policy,
                                const v1::RunConfig& config,
                                const std::string& transformer_config_json, PolicyVersion version);

@@ -5,72 +5,18 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/atomic_file.h"
+#include "base/descriptor.h"
 #include "base/status_macros.h"
 
 namespace oxbow {
-namespace {
-
-absl::Status ErrnoStatus(const char* what, const std::string& path, int error) {
-  const std::string message = absl::StrCat(what, ": ", std::strerror(error), ": ", path);
-  switch (error) {
-    case ENOENT:
-      return absl::NotFoundError(message);
-    case ENOSPC:
-    case EDQUOT:
-      return absl::ResourceExhaustedError(message);
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return absl::PermissionDeniedError(message);
-    default:
-      return absl::InternalError(message);
-  }
-}
-
-// Closes the descriptor when it leaves scope.
-struct Descriptor {
-  ~Descriptor() {
-    if (value >= 0) ::close(value);
-  }
-  int value = -1;
-};
-
-absl::Status WriteAll(int descriptor, std::string_view bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      return ErrnoStatus("cannot write", path, errno);
-    }
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SyncDirectory(const std::filesystem::path& directory) {
-  const std::string name = directory.empty() ? "." : directory.string();
-  const Descriptor descriptor{::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-  if (descriptor.value < 0) return ErrnoStatus("cannot open directory", name, errno);
-  if (::fsync(descriptor.value) != 0) return ErrnoStatus("cannot fsync directory", name, errno);
-  return absl::OkStatus();
-}
-
-absl::Status WriteAndSync(const std::string& path, std::string_view content) {
-  const Descriptor descriptor{::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)};
-  if (descriptor.value < 0) return ErrnoStatus("cannot create", path, errno);
-  OXBOW_RETURN_IF_ERROR(WriteAll(descriptor.value, content, path));
-  if (::fsync(descriptor.value) != 0) return ErrnoStatus("cannot fsync", path, errno);
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path, uint64_t bytes_max) {
   const std::string name = path.string();
-  const Descriptor descriptor{::open(name.c_str(), O_RDONLY | O_CLOEXEC)};
+  const Descriptor descriptor(::open(name.c_str(), O_RDONLY | O_CLOEXEC));
   if (descriptor.value < 0) return ErrnoStatus("cannot open", name, errno);
   struct stat info {};
   if (::fstat(descriptor.value, &info) != 0) return ErrnoStatus("cannot stat", name, errno);
@@ -94,17 +40,9 @@ absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path, uint64_t
 }
 
 absl::Status WriteFileAtomically(const std::filesystem::path& path, std::string_view content) {
-  const std::string temporary = absl::StrCat(path.string(), ".tmp.", ::getpid());
-  if (absl::Status status = WriteAndSync(temporary, content); !status.ok()) {
-    ::unlink(temporary.c_str());
-    return status;
-  }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    ::unlink(temporary.c_str());
-    return ErrnoStatus("cannot rename into", path.string(), error);
-  }
-  return SyncDirectory(path.parent_path());
+  OXBOW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
+  OXBOW_RETURN_IF_ERROR(file.Append(content));
+  return file.Commit();
 }
 
 AppendFile::AppendFile(int descriptor, std::string path)

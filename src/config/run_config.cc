@@ -13,9 +13,9 @@
 #include "absl/strings/str_replace.h"
 #include "base/check.h"
 #include "base/file.h"
+#include "base/nearest_name.h"
 #include "base/status_macros.h"
 #include "config/embedded_yaml.h"
-#include "config/nearest_name.h"
 
 namespace oxbow::config {
 namespace {

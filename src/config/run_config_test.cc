@@ -11,8 +11,8 @@
 #include <algorithm>
 #include <fstream>
 
+#include "base/nearest_name.h"
 #include "config/embedded_yaml.h"
-#include "config/nearest_name.h"
 #include "config/validate.h"
 
 namespace oxbow::config {

@@ -13,8 +13,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "base/nearest_name.h"
 #include "base/status_macros.h"
-#include "config/nearest_name.h"
 
 namespace oxbow::config {
 namespace {

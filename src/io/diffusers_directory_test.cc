@@ -3,7 +3,6 @@
 #include "base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "io/lora_file.h"
 #include "io/safetensors.h"
 
 namespace oxbow::io {
@@ -153,28 +152,6 @@ TEST(DiffusersDirectoryTest, AShiftIsStaticOrFollowsThePicturesSize) {
   EXPECT_EQ(shift(R"({"use_dynamic_shifting": true, "time_shift_type": "linear"})").status().code(),
             absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(shift(R"({"shift": 0})").status().code(), absl::StatusCode::kDataLoss);
-}
-
-TEST(LoraFileTest, FoldsAlphaIntoBAndDeclaresItEqualToTheRank) {
-  const fs::path directory = fs::path(testing::TempDir()) / "adapter";
-  const std::string module = "transformer_blocks.0.attn.to_q";
-  LoraExport lora{
-      .tensors = {{module + ".lora_A.weight", Float(3)}, {module + ".lora_B.weight", Float(5)}},
-      .rank = 4,
-      .alpha = 8,
-      .targets = {"attn.to_q"},
-      .provenance = {{"oxbow.step", "7"}}};
-  ASSERT_TRUE(WriteDiffusersLora(directory, lora).ok());
-  const auto file = ReadSafetensors(directory / "pytorch_lora_weights.safetensors");
-  ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_EQ(file->tensors.size(), 2u);
-  EXPECT_EQ(file->tensors.at("transformer." + module + ".lora_A.weight").data, Float(3).data);
-  EXPECT_EQ(file->tensors.at("transformer." + module + ".lora_B.weight").data, Float(10).data);
-  EXPECT_EQ(file->metadata.at("lora_adapter_metadata"),
-            R"({"transformer.r":4,"transformer.lora_alpha":4,)"
-            R"("transformer.target_modules":["attn.to_q"]})");
-  lora.tensors["other"] = Float(1);
-  EXPECT_EQ(WriteDiffusersLora(directory, lora).code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

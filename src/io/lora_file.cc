@@ -1,5 +1,6 @@
 #include "io/lora_file.h"
 
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -11,9 +12,14 @@
 namespace oxbow::io {
 namespace {
 
-absl::Status MakeDirectory(const std::filesystem::path& directory) {
+namespace fs = std::filesystem;
+
+constexpr std::string_view kDown = ".lora_A.weight";
+constexpr std::string_view kUp = ".lora_B.weight";
+
+absl::Status MakeDirectory(const fs::path& directory) {
   std::error_code error;
-  std::filesystem::create_directories(directory, error);
+  fs::create_directories(directory, error);
   if (!error) return absl::OkStatus();
   return absl::InternalError(
       absl::StrCat("cannot create directory: ", error.message(), ": ", directory.string()));
@@ -29,23 +35,68 @@ TensorBytes Scaled(TensorBytes tensor, double scale) {
   return tensor;
 }
 
-}  // namespace
-
-absl::Status WriteDiffusersLora(const std::filesystem::path& directory, const LoraExport& lora) {
-  if (lora.rank < 1 || lora.tensors.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("nothing to export: ", lora.tensors.size(), " tensors of rank ", lora.rank));
-  }
+// Diffusers' keys with alpha / r in B.
+Safetensors Folded(const LoraExport& lora) {
+  const double scale = lora.alpha / static_cast<double>(lora.rank);
   Safetensors file{.metadata = lora.provenance};
   for (const auto& [name, tensor] : lora.tensors) {
-    const bool up = name.ends_with(".lora_B.weight");
-    if (tensor.dtype != DType::kF32 || !(up || name.ends_with(".lora_A.weight"))) {
-      return absl::InvalidArgumentError("not a float32 LoRA matrix: " + name);
+    file.tensors["transformer." + name] = name.ends_with(kUp) ? Scaled(tensor, scale) : tensor;
+  }
+  return file;
+}
+
+// An integer where it is one, as peft writes it.
+nlohmann::ordered_json Number(double value) {
+  if (std::floor(value) == value && std::abs(value) < 1e15) return static_cast<int64_t>(value);
+  return value;
+}
+
+nlohmann::ordered_json AdapterConfig(const LoraExport& lora) {
+  return {{"peft_type", "LORA"},
+          {"r", lora.rank},
+          {"lora_alpha", Number(lora.alpha)},
+          {"lora_dropout", 0.0},
+          {"bias", "none"},
+          {"init_lora_weights", "gaussian"},
+          {"target_modules", lora.targets},
+          {"base_model_name_or_path", lora.base_model},
+          {"inference_mode", true},
+          {"fan_in_fan_out", false},
+          {"task_type", nullptr},
+          {"use_rslora", false},
+          {"use_dora", false},
+          {"modules_to_save", nullptr}};
+}
+
+}  // namespace
+
+absl::Status CheckLora(const LoraExport& lora) {
+  const auto bad = [](const std::string& what, const std::string& name) {
+    return absl::DataLossError(absl::StrCat("adapter: ", what, ": ", name));
+  };
+  if (lora.rank < 1 || lora.tensors.empty()) {
+    return bad("nothing to export",
+               absl::StrCat(lora.tensors.size(), " tensors of rank ", lora.rank));
+  }
+  for (const auto& [name, tensor] : lora.tensors) {
+    const bool up = name.ends_with(kUp);
+    if (tensor.dtype != DType::kF32 || !(up || name.ends_with(kDown))) {
+      return bad("not a float32 LoRA matrix", name);
     }
     OXBOW_RETURN_IF_ERROR(Annotate(Validate(tensor), name));
-    file.tensors["transformer." + name] =
-        up ? Scaled(tensor, lora.alpha / static_cast<double>(lora.rank)) : tensor;
+    if (tensor.shape.size() != 2 || tensor.shape[up ? 1 : 0] != lora.rank) {
+      return bad(absl::StrCat("not of rank ", lora.rank), name);
+    }
+    const std::string module = name.substr(0, name.size() - kUp.size());
+    const std::string other = absl::StrCat(module, std::string(up ? kDown : kUp));
+    if (!lora.tensors.contains(other)) return bad("matrix without its pair", name);
   }
+  return absl::OkStatus();
+}
+
+absl::Status WriteDiffusersLora(const fs::path& directory, const LoraExport& lora) {
+  OXBOW_RETURN_IF_ERROR(CheckLora(lora));
+  Safetensors file = Folded(lora);
   file.metadata["lora_adapter_metadata"] = nlohmann::ordered_json{
       {"transformer.r", lora.rank},
       {"transformer.lora_alpha", lora.rank},
@@ -55,15 +106,30 @@ absl::Status WriteDiffusersLora(const std::filesystem::path& directory, const Lo
   return WriteSafetensors(directory / "pytorch_lora_weights.safetensors", file);
 }
 
-absl::Status WriteTransformer(const std::filesystem::path& directory,
-                              const std::string& config_json,
+absl::Status WriteComfyLora(const fs::path& directory, const std::string& name,
+                            const LoraExport& lora) {
+  OXBOW_RETURN_IF_ERROR(CheckLora(lora));
+  OXBOW_RETURN_IF_ERROR(MakeDirectory(directory));
+  return WriteSafetensors(directory / (name + ".safetensors"), Folded(lora));
+}
+
+absl::Status WritePeftLora(const fs::path& directory, const LoraExport& lora) {
+  OXBOW_RETURN_IF_ERROR(CheckLora(lora));
+  Safetensors file{.metadata = lora.provenance};
+  for (const auto& [name, tensor] : lora.tensors) file.tensors["base_model.model." + name] = tensor;
+  OXBOW_RETURN_IF_ERROR(MakeDirectory(directory));
+  OXBOW_RETURN_IF_ERROR(WriteSafetensors(directory / "adapter_model.safetensors", file));
+  return WriteFileAtomically(directory / "adapter_config.json", AdapterConfig(lora).dump(2) + "\n");
+}
+
+absl::Status WriteTransformer(const fs::path& directory, const std::string& config_json,
                               const std::map<std::string, TensorBytes>& tensors,
                               const std::map<std::string, std::string>& provenance) {
-  const std::filesystem::path folder = directory / "transformer";
+  const fs::path folder = directory / "transformer";
   OXBOW_RETURN_IF_ERROR(MakeDirectory(folder));
-  OXBOW_RETURN_IF_ERROR(WriteFileAtomically(folder / "config.json", config_json));
-  return WriteSafetensors(folder / "diffusion_pytorch_model.safetensors",
-                          {.tensors = tensors, .metadata = provenance});
+  OXBOW_RETURN_IF_ERROR(WriteSafetensors(folder / "diffusion_pytorch_model.safetensors",
+                                         {.tensors = tensors, .metadata = provenance}));
+  return WriteFileAtomically(folder / "config.json", config_json);
 }
 
 }  // namespace oxbow::io

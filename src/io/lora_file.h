@@ -1,8 +1,14 @@
 // Trained weights as files that other tools load.
 //
-// A LoRA goes to pytorch_lora_weights.safetensors, keys `transformer.{module}.lora_A.weight`, with
-// alpha / r multiplied into B and alpha = r declared: diffusers, PEFT and ComfyUI then agree on its
-// strength, though each reads alpha from elsewhere or not at all.
+//   diffusers  pytorch_lora_weights.safetensors   transformer.{module}.lora_A.weight
+//   ComfyUI    {name}.safetensors                 the same keys
+//   PEFT       adapter_model.safetensors          base_model.model.{module}.lora_A.weight
+//              adapter_config.json
+//
+// The first two have alpha / r multiplied into B and alpha = r declared: diffusers and ComfyUI then
+// agree on the strength, though one reads alpha from the header and the other, finding no
+// `.alpha` tensor, takes 1. PEFT's have B as it was trained and alpha as it was set, so that
+// training can go on from them.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +27,20 @@ struct LoraExport {
   int64_t rank = 0;
   double alpha = 0;
   std::vector<std::string> targets;
+  std::string base_model;                         // A path or a hub's name; PEFT's config has it.
   std::map<std::string, std::string> provenance;  // Run, step, base model: ignored by loaders.
 };
 
-// Writes DIRECTORY/pytorch_lora_weights.safetensors. kInvalidArgument if a tensor is no F32 LoRA
-// matrix.
+// OK iff every tensor is F32, A [rank, in] and B [out, rank] come in pairs and there are some.
+// kDataLoss names the tensor.
+absl::Status CheckLora(const LoraExport& lora);
+
+// Write files of DIRECTORY, made if absent; each appears whole or not at all. Errors as CheckLora's
+// and those of writing.
 absl::Status WriteDiffusersLora(const std::filesystem::path& directory, const LoraExport& lora);
+absl::Status WriteComfyLora(const std::filesystem::path& directory, const std::string& name,
+                            const LoraExport& lora);
+absl::Status WritePeftLora(const std::filesystem::path& directory, const LoraExport& lora);
 
 // Writes DIRECTORY/transformer/{config.json,diffusion_pytorch_model.safetensors}: all weights.
 absl::Status WriteTransformer(const std::filesystem::path& directory,

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/atomic_file.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/status_macros.h"
@@ -25,6 +26,48 @@ absl::StatusOr<Safetensors> Parse(std::string_view bytes) {
                     .data = std::string(bytes.substr(entry.begin, entry.end - entry.begin))};
   }
   return result;
+}
+
+uint64_t SizeOf(const TensorHeader& tensor) {
+  const auto size = ByteSize(tensor.dtype, tensor.shape);
+  OXBOW_CHECK(size.ok()) << size.status().ToString();
+  return *size;
+}
+
+// What is to be written: length and header, then the tensors' bytes in this order.
+struct Plan {
+  std::string head;
+  std::vector<std::string> order;
+  uint64_t data_bytes = 0;
+};
+
+// By descending width and then name, so that each tensor is aligned.
+Plan PlanFor(const std::map<std::string, TensorHeader>& tensors,
+             const std::map<std::string, std::string>& metadata) {
+  Plan plan;
+  for (const auto& [name, tensor] : tensors) plan.order.push_back(name);
+  std::stable_sort(plan.order.begin(), plan.order.end(),
+                   [&](const std::string& a, const std::string& b) {
+                     return WidthOf(tensors.at(a).dtype) > WidthOf(tensors.at(b).dtype);
+                   });
+  nlohmann::ordered_json header;
+  header[kMetadata] = metadata;
+  if (!metadata.contains("format")) header[kMetadata]["format"] = "pt";
+  for (const std::string& name : plan.order) {
+    const TensorHeader& tensor = tensors.at(name);
+    const uint64_t end = plan.data_bytes + SizeOf(tensor);
+    header[name] = {{"dtype", NameOf(tensor.dtype)},
+                    {"shape", tensor.shape},
+                    {"data_offsets", {plan.data_bytes, end}}};
+    plan.data_bytes = end;
+  }
+  std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');
+  for (uint64_t i = 0; i < kLengthBytes; ++i) {
+    plan.head.push_back(static_cast<char>(text.size() >> (8 * i) & 0xff));
+  }
+  plan.head += text;
+  return plan;
 }
 
 }  // namespace
@@ -51,40 +94,36 @@ absl::StatusOr<std::map<std::string, TensorHeader>> ReadSafetensorsHeader(
 }
 
 std::string SerializeSafetensors(const Safetensors& content) {
-  std::vector<const std::pair<const std::string, TensorBytes>*> order;
-  for (const auto& named : content.tensors) {
-    const absl::Status valid = Validate(named.second);
-    OXBOW_CHECK(valid.ok()) << named.first << ": " << valid.ToString();
-    order.push_back(&named);
+  std::map<std::string, TensorHeader> tensors;
+  for (const auto& [name, tensor] : content.tensors) {
+    const absl::Status valid = Validate(tensor);
+    OXBOW_CHECK(valid.ok()) << name << ": " << valid.ToString();
+    tensors[name] = {.dtype = tensor.dtype, .shape = tensor.shape};
   }
-  std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    return WidthOf(a->second.dtype) > WidthOf(b->second.dtype);
-  });
-  nlohmann::ordered_json header;
-  header[kMetadata] = content.metadata;
-  if (!content.metadata.contains("format")) header[kMetadata]["format"] = "pt";
-  uint64_t position = 0;
-  for (const auto* named : order) {
-    const TensorBytes& tensor = named->second;
-    header[named->first] = {{"dtype", NameOf(tensor.dtype)},
-                            {"shape", tensor.shape},
-                            {"data_offsets", {position, position + tensor.data.size()}}};
-    position += tensor.data.size();
-  }
-  std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');
-  std::string bytes;
-  bytes.reserve(kLengthBytes + text.size() + position);
-  for (uint64_t i = 0; i < kLengthBytes; ++i) {
-    bytes.push_back(static_cast<char>(text.size() >> (8 * i) & 0xff));
-  }
-  bytes += text;
-  for (const auto* named : order) bytes += named->second.data;
+  const Plan plan = PlanFor(tensors, content.metadata);
+  std::string bytes = plan.head;
+  bytes.reserve(plan.head.size() + plan.data_bytes);
+  for (const std::string& name : plan.order) bytes += content.tensors.at(name).data;
   return bytes;
 }
 
 absl::Status WriteSafetensors(const std::filesystem::path& path, const Safetensors& content) {
   return WriteFileAtomically(path, SerializeSafetensors(content));
+}
+
+absl::Status WriteSafetensorsPiecewise(
+    const std::filesystem::path& path, const std::map<std::string, TensorHeader>& tensors,
+    const std::map<std::string, std::string>& metadata,
+    const std::function<absl::StatusOr<std::string>(const std::string& name)>& bytes_of) {
+  const Plan plan = PlanFor(tensors, metadata);
+  OXBOW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
+  OXBOW_RETURN_IF_ERROR(file.Append(plan.head));
+  for (const std::string& name : plan.order) {
+    OXBOW_ASSIGN_OR_RETURN(const std::string bytes, bytes_of(name));
+    OXBOW_CHECK(bytes.size() == SizeOf(tensors.at(name))) << name << ": " << bytes.size();
+    OXBOW_RETURN_IF_ERROR(file.Append(bytes));
+  }
+  return file.Commit();
 }
 
 }  // namespace oxbow::io

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -40,5 +41,12 @@ std::string SerializeSafetensors(const Safetensors& content);
 
 // Replaces `path` atomically with SerializeSafetensors(content).
 absl::Status WriteSafetensors(const std::filesystem::path& path, const Safetensors& content);
+
+// The same file without holding it: `bytes_of` is asked for one tensor after the other, and must
+// give as many bytes as its header says. Its errors are passed on, `path` is then untouched.
+absl::Status WriteSafetensorsPiecewise(
+    const std::filesystem::path& path, const std::map<std::string, TensorHeader>& tensors,
+    const std::map<std::string, std::string>& metadata,
+    const std::function<absl::StatusOr<std::string>(const std::string& name)>& bytes_of);
 
 }  // namespace oxbow::io

@@ -1,13 +1,18 @@
-// Our adapters against PEFT's: which modules the targets select, velocities, and gradients of a
-// loss.
+// Our adapters against PEFT's: which modules the targets select, velocities, gradients of a loss,
+// and the files that diffusers and peft write. tools/check_exported_adapter.py loads ours with
+// them.
 #include <ATen/ATen.h>
 
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "core/model/lora.h"
 #include "core/model/parameters.h"
 #include "core/model/sd3.h"
 #include "gtest/gtest.h"
+#include "io/lora_file.h"
+#include "io/safetensors.h"
+#include "io/tensor_torch.h"
 #include "tests/golden/model_golden.h"
 
 namespace oxbow::model {
@@ -18,6 +23,12 @@ class LoraGoldenTest : public testing::TestWithParam<std::string> {
   at::Tensor Velocity(const VelocityModel& model) const {
     return model.Velocity(golden_.in.at("x"), golden_.in.at("sigma"),
                           {golden_.in.at("tokens"), golden_.in.at("pooled")});
+  }
+
+  static std::vector<std::string> KeysOf(const io::Safetensors& file) {
+    std::vector<std::string> keys;
+    for (const auto& [name, tensor] : file.tensors) keys.push_back(name);
+    return keys;
   }
 
   const Golden golden_{GetParam()};
@@ -53,6 +64,41 @@ TEST_P(LoraGoldenTest, VelocitiesAndGradientsAreThoseOfPeft) {
   const auto base = MakeSd3Transformer(params_, golden_.weights);
   ASSERT_TRUE(base.ok()) << base.status();
   ExpectClose(Velocity(**base), golden_.out.at("base"));
+}
+
+TEST_P(LoraGoldenTest, ExportedFilesHaveTheKeysOfDiffusersAndPeftsOwn) {
+  // TEST_TMPDIR says where, for the tool.
+  const std::filesystem::path directory = std::filesystem::path(testing::TempDir()) / GetParam();
+  const io::LoraExport lora{.tensors = io::AllFromTorch(golden_.adapter),
+                            .rank = spec_.rank,
+                            .alpha = spec_.alpha,
+                            .targets = spec_.targets,
+                            .base_model = "base",
+                            .provenance = {{"oxbow.step", "7"}}};
+  ASSERT_TRUE(io::WriteDiffusersLora(directory, lora).ok());
+  ASSERT_TRUE(io::WriteComfyLora(directory / "comfyui", "adapter", lora).ok());
+  ASSERT_TRUE(io::WritePeftLora(directory / "peft", lora).ok());
+
+  const auto diffusers = nlohmann::json::parse(golden_.metadata.at("diffusers"));
+  const auto file = io::ReadSafetensors(directory / "pytorch_lora_weights.safetensors").value();
+  EXPECT_EQ(KeysOf(file), diffusers["keys"].get<std::vector<std::string>>());
+  const auto declared = nlohmann::json::parse(file.metadata.at("lora_adapter_metadata"));
+  const auto published =
+      nlohmann::json::parse(diffusers["metadata"]["lora_adapter_metadata"].get<std::string>());
+  for (const auto& [key, value] : published.items()) EXPECT_TRUE(declared.contains(key)) << key;
+  EXPECT_EQ(declared.size(), published.size());
+  EXPECT_EQ(declared["transformer.r"], published["transformer.r"]);
+
+  const auto peft = nlohmann::json::parse(golden_.metadata.at("peft"));
+  const auto matrices = io::ReadSafetensors(directory / "peft/adapter_model.safetensors").value();
+  EXPECT_EQ(KeysOf(matrices), peft["keys"].get<std::vector<std::string>>());
+  const auto config =
+      nlohmann::json::parse(ReadFile(directory / "peft/adapter_config.json").value());
+  for (const auto& [key, value] : config.items()) {
+    ASSERT_TRUE(peft["config"].contains(key)) << key << " would be refused by LoraConfig";
+    if (key == "base_model_name_or_path" || key == "target_modules") continue;
+    EXPECT_EQ(value, peft["config"][key]) << key;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Configs, LoraGoldenTest, testing::ValuesIn(GoldenNames("lora")),

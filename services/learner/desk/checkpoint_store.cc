@@ -146,9 +146,8 @@ absl::StatusOr<Checkpoint> CheckpointStore::LoadNewest() const {
       absl::StrCat("every checkpoint is damaged (", present.size(), "): ", directory_.string()));
 }
 
-absl::StatusOr<RunState> CheckpointStore::RollBack(uint64_t committed_steps) const {
-  const std::string name = CheckpointName(committed_steps);
-  const std::filesystem::path target = directory_ / name;
+absl::StatusOr<Checkpoint> CheckpointStore::LoadAt(uint64_t committed_steps) const {
+  const std::filesystem::path target = directory_ / CheckpointName(committed_steps);
   const std::vector<std::filesystem::path> present = Listed(directory_);
   if (std::find(present.begin(), present.end(), target) == present.end()) {
     std::vector<std::string> names;
@@ -157,8 +156,15 @@ absl::StatusOr<RunState> CheckpointStore::RollBack(uint64_t committed_steps) con
                                             "; there is ",
                                             names.empty() ? "none" : absl::StrJoin(names, ", ")));
   }
-  OXBOW_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Load(target));
-  for (const std::filesystem::path& path : present) {  // The newest first: always a whole history.
+  return Load(target);
+}
+
+absl::StatusOr<RunState> CheckpointStore::RollBack(uint64_t committed_steps) const {
+  const std::string name = CheckpointName(committed_steps);
+  const std::filesystem::path target = directory_ / name;
+  OXBOW_ASSIGN_OR_RETURN(const Checkpoint checkpoint, LoadAt(committed_steps));
+  for (const std::filesystem::path& path :
+       Listed(directory_)) {  // The newest first: always a whole history.
     if (path == target) break;
     std::string aside = path.filename().string();
     aside.replace(0, std::strlen("step"), "rolled_back");

@@ -55,6 +55,9 @@ class CheckpointStore {
   // if there is none, kDataLoss if none is whole.
   absl::StatusOr<Checkpoint> LoadNewest() const;
 
+  // That of `committed_steps`. kNotFound says which there are, kDataLoss if it is damaged.
+  absl::StatusOr<Checkpoint> LoadAt(uint64_t committed_steps) const;
+
   // Makes the checkpoint of `committed_steps` the newest: later ones are renamed to
   // "rolled_back_000050", where nothing looks for them. kNotFound says which there are; kDataLoss
   // if the wanted one is damaged; nothing has changed then.

@@ -1,34 +1,27 @@
 #include "core/model/lora.h"
 
 #include <ATen/ATen.h>
-
-#include <algorithm>
-#include <set>
+#include <ATen/core/grad_mode.h>
 
 #include "absl/strings/str_cat.h"
 #include "base/philox.h"
 #include "base/status_macros.h"
+#include "core/model/lora_targets.h"
 
 namespace oxbow::model {
 
 absl::StatusOr<std::vector<std::string>> MatchLoraTargets(const LinearModules& modules,
                                                           const std::vector<std::string>& targets) {
-  std::set<std::string> matched;
-  for (const std::string& target : targets) {
-    bool any = false;
-    for (const auto& [name, widths] : modules) {
-      if (target.empty() || (name != target && !name.ends_with("." + target))) continue;
-      matched.insert(name);
-      any = true;
-    }
-    if (!any) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "LoRA target matches no linear layer (names end in .attn.to_q, .ff.net.2, ...): ",
-          target));
-    }
-  }
-  if (matched.empty()) return absl::InvalidArgumentError("LoRA has no targets");
-  return std::vector<std::string>(matched.begin(), matched.end());
+  std::vector<std::string> names;
+  for (const auto& [name, widths] : modules) names.push_back(name);
+  return MatchTargets(names, targets);
+}
+
+at::Tensor MergedWeight(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b,
+                        double scale) {
+  const at::NoGradGuard no_grad;
+  return at::addmm(weight.to(at::kFloat), b.to(at::kFloat), a.to(at::kFloat), 1, scale)
+      .to(weight.scalar_type());
 }
 
 absl::StatusOr<NamedTensors> InitialLora(const LinearModules& modules, const LoraSpec& spec,

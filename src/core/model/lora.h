@@ -31,10 +31,13 @@ struct LoraAdapter {
   double scale = 1;  // alpha / r
 };
 
-// The modules `targets` select: those named t, or ending in "." + t. kInvalidArgument for a target
-// that selects nothing.
+// As MatchTargets (lora_targets.h).
 absl::StatusOr<std::vector<std::string>> MatchLoraTargets(const LinearModules& modules,
                                                           const std::vector<std::string>& targets);
+
+// W + scale B A, summed in float32, in W's type.
+at::Tensor MergedWeight(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b,
+                        double scale);
 
 // Fresh A and B for every selected module, in name order from one random stream.
 absl::StatusOr<NamedTensors> InitialLora(const LinearModules& modules, const LoraSpec& spec,

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace oxbow::config {
+namespace oxbow {
 
 // Insertions, deletions and substitutions that turn `a` into `b` (Levenshtein).
 int EditDistance(std::string_view a, std::string_view b);
@@ -14,4 +14,4 @@ int EditDistance(std::string_view a, std::string_view b);
 // edits or a third of the name. Ties go to the earlier candidate.
 std::string NearestName(std::string_view name, const std::vector<std::string>& candidates);
 
-}  // namespace oxbow::config
+}  // namespace oxbow

@@ -1,9 +1,9 @@
-#include "config/nearest_name.h"
+#include "base/nearest_name.h"
 
 #include <algorithm>
 #include <numeric>
 
-namespace oxbow::config {
+namespace oxbow {
 
 int EditDistance(std::string_view a, std::string_view b) {
   std::vector<int> row(b.size() + 1);
@@ -33,4 +33,4 @@ std::string NearestName(std::string_view name, const std::vector<std::string>& c
   return nearest;
 }
 
-}  // namespace oxbow::config
+}  // namespace oxbow

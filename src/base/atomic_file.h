@@ -1,0 +1,37 @@
+// A file written piece by piece that a reader or a crash sees whole or not at all.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/descriptor.h"
+
+namespace oxbow {
+
+class AtomicFile {
+ public:
+  // Opens a temporary file beside `path`.
+  static absl::StatusOr<AtomicFile> Create(const std::filesystem::path& path);
+
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  ~AtomicFile();  // Without Commit the temporary file is removed and `path` untouched.
+
+  // kResourceExhausted when the disk is full.
+  absl::Status Append(std::string_view bytes);
+
+  // Fsyncs, renames to `path` and fsyncs the directory. Once.
+  absl::Status Commit();
+
+ private:
+  AtomicFile(Descriptor descriptor, std::string temporary, std::filesystem::path path);
+
+  Descriptor descriptor_;
+  std::string temporary_;  // Empty once there is none.
+  std::filesystem::path path_;
+};
+
+}  // namespace oxbow

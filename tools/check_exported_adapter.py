@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Whether diffusers' and peft's own loaders make of our exported adapters what the golden files say.
+
+    TEST_TMPDIR=/tmp/exports build/dev/tests/model_golden_test --gtest_filter='*ExportedFiles*'
+    tools/check_exported_adapter.py goldens tests/golden/models /tmp/exports
+
+    oxbow export RUN --format F --out /tmp/run/F      for F in diffusers, peft and merged
+    tools/check_exported_adapter.py run models/digits /tmp/run
+
+The second compares the formats of one run with each other. Velocities must agree within 1e-5. ComfyUI's reading is
+checked by names: its key map of SD3 has the diffusers names of all linear layers behind `transformer.`.
+"""
+import argparse
+import json
+import pathlib
+import sys
+
+import peft
+import safetensors.torch
+import torch
+from diffusers import FlowMatchEulerDiscreteScheduler, SD3Transformer2DModel, StableDiffusion3Pipeline
+
+TOLERANCE = 1e-5
+
+
+def pipeline(transformer):
+    """Enough of a pipeline for its LoRA loader."""
+    return StableDiffusion3Pipeline(transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(), vae=None,
+                                    text_encoder=None, tokenizer=None, text_encoder_2=None, tokenizer_2=None,
+                                    text_encoder_3=None, tokenizer_3=None)
+
+
+def velocity(model, inputs):
+    with torch.no_grad():
+        return model(hidden_states=inputs["x"], timestep=inputs["sigma"] * 1000, encoder_hidden_states=inputs["tokens"],
+                     pooled_projections=inputs["pooled"]).sample
+
+
+def with_diffusers(model, directory, inputs):
+    pipe = pipeline(model)
+    pipe.load_lora_weights(str(directory))
+    return velocity(pipe.transformer, inputs)
+
+
+def with_peft(model, directory, inputs):
+    return velocity(peft.PeftModel.from_pretrained(model, str(directory)).base_model.model, inputs)
+
+
+def compare(what, ours, expected):
+    error = (ours - expected).abs().max().item() / max(1, expected.abs().max().item())
+    print(f"{what}: {error:.1e}")
+    return error <= TOLERANCE
+
+
+def comfy_keys(directory, transformer):
+    """Every key of ComfyUI's file is a linear layer's diffusers name, and none has an alpha."""
+    modules = {name for name, m in transformer.named_modules() if isinstance(m, torch.nn.Linear)}
+    ok = True
+    for file in directory.glob("*.safetensors"):
+        for key in safetensors.torch.load_file(file):
+            module = key.removeprefix("transformer.").removesuffix(".lora_A.weight").removesuffix(".lora_B.weight")
+            if module not in modules or not key.startswith("transformer."):
+                print(f"{file}: not ComfyUI's: {key}")
+                ok = False
+    return ok
+
+
+def goldens(models, exports):
+    ok = True
+    for file in sorted(models.glob("lora_*.safetensors")):
+        with safetensors.safe_open(file, "pt") as golden:
+            tensors = {key: golden.get_tensor(key) for key in golden.keys()}
+            config = json.loads(golden.metadata()["config"])
+        section = lambda name: {k[len(name) + 1:]: v for k, v in tensors.items() if k.startswith(name + ".")}
+
+        def fresh():
+            model = SD3Transformer2DModel.from_config(config)
+            model.load_state_dict({k: v.float() for k, v in section("weight").items()})
+            return model
+        directory, expected = exports / file.stem, section("out")["v"]
+        ok &= compare(f"{file.stem} by diffusers", with_diffusers(fresh(), directory, section("in")), expected)
+        ok &= compare(f"{file.stem} by peft", with_peft(fresh(), directory / "peft", section("in")), expected)
+        ok &= comfy_keys(directory / "comfyui", fresh())
+    return ok
+
+
+def run(model, exports):
+    base = lambda: SD3Transformer2DModel.from_pretrained(model, subfolder="transformer")
+    c, g = base().config, torch.Generator().manual_seed(1)
+    size = c.patch_size * 2
+    inputs = {"x": torch.randn(3, c.in_channels, size, size, generator=g), "sigma": torch.rand(3, generator=g),
+              "tokens": torch.randn(3, 5, c.joint_attention_dim, generator=g),
+              "pooled": torch.randn(3, c.pooled_projection_dim, generator=g)}
+    merged = velocity(SD3Transformer2DModel.from_pretrained(exports / "merged", subfolder="transformer"), inputs)
+    print(f"the adapter moves velocities by {(merged - velocity(base(), inputs)).abs().max():.1e}")
+    ok = compare("diffusers against merged", with_diffusers(base(), exports / "diffusers", inputs), merged)
+    ok &= compare("peft against merged", with_peft(base(), exports / "peft", inputs), merged)
+    return ok
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("goldens", "run"))
+    parser.add_argument("model", type=pathlib.Path, help="golden models, or the base model's directory")
+    parser.add_argument("exports", type=pathlib.Path)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    return 0 if {"goldens": goldens, "run": run}[args.what](args.model, args.exports) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
