@@ -68,7 +68,7 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
   auto impl = std::make_unique<Impl>();
   impl->config = config;
   OXBOW_ASSIGN_OR_RETURN(learner::LoadedModel loaded,
-                         learner::LoadModel(config.model(), config.sampling()));
+                         learner::LoadModel(config.model(), config.prompts(), config.sampling()));
   v1::SamplingConfig& sampling = *impl->config.mutable_sampling();
   if (sampling.shift() == 0) sampling.set_shift(loaded.shift);
   OXBOW_ASSIGN_OR_RETURN(impl->spec.sampling, rpc::SamplingSpecFromConfig(sampling));
@@ -84,7 +84,7 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
                                                 .with_ema = config.ema().enabled(),
                                                 .old = learner::OldPolicyOf(config.method())}));
   impl->decoder = std::move(loaded.decoder);
-  impl->conditioning = std::make_unique<learner::ConditioningCache>(std::move(loaded.encoder));
+  impl->conditioning = std::make_unique<learner::ConditioningCache>(std::move(loaded.prompts));
   OXBOW_ASSIGN_OR_RETURN(std::vector<v1::Prompt> prompts,
                          learner::ReadPrompts(config.prompts().train()));
   OXBOW_RETURN_IF_ERROR(impl->conditioning->Warm(prompts));

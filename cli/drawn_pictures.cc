@@ -33,7 +33,7 @@ absl::StatusOr<learner::LoadedModel> Load(const ModelSource& source, const std::
       sampling.set_height(world->format().height);
       sampling.set_width(world->format().width);
     }
-    return learner::LoadModel(config, sampling);
+    return learner::LoadModel(config, v1::PromptConfig(), sampling);
   }
   const std::filesystem::path run(source.run);
   OXBOW_ASSIGN_OR_RETURN(const v1::RunConfig resolved,
@@ -44,8 +44,9 @@ absl::StatusOr<learner::LoadedModel> Load(const ModelSource& source, const std::
                      "diffusers): ",
                      source.run));
   }
-  OXBOW_ASSIGN_OR_RETURN(learner::LoadedModel loaded,
-                         learner::LoadModel(resolved.model(), resolved.sampling()));
+  OXBOW_ASSIGN_OR_RETURN(
+      learner::LoadedModel loaded,
+      learner::LoadModel(resolved.model(), resolved.prompts(), resolved.sampling()));
   absl::StatusOr<io::Safetensors> final_weights =
       io::ReadSafetensors(run / "weights/transformer/diffusion_pytorch_model.safetensors");
   if (!final_weights.ok()) {
@@ -79,7 +80,7 @@ absl::StatusOr<std::vector<DrawnPicture>> DrawPictures(const ModelSource& source
                          model::ParseSd3Config(loaded.transformer_config_json));
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<model::VelocityModel> velocity_model,
                          model::MakeSd3Transformer(params, loaded.transformer));
-  OXBOW_ASSIGN_OR_RETURN(const model::Conditioning conditioning, loaded.encoder(prompts));
+  OXBOW_ASSIGN_OR_RETURN(const model::Conditioning conditioning, loaded.prompts->Get(prompts));
   const at::Tensor pictures = model::SamplePictures(
       *velocity_model, *loaded.decoder,
       model::OdeSpec(flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault,

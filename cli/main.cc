@@ -5,6 +5,7 @@
 #include "base/exit_code.h"
 #include "cli/bench_learning.h"
 #include "cli/config_show.h"
+#include "cli/encode.h"
 #include "cli/eval.h"
 #include "cli/export.h"
 #include "cli/health.h"
@@ -31,6 +32,7 @@ void AddAll(CLI::App& app, int& exit_code) {
   AddHealth(app, exit_code);
   AddConfig(app, exit_code);
   AddPretrain(app, exit_code);
+  AddEncode(app, exit_code);
   AddSample(app, exit_code);
   AddEval(app, exit_code);
   AddExport(app, exit_code);

@@ -1,24 +1,23 @@
-// Prompts encoded once: what the network gets of each, as tensors and as it travels.
+// The prompts of a run as tensors and as they travel, so that a prompt is read or encoded once and
+// not once per learner step.
 //
-// Owned by the thread that owns torch.
+// Holds as much as fits `bytes_max`: the conditioning of an SD3 prompt is 7 MB in both forms, and
+// prompt files have tens of thousands of lines. What was used longest ago goes first. Owned by the
+// thread that owns torch.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
-#include <string>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/model/velocity_model.h"
+#include "io/prompts/encoded_prompts.h"
 #include "oxbow/v1/common.pb.h"
 
 namespace oxbow::learner {
-
-// Encodes prompts, one row each: tokens [B, S, C], pooled [B, P].
-using PromptEncoder =
-    std::function<absl::StatusOr<model::Conditioning>(const std::vector<std::string>& texts)>;
 
 class ConditioningCache {
  public:
@@ -27,18 +26,38 @@ class ConditioningCache {
     v1::Conditioning wire;
   };
 
-  explicit ConditioningCache(PromptEncoder encoder, size_t batch = 64);
+  explicit ConditioningCache(std::unique_ptr<io::EncodedPrompts> prompts,
+                             uint64_t bytes_max = uint64_t{4} << 30);
 
-  // Encodes the prompts that are not there yet, in batches.
+  // Encodes the prompts that nobody encoded yet: onto disk if that is where they are kept, else
+  // into memory, as many as fit.
   absl::Status Warm(const std::vector<v1::Prompt>& prompts);
 
-  // The prompt's conditioning, encoded now if need be. The pointer holds as long as the cache.
+  // Frees the text encoders' weights, unless some of Warm's prompts did not fit.
+  void ReleaseEncoders();
+
+  // The prompt's conditioning, encoded now if need be. The pointer holds until the next call.
   absl::StatusOr<const Entry*> Get(const v1::Prompt& prompt);
 
+  uint64_t bytes() const { return bytes_; }  // Of all that is held.
+
  private:
-  const PromptEncoder encoder_;
-  const size_t batch_;
-  std::map<uint64_t, Entry> entries_;  // By prompt id.
+  struct Held {
+    Entry entry;
+    uint64_t bytes = 0;
+    uint64_t used = 0;  // Larger is later.
+  };
+
+  absl::Status WarmMemory(const std::vector<v1::Prompt>& prompts);
+  const Entry& Keep(uint64_t id, model::Conditioning row);
+  void MakeRoom(uint64_t bytes);
+
+  const std::unique_ptr<io::EncodedPrompts> prompts_;
+  const uint64_t bytes_max_;
+  std::map<uint64_t, Held> held_;  // By prompt id.
+  uint64_t bytes_ = 0;
+  uint64_t uses_ = 0;
+  bool all_fit_ = true;
 };
 
 }  // namespace oxbow::learner

@@ -1,18 +1,13 @@
 #include "services/learner/loaded_model.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "core/model/clip_text.h"
 #include "core/model/sd3.h"
-#include "core/model/text_conditioning.h"
-#include "io/clip_tokenizer.h"
 #include "io/diffusers_directory.h"
 #include "io/weights_torch.h"
 
@@ -30,34 +25,11 @@ absl::StatusOr<model::NamedTensors> ReadTensors(const io::DiffusersComponent& co
   return io::LoadTensors(files);
 }
 
-// The tokenizer and text encoder as one function that owns both.
-absl::StatusOr<PromptEncoder> MakeEncoder(const io::DiffusersComponents& components) {
-  const io::DiffusersComponent& text = components.at("text_encoder");
-  OXBOW_ASSIGN_OR_RETURN(const model::ClipTextParams params,
-                         model::ParseClipTextConfig(text.config_json));
-  OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors tensors, ReadTensors(text));
-  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<model::ClipTextEncoder> encoder,
-                         model::MakeClipTextEncoder(params, tensors));
-  auto tokenizer = io::ClipTokenizer::Load(components.at("tokenizer").directory);
-  if (!tokenizer.ok()) return tokenizer.status();
-  const int64_t length = std::min(params.max_position_embeddings, tokenizer->model_max_length());
-  // Shared: std::function wants what it holds to be copyable.
-  auto words = std::make_shared<const io::ClipTokenizer>(*std::move(tokenizer));
-  std::shared_ptr<const model::TextConditioning> composer =
-      model::MakeSingleClipConditioning(std::move(encoder));
-  return PromptEncoder(
-      [words, composer,
-       length](const std::vector<std::string>& texts) -> absl::StatusOr<model::Conditioning> {
-        const at::NoGradGuard no_gradients;
-        at::Tensor ids = at::empty({static_cast<int64_t>(texts.size()), length}, at::kLong);
-        for (size_t i = 0; i < texts.size(); ++i) {
-          const std::vector<int64_t> row = words->Encode(texts[i], length);
-          std::copy(row.begin(), row.end(), ids[static_cast<int64_t>(i)].data_ptr<int64_t>());
-        }
-        const model::EncodedText text = composer->Encode({ids});
-        return model::Conditioning{.tokens = text.at(model::kClipTokens),
-                                   .pooled = text.at(model::kClipPooled)};
-      });
+absl::StatusOr<std::unique_ptr<io::EncodedPrompts>> OpenPrompts(
+    const io::DiffusersComponents& components, const v1::PromptConfig& config) {
+  io::EncodedPrompts::Options options{.directory = config.cache()};
+  if (config.t5_length() > 0) options.encoders.t5_length = config.t5_length();
+  return io::EncodedPrompts::Open(components, options);
 }
 
 // Without an autoencoder the latent is the picture.
@@ -82,13 +54,13 @@ int64_t TokensOf(const std::vector<int64_t>& latent_shape, int64_t patch_size) {
 }  // namespace
 
 absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
+                                      const v1::PromptConfig& prompts,
                                       const v1::SamplingConfig& sampling) {
   auto components = io::OpenDiffusersDirectory(config.path());
   if (!components.ok()) return DataError(components.status(), config.path());
-  if (components->contains("vae") || components->contains("text_encoder_2")) {
+  if (components->contains("vae")) {
     return absl::FailedPreconditionError(
-        absl::StrCat("models with an autoencoder or several text encoders are not supported yet: ",
-                     config.path()));
+        absl::StrCat("models with an autoencoder are not supported yet: ", config.path()));
   }
   const io::DiffusersComponent& transformer = components->at("transformer");
   LoadedModel loaded;
@@ -105,10 +77,9 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
                                   TokensOf(loaded.latent_shape, params->patch_size));
   if (!shift.ok()) return DataError(shift.status(), config.path());
   loaded.shift = *shift;
-  auto encoder = MakeEncoder(*components);
-  if (!encoder.ok())
-    return DataError(encoder.status(), components->at("text_encoder").directory.string());
-  loaded.encoder = *std::move(encoder);
+  auto encoded = OpenPrompts(*components, prompts);
+  if (!encoded.ok()) return DataError(encoded.status(), config.path());
+  loaded.prompts = *std::move(encoded);
   loaded.decoder = model::MakePixelDecoder();
   return loaded;
 }

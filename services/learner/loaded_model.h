@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "core/model/image_decoder.h"
 #include "core/model/parameters.h"
+#include "io/prompts/encoded_prompts.h"
 #include "oxbow/v1/config.pb.h"
-#include "services/learner/conditioning_cache.h"
 
 namespace oxbow::learner {
 
@@ -20,13 +20,15 @@ struct LoadedModel {
   model::NamedTensors transformer;
   std::vector<int64_t> latent_shape;  // [C, H, W]
   double shift = 1;                   // Of scheduler_config.json.
-  PromptEncoder encoder;
+  std::unique_ptr<io::EncodedPrompts> prompts;
   std::unique_ptr<model::ImageDecoder> decoder;
 };
 
-// Reads a diffusers directory for pictures of the configured size. kNotFound, kDataLoss or
+// Reads a diffusers directory for pictures of the configured size; text encoders are read when a
+// prompt has to be encoded. A T5 length of 0 is that of the recipes. kNotFound, kDataLoss or
 // kFailedPrecondition (another kind of model) name the file.
 absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
+                                      const v1::PromptConfig& prompts,
                                       const v1::SamplingConfig& sampling);
 
 }  // namespace oxbow::learner

@@ -61,7 +61,8 @@ absl::Status CheckSink(const RunSetup& setup) {
 
 absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
   RunSetup setup;
-  OXBOW_ASSIGN_OR_RETURN(setup.model, LoadModel(config.model(), config.sampling()));
+  OXBOW_ASSIGN_OR_RETURN(setup.model,
+                         LoadModel(config.model(), config.prompts(), config.sampling()));
   if (config.sampling().shift() == 0) config.mutable_sampling()->set_shift(setup.model.shift);
   OXBOW_ASSIGN_OR_RETURN(setup.sampling, rpc::SamplingSpecFromConfig(config.sampling()));
   if (setup.sampling.dynamics != flow::DynamicsKind::kOde) {

@@ -82,6 +82,8 @@ void PromptRules(const RunConfig& c, Findings& f) {
   if (!p.train().empty() && p.train() == p.eval()) {
     f.Warn("prompts.eval", "is the training file: evaluation will not show generalisation");
   }
+  f.Require(p.t5_length() >= 1 && p.t5_length() <= 512, "prompts.t5_length",
+            "must be between 1 and 512 tokens", p.t5_length());
 }
 
 void SamplingRules(const RunConfig& c, Findings& f) {

@@ -80,6 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "model.lora.targets",
                  "suffix"},
         RuleCase{"NoPrompts", {"prompts.train="}, kError, "prompts.train", ".jsonl"},
+        RuleCase{"NoT5Length", {"prompts.t5_length=0"}, kError, "prompts.t5_length", "512"},
         RuleCase{"NoEvalPrompts", {"prompts.eval="}, kError, "prompts.eval", "eval.every"},
         RuleCase{"EvalOnTrain",
                  {"prompts.eval=a.txt", "prompts.train=a.txt"},

@@ -25,8 +25,9 @@ MemberProcess::MemberProcess(const RunOptions& options, RunSetup setup)
 
 absl::Status MemberProcess::MakeTrainer() {
   OXBOW_ASSIGN_OR_RETURN(policy_, MakePolicy(setup_));
-  conditioning_ = std::make_unique<ConditioningCache>(std::move(setup_.model.encoder));
+  conditioning_ = std::make_unique<ConditioningCache>(std::move(setup_.model.prompts));
   OXBOW_RETURN_IF_ERROR(conditioning_->Warm(setup_.train));
+  conditioning_->ReleaseEncoders();
   OXBOW_ASSIGN_OR_RETURN(ranks_, parallel::JoinRanks(options_.place));
   trainer_ = std::make_unique<rl::Trainer>(
       MakeTrainerOptions(setup_.config, setup_.sampling, setup_.window), *policy_, *ranks_);

@@ -1,0 +1,83 @@
+#include "services/learner/conditioning_cache.h"
+
+#include <ATen/ATen.h>
+
+#include "gtest/gtest.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::learner {
+namespace {
+
+std::unique_ptr<io::EncodedPrompts> Encoded(const std::filesystem::path& directory = {}) {
+  const auto components =
+      io::OpenDiffusersDirectory(OXBOW_SOURCE_DIR "/tests/golden/text/pipeline");
+  EXPECT_TRUE(components.ok()) << components.status();
+  auto prompts =
+      io::EncodedPrompts::Open(*components, {.directory = directory, .encoders = {.t5_length = 9}});
+  EXPECT_TRUE(prompts.ok()) << prompts.status();
+  return *std::move(prompts);
+}
+
+std::vector<v1::Prompt> Prompts(uint64_t count) {
+  std::vector<v1::Prompt> prompts(count);
+  for (uint64_t i = 0; i < count; ++i) {
+    prompts[i].set_id(i + 1);
+    prompts[i].set_text("text " + std::to_string(i));
+  }
+  return prompts;
+}
+
+TEST(ConditioningCacheTest, PromptsInMemoryNeedTheirEncodersOnce) {
+  auto prompts = Encoded();
+  const io::EncodedPrompts& seen = *prompts;
+  ConditioningCache cache(std::move(prompts));
+  ASSERT_TRUE(cache.Warm(Prompts(5)).ok());
+  EXPECT_TRUE(seen.encoders().loaded());
+  cache.ReleaseEncoders();
+  const auto entry = cache.Get(Prompts(5)[3]);
+  ASSERT_TRUE(entry.ok()) << entry.status();
+  EXPECT_EQ((*entry)->tensors.tokens.size(0), 1);
+  EXPECT_FALSE(seen.encoders().loaded());
+  ASSERT_TRUE(cache.Get(Prompts(6)[5]).ok());  // A new one brings them back.
+  EXPECT_TRUE(seen.encoders().loaded());
+}
+
+TEST(ConditioningCacheTest, PromptsOnDiskStayThereUntilTheyAreAskedFor) {
+  const testing::ScopedDirectory directory;
+  auto prompts = Encoded(directory.path());
+  const io::EncodedPrompts& seen = *prompts;
+  ConditioningCache cache(std::move(prompts));
+  ASSERT_TRUE(cache.Warm(Prompts(5)).ok());
+  EXPECT_EQ(cache.bytes(), 0u);
+  cache.ReleaseEncoders();
+  ASSERT_TRUE(cache.Get(Prompts(5)[3]).ok());
+  EXPECT_GT(cache.bytes(), 0u);
+  EXPECT_FALSE(seen.encoders().loaded());
+  // Another start finds them all.
+  auto again = Encoded(directory.path());
+  const io::EncodedPrompts& seen_again = *again;
+  ConditioningCache other(std::move(again));
+  ASSERT_TRUE(other.Warm(Prompts(5)).ok());
+  EXPECT_FALSE(seen_again.encoders().loaded());
+}
+
+TEST(ConditioningCacheTest, WhatWasUsedLongestAgoMakesRoom) {
+  auto prompts = Encoded();
+  ConditioningCache one(Encoded());
+  ASSERT_TRUE(one.Get(Prompts(1)[0]).ok());
+  const uint64_t each = one.bytes();
+  const io::EncodedPrompts& seen = *prompts;
+  ConditioningCache cache(std::move(prompts), /*bytes_max=*/3 * each);
+  const auto list = Prompts(200);
+  ASSERT_TRUE(cache.Warm(list).ok());  // The first batch, of which three stay.
+  EXPECT_EQ(cache.bytes(), 3 * each);
+  cache.ReleaseEncoders();
+  EXPECT_TRUE(seen.encoders().loaded()) << "more is to be encoded";
+  const at::Tensor fifth = (*cache.Get(list[5]))->tensors.pooled;
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(cache.Get(list[6 + i % 3]).ok());
+  EXPECT_EQ(cache.bytes(), 3 * each);
+  EXPECT_TRUE(at::equal((*cache.Get(list[5]))->tensors.pooled, fifth));
+}
+
+}  // namespace
+}  // namespace oxbow::learner

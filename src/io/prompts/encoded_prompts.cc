@@ -1,0 +1,98 @@
+#include "io/prompts/encoded_prompts.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+
+namespace oxbow::io {
+
+using model::EncodedText;
+
+absl::StatusOr<std::unique_ptr<EncodedPrompts>> EncodedPrompts::Open(
+    const DiffusersComponents& components, const Options& options) {
+  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<TextEncoders> encoders,
+                         TextEncoders::Open(components, options.encoders));
+  std::optional<PromptStore> store;
+  if (!options.directory.empty()) {
+    OXBOW_ASSIGN_OR_RETURN(
+        store, PromptStore::Open(options.directory, encoders->identity(), encoders->row_shapes()));
+  }
+  return std::unique_ptr<EncodedPrompts>(
+      new EncodedPrompts(std::move(encoders), std::move(store), options.batch));
+}
+
+absl::StatusOr<std::optional<EncodedText>> EncodedPrompts::Find(const std::string& text) const {
+  if (!store_.has_value()) return std::optional<EncodedText>();
+  return store_->Read(text);
+}
+
+absl::StatusOr<std::vector<EncodedText>> EncodedPrompts::EncodeBatch(
+    const std::vector<std::string>& texts) {
+  OXBOW_ASSIGN_OR_RETURN(const EncodedText together, encoders_->Encode(texts));
+  std::vector<EncodedText> rows(texts.size());
+  for (size_t i = 0; i < texts.size(); ++i) {
+    for (const auto& [name, tensor] : together) {
+      rows[i][name] = tensor.narrow(0, static_cast<int64_t>(i), 1).contiguous();
+    }
+    if (store_.has_value()) OXBOW_RETURN_IF_ERROR(store_->Write(texts[i], rows[i]));
+  }
+  return rows;
+}
+
+absl::StatusOr<model::Conditioning> EncodedPrompts::Get(const std::vector<std::string>& texts) {
+  OXBOW_CHECK(!texts.empty()) << "no prompts";
+  const at::NoGradGuard no_gradients;
+  std::map<std::string, EncodedText> rows;
+  std::vector<std::string> missing;
+  for (const std::string& text : texts) {
+    if (rows.contains(text)) continue;
+    OXBOW_ASSIGN_OR_RETURN(std::optional<EncodedText> row, Find(text));
+    if (!row.has_value()) missing.push_back(text);
+    rows[text] = std::move(row).value_or(EncodedText());
+  }
+  for (size_t begin = 0; begin < missing.size(); begin += batch_) {
+    const auto first = missing.begin() + static_cast<ptrdiff_t>(begin);
+    const std::vector<std::string> some(
+        first, first + static_cast<ptrdiff_t>(std::min(batch_, missing.size() - begin)));
+    OXBOW_ASSIGN_OR_RETURN(std::vector<EncodedText> encoded, EncodeBatch(some));
+    for (size_t i = 0; i < some.size(); ++i) rows[some[i]] = std::move(encoded[i]);
+  }
+  std::map<std::string, std::vector<at::Tensor>> columns;
+  for (const std::string& text : texts) {
+    for (const auto& [name, tensor] : rows.at(text)) columns[name].push_back(tensor);
+  }
+  EncodedText together;
+  for (const auto& [name, parts] : columns) together[name] = at::cat(parts);
+  return encoders_->Compose(together);
+}
+
+absl::StatusOr<size_t> EncodedPrompts::Prepare(const std::vector<std::string>& texts,
+                                               const std::function<void(const Progress&)>& show) {
+  OXBOW_CHECK(stored()) << "prompts are prepared on disk";
+  std::vector<std::string> missing;
+  std::set<std::string> seen;
+  for (const std::string& text : texts) {
+    if (seen.insert(text).second && !store_->Has(text)) missing.push_back(text);
+  }
+  Progress progress{.done = 0, .total = missing.size()};
+  show(progress);
+  while (progress.done < missing.size()) {
+    const auto first = missing.begin() + static_cast<ptrdiff_t>(progress.done);
+    const size_t count = std::min(batch_, missing.size() - progress.done);
+    OXBOW_RETURN_IF_ERROR(
+        EncodeBatch(std::vector<std::string>(first, first + static_cast<ptrdiff_t>(count)))
+            .status());
+    progress.done += count;
+    show(progress);
+  }
+  return missing.size();
+}
+
+}  // namespace oxbow::io

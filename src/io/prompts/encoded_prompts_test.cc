@@ -1,0 +1,237 @@
+// Against diffusers' encode_prompt on the tiny pipeline of tools/make_text_goldens.py, and the room
+// on disk.
+#include "io/prompts/encoded_prompts.h"
+
+#include <ATen/ATen.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "gtest/gtest.h"
+#include "io/prompts/encoder_identity.h"
+#include "io/safetensors.h"
+#include "io/tensor_torch.h"
+
+namespace oxbow::io {
+namespace {
+
+namespace fs = std::filesystem;
+using Texts = std::vector<std::string>;
+
+fs::path Goldens() {
+  const char* directory = std::getenv("OXBOW_TEXT_GOLDENS");
+  return directory != nullptr ? directory : OXBOW_SOURCE_DIR "/tests/golden/text";
+}
+
+fs::path Fresh(const std::string& name) {
+  const fs::path directory = fs::path(testing::TempDir()) / name;
+  fs::remove_all(directory);
+  return directory;
+}
+
+DiffusersComponents Components(const fs::path& model = Goldens() / "pipeline") {
+  auto components = OpenDiffusersDirectory(model);
+  EXPECT_TRUE(components.ok()) << components.status();
+  return components.ok() ? *components : DiffusersComponents();
+}
+
+std::unique_ptr<EncodedPrompts> Opened(const DiffusersComponents& components, int64_t t5_length,
+                                       const fs::path& directory = {}) {
+  auto prompts = EncodedPrompts::Open(
+      components, {.directory = directory, .encoders = {.t5_length = t5_length}, .batch = 4});
+  EXPECT_TRUE(prompts.ok()) << prompts.status();
+  return prompts.ok() ? *std::move(prompts) : nullptr;
+}
+
+void ExpectClose(const std::string& what, const at::Tensor& ours, const at::Tensor& golden) {
+  ASSERT_EQ(ours.sizes(), golden.sizes()) << what;
+  const double difference = (ours - golden).abs().max().item<double>();
+  std::cout << what << ": max difference " << difference << "\n";
+  EXPECT_LE(difference, 1e-5) << what;
+}
+
+void ExpectSame(const model::Conditioning& a, const model::Conditioning& b) {
+  EXPECT_TRUE(at::equal(a.tokens, b.tokens));
+  EXPECT_TRUE(at::equal(a.pooled, b.pooled));
+}
+
+// Float32 encoders: the golden side ran in float32, and stored weights are exact in float16.
+fs::path FloatPipeline() {
+  const fs::path model = Fresh("float_pipeline");
+  fs::copy(Goldens() / "pipeline", model, fs::copy_options::recursive);
+  const fs::path path = model / "text_encoder_3/model.safetensors";
+  Safetensors file = *ReadSafetensors(path);
+  for (auto& [name, bytes] : file.tensors) bytes = FromTorch(ToTorch(bytes)->to(at::kFloat));
+  EXPECT_TRUE(WriteSafetensors(path, file).ok());
+  return model;
+}
+
+TEST(EncodedPromptsTest, TheTinyPipelineEncodesAsDiffusersDoes) {
+  const fs::path model = FloatPipeline();
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(Goldens())) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("prompts_")) continue;
+    ++files;
+    Safetensors golden = *ReadSafetensors(entry.path());
+    const auto out = *AllToTorch(golden.tensors);
+    DiffusersComponents components = Components(model);
+    if (golden.metadata["t5"] == "no") components.erase("text_encoder_3");
+    const auto prompts = Opened(components, std::stoll(golden.metadata["t5_length"]));
+    ASSERT_NE(prompts, nullptr);
+    const auto texts = nlohmann::json::parse(golden.metadata["prompts"]).get<Texts>();
+    const auto conditioning = prompts->Get(texts);
+    ASSERT_TRUE(conditioning.ok()) << conditioning.status();
+    ExpectClose(name + " tokens", conditioning->tokens, out.at("out.tokens"));
+    ExpectClose(name + " pooled", conditioning->pooled, out.at("out.pooled"));
+    const auto negative = prompts->Get({""});
+    ASSERT_TRUE(negative.ok()) << negative.status();
+    ExpectClose(name + " negative", negative->tokens, out.at("out.negative_tokens"));
+    ExpectClose(name + " negative", negative->pooled, out.at("out.negative_pooled"));
+  }
+  EXPECT_GE(files, 3);
+}
+
+TEST(EncodedPromptsTest, StoredPromptsAreTheSameBitForBitWithoutTheEncoders) {
+  const fs::path directory = Fresh("store");
+  const Texts texts = {"a", "b", "", "a", "text 473", "\xe4\xbd\xa0 \xff broken"};
+  const auto first = Opened(Components(), 9, directory);
+  const model::Conditioning fresh = *first->Get(texts);
+  EXPECT_TRUE(first->encoders().loaded());
+  first->Release();
+  EXPECT_FALSE(first->encoders().loaded());
+  ExpectSame(*first->Get(texts), fresh);
+  EXPECT_FALSE(first->encoders().loaded());
+  const auto second = Opened(Components(), 9, directory);
+  ExpectSame(*second->Get({texts[4], texts[0]}),
+             {fresh.tokens.index_select(0, at::tensor({4, 0})),
+              fresh.pooled.index_select(0, at::tensor({4, 0}))});
+  EXPECT_FALSE(second->encoders().loaded());
+}
+
+TEST(EncodedPromptsTest, PrepareEncodesWhatIsMissingOnce) {
+  const fs::path directory = Fresh("prepare");
+  const auto prompts = Opened(Components(), 9, directory);
+  ASSERT_TRUE(prompts->Get({"c"}).ok());
+  std::vector<size_t> done;
+  const auto count = prompts->Prepare({"a", "b", "c", "a", "d", "e", "f", "g"},
+                                      [&](const EncodedPrompts::Progress& progress) {
+                                        EXPECT_EQ(progress.total, 6u);
+                                        done.push_back(progress.done);
+                                      });
+  ASSERT_TRUE(count.ok()) << count.status();
+  EXPECT_EQ(*count, 6u);
+  EXPECT_EQ(done, (std::vector<size_t>{0, 4, 6}));
+  prompts->Release();
+  EXPECT_EQ(*prompts->Prepare({"a", "g"}, [](const EncodedPrompts::Progress&) {}), 0u);
+  EXPECT_FALSE(prompts->encoders().loaded());
+}
+
+// The identity must change with everything that changes what encoders say, and with nothing else.
+TEST(EncodedPromptsTest, OtherModelsAndLengthsAreOtherRooms) {
+  const fs::path model = Fresh("other_model");
+  fs::copy(Goldens() / "pipeline", model, fs::copy_options::recursive);
+  const auto identity = [&](int64_t t5_length) {
+    return Opened(Components(model), t5_length)->encoders().identity();
+  };
+  const std::string original = Opened(Components(), 9)->encoders().identity();
+  EXPECT_EQ(identity(9), original);  // Where it lies plays no part.
+  std::set<std::string> seen = {original};
+  EXPECT_TRUE(seen.insert(identity(10)).second) << "T5's length";
+  const auto change = [&](const std::string& file, const std::function<void(std::string&)>& edit) {
+    std::string content = *ReadFile(model / file);
+    const std::string before = content;
+    edit(content);
+    EXPECT_TRUE(WriteFileAtomically(model / file, content).ok());
+    EXPECT_TRUE(seen.insert(identity(9)).second) << file;
+    EXPECT_TRUE(WriteFileAtomically(model / file, before).ok());
+  };
+  for (const char* encoder : {"text_encoder", "text_encoder_2", "text_encoder_3"}) {
+    change(absl::StrCat(encoder, "/model.safetensors"),
+           [](std::string& bytes) { bytes[bytes.size() - 3] ^= 1; });
+  }
+  change("tokenizer_2/tokenizer_config.json", [](std::string& text) { text += "\n"; });
+  change("text_encoder/config.json",
+         [](std::string& text) { text.replace(text.find("quick_gelu"), 10, "gelu"); });
+  EXPECT_EQ(identity(9), original);
+}
+
+// Other programs may read it: docs/formats.md.
+TEST(EncodedPromptsTest, AnEntryLiesWhereTheFormatSays) {
+  const fs::path directory = Fresh("layout");
+  const auto prompts = Opened(Components(), 9, directory);
+  ASSERT_TRUE(prompts->Get({"a"}).ok());
+  const std::string text = "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb";
+  const std::string identity = prompts->encoders().identity();
+  ASSERT_EQ(identity.size(), 64u);
+  const auto entry =
+      ReadSafetensors(directory / identity.substr(0, 16) / "ca" / (text + ".safetensors"));
+  ASSERT_TRUE(entry.ok()) << entry.status();
+  EXPECT_EQ(entry->metadata.at("oxbow.text_encoders"), identity);
+  EXPECT_EQ(entry->metadata.at("oxbow.text_sha256"), text);
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : entry->tensors) names.insert(name);
+  EXPECT_EQ(names, (std::set<std::string>{"clip.pooled", "clip.tokens", "clip_2.pooled",
+                                          "clip_2.tokens", "t5.tokens"}));
+  EXPECT_EQ(entry->tensors.at("t5.tokens").dtype, DType::kF16);  // As its weights.
+  EXPECT_EQ(entry->tensors.at("t5.tokens").shape, (std::vector<int64_t>{1, 9, 36}));
+}
+
+TEST(EncodedPromptsTest, BrokenEntriesAreNamed) {
+  const fs::path directory = Fresh("broken_entries");
+  const auto prompts = Opened(Components(), 9, directory);
+  ASSERT_TRUE(prompts->Get({"a", "b"}).ok());
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  }
+  ASSERT_EQ(files.size(), 2u);
+  const std::string first = *ReadFile(files[0]), second = *ReadFile(files[1]);
+  const auto expect_broken = [&](const std::string& why) {
+    const auto status = prompts->Get({"a", "b"}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << why;
+    EXPECT_NE(status.message().find("delete it: " + files[0].string()), std::string::npos)
+        << status;
+  };
+  ASSERT_TRUE(WriteFileAtomically(files[0], first.substr(0, first.size() / 2)).ok());
+  expect_broken("cut short");
+  ASSERT_TRUE(WriteFileAtomically(files[0], second).ok());
+  expect_broken("of another text");
+  ASSERT_TRUE(WriteFileAtomically(files[0], first).ok());
+  EXPECT_TRUE(prompts->Get({"a", "b"}).ok());
+}
+
+TEST(EncodedPromptsTest, PartsThatDoNotFitEachOtherAreRefused) {
+  const fs::path model = Fresh("unfit");
+  fs::copy(Goldens() / "pipeline", model, fs::copy_options::recursive);
+  const auto refused = [&](const std::string& file, const std::string& from, const std::string& to,
+                           const std::string& hint) {
+    const std::string before = *ReadFile(model / file);
+    std::string content = before;
+    content.replace(content.find(from), from.size(), to);
+    ASSERT_TRUE(WriteFileAtomically(model / file, content).ok());
+    auto prompts = EncodedPrompts::Open(Components(model), {});
+    const absl::Status status = prompts.ok() ? (*prompts)->Get({"a"}).status() : prompts.status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << file;
+    EXPECT_NE(status.message().find(hint), std::string::npos) << status;
+    ASSERT_TRUE(WriteFileAtomically(model / file, before).ok());
+  };
+  refused("text_encoder_3/config.json",
+          "\"vocab_size\": ", "\"vocab_size\": 20, \"was\": ", "embeds 20");
+  refused("text_encoder_3/config.json", "\"d_model\": 36", "\"d_model\": 30", "30 != 36");
+  refused("text_encoder_3/config.json", "\"num_layers\": 2", "\"num_layers\": 3",
+          "missing: encoder.block.2");
+  refused("text_encoder_3/config.json", "\"gated-gelu\"", "\"relu\"", "gated-gelu");
+  refused("transformer/config.json", "\"joint_attention_dim\": 36", "\"joint_attention_dim\": 20",
+          "28 > 20");
+  refused("text_encoder/config.json", "\"hidden_act\": \"quick_gelu\"", "\"hidden_act\": \"silu\"",
+          "silu");
+}
+
+}  // namespace
+}  // namespace oxbow::io

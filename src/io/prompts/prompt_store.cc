@@ -1,0 +1,93 @@
+#include "io/prompts/prompt_store.h"
+
+#include <ATen/ATen.h>
+
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/sha256.h"
+#include "base/status_macros.h"
+#include "core/model/binding.h"
+#include "io/safetensors.h"
+#include "io/tensor_torch.h"
+
+namespace oxbow::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kIdentityDigits = 16;
+constexpr char kEncoders[] = "oxbow.text_encoders";
+constexpr char kText[] = "oxbow.text_sha256";
+
+absl::Status MakeDirectory(const fs::path& directory) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (!error) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("cannot create directory: ", error.message(), ": ", directory.string()));
+}
+
+// The smallest type that holds every value exactly: T5's words come from 16 bits as a rule.
+at::Tensor Narrowed(const at::Tensor& tensor) {
+  for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
+    const at::Tensor narrow = tensor.to(type);
+    if (at::equal(narrow.to(tensor.scalar_type()), tensor)) return narrow;
+  }
+  return tensor;
+}
+
+}  // namespace
+
+absl::StatusOr<PromptStore> PromptStore::Open(const fs::path& directory,
+                                              const std::string& identity,
+                                              model::Shapes row_shapes) {
+  const fs::path own = directory / identity.substr(0, kIdentityDigits);
+  OXBOW_RETURN_IF_ERROR(MakeDirectory(own));
+  return PromptStore(own, identity, std::move(row_shapes));
+}
+
+fs::path PromptStore::PathOf(const std::string& text) const {
+  const std::string name = Sha256Hex(text);
+  return directory_ / name.substr(0, 2) / (name + ".safetensors");
+}
+
+bool PromptStore::Has(const std::string& text) const {
+  std::error_code error;
+  return fs::exists(PathOf(text), error);
+}
+
+absl::StatusOr<std::optional<model::EncodedText>> PromptStore::Read(const std::string& text) const {
+  const fs::path path = PathOf(text);
+  auto file = ReadSafetensors(path);
+  if (absl::IsNotFound(file.status())) return std::nullopt;
+  const auto broken = [&](const std::string& why) {
+    return absl::DataLossError(
+        absl::StrCat("stored prompt is broken (", why, "); delete it: ", path.string()));
+  };
+  if (!file.ok()) return broken(std::string(file.status().message()));
+  if (file->metadata[kEncoders] != identity_ || file->metadata[kText] != Sha256Hex(text)) {
+    return broken("it is of another model or text");
+  }
+  auto row = AllToTorch(std::move(file->tensors));
+  if (!row.ok()) return broken(std::string(row.status().message()));
+  if (const absl::Status fit = model::CheckFit(row_shapes_, *row); !fit.ok()) {
+    return broken(std::string(fit.message()));
+  }
+  for (auto& [name, tensor] : *row) tensor = tensor.to(at::kFloat);
+  return *std::move(row);
+}
+
+absl::Status PromptStore::Write(const std::string& text, const model::EncodedText& row) {
+  OXBOW_CHECK(model::CheckFit(row_shapes_, row).ok())
+      << std::string(model::CheckFit(row_shapes_, row).message());
+  Safetensors file;
+  for (const auto& [name, tensor] : row) file.tensors[name] = FromTorch(Narrowed(tensor));
+  file.metadata = {{kEncoders, identity_}, {kText, Sha256Hex(text)}};
+  const fs::path path = PathOf(text);
+  OXBOW_RETURN_IF_ERROR(MakeDirectory(path.parent_path()));
+  return WriteSafetensors(path, file);
+}
+
+}  // namespace oxbow::io

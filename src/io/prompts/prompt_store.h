@@ -1,0 +1,49 @@
+// Encoded prompts on disk, so that text encoders run once per prompt and not once per start.
+//
+//   DIRECTORY/IDENTITY/ab/abcd....safetensors    one text: what the encoders say about it
+//
+// IDENTITY is the first 16 digits of TextEncoders::identity(), and the file is named by the SHA-256
+// of the text: another model, another T5 length and another text are other files, so that nothing
+// is ever out of date. A file is written whole or not at all; processes may share a directory.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/model/lora.h"
+#include "core/model/text_conditioning.h"
+
+namespace oxbow::io {
+
+class PromptStore {
+ public:
+  // `row_shapes`: every tensor of an entry. Makes the directory. kUnavailable if it cannot.
+  static absl::StatusOr<PromptStore> Open(const std::filesystem::path& directory,
+                                          const std::string& identity, model::Shapes row_shapes);
+
+  bool Has(const std::string& text) const;
+
+  // Nothing if the text was never stored. kDataLoss names a file that is not what it should be.
+  absl::StatusOr<std::optional<model::EncodedText>> Read(const std::string& text) const;
+
+  // Requires the tensors and shapes that the store was opened for.
+  absl::Status Write(const std::string& text, const model::EncodedText& row);
+
+  const std::filesystem::path& directory() const { return directory_; }
+
+ private:
+  PromptStore(std::filesystem::path directory, std::string identity, model::Shapes row_shapes)
+      : directory_(std::move(directory)),
+        identity_(std::move(identity)),
+        row_shapes_(std::move(row_shapes)) {}
+  std::filesystem::path PathOf(const std::string& text) const;
+
+  std::filesystem::path directory_;  // With the identity.
+  std::string identity_;
+  model::Shapes row_shapes_;
+};
+
+}  // namespace oxbow::io

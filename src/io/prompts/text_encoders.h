@@ -1,0 +1,55 @@
+// The text side of a model directory: its tokenizers and encoders, from texts to what a velocity
+// model gets of them.
+//
+// One CLIP, or SD3's two and T5. Weights are read when something has to be encoded and can leave
+// again: T5-XXL is 10 GB that a learner needs for a few minutes. Used by one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/model/lora.h"
+#include "core/model/text_conditioning.h"
+#include "io/diffusers_directory.h"
+
+namespace oxbow::io {
+
+inline constexpr int64_t kT5LengthOfRecipes = 128;  // Flow-GRPO's; diffusers' pipeline takes 256.
+inline constexpr int64_t kT5LengthMax = 512;
+
+class TextEncoders {
+ public:
+  struct Options {
+    int64_t t5_length = kT5LengthOfRecipes;  // Tokens of T5, which pads and cuts to it.
+  };
+
+  // Reads configs and tokenizers, and enough of the weights to tell them from others. kNotFound,
+  // kDataLoss or kFailedPrecondition name the file; the latter also if the parts do not fit each
+  // other.
+  static absl::StatusOr<std::unique_ptr<TextEncoders>> Open(const DiffusersComponents& components,
+                                                            const Options& options);
+  virtual ~TextEncoders() = default;
+
+  // What the encoders say about each text, one row per text. Reads the weights if they are not
+  // there. Requires at least one text.
+  virtual absl::StatusOr<model::EncodedText> Encode(const std::vector<std::string>& texts) = 0;
+
+  // Frees the weights; Encode will read them again.
+  virtual void Release() = 0;
+  virtual bool loaded() const = 0;
+
+  // tokens [B, S, C] and pooled [B, P] of `text`, which has B rows of the shapes of row_shapes().
+  virtual model::Conditioning Compose(const model::EncodedText& text) const = 0;
+
+  // Every tensor of an EncodedText and its shape for one text: [1, ...].
+  virtual const model::Shapes& row_shapes() const = 0;
+
+  // Changes with anything that changes what Encode says. 64 hexadecimal digits.
+  virtual const std::string& identity() const = 0;
+};
+
+}  // namespace oxbow::io
