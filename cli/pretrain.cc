@@ -36,6 +36,7 @@ struct PretrainFlags {
   int64_t steps = 0;          // 0: as the shipped model.
   double caption_noise = -1;  // Likewise if negative.
   int threads = 1;
+  bool weak = false;
   bool replace = false;
 };
 
@@ -124,7 +125,8 @@ absl::Status Pretrain(const PretrainFlags& flags) {
   }
   const absl::Status fit = world->CheckBaseModel(report);
   // A weak model is a failure of the run, not of a file: exit 1.
-  if (!fit.ok()) return absl::InternalError(fit.message());
+  if (!fit.ok() && !flags.weak) return absl::InternalError(fit.message());
+  if (!fit.ok()) std::cerr << "oxbow pretrain: weak as asked for: " << fit.message() << "\n";
   OXBOW_RETURN_IF_ERROR(
       WritePretrainedDirectory(flags.out, *world, transformer, text, flags.replace));
   std::printf("written to         %s\n", flags.out.c_str());
@@ -153,6 +155,9 @@ void AddPretrain(CLI::App& app, int& exit_code) {
                       "prompts to train on (default: configs/prompts/WORLD_train.txt)");
   command->add_option("--held-out", flags->held_out,
                       "prompts of the gate, never trained on (default: ..._eval.txt)");
+  command->add_flag(
+      "--weak", flags->weak,
+      "write the model even if it fails the gate: a base to which rewards are sparse");
   command->add_flag("--replace", flags->replace, "overwrite --out if it exists");
   command->callback([flags, &exit_code] {
     const absl::Status status = Pretrain(*flags);

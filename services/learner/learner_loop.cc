@@ -310,6 +310,8 @@ void LearnerLoop::CommitToBuffer(LearnerStep step, const std::vector<ReceivedGro
 
 void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& received,
                           const std::vector<PlannedGroup>& planned) {
+  const auto steps = static_cast<double>(options_.offers.sigmas.size() - 1);
+  double rows = 0;
   std::vector<double> staleness;
   std::vector<double> ages;
   std::vector<double> uses;
@@ -319,6 +321,7 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
   for (size_t i = 0; i < received.size(); ++i) {
     for (const v1::Trajectory& trajectory : received[i].group.trajectories()) {
       ++samples;
+      rows += steps - (trajectory.replayed() ? trajectory.kept_steps() : 0);
       bytes += static_cast<double>(LatentBytesOf(trajectory));
       uint64_t stale = 0;
       if (!trajectory.replayed() && trajectory.behaviour_version_size() > 0) {
@@ -337,6 +340,7 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
   }
   MeasureProduction(received, numbers_);
   numbers_["rollout/latent_bytes"] = bytes;
+  numbers_["rollout/rows_forward"] = rows;
   const std::vector<int> window = WindowOf(step);
   if (!window.empty()) numbers_["train/window_first"] = window.front();
   numbers_["train/window_steps"] = static_cast<double>(window.size());

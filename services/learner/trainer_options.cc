@@ -45,6 +45,7 @@ void SetAdvantages(const v1::RunConfig& config, rl::TrainerOptions& options) {
   for (const v1::RewardTerm& term : config.reward().terms()) {
     options.reward_weights[term.name()] = term.weight();
   }
+  options.diversity_weight = method.diversity().weight();
   options.zero_variance = FromWire<rl::ZeroVariance>(method.zero_variance());
 }
 
@@ -76,7 +77,11 @@ void SetForwardProcess(const v1::MethodConfig& method, rl::TrainerOptions& optio
                  .advantage = FromWire<rl::NftAdvantage>(method.nft().advantage())};
   options.awm = {.weighting = FromWire<rl::AwmWeighting>(method.awm().weighting()),
                  .power = method.awm().power(),
-                 .mean_first = method.awm().mean_first()};
+                 .mean_first = method.awm().mean_first(),
+                 .ratio = method.awm().ratio()};
+  options.anchor = {.weight = method.anchor().weight(),
+                    .low = method.anchor().low(),
+                    .high = method.anchor().high()};
   options.v_grpo_sum_norms = method.v_grpo().sum_norms();
   options.old_kl_weight = method.old_kl_weight();
   const v1::OldPolicyConfig& old = method.old_policy();

@@ -9,6 +9,7 @@
 #include "core/flow/sampler.h"
 #include "core/flow/window.h"
 #include "core/model/picture_sampler.h"
+#include "core/reward/likeness.h"
 
 namespace oxbow::rollout {
 namespace {
@@ -158,6 +159,14 @@ void SampleTails(const RunSpec& spec, flow::SamplingSpec tail, const model::Velo
   }
 }
 
+void Compare(double radius, SampledGroup& group) {
+  const std::vector<reward::Likeness> likeness = reward::LikenessOf(group.pictures, radius);
+  for (size_t i = 0; i < likeness.size(); ++i) {
+    group.samples[i].group_distance = likeness[i].mean_distance;
+    group.samples[i].niche_share = likeness[i].niche_share;
+  }
+}
+
 }  // namespace
 
 std::vector<SampledGroup> SampleGroups(const RunSpec& spec, const model::VelocityModel& model,
@@ -182,6 +191,7 @@ std::vector<SampledGroup> SampleGroups(const RunSpec& spec, const model::Velocit
       SampleTails(spec, sampling, model, version, decoder, tasks, kept_steps, rows, groups);
     }
   }
+  for (SampledGroup& group : groups) Compare(spec.niche_radius, group);
   return groups;
 }
 

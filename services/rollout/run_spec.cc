@@ -44,6 +44,7 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
   }
   spec.shared_start = config.sampling().noise() == v1::SHARING_GROUP;
   spec.sde_tail = config.sampling().tail() == v1::TAIL_KIND_SDE;
+  spec.niche_radius = config.method().diversity().radius();
   spec.final_latent = rpc::TrainsFinalLatents(config.method());
   spec.latent_shape = {response.latent_shape().begin(), response.latent_shape().end()};
   if (spec.latent_shape.size() != 3) {

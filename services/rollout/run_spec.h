@@ -27,6 +27,7 @@ struct RunSpec {
   bool sde_tail = false;      // How tails of replayed heads are regenerated.
   // Training wants x_T alone, not transitions: methods that noise the final picture again.
   bool final_latent = false;
+  double niche_radius = 0;            // Within it two pictures of a group are one find.
   std::vector<int64_t> latent_shape;  // [C, H, W]
 
   std::string architecture;

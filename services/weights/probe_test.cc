@@ -13,8 +13,8 @@ namespace {
 class LinearModel final : public model::VelocityModel {
  public:
   explicit LinearModel(double w) : w_(w) {}
-  at::Tensor Velocity(const at::Tensor& x, const at::Tensor& sigma,
-                      const model::Conditioning& conditioning) const override {
+  at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
+                     const model::Conditioning& conditioning) const override {
     return w_ * x + sigma.view({-1, 1, 1, 1}) + conditioning.tokens.mean() +
            conditioning.pooled.mean();
   }

@@ -34,6 +34,8 @@ enum StreamPurpose : uint32_t {
   kWeightInit = 0xffff0005u,
   kTaskData = 0xffff0006u,
   kWindow = 0xffff0007u,
+  kAnchorTime = 0xffff0008u,
+  kAnchorNoise = 0xffff0009u,
   kTrainingPairs = 0xffff0010u,
   kTrainingNoise = 0xfffe0000u,  // Of pair k: kTrainingNoise + k.
 };

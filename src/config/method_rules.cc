@@ -189,7 +189,34 @@ bool NeedsDensity(const v1::MethodConfig& method) {
          method.name() != v1::METHOD_NAME_V_GRPO;
 }
 
+void DiversityRules(const RunConfig& c, Findings& f) {
+  const v1::DiversityConfig& d = c.method().diversity();
+  f.Require(d.weight() >= 0, "method.diversity.weight", "must be at least 0", d.weight());
+  f.Require(d.radius() > 0 && d.radius() <= 1, "method.diversity.radius",
+            "must be in (0, 1], where 1 is black against white", d.radius());
+  if (d.weight() > 0 && c.method().reward_mix() != v1::REWARD_MIX_SUM) {
+    f.Error("method.diversity.weight",
+            absl::StrCat("raises the sum of the rewards: set method.reward_mix to sum, got ",
+                         d.weight()));
+  }
+}
+
+void AnchorRules(const v1::MethodConfig& m, Findings& f) {
+  const v1::AnchorConfig& a = m.anchor();
+  f.Require(a.weight() >= 0, "method.anchor.weight", "must be at least 0", a.weight());
+  f.Require(a.low() > 0 && a.low() < a.high() && a.high() <= 1, "method.anchor.low",
+            "must be above 0 and below method.anchor.high, which is at most 1", a.low());
+  if (a.weight() > 0 && NeedsDensity(m)) {
+    f.Error(
+        "method.anchor.weight",
+        absl::StrCat("needs final pictures, which only nft, awm and v_grpo train on; pull ",
+                     NameOf(m), " towards the reference with method.kl_weight, got ", a.weight()));
+  }
+}
+
 void MethodRules(const RunConfig& c, Findings& f) {
+  DiversityRules(c, f);
+  AnchorRules(c.method(), f);
   ClipRules(c.method(), f);
   AdvantageRules(c, f);
   WeightRules(c.method(), f);

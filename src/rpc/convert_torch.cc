@@ -98,6 +98,10 @@ absl::Status CheckSteps(const v1::Trajectory& trajectory) {
   if (!std::isfinite(trajectory.reward()) || !std::isfinite(trajectory.stored_reward())) {
     return absl::InvalidArgumentError("reward is not finite");
   }
+  if (!(trajectory.niche_share() >= 0 && trajectory.niche_share() <= 1) ||
+      !(trajectory.group_distance() >= 0 && trajectory.group_distance() <= 1)) {
+    return absl::InvalidArgumentError("likeness to the group is outside [0, 1]");
+  }
   return absl::OkStatus();
 }
 
@@ -213,6 +217,8 @@ v1::Trajectory ToProto(const rl::Sample& sample, uint64_t schedule_id, at::Scala
   message.set_entry_id(sample.entry_id.value);
   message.set_kept_steps(static_cast<uint32_t>(sample.kept_steps));
   message.set_stored_reward(sample.stored_reward);
+  message.set_group_distance(sample.group_distance);
+  message.set_niche_share(sample.niche_share);
   return message;
 }
 
@@ -238,6 +244,8 @@ absl::StatusOr<rl::Sample> SampleFromProto(const v1::Trajectory& trajectory) {
   sample.entry_id = EntryId(trajectory.entry_id());
   sample.kept_steps = static_cast<int>(trajectory.kept_steps());
   sample.stored_reward = trajectory.stored_reward();
+  sample.group_distance = trajectory.group_distance();
+  sample.niche_share = trajectory.niche_share();
   return sample;
 }
 

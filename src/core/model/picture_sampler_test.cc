@@ -10,8 +10,8 @@ namespace {
 // sigma.
 class ConstantData final : public VelocityModel {
  public:
-  at::Tensor Velocity(const at::Tensor& x, const at::Tensor& sigma,
-                      const Conditioning& conditioning) const override {
+  at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
+                     const Conditioning& conditioning) const override {
     const at::Tensor constant = conditioning.tokens.select(1, 0).select(1, 0).view({-1, 1, 1, 1});
     EXPECT_EQ(constant.size(0), x.size(0));
     return (x - constant) / sigma.view({-1, 1, 1, 1});
@@ -21,7 +21,7 @@ class ConstantData final : public VelocityModel {
 // v = x / 2: the picture keeps the noise that it started from.
 class KeepsNoise final : public VelocityModel {
  public:
-  at::Tensor Velocity(const at::Tensor& x, const at::Tensor&, const Conditioning&) const override {
+  at::Tensor Predict(const at::Tensor& x, const at::Tensor&, const Conditioning&) const override {
     return 0.5 * x;
   }
 };

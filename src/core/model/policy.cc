@@ -77,6 +77,13 @@ class Sd3Policy final : public Policy {
     return *reference_.parameters;
   }
   const NamedTensors& frozen() const override { return frozen_; }
+  RowCount rows() const override {
+    RowCount sum;
+    for (const Network* network : {&current_, &reference_, &old_}) {
+      if (network->model != nullptr) sum += network->model->rows();
+    }
+    return sum;
+  }
 
   absl::Status Load(const NamedTensors& trained) override {
     Shapes expected;

@@ -62,6 +62,9 @@ class Policy {
   // parameters() of a full fine-tune this is the whole checkpoint.
   virtual const NamedTensors& frozen() const = 0;
 
+  // Of current, reference and old so far: what training costs.
+  virtual RowCount rows() const = 0;
+
   // Replaces the trainable part (worker: new weights). kInvalidArgument names what does not fit.
   virtual absl::Status Load(const NamedTensors& trained) = 0;
 };

@@ -169,8 +169,8 @@ class Sd3Transformer final : public VelocityModel {
     for (int64_t i = 0; i < p.num_layers; ++i) blocks_.emplace_back(bind, p, i);
   }
 
-  at::Tensor Velocity(const at::Tensor& x, const at::Tensor& sigma,
-                      const Conditioning& conditioning) const override {
+  at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
+                     const Conditioning& conditioning) const override {
     const int64_t rows = x.size(0);
     const at::Tensor v =
         Padded(PadRows(x), PadRows(sigma), PadRows(BroadcastRows(conditioning.tokens, rows)),

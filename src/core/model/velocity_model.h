@@ -3,12 +3,27 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
+#include <cstdint>
+
 namespace oxbow::model {
 
 // What the network gets of its prompts, one row per sample.
 struct Conditioning {
   at::Tensor tokens;  // [B, S, C] or [1, S, C], broadcast over samples.
   at::Tensor pooled;  // [B, P] or [1, P].
+};
+
+// Rows that went through a network: what a run costs, whatever machine it runs on.
+struct RowCount {
+  int64_t forward = 0;   // Without gradient.
+  int64_t backward = 0;  // With gradient: forward and backward.
+
+  RowCount& operator+=(const RowCount& other) {
+    forward += other.forward;
+    backward += other.backward;
+    return *this;
+  }
 };
 
 class VelocityModel {
@@ -20,8 +35,18 @@ class VelocityModel {
   //
   // A row's result does not depend, bit for bit, on the other rows or on their number: batches
   // below an implementation's minimum are padded. Ratios are exactly 1 on-policy because of this.
-  virtual at::Tensor Velocity(const at::Tensor& x, const at::Tensor& sigma,
-                              const Conditioning& conditioning) const = 0;
+  at::Tensor Velocity(const at::Tensor& x, const at::Tensor& sigma,
+                      const Conditioning& conditioning) const;
+
+  // Of all calls of Velocity so far. Thread-safe.
+  RowCount rows() const { return {forward_, backward_}; }
+
+ private:
+  virtual at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
+                             const Conditioning& conditioning) const = 0;
+
+  mutable std::atomic<int64_t> forward_ = 0;
+  mutable std::atomic<int64_t> backward_ = 0;
 };
 
 }  // namespace oxbow::model

@@ -21,6 +21,7 @@ struct AwmOptions {
   AwmWeighting weighting = AwmWeighting::kGeneralHuber;
   double power = 0.25;      // p
   bool mean_first = false;  // One ratio per picture, of lp averaged over its times.
+  bool ratio = true;        // False: the loss is -A lp / c, and no old policy is asked.
 };
 
 // lp [R] in float64. x_0, `noise` and `v` are [R, ...], `t` is [R].

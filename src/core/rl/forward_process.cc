@@ -63,7 +63,7 @@ PlannedSample ForwardProcess::Plan(LearnerStep step, PolicyVersion version, cons
 absl::StatusOr<Preparation> ForwardProcess::Prepare(LearnerStep step, StepPlan& plan,
                                                     const std::vector<Group>& groups) {
   step_ = step.value;
-  if (options_.method == MethodKind::kNft) return Preparation{};
+  if (!HasRatio(options_)) return Preparation{};
   const parallel::Share own = parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());
   old_.Compute(
       policy_.current(), plan,
@@ -146,8 +146,13 @@ RowTerms ForwardProcess::AwmTerms(const RowBatch& batch, const std::vector<RowRe
   const auto score = [&](const at::Tensor& velocity) {
     return AwmLogProb(options_.awm, batch.clean, batch.noise, batch.sigma, velocity);
   };
-  RowTerms terms = Clipped(refs, score(v), score(old_.Of(refs, v)), options_.awm.mean_first,
-                           1 / options_.advantage_clip);
+  const double scale = 1 / options_.advantage_clip;
+  RowTerms terms =
+      options_.awm.ratio
+          ? Clipped(refs, score(v), score(old_.Of(refs, v)), options_.awm.mean_first, scale)
+          : RowTerms{.loss = -(Column(refs, Advantage).to(at::kDouble) * scale * score(v)),
+                     .log_ratio = {},
+                     .old_kl = {}};
   if (options_.old_kl_weight > 0) {
     at::Tensor v_running;
     {

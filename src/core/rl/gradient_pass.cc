@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "core/model/policy.h"
+#include "core/rl/anchor.h"
 #include "core/rl/kl.h"
 
 namespace oxbow::rl {
@@ -15,6 +16,21 @@ std::vector<int64_t> RowsInKl(const std::vector<RowRef>& refs) {
     if (refs[r].in_kl) index.push_back(static_cast<int64_t>(r));
   }
   return index;
+}
+
+// The first row of every sample. Rows of a sample are neighbours.
+std::vector<size_t> FirstRows(const std::vector<RowRef>& refs) {
+  std::vector<size_t> first;
+  for (size_t r = 0; r < refs.size(); ++r) {
+    if (r == 0 || refs[r].sample != refs[r - 1].sample) first.push_back(r);
+  }
+  return first;
+}
+
+std::vector<RowRef> RowsAt(const std::vector<RowRef>& refs, const std::vector<size_t>& places) {
+  std::vector<RowRef> chosen;
+  for (const size_t place : places) chosen.push_back(refs[place]);
+  return chosen;
 }
 
 // KL [K] of the rows at `index`, whose velocities `v` [R] holds.
@@ -69,6 +85,14 @@ std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy
     for (size_t i = 0; i < index.size(); ++i) {
       outcomes[static_cast<size_t>(index[i])].kl = values[i];
     }
+  }
+  if (options.anchor.weight > 0) {
+    const std::vector<size_t> first = FirstRows(refs);
+    const at::Tensor pull =
+        AnchorPull(options.anchor, options.run_seed, policy, groups, RowsAt(refs, first));
+    loss = loss + pull.sum() / denominators.samples * options.anchor.weight;
+    const std::vector<double> values = Values(pull);
+    for (size_t i = 0; i < first.size(); ++i) outcomes[first[i]].anchor = values[i];
   }
   loss.backward();
   Note(terms.log_ratio, &RowOutcome::log_ratio, outcomes);

@@ -13,8 +13,9 @@ namespace oxbow::rl {
 
 // What an update divides by.
 struct LossDenominators {
-  double policy = 1;  // Samples per update times rows per sample.
-  double kl = 1;      // Samples per update, times rows per sample where every row is anchored.
+  double policy = 1;   // Samples per update times rows per sample.
+  double kl = 1;       // Samples per update, times rows per sample where every row is in the KL.
+  double samples = 1;  // Per update.
 };
 
 // What one row brought. Losses are not divided.
@@ -23,12 +24,14 @@ struct RowOutcome {
   double policy_loss = 0;
   double kl = 0;      // To the reference; 0 for a row outside the KL.
   double old_kl = 0;  // To the old policy.
+  double anchor = 0;  // Of the row's sample, on its first row.
 };
 
 // Adds the gradient of
 //
 //   sum_rows (policy_loss + old_kl_weight old_kl) / denominators.policy
 //     + kl_weight sum_{rows in_kl} kl / denominators.kl
+//     + anchor.weight sum_samples anchor / denominators.samples
 //
 // to the policy's flat gradient and returns one outcome per row. The KL terms are not multiplied by
 // W, which would weaken the pull where the policy has moved most. Requires at least one row.

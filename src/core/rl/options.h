@@ -9,6 +9,7 @@
 #include "core/flow/dynamics.h"
 #include "core/flow/window.h"
 #include "core/rl/advantage.h"
+#include "core/rl/anchor.h"
 #include "core/rl/awm.h"
 #include "core/rl/clip_range.h"
 #include "core/rl/correction.h"
@@ -25,9 +26,6 @@ namespace oxbow::rl {
 enum class MethodKind { kGrpo, kGuard, kDppo, kNft, kAwm, kVGrpo };
 
 constexpr bool IsForwardProcess(MethodKind kind) { return kind >= MethodKind::kNft; }
-
-// DiffusionNFT clips nothing.
-constexpr bool HasRatio(MethodKind kind) { return kind != MethodKind::kNft; }
 
 // What happens to groups without variance. Masked samples train nothing, not even the KL; the loss
 // is divided by B T_train with B all samples, or those of groups with variance only. Kept ones
@@ -60,6 +58,7 @@ struct TrainerOptions {
   AdvantageLimit advantage_limit = AdvantageLimit::kHard;
   RewardMix reward_mix = RewardMix::kSum;
   std::map<std::string, double> reward_weights;  // By name; kSum does not read it.
+  double diversity_weight = 0;  // R (1 + weight (1 - niche share)) is what advantages are of.
   ZeroVariance zero_variance = ZeroVariance::kMeanOverAll;
   Correction correction = Correction::kSequence;
   WeightScale weight_scale = WeightScale::kMean;
@@ -88,6 +87,8 @@ struct TrainerOptions {
   double old_kl_weight = 0;       // AWM: towards the running old policy. V-GRPO: towards pi_old.
   DecayOptions old_decay;         // How the old policy follows; only where the policy keeps one.
 
+  AnchorOptions anchor;  // Weight above 0 requires pictures: a forward-process method.
+
   double learning_rate = 3e-4;
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -104,5 +105,11 @@ struct TrainerOptions {
     return {.low = clip_range, .high = clip_range_high > 0 ? clip_range_high : clip_range};
   }
 };
+
+// Whether rows have a ratio to the policy before the step, which is clipped.
+inline bool HasRatio(const TrainerOptions& options) {
+  if (options.method == MethodKind::kAwm) return options.awm.ratio;
+  return options.method != MethodKind::kNft;
+}
 
 }  // namespace oxbow::rl

@@ -8,6 +8,8 @@
 namespace oxbow::rl {
 namespace {
 
+constexpr size_t kOutcomeNumbers = 5;
+
 // Sums columns of numbers over ranks in place. One rank has nothing to wait for.
 absl::Status SumOverRanks(parallel::Ranks& ranks, std::vector<double>& values) {
   if (ranks.size() == 1 || values.empty()) return absl::OkStatus();
@@ -36,18 +38,25 @@ absl::Status ShareWeights(parallel::Ranks& ranks, std::vector<SequenceWeight>& w
   return absl::OkStatus();
 }
 
+absl::StatusOr<model::RowCount> SumRowCounts(parallel::Ranks& ranks, const model::RowCount& own) {
+  std::vector<double> values = {static_cast<double>(own.forward),
+                                static_cast<double>(own.backward)};
+  OXBOW_RETURN_IF_ERROR(SumOverRanks(ranks, values));
+  return model::RowCount{.forward = static_cast<int64_t>(values[0]),
+                         .backward = static_cast<int64_t>(values[1])};
+}
+
 absl::Status ShareOutcomes(parallel::Ranks& ranks, std::vector<RowOutcome>& outcomes) {
   std::vector<double> values;
   for (const RowOutcome& outcome : outcomes) {
-    values.insert(values.end(),
-                  {outcome.log_ratio, outcome.policy_loss, outcome.kl, outcome.old_kl});
+    values.insert(values.end(), {outcome.log_ratio, outcome.policy_loss, outcome.kl, outcome.old_kl,
+                                 outcome.anchor});
   }
   OXBOW_RETURN_IF_ERROR(SumOverRanks(ranks, values));
   for (size_t i = 0; i < outcomes.size(); ++i) {
-    outcomes[i] = {.log_ratio = values[4 * i],
-                   .policy_loss = values[4 * i + 1],
-                   .kl = values[4 * i + 2],
-                   .old_kl = values[4 * i + 3]};
+    const double* of = &values[kOutcomeNumbers * i];
+    outcomes[i] = {
+        .log_ratio = of[0], .policy_loss = of[1], .kl = of[2], .old_kl = of[3], .anchor = of[4]};
   }
   return absl::OkStatus();
 }

@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/model/velocity_model.h"
 #include "core/rl/correction.h"
 #include "core/rl/gradient_pass.h"
 
@@ -17,5 +19,8 @@ namespace oxbow::rl {
 // sum over ranks then is the item itself, exactly. Errors as in parallel/ranks.h.
 absl::Status ShareWeights(parallel::Ranks& ranks, std::vector<SequenceWeight>& weights);
 absl::Status ShareOutcomes(parallel::Ranks& ranks, std::vector<RowOutcome>& outcomes);
+
+// Rows of all ranks.
+absl::StatusOr<model::RowCount> SumRowCounts(parallel::Ranks& ranks, const model::RowCount& own);
 
 }  // namespace oxbow::rl

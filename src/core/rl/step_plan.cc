@@ -35,7 +35,12 @@ std::vector<GroupAdvantages> Advantages(const TrainerOptions& options,
     }
   }
   return MixAdvantages(options.reward_mix,
-                       Table(groups, [](const Sample& sample) { return sample.reward; }), terms,
+                       Table(groups,
+                             [&](const Sample& sample) {
+                               const double rarity = 1 - sample.niche_share;
+                               return sample.reward * (1 + options.diversity_weight * rarity);
+                             }),
+                       terms,
                        {.std = options.advantage_std,
                         .ddof = options.advantage_ddof,
                         .divisor = options.advantage_divisor,

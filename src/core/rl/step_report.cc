@@ -32,11 +32,15 @@ void AppendRewards(const std::vector<Group>& groups, const StepPlan& plan,
                    std::map<std::string, double>& metrics) {
   Summary reward;
   Summary change;
+  Summary distance;
+  Summary niche;
   std::map<std::string, Summary> by_name;
   for (const Group& group : groups) {
     for (const Sample& sample : group.samples) {
       if (sample.reward_failed) continue;
       reward.Add(sample.reward);
+      distance.Add(sample.group_distance);
+      niche.Add(sample.niche_share);
       for (const auto& [name, value] : sample.rewards) by_name[name].Add(value);
       if (sample.replayed) change.Add(sample.reward - sample.stored_reward);
     }
@@ -52,6 +56,8 @@ void AppendRewards(const std::vector<Group>& groups, const StepPlan& plan,
   for (const auto& [name, summary] : by_name) {
     metrics["train/reward_" + name + "_mean"] = summary.mean();
   }
+  metrics["train/group_distance_mean"] = distance.mean();
+  metrics["train/niche_share_mean"] = niche.mean();
   metrics["train/reward_zero_std_ratio"] = without_variance.mean();
   metrics["train/reward_group_std_mean"] = group_std.mean();
   if (change.count > 0) metrics["train/replay_reward_change"] = change.mean();

@@ -11,12 +11,14 @@ double StepTotals::Count(size_t update, const std::vector<RowRef>& refs,
   double policy_loss = 0;
   double kl = 0;
   double old_kl = 0;
+  double anchor = 0;
   for (size_t r = 0; r < refs.size(); ++r) {
     const RowRef& ref = refs[r];
     policy_loss += outcomes[r].policy_loss;
     kl += outcomes[r].kl;
     old_kl += outcomes[r].old_kl;
-    if (!HasRatio(options_.method)) continue;
+    anchor += outcomes[r].anchor;
+    if (!HasRatio(options_)) continue;
     const double log_ratio = outcomes[r].log_ratio;
     ratios_.Add(ref.sample->origin, log_ratio, ref.sample->advantage, options_.clip());
     if (update == 0 && ref.sample->origin == Origin::kFresh && ref.row->on_policy) {
@@ -27,10 +29,13 @@ double StepTotals::Count(size_t update, const std::vector<RowRef>& refs,
   policy_loss /= denominators.policy;
   kl /= denominators.kl;
   old_kl /= denominators.policy;
+  anchor /= denominators.samples;
   policy_loss_ += policy_loss;
   kl_ += kl;
   old_kl_ += old_kl;
-  return policy_loss + options_.kl_weight * kl + options_.old_kl_weight * old_kl;
+  anchor_ += anchor;
+  return policy_loss + options_.kl_weight * kl + options_.old_kl_weight * old_kl +
+         options_.anchor.weight * anchor;
 }
 
 void StepTotals::Moved(double grad_norm) {
@@ -40,12 +45,14 @@ void StepTotals::Moved(double grad_norm) {
 
 void StepTotals::AppendMetrics(std::map<std::string, double>& metrics) const {
   const double updates = std::max(1, updates_);
-  const double pull = options_.kl_weight * kl_ + options_.old_kl_weight * old_kl_;
+  const double pull = options_.kl_weight * kl_ + options_.old_kl_weight * old_kl_ +
+                      options_.anchor.weight * anchor_;
   metrics["train/loss"] = (policy_loss_ + pull) / updates;
   metrics["train/policy_loss"] = policy_loss_ / updates;
   metrics["train/kl_div"] = kl_ / updates;
   metrics["train/kl_loss"] = options_.kl_weight * kl_ / updates;
   if (options_.old_kl_weight > 0) metrics["train/old_kl_div"] = old_kl_ / updates;
+  if (options_.anchor.weight > 0) metrics["train/anchor_div"] = anchor_ / updates;
   metrics["train/grad_norm"] = grad_norm_ / updates;
   ratios_.AppendMetrics(metrics);
   if (onpolicy_error_) metrics["train/onpolicy_ratio_err"] = *onpolicy_error_;

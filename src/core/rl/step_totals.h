@@ -25,7 +25,8 @@ class StepTotals {
   // The update counted last moved the weights.
   void Moved(double grad_norm);
 
-  // train/loss, policy_loss, kl_div, kl_loss, old_kl_div, grad_norm, onpolicy_ratio_err, ratios.
+  // train/loss, policy_loss, kl_div, kl_loss, old_kl_div, anchor_div, grad_norm,
+  // onpolicy_ratio_err, ratios.
   void AppendMetrics(std::map<std::string, double>& metrics) const;
 
  private:
@@ -33,6 +34,7 @@ class StepTotals {
   double policy_loss_ = 0;
   double kl_ = 0;
   double old_kl_ = 0;
+  double anchor_ = 0;
   double grad_norm_ = 0;
   int updates_ = 0;  // Those that moved the weights.
   RatioStatistics ratios_;

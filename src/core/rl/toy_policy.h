@@ -23,8 +23,8 @@ class ToyModel final : public model::VelocityModel {
  public:
   explicit ToyModel(const model::ParameterSet& parameters) : parameters_(parameters) {}
 
-  at::Tensor Velocity(const at::Tensor& x, const at::Tensor& sigma,
-                      const model::Conditioning& conditioning) const override {
+  at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
+                     const model::Conditioning& conditioning) const override {
     const at::Tensor flat = x.flatten(1).unsqueeze(1);                // [B, 1, D]
     const at::Tensor mixed = (flat * parameters_.Get("mix")).sum(2);  // [B, D]
     const at::Tensor prompt =
@@ -69,6 +69,10 @@ class ToyPolicy final : public model::Policy {
   }
   model::ParameterSet& reference_parameters() override { return reference_parameters_; }
   const model::NamedTensors& frozen() const override { return frozen_; }
+  model::RowCount rows() const override {
+    model::RowCount sum = current_.rows();
+    return (sum += reference_.rows()) += old_.rows();
+  }
   absl::Status Load(const model::NamedTensors&) override { return absl::OkStatus(); }
 
  private:

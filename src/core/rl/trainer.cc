@@ -56,6 +56,7 @@ struct Trainer::Impl {
   absl::Status Update(LearnerStep step, size_t update, const LossDenominators& denominators,
                       StepPlan& plan, const std::vector<Group>& groups, StepTotals& totals);
   std::vector<RowRef> RowsOf(LearnerStep step, size_t update, StepPlan& plan) const;
+  absl::Status AppendCost(const model::RowCount& before, std::map<std::string, double>& metrics);
   absl::Status CheckFinite(LearnerStep step, double loss, double grad_norm);
   absl::Status CheckAgreement(LearnerStep step);
 
@@ -121,6 +122,18 @@ std::vector<RowRef> Trainer::Impl::RowsOf(LearnerStep step, size_t update, StepP
   return refs;
 }
 
+// What the step cost, on all ranks.
+absl::Status Trainer::Impl::AppendCost(const model::RowCount& before,
+                                       std::map<std::string, double>& metrics) {
+  const model::RowCount now = policy.rows();
+  OXBOW_ASSIGN_OR_RETURN(const model::RowCount spent,
+                         SumRowCounts(ranks, {.forward = now.forward - before.forward,
+                                              .backward = now.backward - before.backward}));
+  metrics["train/rows_forward"] = static_cast<double>(spent.forward);
+  metrics["train/rows_backward"] = static_cast<double>(spent.backward);
+  return absl::OkStatus();
+}
+
 absl::Status Trainer::Impl::CheckFinite(LearnerStep step, double loss, double grad_norm) {
   if (!std::isfinite(loss)) {
     return absl::InternalError(absl::StrCat("loss is not finite at learner step ", step.value));
@@ -159,7 +172,8 @@ absl::Status Trainer::Impl::RunUpdates(LearnerStep step, StepPlan& plan,
   const double samples = static_cast<double>(plan.samples_counted) / options.updates;
   const int rows = method->RowsPerSample(step);
   const LossDenominators denominators{.policy = samples * rows,
-                                      .kl = samples * (options.kl_all_steps ? rows : 1)};
+                                      .kl = samples * (options.kl_all_steps ? rows : 1),
+                                      .samples = samples};
   for (size_t update = 0; update < plan.updates.size(); ++update) {
     OXBOW_RETURN_IF_ERROR(Update(step, update, denominators, plan, groups, totals));
     ++version;
@@ -178,6 +192,7 @@ Trainer::~Trainer() = default;
 absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Group>& groups) {
   Impl& impl = *impl_;
   (void)impl.ranks.TakeCommunicationTime();
+  const model::RowCount rows_before = impl.policy.rows();
   OXBOW_RETURN_IF_ERROR(impl.CheckAgreement(step));
   StepPlan plan = PlanStep(impl.options, step, groups, [&](const Group& g, const Sample& s) {
     return impl.method->Plan(step, version(), g, s);
@@ -191,7 +206,9 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
   const Impl::Before before = impl.Remember();
   result.metrics["train/lr"] = impl.optimizer.learning_rate();
   StepTotals totals(impl.options);
-  if (absl::Status status = impl.RunUpdates(step, plan, groups, totals); !status.ok()) {
+  absl::Status status = impl.RunUpdates(step, plan, groups, totals);
+  if (status.ok()) status = impl.AppendCost(rows_before, result.metrics);
+  if (!status.ok()) {
     impl.PutBack(before);
     return status;
   }

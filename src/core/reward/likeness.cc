@@ -1,0 +1,50 @@
+#include "core/reward/likeness.h"
+
+#include <cmath>
+
+#include "base/check.h"
+
+namespace oxbow::reward {
+namespace {
+
+constexpr double kFullRange = 255;
+
+double Distance(const Picture& a, const Picture& b) {
+  OXBOW_CHECK(a.pixels.size() == b.pixels.size())
+      << "pictures of " << a.pixels.size() << " and " << b.pixels.size() << " bytes";
+  if (a.pixels.empty()) return 0;
+  int64_t squares = 0;
+  for (size_t i = 0; i < a.pixels.size(); ++i) {
+    const int difference =
+        static_cast<unsigned char>(a.pixels[i]) - static_cast<unsigned char>(b.pixels[i]);
+    squares += static_cast<int64_t>(difference) * difference;
+  }
+  const double mean = static_cast<double>(squares) / static_cast<double>(a.pixels.size());
+  return std::sqrt(mean) / kFullRange;
+}
+
+}  // namespace
+
+std::vector<Likeness> LikenessOf(const std::vector<Picture>& pictures, double radius) {
+  const size_t n = pictures.size();
+  std::vector<double> distance(n, 0);
+  std::vector<size_t> near(n, 1);
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t j = i + 1; j < n; ++j) {
+      const double d = Distance(pictures[i], pictures[j]);
+      distance[i] += d;
+      distance[j] += d;
+      if (d >= radius) continue;
+      ++near[i];
+      ++near[j];
+    }
+  }
+  std::vector<Likeness> likeness;
+  for (size_t i = 0; i < n; ++i) {
+    likeness.push_back({.mean_distance = n > 1 ? distance[i] / static_cast<double>(n - 1) : 0,
+                        .niche_share = static_cast<double>(near[i]) / static_cast<double>(n)});
+  }
+  return likeness;
+}
+
+}  // namespace oxbow::reward

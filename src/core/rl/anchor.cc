@@ -1,0 +1,45 @@
+#include "core/rl/anchor.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "base/philox.h"
+#include "core/flow/sampler.h"
+#include "core/model/policy.h"
+#include "core/rl/row_batch.h"
+#include "core/rl/row_math.h"
+
+namespace oxbow::rl {
+
+at::Tensor AnchorPull(const AnchorOptions& options, uint64_t run_seed, const model::Policy& policy,
+                      const std::vector<Group>& groups, const std::vector<RowRef>& refs) {
+  std::vector<float> times;
+  std::vector<at::Tensor> clean;
+  std::vector<at::Tensor> noise;
+  for (const RowRef& ref : refs) {
+    const Group& group = groups[ref.address.group];
+    const Sample& sample = group.samples[ref.address.sample];
+    RandomStream stream(
+        {.seed = run_seed, .group = group.id.value, .sample = sample.index, .step = kAnchorTime});
+    times.push_back(
+        static_cast<float>(options.low + (options.high - options.low) * stream.NextUniform()));
+    clean.push_back(sample.latents[-1]);
+    noise.push_back(flow::DrawNoise({run_seed, group.id.value, sample.index}, kAnchorNoise,
+                                    clean.back().sizes().vec()));
+  }
+  const at::Tensor x0 = at::stack(clean);
+  const at::Tensor eps = at::stack(noise).to(x0.device());
+  const at::Tensor sigma = at::tensor(times, at::kFloat);
+  const at::Tensor t = OverRows(sigma, x0).to(at::kFloat);
+  const at::Tensor x = x0 * (1 - t) + eps * t;
+  const model::Conditioning conditioning = GatherConditioning(groups, refs);
+  const at::Tensor v = policy.current().Velocity(x, sigma, conditioning);
+  at::Tensor reference;
+  {
+    const at::NoGradGuard no_grad;
+    reference = policy.reference().Velocity(x, sigma, conditioning);
+  }
+  return ElementMean((v - reference).square());
+}
+
+}  // namespace oxbow::rl

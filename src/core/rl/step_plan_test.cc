@@ -1,0 +1,63 @@
+#include "core/rl/step_plan.h"
+
+#include "gtest/gtest.h"
+
+namespace oxbow::rl {
+namespace {
+
+Group GroupOf(const std::vector<double>& rewards, const std::vector<double>& shares) {
+  Group group{.id = GroupId(1)};
+  for (size_t i = 0; i < rewards.size(); ++i) {
+    Sample sample{.index = static_cast<uint32_t>(i)};
+    sample.reward = rewards[i];
+    sample.niche_share = shares[i];
+    group.samples.push_back(std::move(sample));
+  }
+  return group;
+}
+
+std::vector<double> AdvantagesOf(double diversity, const Group& group) {
+  TrainerOptions options;
+  options.updates = 1;
+  options.diversity_weight = diversity;
+  const auto one_row = [](const Group&, const Sample&) {
+    PlannedSample planned;
+    planned.rows.emplace_back();
+    return planned;
+  };
+  return PlanStep(options, LearnerStep(0), {group}, one_row).groups[0].advantages;
+}
+
+TEST(DiversityTest, RareFindsOfAGroupCountMore) {
+  const Group group = GroupOf({1, 1, 1, 0}, {.75, .75, .25, .75});
+  const auto advantages = AdvantagesOf(.5, group);
+  EXPECT_GT(advantages[2], advantages[0]);
+  EXPECT_EQ(advantages[0], advantages[1]);
+  EXPECT_LT(advantages[3], 0);
+}
+
+TEST(DiversityTest, AFailureGainsNothingByBeingRare) {
+  const auto advantages = AdvantagesOf(1, GroupOf({0, 0, 1, 1}, {.25, .75, .5, .5}));
+  EXPECT_EQ(advantages[0], advantages[1]);
+}
+
+// All right and all alike: nothing to learn. All right and unevenly spread: the rare find is.
+TEST(DiversityTest, AGroupOfSuccessesTrainsTheRareOneOnly) {
+  for (const double advantage : AdvantagesOf(.5, GroupOf({1, 1, 1, 1}, {1, 1, 1, 1}))) {
+    EXPECT_EQ(advantage, 0);
+  }
+  for (const double advantage : AdvantagesOf(.5, GroupOf({1, 1, 1, 1}, {.5, .5, .5, .5}))) {
+    EXPECT_EQ(advantage, 0);
+  }
+  const auto uneven = AdvantagesOf(.5, GroupOf({1, 1, 1, 1}, {.75, .75, .75, .25}));
+  EXPECT_GT(uneven[3], 0);
+  EXPECT_LT(uneven[0], 0);
+}
+
+TEST(DiversityTest, WithoutWeightSharesChangeNothing) {
+  EXPECT_EQ(AdvantagesOf(0, GroupOf({1, .5, 0, 1}, {.25, .5, .75, 1})),
+            AdvantagesOf(0, GroupOf({1, .5, 0, 1}, {1, 1, 1, 1})));
+}
+
+}  // namespace
+}  // namespace oxbow::rl
