@@ -25,8 +25,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def train(build, directory, name, overrides, sampler=None):
-    """Runs `oxbow train configs/digits.yaml`; returns (metrics rows, wall seconds)."""
-    command = [str(build / "bin" / "oxbow"), "train", "configs/digits.yaml",
+    """Runs `oxbow train configs/recipes/digits-op-grpo.yaml`; returns (metrics rows, wall seconds)."""
+    command = [str(build / "bin" / "oxbow"), "train", "configs/recipes/digits-op-grpo.yaml",
                "--set", f"run.name={name}", "--set", f"run.directory={directory}"]
     for override in overrides:
         command += ["--set", override]

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "config/method_rules.h"
 #include "config/validate.h"
 #include "core/flow/truncation.h"
 #include "core/flow/window.h"
@@ -71,6 +72,7 @@ std::string BatchText(const v1::RunConfig& config) {
 }
 
 std::string StepTable(const v1::RunConfig& config, const flow::SamplingSpec& sampling) {
+  if (!config::NeedsDensity(config.method())) return "what is replayed is a whole picture\n";
   const std::vector<double> kc = flow::SensitivityTable(sampling);
   const int kept = learner::KeptStepsOf(config, sampling);
   std::string text = absl::StrFormat("%4s  %6s  %9s  %s\n", "step", "sigma", "kc", "");

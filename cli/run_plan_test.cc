@@ -13,7 +13,7 @@ using ::testing::Not;
 
 v1::RunConfig Config(const std::vector<std::string>& overrides = {}) {
   const auto resolved =
-      config::LoadRunConfig(OXBOW_SOURCE_DIR "/configs/digits.yaml", overrides, {});
+      config::LoadRunConfig(OXBOW_SOURCE_DIR "/configs/recipes/digits-op-grpo.yaml", overrides, {});
   EXPECT_TRUE(resolved.ok()) << resolved.status();
   return resolved->config;
 }

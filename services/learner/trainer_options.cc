@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "core/flow/truncation.h"
+#include "rpc/convert_window.h"
 
 namespace oxbow::learner {
 namespace {
@@ -148,6 +149,7 @@ model::OldPolicy OldPolicyOf(const v1::MethodConfig& method) {
 }
 
 int KeptStepsOf(const v1::RunConfig& config, const flow::SamplingSpec& sampling) {
+  if (rpc::TrainsFinalLatents(config.method())) return sampling.steps();  // Whole pictures.
   const int configured = static_cast<int>(config.method().kept_steps());
   return configured > 0 ? configured : flow::KeptSteps(sampling, config.method().kept_kc_max());
 }

@@ -8,12 +8,14 @@
 #include "core/flow/schedule.h"
 #include "core/flow/window.h"
 #include "core/model/picture_sampler.h"
+#include "core/reward/likeness.h"
 #include "services/rollout/tiny_model.h"
 
 namespace oxbow::rollout {
 namespace {
 
 constexpr int kSteps = 5;
+constexpr double kNiche = 0.2;
 constexpr PolicyVersion kVersion{7};
 
 RunSpec Spec(at::ScalarType storage = at::kFloat, bool sde_tail = false) {
@@ -24,6 +26,7 @@ RunSpec Spec(at::ScalarType storage = at::kFloat, bool sde_tail = false) {
   spec.storage = storage;
   spec.sde_tail = sde_tail;
   spec.latent_shape = kTinyLatent;
+  spec.niche_radius = kNiche;
   return spec;
 }
 
@@ -179,6 +182,12 @@ TEST_F(GroupSamplerTest, TheLastMemberOfAMixedGroupIsTheRegeneratedHead) {
       EXPECT_EQ(group.samples[i].replayed, i == 2);
     }
     const rl::Sample& head = group.samples[2];
+    const std::vector<reward::Likeness> likeness = reward::LikenessOf(group.pictures, kNiche);
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(group.samples[i].niche_share, likeness[i].niche_share);
+      EXPECT_EQ(group.samples[i].group_distance, likeness[i].mean_distance);
+      EXPECT_GT(likeness[i].mean_distance, 0);
+    }
     EXPECT_EQ(head.entry_id, EntryId(99));
     EXPECT_EQ(head.kept_steps, 2);
     EXPECT_EQ(head.first_latent, 2);

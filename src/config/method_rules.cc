@@ -239,12 +239,9 @@ void ForwardProcessRules(const RunConfig& c, Findings& f) {
     return;
   }
   const std::string name = NameOf(m);
-  if (c.replay().fraction() > 0) {
-    f.Error("replay.fraction",
-            absl::StrCat(name,
-                         " trains on final pictures, and the buffer keeps the beginnings of "
-                         "stochastic trajectories; set 0, got ",
-                         c.replay().fraction()));
+  if (m.name() == v1::METHOD_NAME_NFT && c.replay().fraction() > 0) {
+    f.Warn("replay.fraction",
+           "nft takes pictures for draws of its old policy; replayed ones are of older policies");
   }
   if (m.step_fraction() < 1 || m.step_weight() != v1::STEP_WEIGHT_NONE) {
     f.Error("method.step_weight",

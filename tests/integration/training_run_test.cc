@@ -18,6 +18,7 @@ using ::testing::Each;
 using ::testing::Ge;
 using ::testing::Gt;
 using ::testing::HasSubstr;
+using ::testing::Le;
 using ::testing::SizeIs;
 
 std::string Content(const std::filesystem::path& path) {
@@ -62,12 +63,46 @@ TEST(TrainingRunTest, LeavesMetricsReportWeightsAndCheckpoints) {
   EXPECT_TRUE(std::filesystem::exists(run.directory() / "weights"));
 }
 
+TEST(TrainingRunTest, EveryStepSaysWhatItCostAndHowAlikeItsPicturesAre) {
+  TrainingRun run({"run.steps=3", "replay.fraction=0", "sampling.steps=7", "sampling.sde_count=4",
+                   "batch.updates=1"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  const std::vector<double> samples = run.Series("train/samples");
+  const std::vector<double> sampled = run.Series("rollout/rows_forward");
+  const std::vector<double> trained = run.Series("train/samples_trained");
+  const std::vector<double> backward = run.Series("train/rows_backward");
+  ASSERT_THAT(sampled, SizeIs(3));
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(sampled[i], 7 * samples[i]);
+    EXPECT_EQ(backward[i], 4 * trained[i]);
+  }
+  EXPECT_THAT(run.Series("train/group_distance_mean"), Each(AllOf(Gt(0.0), Le(1.0))));
+  EXPECT_THAT(run.Series("train/niche_share_mean"), Each(AllOf(Gt(0.0), Le(1.0))));
+}
+
 TEST(TrainingRunTest, ReplayedHeadsAreCorrectedAndFreshOnesAreNot) {
   TrainingRun run({"run.steps=8", "replay.fraction=0.5", "optimizer.learning_rate=1e-3"});
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
   const std::vector<double> ess = run.Series("train/iw_ess");
   EXPECT_GT(*std::max_element(ess.begin(), ess.end()), 0) << "no replayed sample was trained on";
   EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), Each(0.0));
+}
+
+// The buffer brings back the very picture: its reward is what it was.
+TEST(TrainingRunTest, MethodsWithoutDensityReplayWholePictures) {
+  TrainingRun run({"run.steps=6", "replay.fraction=0.5"}, {}, "digits-awm");
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  const std::vector<double> replayed = run.Series("train/groups_replayed");
+  EXPECT_GT(*std::max_element(replayed.begin(), replayed.end()), 0);
+  EXPECT_THAT(run.Series("train/replay_reward_change"), AllOf(SizeIs(Ge(3u)), Each(0.0)));
+  EXPECT_THAT(run.Series("train/clip_frac_replay"), SizeIs(Ge(3u)));
+  EXPECT_GT(run.Series("buffer/reuse_mean").back(), 0);
+  // Ten steps for every picture that was drawn; none for those that came back.
+  const std::vector<double> rows = run.Series("rollout/rows_forward");
+  const std::vector<double> samples = run.Series("train/samples");
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i], 10 * (samples[i] - replayed[i])) << "step " << i + 1;
+  }
 }
 
 TEST(TrainingRunTest, DelayedWeightsStayWithinTheStalenessBudget) {

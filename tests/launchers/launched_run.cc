@@ -59,7 +59,7 @@ LaunchedRun::LaunchedRun(std::vector<std::string> overrides)
   std::filesystem::create_directories(files_.directory());
   const std::string source = OXBOW_SOURCE_DIR;
   std::vector<std::string> argv = {BinaryPath("oxbow"), "config", "show",
-                                   source + "/configs/digits.yaml", "--resolved"};
+                                   source + "/configs/recipes/digits-op-grpo.yaml", "--resolved"};
   overrides.insert(overrides.begin(),
                    {"run.name=run", "run.directory=" + scratch_.path().string(),
                     "model.path=" + source + "/models/digits",

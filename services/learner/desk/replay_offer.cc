@@ -36,8 +36,12 @@ flow::LatentSpan HeadSpan(const v1::Trajectory& trajectory, int kept_steps) {
   if (trajectory.latents().shape_size() == 0) return {};
   const int first = static_cast<int>(trajectory.first_latent());
   const int end = first + static_cast<int>(trajectory.latents().shape(0));
+  const int steps = trajectory.sde_size();
+  if (kept_steps == steps) {
+    return end == steps + 1 ? flow::LatentSpan{.first = steps, .count = 1} : flow::LatentSpan{};
+  }
   std::vector<bool> usable(trajectory.sde().begin(), trajectory.sde().end());
-  for (int i = 0; i < static_cast<int>(usable.size()); ++i) {
+  for (int i = 0; i < steps; ++i) {
     if (i < first || i + 1 >= end || i >= kept_steps) usable[static_cast<size_t>(i)] = false;
   }
   return flow::SpanOf(usable);

@@ -95,6 +95,19 @@ TEST(ReplayOfferTest, AHeadEndsWithItsLastStochasticStepThatWasStored) {
   EXPECT_EQ(HeadSpan(stored, 8).count, 0);
 }
 
+// Methods that noise pictures again keep x_T, drawn by whatever steps.
+TEST(ReplayOfferTest, WithAllStepsKeptTheHeadIsThePicture) {
+  v1::Trajectory trajectory;
+  for (int i = 0; i < 4; ++i) trajectory.add_sde(false);
+  trajectory.set_first_latent(4);
+  trajectory.mutable_latents()->add_shape(1);
+  const flow::LatentSpan picture = HeadSpan(trajectory, 4);
+  EXPECT_EQ(picture.first, 4);
+  EXPECT_EQ(picture.count, 1);
+  trajectory.set_first_latent(3);  // x_3 alone is no picture.
+  EXPECT_EQ(HeadSpan(trajectory, 4).count, 0);
+}
+
 TEST(ReplayOfferTest, ReplayedAndFailedSamplesAreNeverOffered) {
   v1::Group group = GroupOf({.1, .9, .8});
   group.mutable_trajectories(1)->set_replayed(true);

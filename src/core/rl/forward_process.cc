@@ -35,6 +35,15 @@ at::Tensor SampleMeans(const at::Tensor& rows, int64_t pairs) {
   return rows.view({-1, pairs}).mean(1, /*keepdim=*/true).expand({-1, pairs}).reshape({-1});
 }
 
+std::vector<EntryId> ReplayedEntries(const StepPlan& plan, const std::vector<Group>& groups) {
+  std::vector<EntryId> entries;
+  for (const PlannedSample& planned : plan.samples) {
+    const Sample& sample = groups[planned.group].samples[planned.sample];
+    if (sample.replayed) entries.push_back(sample.entry_id);
+  }
+  return entries;
+}
+
 }  // namespace
 
 ForwardProcess::ForwardProcess(const TrainerOptions& options, const model::Policy& policy,
@@ -51,6 +60,7 @@ PlannedSample ForwardProcess::Plan(LearnerStep step, PolicyVersion version, cons
   CheckPicture(sample, options_.sampling.steps());
   PlannedSample planned{.drawn = sample.behaviour_version.back()};
   if (planned.drawn != version.value) planned.origin = Origin::kStale;
+  if (sample.replayed) planned.origin = Origin::kReplay;
   const std::vector<double> times =
       DrawTimes(options_.times, options_.sampling.sigmas,
                 {options_.run_seed, step.value, group.id.value, sample.index});
@@ -63,13 +73,14 @@ PlannedSample ForwardProcess::Plan(LearnerStep step, PolicyVersion version, cons
 absl::StatusOr<Preparation> ForwardProcess::Prepare(LearnerStep step, StepPlan& plan,
                                                     const std::vector<Group>& groups) {
   step_ = step.value;
-  if (!HasRatio(options_)) return Preparation{};
+  Preparation prepared{.weights = {}, .used = ReplayedEntries(plan, groups), .evict = {}};
+  if (!HasRatio(options_)) return prepared;
   const parallel::Share own = parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());
   old_.Compute(
       policy_.current(), plan,
       [&](const std::vector<RowRef>& refs) { return Gather(groups, refs); },
       [&](size_t group) { return own.Has(group); });
-  return Preparation{};
+  return prepared;
 }
 
 RowBatch ForwardProcess::Gather(const std::vector<Group>& groups,
