@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "core/replay/table_policy.h"
 
 namespace oxbow::buffer {
 namespace {
@@ -21,7 +22,10 @@ absl::StatusOr<NewEntry> EntryFromProto(const v1::ReplayEntry& header) {
   if (!latents.data().empty()) {
     return absl::InvalidArgumentError("latents must travel in chunks, not in the header");
   }
-  if (latents.shape_size() < 2 || latents.shape(0) < 1 || latents.shape(0) > kLatentsMax) {
+  const std::string table = header.table() == replay::kBestTable ? "" : header.table();
+  const bool none = !table.empty() && latents.shape_size() == 0;
+  if (!none &&
+      (latents.shape_size() < 2 || latents.shape(0) < 1 || latents.shape(0) > kLatentsMax)) {
     return absl::InvalidArgumentError("latents need a shape [steps + 1, ...]");
   }
   NewEntry entry;
@@ -29,7 +33,8 @@ absl::StatusOr<NewEntry> EntryFromProto(const v1::ReplayEntry& header) {
   entry.facts.prompt = PromptId(header.prompt().id());
   entry.facts.birth = LearnerStep(header.birth_step());
   entry.facts.reward = header.raw_reward();
-  entry.latent_count = static_cast<uint32_t>(latents.shape(0));
+  entry.table = table;
+  entry.latent_count = none ? 0 : static_cast<uint32_t>(latents.shape(0));
   entry.conditioning = header.conditioning().SerializeAsString();
   v1::ReplayEntry rest = header;
   rest.clear_conditioning();

@@ -10,8 +10,9 @@
 namespace oxbow::buffer {
 
 // Everything of an offered entry but its latent bytes; fills latent_count from the declared shape
-// [n, ...]. kInvalidArgument with the reason if the header cannot be stored: no id, a reward that
-// is no number, latents inside the header, or a dtype or shape that is none.
+// [n, ...]. Queues take entries
+// without latents. kInvalidArgument with the reason if the header cannot be stored: no id, a reward
+// that is no number, latents inside the header, or a dtype or shape that is none.
 absl::StatusOr<NewEntry> EntryFromProto(const v1::ReplayEntry& header);
 
 // kDataLoss if the stored bytes are no header.

@@ -49,6 +49,14 @@ absl::StatusOr<ReplayStore::Options> StoreOptions(const Flags& flags) {
                      .rate = replay.decay_rate(),
                      .floor = replay.reward_floor()};
     options.limits = {.uses_max = replay.max_uses(), .age_max = replay.max_age()};
+    if (config.adaptation().enabled()) {
+      const v1::AdaptationConfig& adaptation = config.adaptation();
+      const uint64_t groups = config.batch().groups();
+      const uint64_t prompts = adaptation.hard_capacity() > 0 ? adaptation.hard_capacity() : groups;
+      options.queues =
+          replay::AdaptationTables(adaptation.again_every() > 0 ? prompts : 0,
+                                   groups * adaptation.recent_steps(), adaptation.recent_steps());
+    }
   }
   if (flags.capacity.has_value()) options.capacity = *flags.capacity;
   return options;

@@ -61,7 +61,7 @@ absl::Status OfferAssembly::AddHeader(const v1::ReplayEntry& header) {
     invalid.invalid = std::string(entry.status().message());
   } else if (!declared.ok()) {
     invalid.invalid = absl::StrCat("latents: ", std::string(declared.status().message()));
-  } else if (declared_ == 0) {
+  } else if (declared_ == 0 && entry->latent_count > 0) {
     invalid.invalid = "latents have no bytes";
   } else if (declared_ + header.ByteSizeLong() > entry_bytes_max_) {
     invalid.invalid = absl::StrCat("entry is larger than ", entry_bytes_max_, " bytes");

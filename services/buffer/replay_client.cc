@@ -107,17 +107,33 @@ absl::StatusOr<v1::OfferResponse> ReplayClient::Offer(
 }
 
 absl::StatusOr<v1::DrawResponse> ReplayClient::Draw(Epoch epoch, LearnerStep step, uint32_t count,
-                                                    uint64_t seed) {
+                                                    uint64_t seed, const std::string& table) {
   v1::DrawRequest request;
   request.set_epoch(epoch.value);
   request.set_step(step.value);
   request.set_count(count);
   request.set_seed(seed);
+  request.set_table(table);
   v1::DrawResponse response;
   OXBOW_RETURN_IF_ERROR(impl_->Call("Draw", [&](grpc::ClientContext& context) {
     return impl_->stub->Draw(&context, request, &response);
   }));
   return response;
+}
+
+absl::StatusOr<std::vector<v1::ReplayEntry>> ReplayClient::List(const std::string& table) {
+  std::vector<v1::ReplayEntry> entries;
+  v1::ListRequest request;
+  request.set_table(table);
+  while (true) {
+    v1::ListResponse response;
+    OXBOW_RETURN_IF_ERROR(impl_->Call("List", [&](grpc::ClientContext& context) {
+      return impl_->stub->List(&context, request, &response);
+    }));
+    if (response.entries_size() == 0) return entries;
+    request.set_after_entry_id(response.entries().rbegin()->entry_id());
+    for (v1::ReplayEntry& entry : *response.mutable_entries()) entries.push_back(std::move(entry));
+  }
 }
 
 absl::StatusOr<EntryWithLatents> ReplayClient::Read(EntryId entry, uint32_t first, uint32_t count) {

@@ -30,7 +30,9 @@ class ReplayClient {
   absl::StatusOr<v1::OfferResponse> Offer(Epoch epoch,
                                           const std::vector<EntryWithLatents>& entries);
   absl::StatusOr<v1::DrawResponse> Draw(Epoch epoch, LearnerStep step, uint32_t count,
-                                        uint64_t seed);
+                                        uint64_t seed, const std::string& table = "");
+  // All entries of a table, without latents and conditioning.
+  absl::StatusOr<std::vector<v1::ReplayEntry>> List(const std::string& table);
   // Latents [first, first + count) with the entry's header.
   absl::StatusOr<EntryWithLatents> Read(EntryId entry, uint32_t first, uint32_t count);
   absl::Status Advance(Epoch epoch, LearnerStep step, const std::vector<EntryId>& used,

@@ -4,6 +4,8 @@
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 
+#include <algorithm>
+
 namespace oxbow::buffer {
 namespace {
 
@@ -33,7 +35,8 @@ prometheus::Counter& ReplayMetrics::Counter(prometheus::Registry& registry, cons
 }
 
 ReplayMetrics::ReplayMetrics(prometheus::Registry& r)
-    : offered_bytes_(Counter(r, "oxbow_replay_offered_bytes_total", "Bytes of offered entries.")),
+    : registry_(r),
+      offered_bytes_(Counter(r, "oxbow_replay_offered_bytes_total", "Bytes of offered entries.")),
       offer_seconds_(Histogram(r, "oxbow_replay_offer_duration_seconds",
                                "Duration of Offer calls that succeeded.", kSeconds)),
       sync_seconds_(Histogram(r, "oxbow_replay_wal_sync_duration_seconds",
@@ -63,13 +66,14 @@ ReplayMetrics::ReplayMetrics(prometheus::Registry& r)
       uses_mean_(Gauge(r, "oxbow_replay_entry_uses_mean", "Mean uses of live entries.")) {
   auto& offers = prometheus::BuildCounter()
                      .Name("oxbow_replay_offers_total")
-                     .Help("Offered entries by outcome.")
+                     .Help("Entries offered to the table best, by outcome.")
                      .Register(r);
   for (size_t i = 0; i < kOutcomes; ++i) offers_[i] = &offers.Add({{"outcome", kOutcomeNames[i]}});
 }
 
 void ReplayMetrics::Offered(const OfferReport& report, uint64_t bytes, absl::Duration duration) {
   for (const OfferResult& result : report.results) {
+    if (result.queued) continue;
     offers_[static_cast<size_t>(result.outcome)]->Increment();
   }
   offered_bytes_.Increment(static_cast<double>(bytes));
@@ -92,7 +96,50 @@ void ReplayMetrics::Advanced(const AdvanceReport& report) {
   evicted_.Increment(static_cast<double>(report.evicted));
 }
 
+ReplayMetrics::Table& ReplayMetrics::Of(const std::string& name) {
+  if (const auto found = tables_.find(name); found != tables_.end()) return found->second;
+  Table table;
+  auto& offers = prometheus::BuildCounter()
+                     .Name("oxbow_replay_table_offers_total")
+                     .Help("Entries offered to a table, by outcome.")
+                     .Register(registry_);
+  for (size_t i = 0; i < kOutcomes; ++i) {
+    table.offers[i] = &offers.Add({{"table", name}, {"outcome", kOutcomeNames[i]}});
+  }
+  const prometheus::Labels labels = {{"table", name}};
+  table.entries = &prometheus::BuildGauge()
+                       .Name("oxbow_replay_table_entries")
+                       .Help("Entries of a table.")
+                       .Register(registry_)
+                       .Add(labels);
+  table.bytes = &prometheus::BuildGauge()
+                     .Name("oxbow_replay_table_bytes")
+                     .Help("Bytes of a table's entries.")
+                     .Register(registry_)
+                     .Add(labels);
+  table.evicted = &prometheus::BuildCounter()
+                       .Name("oxbow_replay_table_evicted_total")
+                       .Help("Entries that left a queue for room or age.")
+                       .Register(registry_)
+                       .Add(labels);
+  return tables_.emplace(name, table).first->second;
+}
+
 void ReplayMetrics::Holds(const StoreInfo& info) {
+  {
+    absl::MutexLock lock(&mutex_);
+    // The store counts; counters follow. An older answer that comes later adds nothing.
+    const auto raise = [](prometheus::Counter& counter, uint64_t to) {
+      counter.Increment(std::max(0., static_cast<double>(to) - counter.Value()));
+    };
+    for (const TableState& state : info.tables) {
+      Table& table = Of(state.policy.name);
+      table.entries->Set(static_cast<double>(state.entries));
+      table.bytes->Set(static_cast<double>(state.bytes));
+      raise(*table.evicted, state.evicted);
+      for (size_t i = 0; i < kOutcomes; ++i) raise(*table.offers[i], state.offers[i]);
+    }
+  }
   entries_.Set(static_cast<double>(info.entries));
   capacity_.Set(static_cast<double>(info.capacity));
   retired_.Set(static_cast<double>(info.retired));

@@ -5,7 +5,11 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <string>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "services/buffer/replay_store.h"
 
@@ -32,6 +36,15 @@ class ReplayMetrics {
   prometheus::Gauge& Gauge(prometheus::Registry& registry, const char* name, const char* help);
   prometheus::Counter& Counter(prometheus::Registry& registry, const char* name, const char* help);
 
+  struct Table {
+    std::array<prometheus::Counter*, kOutcomes> offers;
+    prometheus::Gauge* entries;
+    prometheus::Gauge* bytes;
+    prometheus::Counter* evicted;
+  };
+  Table& Of(const std::string& table) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  prometheus::Registry& registry_;
   std::array<prometheus::Counter*, kOutcomes> offers_;
   prometheus::Counter& offered_bytes_;
   prometheus::Histogram& offer_seconds_;
@@ -55,6 +68,8 @@ class ReplayMetrics {
   prometheus::Gauge& age_mean_;
   prometheus::Gauge& age_max_;
   prometheus::Gauge& uses_mean_;
+  absl::Mutex mutex_;
+  std::map<std::string, Table> tables_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace oxbow::buffer

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/philox.h"
+#include "config/run_config.h"
 #include "services/buffer/replay_client.h"
 #include "services/buffer/replay_entries.h"
 #include "tests/testing/process.h"
@@ -203,6 +204,41 @@ TEST(ReplayProcessTest, KillDashNineLosesNothingThatWasAcknowledged) {
     ASSERT_EQ(buffer->WaitExit(kPatience).value(), -SIGKILL);
   }
   EXPECT_GT(told.answered, 6u);
+}
+
+TEST(ReplayProcessTest, TablesOfTheConfigSurviveKillDashNine) {
+  const ScopedDirectory directory;
+  const auto run = config::LoadRunConfig(
+      {}, {"recipe=digits-flow-grpo", "adaptation.enabled=true", "batch.groups=2"}, {});
+  ASSERT_TRUE(run.ok()) << run.status();
+  const fs::path file = directory.path() / "config.yaml";
+  ASSERT_TRUE(config::WriteResolved(*run, file).ok());
+  const std::vector<std::string> flags = {"--config", file};
+  {
+    const auto buffer = StartBuffer(directory.path() / "store", flags);
+    ReplayClient client(EndpointOf(*buffer), kPatience);
+    std::vector<EntryWithLatents> entries;
+    for (uint64_t id = 1; id <= 4; ++id) {
+      entries.push_back(TestMessage(id, id, 0, 0.5));
+      entries.back().header.set_table(id < 4 ? replay::kHardPrompts : replay::kRecentGroups);
+    }
+    const auto offered = client.Offer(kEpoch, entries);
+    ASSERT_TRUE(offered.ok()) << offered.status();
+    ASSERT_EQ(offered->results(3).outcome(), v1::OFFER_OUTCOME_INSERTED)
+        << offered->results(3).error();
+    buffer->Kill(SIGKILL);
+    ASSERT_EQ(buffer->WaitExit(kPatience).value(), -SIGKILL);
+  }
+  const auto buffer = StartBuffer(directory.path() / "store", flags);
+  ReplayClient client(EndpointOf(*buffer), kPatience);
+  const auto prompts = client.Draw(kEpoch, LearnerStep(1), 9, 1, replay::kHardPrompts);
+  ASSERT_TRUE(prompts.ok()) << prompts.status();
+  ASSERT_EQ(prompts->entries_size(), 2) << "as many as groups of a step: the newest";
+  EXPECT_EQ(prompts->entries(0).entry_id(), 2u);
+  EXPECT_EQ(prompts->entries(1).entry_id(), 3u);
+  const auto group = client.Read(EntryId(4), 0, 3);
+  ASSERT_TRUE(group.ok()) << group.status();
+  EXPECT_EQ(group->latents, TestMessage(4, 4, 0, 0.5).latents);
 }
 
 }  // namespace

@@ -56,6 +56,8 @@ std::string OfferedKey(LearnerStep step, EntryId entry) {
   return Key('o', {step.value, entry.value});
 }
 
+std::string QueuedKey(uint64_t place, EntryId entry) { return Key('q', {place, entry.value}); }
+
 std::string PartKey(EntryId entry, uint32_t part) {
   std::string key;
   Put(key, entry.value);
@@ -94,6 +96,12 @@ std::string Encode(const DrawRecord& record) {
   return out;
 }
 
+std::string Encode(const QueuedRecord& record) {
+  std::string out;
+  Put(out, static_cast<uint8_t>(record.table.size()));
+  return out + record.table + Encode(record.record);
+}
+
 std::optional<ClockRecord> DecodeClock(std::string_view value) {
   Reader reader(value);
   if (reader.Take<uint8_t>() != kVersion) return std::nullopt;
@@ -129,6 +137,15 @@ std::optional<DrawRecord> DecodeDraw(std::string_view value) {
     record.entries.push_back(EntryId(reader.Take<uint64_t>()));
   }
   return reader.done() ? std::optional(record) : std::nullopt;
+}
+
+std::optional<QueuedRecord> DecodeQueued(EntryId entry, std::string_view value) {
+  if (value.empty()) return std::nullopt;
+  const size_t name = static_cast<uint8_t>(value[0]);
+  if (value.size() < 1 + name) return std::nullopt;
+  const std::optional<EntryRecord> record = DecodeEntry(entry, value.substr(1 + name));
+  if (!record.has_value()) return std::nullopt;
+  return QueuedRecord{std::string(value.substr(1, name)), *record};
 }
 
 std::optional<uint64_t> KeyInteger(std::string_view key, size_t position) {

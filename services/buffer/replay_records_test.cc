@@ -25,6 +25,10 @@ TEST(ReplayRecordsTest, BytesAreThese) {
             "010100000001000000000000000200000000000000030000000000000004"
             "000000000000000500000000000000063ff000000000000000000000000000070000000000000008");
   EXPECT_EQ(DecodeEntry(EntryId(9), Encode(entry)), entry);
+  EXPECT_EQ(Hex(QueuedKey(1, EntryId(2))), "7100000000000000010000000000000002");
+  const QueuedRecord queued{"ab", entry};
+  EXPECT_EQ(Hex(Encode(queued)), "026162" + Hex(Encode(entry)));
+  EXPECT_EQ(DecodeQueued(EntryId(9), Encode(queued)), queued);
 }
 
 TEST(ReplayRecordsTest, OtherBytesAreNoRecord) {
@@ -36,6 +40,10 @@ TEST(ReplayRecordsTest, OtherBytesAreNoRecord) {
   const std::string entry = Encode(EntryRecord());
   for (size_t size = 0; size < entry.size(); ++size) {
     EXPECT_FALSE(DecodeEntry(EntryId(1), entry.substr(0, size)).has_value()) << size;
+  }
+  const std::string queued = Encode(QueuedRecord{"ab", EntryRecord()});
+  for (size_t size = 0; size < queued.size(); ++size) {
+    EXPECT_FALSE(DecodeQueued(EntryId(1), queued.substr(0, size)).has_value()) << size;
   }
   EXPECT_FALSE(DecodeDraw("1234567").has_value());
   EXPECT_FALSE(DecodeDraw("123456789").has_value());

@@ -21,6 +21,8 @@ std::vector<EntryId> Ids(const google::protobuf::RepeatedField<uint64_t>& values
   return ids;
 }
 
+bool IsBest(const std::string& table) { return table.empty() || table == replay::kBestTable; }
+
 std::string OutcomeName(size_t outcome) {
   return v1::OfferOutcome_Name(ToProto(static_cast<Outcome>(outcome)));
 }
@@ -78,9 +80,13 @@ grpc::Status ReplayService::Draw(grpc::ServerContext*, const v1::DrawRequest* re
 }
 
 absl::Status ReplayService::DoDraw(const v1::DrawRequest& request, v1::DrawResponse& response) {
-  OXBOW_ASSIGN_OR_RETURN(DrawReport report,
-                         store_.Draw(Epoch(request.epoch()), LearnerStep(request.step()),
-                                     request.count(), request.seed()));
+  const Epoch epoch(request.epoch());
+  const LearnerStep step(request.step());
+  OXBOW_ASSIGN_OR_RETURN(
+      DrawReport report,
+      IsBest(request.table())
+          ? store_.Draw(epoch, step, request.count(), request.seed())
+          : store_.DrawQueued(request.table(), epoch, step, request.count(), request.seed()));
   uint64_t bytes = 0;
   for (const EntryView& view : report.entries) {
     bytes += view.header.size() + view.conditioning.size();
@@ -115,10 +121,11 @@ absl::Status ReplayService::DoRead(const v1::ReadRequest& request,
                                               " + ", request.latents()));
   }
   trajectory.set_first_latent(request.first_latent());
-  trajectory.mutable_latents()->set_shape(0, request.latents());
+  if (view.extent.latents > 0) trajectory.mutable_latents()->set_shape(0, request.latents());
   const auto gone = [] { return absl::CancelledError("reader is gone"); };
   if (!writer.Write(message)) return gone();
-  const uint64_t per_read = std::max<uint64_t>(1, rpc::kChunkBytes / view.extent.latent_bytes);
+  const uint64_t per_read =
+      std::max<uint64_t>(1, rpc::kChunkBytes / std::max<uint64_t>(1, view.extent.latent_bytes));
   uint64_t sent = 0;
   for (uint64_t i = request.first_latent() - stored_first; i < end - stored_first; i += per_read) {
     const uint64_t count = std::min(per_read, end - stored_first - i);
@@ -176,6 +183,18 @@ grpc::Status ReplayService::Info(grpc::ServerContext*, const v1::InfoRequest*,
   response->set_age_mean_steps(info.age_mean_steps);
   response->set_age_max_steps(info.age_max_steps);
   response->set_uses_mean(info.uses_mean);
+  for (const TableState& table : info.tables) {
+    v1::TableInfo& told = *response->add_tables();
+    told.set_name(table.policy.name);
+    told.set_insert(replay::NameOf(table.policy.insert));
+    told.set_evict(replay::NameOf(table.policy.evict));
+    told.set_draw(replay::NameOf(table.policy.draw));
+    told.set_capacity(table.policy.capacity);
+    told.set_age_max_steps(table.policy.age_max);
+    told.set_entries(table.entries);
+    told.set_bytes(table.bytes);
+    told.set_evicted(table.evicted);
+  }
   for (size_t i = 0; i < info.offers.size(); ++i) {
     v1::NamedValue& count = *response->add_offers();
     count.set_name(OutcomeName(i));
@@ -192,8 +211,11 @@ grpc::Status ReplayService::List(grpc::ServerContext*, const v1::ListRequest* re
 absl::Status ReplayService::DoList(const v1::ListRequest& request, v1::ListResponse& response) {
   const uint64_t limit =
       request.limit() == 0 ? kListMax : std::min<uint64_t>(request.limit(), kListMax);
+  const EntryId after(request.after_entry_id());
   OXBOW_ASSIGN_OR_RETURN(const std::vector<EntryView> views,
-                         store_.List(limit, EntryId(request.after_entry_id())));
+                         IsBest(request.table())
+                             ? store_.List(limit, after)
+                             : store_.ListQueued(request.table(), limit, after));
   uint64_t bytes = 0;
   for (const EntryView& view : views) {
     bytes += view.header.size();

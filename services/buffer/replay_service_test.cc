@@ -99,7 +99,10 @@ class ReplayServiceTest : public ::testing::Test {
 
   const oxbow::testing::ScopedDirectory directory_{oxbow::testing::ScopedDirectory::Memory()};
   const std::unique_ptr<ReplayStore> store_ =
-      ReplayStore::Open({.directory = directory_.path(), .capacity = 4}).value();
+      ReplayStore::Open({.directory = directory_.path(),
+                         .capacity = 4,
+                         .queues = replay::AdaptationTables(/*prompts=*/2, /*groups=*/6, 3)})
+          .value();
   prometheus::Registry registry_;
   ReplayMetrics metrics_{registry_};
   std::unique_ptr<ReplayService> service_;
@@ -216,6 +219,67 @@ TEST_F(ReplayServiceTest, OlderEpochIsAborted) {
   EXPECT_TRUE(absl::IsAborted(client_->Offer(older, {TestMessage(2, 2, 0, 1)}).status()));
   EXPECT_TRUE(absl::IsAborted(client_->Restore(older, "")));
   EXPECT_EQ(store_->Info().entries, 1u);
+}
+
+// A prompt that waits: nothing but its text.
+EntryWithLatents PromptMessage(uint64_t id, uint64_t prompt, uint64_t birth) {
+  EntryWithLatents entry;
+  entry.header.set_entry_id(id);
+  entry.header.mutable_prompt()->set_id(prompt);
+  entry.header.set_birth_step(birth);
+  entry.header.set_table(replay::kHardPrompts);
+  return entry;
+}
+
+TEST_F(ReplayServiceTest, TablesAreAskedForByNameAndKeepApart) {
+  EntryWithLatents group = TestMessage(3, 1, 0, 0.5);
+  group.header.set_table(replay::kRecentGroups);
+  group.header.mutable_group()->add_trajectories()->set_sample(5);
+  const auto offered = client_->Offer(
+      kEpoch, {TestMessage(1, 1, 0, 0.5), PromptMessage(2, 1, 0), group, PromptMessage(4, 1, 0)});
+  ASSERT_TRUE(offered.ok()) << offered.status();
+  EXPECT_EQ(offered->results(1).outcome(), v1::OFFER_OUTCOME_INSERTED);
+  EXPECT_EQ(offered->results(2).outcome(), v1::OFFER_OUTCOME_INSERTED);
+  EXPECT_EQ(offered->results(3).outcome(), v1::OFFER_OUTCOME_REPLACED);
+  EXPECT_EQ(offered->results(3).replaced_entry_id(), 2u);
+
+  const auto best = client_->Draw(kEpoch, LearnerStep(1), 9, 5);
+  const auto prompts = client_->Draw(kEpoch, LearnerStep(1), 9, 5, replay::kHardPrompts);
+  ASSERT_TRUE(best.ok() && prompts.ok()) << best.status() << prompts.status();
+  ASSERT_EQ(best->entries_size(), 1);
+  EXPECT_EQ(best->entries(0).entry_id(), 1u);
+  ASSERT_EQ(prompts->entries_size(), 1);
+  EXPECT_EQ(prompts->entries(0).entry_id(), 4u);
+  EXPECT_TRUE(absl::IsNotFound(client_->Draw(kEpoch, LearnerStep(1), 1, 5, "other").status()));
+
+  const auto listed = client_->List(replay::kRecentGroups);
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  ASSERT_EQ(listed->size(), 1u);
+  EXPECT_EQ(listed->at(0).group().trajectories(0).sample(), 5u);
+  const auto read = client_->Read(EntryId(3), 0, 3);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->latents, group.latents);
+  const auto nothing = client_->Read(EntryId(4), 0, 0);
+  ASSERT_TRUE(nothing.ok()) << nothing.status();
+  EXPECT_EQ(nothing->latents, "");
+
+  const auto info = client_->Info();
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->entries(), 1u) << "of best";
+  ASSERT_EQ(info->tables_size(), 3);
+  EXPECT_EQ(info->tables(1).name(), replay::kHardPrompts);
+  EXPECT_EQ(info->tables(1).insert(), "append_per_prompt");
+  EXPECT_EQ(info->tables(2).evict(), "oldest");
+  const std::string text = telemetry::ScrapeText(registry_);
+  for (const char* line : {
+           "oxbow_replay_offers_total{outcome=\"inserted\"} 1\n",
+           "oxbow_replay_table_entries{table=\"best\"} 1\n",
+           "oxbow_replay_table_entries{table=\"hard_prompts\"} 1\n",
+           "oxbow_replay_table_offers_total{outcome=\"replaced\",table=\"hard_prompts\"} 1\n",
+           "oxbow_replay_table_evicted_total{table=\"recent_groups\"} 0\n",
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
 }
 
 TEST_F(ReplayServiceTest, MetricsSayWhatHappened) {

@@ -22,9 +22,11 @@ absl::Status Damaged(const char* what, uint64_t id) {
 ReplayState::ReplayState(const Database& database, const replay::Decay& decay)
     : database_(database), index_(decay) {}
 
-absl::StatusOr<std::unique_ptr<ReplayState>> ReplayState::Load(const Database& database,
-                                                               const replay::Decay& decay) {
+absl::StatusOr<std::unique_ptr<ReplayState>> ReplayState::Load(
+    const Database& database, const replay::Decay& decay,
+    const std::vector<replay::TablePolicy>& queues) {
   std::unique_ptr<ReplayState> state(new ReplayState(database, decay));
+  for (const replay::TablePolicy& queue : queues) state->queues_.emplace(queue.name, queue);
   const absl::StatusOr<std::string> clock = database.Get(database.index(), ClockKey());
   if (clock.ok()) {
     const std::optional<ClockRecord> decoded = DecodeClock(*clock);
@@ -36,6 +38,7 @@ absl::StatusOr<std::unique_ptr<ReplayState>> ReplayState::Load(const Database& d
   OXBOW_RETURN_IF_ERROR(state->LoadEntries());
   OXBOW_RETURN_IF_ERROR(state->LoadDraws());
   OXBOW_RETURN_IF_ERROR(state->LoadOffered());
+  OXBOW_RETURN_IF_ERROR(state->LoadQueues());
   return state;
 }
 
@@ -82,23 +85,43 @@ absl::Status ReplayState::LoadOffered() {
   });
 }
 
+absl::Status ReplayState::LoadQueues() {
+  return database_.ForEach('q', [this](const std::string& key, const std::string& value) {
+    const uint64_t place = KeyInteger(key, 0).value_or(0);
+    const EntryId id(KeyInteger(key, 1).value_or(0));
+    const std::optional<QueuedRecord> queued = DecodeQueued(id, value);
+    if (!queued.has_value() || Find(id).has_value()) return Damaged("queued entry", id.value);
+    queues_.try_emplace(queued->table, replay::TablePolicy{.name = queued->table})
+        .first->second.Add(place, queued->record);
+    next_place_ = place + 1;
+    return absl::OkStatus();
+  });
+}
+
+const EntryQueue* ReplayState::QueueOf(EntryId id) const {
+  for (const auto& [_, queue] : queues_) {
+    if (queue.Find(id) != nullptr) return &queue;
+  }
+  return nullptr;
+}
+
 std::optional<EntryRecord> ReplayState::Find(EntryId id) const {
   if (const replay::EntryFacts* facts = index_.Find(id); facts != nullptr) {
     return EntryRecord{*facts, live_extents_.at(id), false};
   }
-  const auto found = retired_.find(id);
-  return found == retired_.end() ? std::nullopt : std::optional(found->second);
+  if (const auto found = retired_.find(id); found != retired_.end()) return found->second;
+  const EntryQueue* queue = QueueOf(id);
+  return queue == nullptr ? std::nullopt : std::optional(*queue->Find(id));
 }
 
-void ReplayState::Insert(const NewEntry& entry, rocksdb::WriteBatch& batch) {
-  OXBOW_CHECK(entry.latent_count > 0 && entry.latents.size() % entry.latent_count == 0)
-      << entry.latents.size() << " bytes, latents: " << entry.latent_count;
+// Its parts but for the record.
+EntryExtent ReplayState::Write(const NewEntry& entry, rocksdb::WriteBatch& batch) {
+  const uint32_t count = entry.latent_count;
+  OXBOW_CHECK(count == 0 ? entry.latents.empty() : entry.latents.size() % count == 0)
+      << entry.latents.size() << " bytes, latents: " << count;
   const EntryId id = entry.facts.id;
-  const EntryExtent extent{entry.latent_count, entry.latents.size() / entry.latent_count,
+  const EntryExtent extent{count, count == 0 ? 0 : entry.latents.size() / count,
                            entry.header.size(), entry.conditioning.size()};
-  index_.Add(entry.facts);
-  live_extents_[id] = extent;
-  live_bytes_ += extent.bytes();
   const std::string_view latents = entry.latents;
   for (uint32_t i = 0; i < extent.latents; ++i) {
     const std::string_view latent = latents.substr(i * extent.latent_bytes, extent.latent_bytes);
@@ -106,7 +129,33 @@ void ReplayState::Insert(const NewEntry& entry, rocksdb::WriteBatch& batch) {
   }
   batch.Put(database_.payload(), PartKey(id, kConditioningPart), entry.conditioning);
   batch.Put(database_.index(), HeaderKey(id), entry.header);
+  return extent;
+}
+
+void ReplayState::Insert(const NewEntry& entry, rocksdb::WriteBatch& batch) {
+  const EntryId id = entry.facts.id;
+  const EntryExtent extent = Write(entry, batch);
+  index_.Add(entry.facts);
+  live_extents_[id] = extent;
+  live_bytes_ += extent.bytes();
   batch.Put(database_.index(), EntryKey(id), Encode(EntryRecord{entry.facts, extent, false}));
+}
+
+void ReplayState::Append(const NewEntry& entry, rocksdb::WriteBatch& batch) {
+  const EntryRecord record{entry.facts, Write(entry, batch), false};
+  const uint64_t place = next_place_++;
+  queues_.at(entry.table).Add(place, record);
+  batch.Put(database_.index(), QueuedKey(place, entry.facts.id),
+            Encode(QueuedRecord{entry.table, record}));
+}
+
+void ReplayState::DropQueued(EntryId id, rocksdb::WriteBatch& batch) {
+  const EntryQueue* holder = QueueOf(id);
+  OXBOW_CHECK(holder != nullptr) << "in no queue: " << id;
+  EntryQueue& queue = queues_.at(holder->policy().name);
+  const EntryRecord record = *queue.Find(id);
+  batch.Delete(database_.index(), QueuedKey(queue.Remove(id), id));
+  Erase(record, batch);
 }
 
 void ReplayState::Drop(EntryId id, rocksdb::WriteBatch& batch) {
@@ -152,7 +201,7 @@ void ReplayState::ForgetBefore(LearnerStep step, rocksdb::WriteBatch& batch) {
 }
 
 bool ReplayState::WasOffered(EntryId id) const {
-  return offered_.contains(id) || index_.Find(id) != nullptr || retired_.count(id) > 0;
+  return offered_.contains(id) || Find(id).has_value();
 }
 
 void ReplayState::RecordDraw(LearnerStep step, DrawRecord draw, rocksdb::WriteBatch& batch) {
@@ -185,6 +234,11 @@ void ReplayState::CountUse(EntryId id, LearnerStep step, rocksdb::WriteBatch& ba
     ++found->second.facts.uses;
     found->second.facts.last_used = step;
     batch.Put(database_.index(), EntryKey(id), Encode(found->second));
+  } else if (const EntryQueue* holder = QueueOf(id); holder != nullptr) {
+    EntryQueue& queue = queues_.at(holder->policy().name);
+    const uint64_t place = queue.CountUse(id, step);
+    batch.Put(database_.index(), QueuedKey(place, id),
+              Encode(QueuedRecord{queue.policy().name, *queue.Find(id)}));
   }
 }
 

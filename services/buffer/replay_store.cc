@@ -17,6 +17,7 @@ namespace oxbow::buffer {
 
 absl::StatusOr<std::unique_ptr<ReplayStore>> ReplayStore::Open(Options options) {
   OXBOW_RETURN_IF_ERROR(replay::Validate(options.decay));
+  OXBOW_RETURN_IF_ERROR(replay::Validate(options.queues));
   if (options.capacity == 0) {
     return absl::InvalidArgumentError("replay.capacity must be at least 1: 0");
   }
@@ -46,7 +47,7 @@ absl::Status ReplayStore::OpenLive() {
   database_.reset();  // RocksDB's own lock: closed before it is opened again.
   OXBOW_ASSIGN_OR_RETURN(auto database,
                          Database::Open(live_, /*create=*/false, options_.environment));
-  OXBOW_ASSIGN_OR_RETURN(state_, ReplayState::Load(*database, options_.decay));
+  OXBOW_ASSIGN_OR_RETURN(state_, ReplayState::Load(*database, options_.decay, options_.queues));
   database_ = std::move(database);
   return absl::OkStatus();
 }
@@ -59,7 +60,7 @@ absl::Status ReplayStore::Recover() {
     OXBOW_RETURN_IF_ERROR(Database::ProbeRoom(live_, options_.environment));
     OXBOW_RETURN_IF_ERROR(OpenLive());
   } else {
-    OXBOW_ASSIGN_OR_RETURN(state_, ReplayState::Load(*database_, options_.decay));
+    OXBOW_ASSIGN_OR_RETURN(state_, ReplayState::Load(*database_, options_.decay, options_.queues));
   }
   write_failed_ = false;
   OXBOW_LOG(Info) << "replay store writes again" << Field("entries", state_->index().size());
@@ -92,7 +93,7 @@ absl::Status ReplayStore::Commit(rocksdb::WriteBatch& batch, bool sync) {
   if (status.ok()) return status;
   // Memory is ahead of the disk now: go back to what the disk says.
   write_failed_ = true;
-  auto state = ReplayState::Load(*database_, options_.decay);
+  auto state = ReplayState::Load(*database_, options_.decay, options_.queues);
   state_ = state.ok() ? *std::move(state) : nullptr;
   return status;
 }
@@ -102,7 +103,41 @@ absl::Status ReplayStore::TrimToCapacity() {
   while (state_->index().size() > options_.capacity) {
     state_->Drop(state_->index().Lowest()->id, batch);
   }
+  for (const auto& [name, queue] : state_->queues()) {
+    const uint64_t capacity = Queue(name).ok() ? queue.policy().capacity : 0;
+    while (queue.size() > capacity) {
+      state_->DropQueued(queue.entries().begin()->second.facts.id, batch);
+    }
+  }
   return Commit(batch, /*sync=*/true);
+}
+
+// Of those that are declared.
+absl::StatusOr<const EntryQueue*> ReplayStore::Queue(const std::string& table) const {
+  for (const replay::TablePolicy& policy : options_.queues) {
+    if (policy.name == table) return &state_->queues().at(table);
+  }
+  return absl::NotFoundError(absl::StrCat("table is not declared in the buffer's config: ", table));
+}
+
+void ReplayStore::Evict(const std::string& table, EntryId id, rocksdb::WriteBatch& batch) {
+  state_->DropQueued(id, batch);
+  ++queued_[table].evicted;
+}
+
+OfferResult ReplayStore::AppendOne(const NewEntry& entry, rocksdb::WriteBatch& batch) {
+  const EntryQueue& queue = state_->queues().at(entry.table);
+  OfferResult result{Outcome::kInserted, EntryId(), "", true};
+  const EntryRecord* same = queue.NewestOfPrompt(entry.facts.prompt);
+  if (queue.policy().insert == replay::InsertPolicy::kAppendPerPrompt && same != nullptr) {
+    result = {Outcome::kReplaced, same->facts.id, "", true};
+    state_->DropQueued(result.replaced, batch);
+  }
+  state_->Append(entry, batch);
+  while (queue.size() > queue.policy().capacity) {
+    Evict(entry.table, queue.entries().begin()->second.facts.id, batch);
+  }
+  return result;
 }
 
 OfferResult ReplayStore::DecideOne(const NewEntry& entry, rocksdb::WriteBatch& batch) {
@@ -118,7 +153,13 @@ OfferResult ReplayStore::DecideOne(const NewEntry& entry, rocksdb::WriteBatch& b
             absl::StrCat("born more than ", options_.remembered_steps,
                          " steps ago: ", facts.birth.value)};
   }
+  const bool queued = !entry.table.empty();
+  if (queued && !Queue(entry.table).ok()) {
+    return {Outcome::kRejectedInvalid, EntryId(),
+            absl::StrCat("table is not declared in the buffer's config: ", entry.table)};
+  }
   state_->Remember(facts.id, std::max(now, facts.birth), batch);
+  if (queued) return AppendOne(entry, batch);
   const replay::Decision decision = replay::Decide(
       state_->index().SituationOf(facts.prompt, facts.reward, now, options_.capacity));
   if (decision.verdict == replay::Verdict::kReject) {
@@ -143,6 +184,7 @@ absl::StatusOr<OfferReport> ReplayStore::Offer(Epoch epoch, std::span<const NewE
   bool changed = false;
   for (const NewEntry& entry : entries) {
     report.results.push_back(DecideOne(entry, batch));
+    report.results.back().queued = !entry.table.empty();
     const Outcome outcome = report.results.back().outcome;
     changed |= outcome == Outcome::kInserted || outcome == Outcome::kReplaced;
   }
@@ -150,7 +192,14 @@ absl::StatusOr<OfferReport> ReplayStore::Offer(Epoch epoch, std::span<const NewE
   // Rejections need no fsync: should a crash forget one, it is decided again.
   OXBOW_RETURN_IF_ERROR(Commit(batch, /*sync=*/changed));
   if (changed) report.sync_time = options_.clock->Now() - start;
-  for (const OfferResult& result : report.results) ++offers_[static_cast<size_t>(result.outcome)];
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const auto outcome = static_cast<size_t>(report.results[i].outcome);
+    if (entries[i].table.empty()) {
+      ++offers_[outcome];
+    } else if (Queue(entries[i].table).ok()) {
+      ++queued_[entries[i].table].offers[outcome];
+    }
+  }
   return report;
 }
 
@@ -158,11 +207,7 @@ absl::StatusOr<DrawReport> ReplayStore::Draw(Epoch epoch, LearnerStep step, uint
                                              uint64_t seed) {
   absl::MutexLock lock(&mutex_);
   OXBOW_RETURN_IF_ERROR(Begin(epoch));
-  const LearnerStep now = state_->clock().step;
-  if (step < now) {
-    return absl::AbortedError(
-        absl::StrCat("draw for a committed step: ", step.value, ", the buffer is at ", now.value));
-  }
+  OXBOW_RETURN_IF_ERROR(CheckStep(step));
   const auto drawn = state_->draws().find(step);
   if (drawn != state_->draws().end()) return ViewDraw(drawn->second);
   if (state_->draws().size() >= options_.open_draws_max) {
@@ -179,6 +224,34 @@ absl::StatusOr<DrawReport> ReplayStore::Draw(Epoch epoch, LearnerStep step, uint
   rocksdb::WriteBatch batch;
   state_->RecordDraw(step, draw, batch);
   OXBOW_RETURN_IF_ERROR(Commit(batch, /*sync=*/true));
+  return ViewDraw(draw);
+}
+
+absl::Status ReplayStore::CheckStep(LearnerStep step) const {
+  const LearnerStep now = state_->clock().step;
+  if (step >= now) return absl::OkStatus();
+  return absl::AbortedError(
+      absl::StrCat("draw for a committed step: ", step.value, ", the buffer is at ", now.value));
+}
+
+absl::StatusOr<DrawReport> ReplayStore::DrawQueued(const std::string& table, Epoch epoch,
+                                                   LearnerStep step, uint64_t count,
+                                                   uint64_t seed) {
+  absl::MutexLock lock(&mutex_);
+  OXBOW_RETURN_IF_ERROR(Begin(epoch));
+  OXBOW_RETURN_IF_ERROR(CheckStep(step));
+  OXBOW_ASSIGN_OR_RETURN(const EntryQueue* queue, Queue(table));
+  std::vector<EntryId> ids;
+  for (const auto& [_, entry] : queue->entries()) {
+    if (entry.facts.birth < step) ids.push_back(entry.facts.id);
+  }
+  DrawRecord draw{.eligible = ids.size(), .entries = {}};
+  if (queue->policy().draw == replay::DrawPolicy::kUniform) {
+    draw.entries = replay::DrawUniform(std::move(ids), count, seed, step);
+  } else {
+    ids.resize(std::min<uint64_t>(ids.size(), count));
+    draw.entries = std::move(ids);
+  }
   return ViewDraw(draw);
 }
 
@@ -218,9 +291,20 @@ absl::StatusOr<AdvanceReport> ReplayStore::Advance(Epoch epoch, LearnerStep step
   state_->SetClock({next, clock.epoch}, batch);
   state_->ReleaseDraws(step, batch);
   for (const EntryId id : evict) {
-    if (state_->index().Find(id) == nullptr) continue;
-    state_->Drop(id, batch);
-    ++report.evicted;
+    if (state_->index().Find(id) != nullptr) {
+      state_->Drop(id, batch);
+      ++report.evicted;
+    } else if (state_->QueueOf(id) != nullptr) {
+      state_->DropQueued(id, batch);
+    }
+  }
+  for (const auto& [name, queue] : state_->queues()) {
+    const uint64_t age_max = queue.policy().age_max;
+    while (age_max > 0 && queue.size() > 0) {
+      const replay::EntryFacts& oldest = queue.entries().begin()->second.facts;
+      if (replay::AgeAt(next, oldest.birth) <= age_max) break;
+      Evict(name, oldest.id, batch);
+    }
   }
   if (next.value > options_.remembered_steps) {
     state_->ForgetBefore(LearnerStep(next.value - options_.remembered_steps), batch);
@@ -305,7 +389,8 @@ absl::Status ReplayStore::Restore(Epoch epoch, const std::string& name) {
 absl::Status ReplayStore::SwitchTo(const std::filesystem::path& live, bool create, Epoch epoch) {
   const auto prepare = [&]() -> absl::StatusOr<std::unique_ptr<Database>> {
     OXBOW_ASSIGN_OR_RETURN(auto database, Database::Open(live, create, options_.environment));
-    OXBOW_ASSIGN_OR_RETURN(const auto state, ReplayState::Load(*database, options_.decay));
+    OXBOW_ASSIGN_OR_RETURN(const auto state,
+                           ReplayState::Load(*database, options_.decay, options_.queues));
     rocksdb::WriteBatch batch;
     state->SetClock({state->clock().step, std::max(epoch, state->clock().epoch)}, batch);
     OXBOW_RETURN_IF_ERROR(database->Write(batch, /*sync=*/true));
@@ -317,7 +402,8 @@ absl::Status ReplayStore::SwitchTo(const std::filesystem::path& live, bool creat
     if (live != live_) std::filesystem::remove_all(live, ignored);
     return prepared.status();
   }
-  OXBOW_ASSIGN_OR_RETURN(auto state, ReplayState::Load(**prepared, options_.decay));
+  OXBOW_ASSIGN_OR_RETURN(auto state,
+                         ReplayState::Load(**prepared, options_.decay, options_.queues));
   if (const absl::Status status = directory_->Settle(live); !status.ok()) {
     // The pointer may have moved all the same; the next start must find what is in use.
     if (live != live_) directory_->Settle(live_).IgnoreError();
@@ -336,8 +422,21 @@ StoreInfo ReplayStore::Info() const {
   StoreInfo info;
   info.capacity = options_.capacity;
   info.offers = offers_;
+  info.tables.push_back({.policy = replay::BestTablePolicy(options_.capacity), .offers = offers_});
+  for (const replay::TablePolicy& policy : options_.queues) {
+    const auto counted = queued_.find(policy.name);
+    info.tables.push_back(counted == queued_.end() ? TableState() : counted->second);
+    info.tables.back().policy = policy;
+  }
   if (state_ == nullptr) return info;
   const replay::ReplayIndex& index = state_->index();
+  info.tables[0].entries = index.size();
+  info.tables[0].bytes = state_->live_bytes();
+  for (size_t i = 1; i < info.tables.size(); ++i) {
+    const EntryQueue& queue = state_->queues().at(info.tables[i].policy.name);
+    info.tables[i].entries = queue.size();
+    info.tables[i].bytes = queue.bytes();
+  }
   info.entries = index.size();
   info.bytes = state_->live_bytes();
   info.retired = state_->retired().size();
@@ -367,6 +466,20 @@ absl::StatusOr<std::vector<EntryView>> ReplayStore::List(uint64_t limit, EntryId
   const auto& entries = state_->index().entries();
   for (auto at = entries.upper_bound(after); at != entries.end() && views.size() < limit; ++at) {
     OXBOW_ASSIGN_OR_RETURN(EntryView view, View(state_->Find(at->first).value(), false));
+    views.push_back(std::move(view));
+  }
+  return views;
+}
+
+absl::StatusOr<std::vector<EntryView>> ReplayStore::ListQueued(const std::string& table,
+                                                               uint64_t limit,
+                                                               EntryId after) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  OXBOW_RETURN_IF_ERROR(CheckUsable());
+  OXBOW_ASSIGN_OR_RETURN(const EntryQueue* queue, Queue(table));
+  std::vector<EntryView> views;
+  for (auto at = queue->After(after); at != queue->entries().end() && views.size() < limit; ++at) {
+    OXBOW_ASSIGN_OR_RETURN(EntryView view, View(at->second, /*conditioning=*/false));
     views.push_back(std::move(view));
   }
   return views;

@@ -6,6 +6,11 @@
 //   Advance   a step committed: ages, uses, and lets go of what the step had drawn
 //   Restore   goes back to a checkpoint, at any moment either wholly there or wholly not
 //
+// Beside that table, `best`, there are queues as declared (core/replay/table_policy.h). They share
+// its epochs, ids, clock and checkpoints. A draw from one writes and holds nothing: the same
+// content and step give the same entries. Queues that are declared no more are emptied at the
+// start.
+//
 // Every change is one atomic write that is fsynced before the call returns, so it survives kill -9
 // and power loss. Where a call fails nothing of it is there, and the store goes on (a full disk:
 // when there is room again). A call with a smaller epoch than the largest seen is kAborted.
@@ -20,6 +25,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -47,8 +53,9 @@ inline constexpr size_t kOutcomes = 5;
 
 struct OfferResult {
   Outcome outcome = Outcome::kRejectedInvalid;
-  EntryId replaced;   // Only with kReplaced.
-  std::string error;  // Only with kRejectedInvalid.
+  EntryId replaced;     // Only with kReplaced.
+  std::string error;    // Only with kRejectedInvalid.
+  bool queued = false;  // Was for another table than best.
 };
 
 struct OfferReport {
@@ -75,6 +82,16 @@ struct AdvanceReport {
   uint64_t evicted = 0;
 };
 
+struct TableState {
+  replay::TablePolicy policy;
+  uint64_t entries = 0;
+  uint64_t bytes = 0;
+  // Since the start of the process:
+  uint64_t evicted = 0;  // For room or age; of queues alone.
+  std::array<uint64_t, kOutcomes> offers{};
+};
+
+// All but `tables` is of best.
 struct StoreInfo {
   uint64_t entries = 0;
   uint64_t capacity = 0;
@@ -90,6 +107,7 @@ struct StoreInfo {
   double age_max_steps = 0;
   double uses_mean = 0;
   std::array<uint64_t, kOutcomes> offers{};  // By outcome, since the start of the process.
+  std::vector<TableState> tables;            // best first.
 };
 
 class ReplayStore {
@@ -99,6 +117,7 @@ class ReplayStore {
     uint64_t capacity = 512;
     replay::Decay decay;
     replay::DrawLimits limits;
+    std::vector<replay::TablePolicy> queues;
     uint64_t remembered_steps = 1024;
     uint64_t open_draws_max = 64;           // Steps that may hold entries at a time.
     uint64_t remembered_max = 1'000'000;    // Ids; Offer is refused past this.
@@ -119,8 +138,14 @@ class ReplayStore {
   absl::StatusOr<DrawReport> Draw(Epoch epoch, LearnerStep step, uint64_t count, uint64_t seed)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Up to `count` entries of a queue that were born before `step`, as its policy says. kNotFound if
+  // the table is not declared, kAborted as above.
+  absl::StatusOr<DrawReport> DrawQueued(const std::string& table, Epoch epoch, LearnerStep step,
+                                        uint64_t count, uint64_t seed) ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Counts `used`, moves the clock to step + 1, lets go of what steps up to `step` had drawn,
-  // deletes `evict`. Unknown ids are ignored. kAborted if a later step was committed before.
+  // deletes `evict`, of whatever table, and what is too old for its queue. Unknown ids are ignored.
+  // kAborted if a later step was committed before.
   absl::StatusOr<AdvanceReport> Advance(Epoch epoch, LearnerStep step,
                                         std::span<const EntryId> used,
                                         std::span<const EntryId> evict) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -146,6 +171,12 @@ class ReplayStore {
   absl::StatusOr<std::vector<EntryView>> List(uint64_t limit, EntryId after) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Up to `limit` entries of a queue that are newer than `after`, oldest first; all of them where
+  // `after` is not there. kNotFound if the table is not declared.
+  absl::StatusOr<std::vector<EntryView>> ListQueued(const std::string& table, uint64_t limit,
+                                                    EntryId after) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
  private:
   ReplayStore(Options options, std::unique_ptr<ReplayDirectory> directory);
 
@@ -156,6 +187,13 @@ class ReplayStore {
   absl::Status TrimToCapacity() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status SwitchTo(const std::filesystem::path& live, bool create, Epoch epoch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  OfferResult AppendOne(const NewEntry& entry, rocksdb::WriteBatch& batch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Evict(const std::string& table, EntryId id, rocksdb::WriteBatch& batch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckStep(LearnerStep step) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<const EntryQueue*> Queue(const std::string& table) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   OfferResult DecideOne(const NewEntry& entry, rocksdb::WriteBatch& batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckUsable() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -174,6 +212,7 @@ class ReplayStore {
   std::unique_ptr<ReplayState> state_ ABSL_GUARDED_BY(mutex_);  // Null when database_ is.
   bool write_failed_ ABSL_GUARDED_BY(mutex_) = false;           // Recover before the next change.
   std::array<uint64_t, kOutcomes> offers_ ABSL_GUARDED_BY(mutex_){};
+  std::map<std::string, TableState> queued_ ABSL_GUARDED_BY(mutex_);  // Counts alone, by table.
 };
 
 }  // namespace oxbow::buffer

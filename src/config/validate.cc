@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "config/adaptation_rules.h"
 #include "config/findings.h"
 #include "config/method_rules.h"
 #include "config/window_rules.h"
@@ -343,10 +344,10 @@ void ServiceRules(const RunConfig& c, Findings& f) {
 }
 
 constexpr void (*kRules[])(const RunConfig&, Findings&) = {
-    RunRules,    ModelRules,     PromptRules,         SamplingRules,
-    BatchRules,  MethodRules,    ForwardProcessRules, ReplayRules,
-    TailRules,   OffPolicyRules, PublishRules,        OptimizerRules,
-    RewardRules, EvalRules,      ServiceRules,        LearnerRules};
+    RunRules,     ModelRules,          PromptRules, SamplingRules, BatchRules,
+    MethodRules,  ForwardProcessRules, ReplayRules, TailRules,     OffPolicyRules,
+    PublishRules, OptimizerRules,      RewardRules, EvalRules,     ServiceRules,
+    LearnerRules, AdaptationRules};
 
 }  // namespace
 

@@ -1,0 +1,83 @@
+#include "core/replay/table_policy.h"
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+
+namespace oxbow::replay {
+namespace {
+
+constexpr size_t kNameMax = 64;  // Fits the length byte of a stored name.
+
+}  // namespace
+
+TablePolicy BestTablePolicy(uint64_t capacity) {
+  return {.name = kBestTable,
+          .insert = InsertPolicy::kBetter,
+          .evict = EvictPolicy::kLowest,
+          .draw = DrawPolicy::kUniform,
+          .capacity = capacity,
+          .age_max = 0};
+}
+
+std::vector<TablePolicy> AdaptationTables(uint64_t prompts, uint64_t groups, uint64_t steps) {
+  std::vector<TablePolicy> tables;
+  if (prompts > 0) {
+    tables.push_back({.name = kHardPrompts,
+                      .insert = InsertPolicy::kAppendPerPrompt,
+                      .evict = EvictPolicy::kOldest,
+                      .draw = DrawPolicy::kOldest,
+                      .capacity = prompts,
+                      .age_max = 0});
+  }
+  if (groups > 0 && steps > 0) {
+    tables.push_back({.name = kRecentGroups,
+                      .insert = InsertPolicy::kAppend,
+                      .evict = EvictPolicy::kOldest,
+                      .draw = DrawPolicy::kUniform,
+                      .capacity = groups,
+                      .age_max = steps});
+  }
+  return tables;
+}
+
+absl::Status Validate(const std::vector<TablePolicy>& queues) {
+  std::set<std::string> names = {kBestTable};
+  for (const TablePolicy& table : queues) {
+    if (table.name.empty() || table.name.size() > kNameMax || !names.insert(table.name).second) {
+      return absl::InvalidArgumentError(absl::StrCat("a table needs a name of its own of at most ",
+                                                     kNameMax, " bytes: '", table.name, "'"));
+    }
+    if (table.insert == InsertPolicy::kBetter || table.evict != EvictPolicy::kOldest) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a table beside best is a queue: '", table.name, "'"));
+    }
+    if (table.capacity == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a table needs a capacity of at least 1: '", table.name, "'"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+const char* NameOf(InsertPolicy policy) {
+  switch (policy) {
+    case InsertPolicy::kBetter:
+      return "better";
+    case InsertPolicy::kAppend:
+      return "append";
+    case InsertPolicy::kAppendPerPrompt:
+      break;
+  }
+  return "append_per_prompt";
+}
+
+const char* NameOf(EvictPolicy policy) {
+  return policy == EvictPolicy::kLowest ? "lowest" : "oldest";
+}
+
+const char* NameOf(DrawPolicy policy) {
+  return policy == DrawPolicy::kUniform ? "uniform" : "oldest";
+}
+
+}  // namespace oxbow::replay
