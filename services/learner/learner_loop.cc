@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "core/parallel/share.h"
+#include "core/replay/table_policy.h"
 #include "rpc/convert.h"
 #include "services/learner/desk/group_check.h"
 #include "services/learner/experience_builder.h"
@@ -62,7 +63,15 @@ LearnerLoop::LearnerLoop(Options options, Parts parts)
       parts_(std::move(parts)),
       committed_(options_.first_step.value),
       planned_(committed_),
-      checkpointed_(committed_) {}
+      checkpointed_(committed_) {
+  if (!options_.adaptation.has_value()) return;
+  adaptation_.emplace(StepAdaptation::Options{.rules = *options_.adaptation,
+                                              .group_size = static_cast<int>(options_.group_size),
+                                              .groups = options_.groups,
+                                              .run_seed = options_.run_seed,
+                                              .offers = options_.offers},
+                      parts_.buffer, parts_.conditioning);
+}
 
 void LearnerLoop::RequestDrain() {
   drain_ = true;
@@ -107,8 +116,12 @@ absl::Status LearnerLoop::PlanOne(LearnerStep step) {
       flow::StepFlags(WindowOf(step), static_cast<int>(options_.offers.sigmas.size()) - 1);
   std::vector<DrawnHead> heads;
   if (parts_.buffer != nullptr) heads = parts_.buffer->Draw(step, wanted, sde);
-  StepPlan plan =
-      PlanStep(step, options_.groups, std::move(heads), parts_.prompts, sde, options_.refill_max);
+  std::vector<WaitingPrompt> waiting;
+  if (adaptation_.has_value()) {
+    waiting = adaptation_->Waiting(step, options_.groups - static_cast<uint32_t>(heads.size()));
+  }
+  StepPlan plan = PlanStep(step, options_.groups, std::move(heads), parts_.prompts, sde,
+                           options_.refill_max, std::move(waiting));
   positions_[step.value] = plan.before;
   OXBOW_RETURN_IF_ERROR(Encode(plan.groups));
   parts_.coordinator.Plan(std::move(plan));
@@ -266,12 +279,19 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   const std::vector<ReceivedGroup>& received = collected.received;
   const std::vector<PlannedGroup>& planned = collected.planned;
   parts_.board.Enter("update");
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<rl::Group> groups, Build(received, planned));
+  OXBOW_ASSIGN_OR_RETURN(std::vector<rl::Group> groups, Build(received, planned));
+  if (adaptation_.has_value()) {
+    OXBOW_RETURN_IF_ERROR(adaptation_->Choose(step, received, planned, groups));
+  }
   OXBOW_RETURN_IF_ERROR(
-      parts_.step_log.Freeze(options_.epoch, step, parts_.trainer.version(), received));
+      parts_.step_log.Freeze(options_.epoch, step, parts_.trainer.version(), received,
+                             adaptation_.has_value() ? adaptation_->choice() : StepChoice()));
   parts_.announce(step, received, planned);
   OXBOW_ASSIGN_OR_RETURN(rl::StepResult result, parts_.trainer.Step(step, groups));
   numbers_ = std::move(result.metrics);
+  if (adaptation_.has_value()) {
+    numbers_.insert(adaptation_->numbers().begin(), adaptation_->numbers().end());
+  }
   Measure(step, received, planned);
   numbers_["train/refilled_groups"] = collected.refills;
   parts_.coordinator.AddCounts(numbers_);
@@ -289,16 +309,21 @@ void LearnerLoop::CommitToBuffer(LearnerStep step, const std::vector<ReceivedGro
   if (parts_.buffer == nullptr) return;
   parts_.board.Enter("offer");
   ReplayLink::StepCommit commit{
-      .step = step, .offers = {}, .used = result.used, .evict = result.evict};
-  for (size_t i = 0; i < received.size(); ++i) {
+      .step = step, .offers = {}, .groups = {}, .used = result.used, .evict = result.evict};
+  for (size_t i = 0; options_.fraction > 0 && i < received.size(); ++i) {
     auto offer = MakeOffer(received[i].group, planned[i], options_.offers);
     if (offer.has_value()) commit.offers.push_back(*std::move(offer));
   }
   numbers_["buffer/offers"] = static_cast<double>(commit.offers.size());
+  if (adaptation_.has_value()) adaptation_->AddTo(commit, received, planned);
   parts_.buffer->Commit(std::move(commit));
   numbers_["buffer/attached"] = parts_.buffer->attached() ? 1 : 0;
   const std::optional<v1::InfoResponse> info = parts_.buffer->Info();
   if (!info.has_value()) return;
+  for (const v1::TableInfo& table : info->tables()) {
+    if (table.name() == replay::kBestTable) continue;
+    numbers_["buffer/" + table.name()] = static_cast<double>(table.entries());
+  }
   numbers_["buffer/size"] = static_cast<double>(info->entries());
   numbers_["buffer/raw_reward_mean"] = info->raw_reward_mean();
   numbers_["buffer/priority_mean"] = info->priority_mean();

@@ -35,6 +35,7 @@
 #include "services/learner/desk/run_board.h"
 #include "services/learner/desk/step_log.h"
 #include "services/learner/evaluation.h"
+#include "services/learner/step_adaptation.h"
 #include "telemetry/run_log.h"
 
 namespace oxbow::learner {
@@ -58,7 +59,9 @@ class LearnerLoop {
     double wall_seconds_before = 0;  // Of the run before it was resumed.
     OfferRules offers;
     uint64_t run_seed = 0;
-    std::optional<flow::WindowPlan> window;  // None: no step is stochastic.
+    std::optional<flow::WindowPlan> window;         // None: no step is stochastic.
+    std::optional<rl::BatchAdaptation> adaptation;  // None: a step trains on all its groups.
+    uint32_t group_size = 0;                        // G
   };
 
   // What the loop works with; all outlive it.
@@ -68,7 +71,7 @@ class LearnerLoop {
     PromptOrder& prompts;
     Coordinator& coordinator;
     GroupAssembler& assembler;
-    ReplayLink* buffer;  // Null: the run does not replay.
+    ReplayLink* buffer;  // Null: the run keeps nothing there.
     StepLog& step_log;
     RunBoard& board;
     LearnerMetrics& metrics;
@@ -124,6 +127,7 @@ class LearnerLoop {
   const Options options_;
   const Parts parts_;
   std::atomic<bool> drain_ = false;
+  std::optional<StepAdaptation> adaptation_;
   uint64_t committed_;
   uint64_t planned_;
   uint64_t checkpointed_;

@@ -124,7 +124,8 @@ void LearnerProcess::MakeDesk() {
   budget_ = std::make_unique<ByteBudget>(setup_.config.services().sink_bytes_max());
   coordinator_ = std::make_unique<Coordinator>(CoordinatorOptionsOf(setup_, epoch_, first_step),
                                                Clock::Steady(), assembler_, *metrics_);
-  if (setup_.config.replay().fraction() == 0 || options_.buffer_endpoints.empty()) return;
+  const bool keeps = setup_.config.replay().fraction() > 0 || setup_.config.adaptation().enabled();
+  if (!keeps || options_.buffer_endpoints.empty()) return;
   buffer_ = std::make_unique<ReplayLink>(ReplayOptionsOf(setup_, epoch_, options_.buffer_endpoints),
                                          *metrics_);
   buffer_->Restore(from_.buffer_checkpoint);

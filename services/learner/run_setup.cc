@@ -37,6 +37,11 @@ absl::Status CheckPrompts(const RunSetup& setup) {
 absl::Status CheckRanks(const RunSetup& setup) {
   const uint32_t ranks = setup.config.learner().ranks();
   const uint32_t groups = setup.config.batch().groups();
+  if (ranks > 1 && setup.config.adaptation().enabled()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "adaptation needs one learner rank: set adaptation.enabled to false, or start 1 of ",
+        ranks));
+  }
   if (groups % ranks == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("the number of learner ranks must divide batch.groups: ", ranks, " ranks, ",
@@ -169,7 +174,11 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
                      .kept_steps = KeptStepsOf(config, setup.sampling),
                      .sigmas = setup.sampling.sigmas},
           .run_seed = config.run().seed(),
-          .window = setup.window};
+          .window = setup.window,
+          .adaptation = config.adaptation().enabled()
+                            ? std::optional(AdaptationOf(config.adaptation()))
+                            : std::nullopt,
+          .group_size = config.batch().group_size()};
 }
 
 absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup) {

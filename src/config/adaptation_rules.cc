@@ -77,6 +77,10 @@ void AdaptationRules(const RunConfig& c, Findings& f) {
             "must be 1 with adaptation: which groups a step trains on is known only when they are "
             "there, and each rank holds its own; set adaptation.enabled to false, or one rank",
             c.learner().ranks());
+  f.Require(c.batch().refill_max() == 0, "batch.refill_max",
+            "must be 0 with adaptation, which has its own answer to groups without a signal; set "
+            "adaptation.enabled to false, or 0",
+            c.batch().refill_max());
   ThresholdRules(c.adaptation(), f);
   MeanRules(c, f);
   SourceRules(c, f);

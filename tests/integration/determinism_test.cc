@@ -34,6 +34,36 @@ TEST(DeterminismTest, KillingTheLearnerChangesNoLoss) {
   EXPECT_THAT(killed.Series("train/loss"), ElementsAreArray(expected));
 }
 
+// Its queues are those of the checkpoint: the same prompts are tried again, the same groups used.
+TEST(DeterminismTest, KillingTheLearnerOfAnAdaptedRunChangesNoLoss) {
+  const std::vector<std::string> overrides = {"run.steps=10",
+                                              "run.deterministic=true",
+                                              "checkpoint.every=4",
+                                              "adaptation.enabled=true",
+                                              "adaptation.again_every=2",
+                                              "adaptation.again_max=3",
+                                              "adaptation.hard_max=0.4",
+                                              "adaptation.reuse_max=0.9",
+                                              "services.lease_seconds=3"};
+  TrainingRun whole(overrides);
+  ASSERT_EQ(whole.WaitExit().value(), 0) << whole.process().error_output();
+  const std::vector<double> expected = whole.Series("train/loss");
+  ASSERT_THAT(expected, SizeIs(10));
+  const auto sum = [&](const char* key) {
+    double total = 0;
+    for (const double value : whole.Series(key)) total += value;
+    return total;
+  };
+  EXPECT_GT(sum("adaptation/hard_again"), 0);
+  EXPECT_GT(sum("adaptation/groups_reused"), 0);
+
+  TrainingRun killed(overrides);
+  ASSERT_TRUE(killed.WaitForStep(6)) << killed.process().error_output();
+  ASSERT_TRUE(killed.KillChild("learner", SIGKILL));
+  ASSERT_EQ(killed.WaitExit().value(), 0) << killed.process().error_output();
+  EXPECT_THAT(killed.Series("train/loss"), ElementsAreArray(expected));
+}
+
 TEST(DeterminismTest, ARunThatWasRolledBackEndsAsIfItHadNotGoneOn) {
   std::vector<std::string> overrides = kOverrides;
   overrides.insert(overrides.end(), {"checkpoint.keep=9"});

@@ -122,7 +122,7 @@ absl::Status ReplayLink::HandRestore(const std::string& checkpoint) {
 
 void ReplayLink::Answered(LearnerStep step, const buffer::EntryWithLatents& offer,
                           const v1::OfferResponse::Result& result) {
-  metrics_.OfferAnswered(OutcomeName(result.outcome()));
+  if (offer.header.table().empty()) metrics_.OfferAnswered(OutcomeName(result.outcome()));
   OXBOW_LOG(Debug) << "offer answered" << Field("epoch", options_.epoch) << Field("step", step)
                    << Field("entry", offer.header.entry_id())
                    << Field("prompt", offer.header.prompt().id())
@@ -143,6 +143,7 @@ absl::Status ReplayLink::HandCommit(const StepCommit& commit) {
         Answered(commit.step, offers[i], response.results(static_cast<int>(i)));
       }
     }
+    OXBOW_RETURN_IF_ERROR(HandGroups(commit, shard));
     OXBOW_RETURN_IF_ERROR(
         shards_[shard]->Advance(options_.epoch, commit.step, commit.used, commit.evict));
   }
@@ -185,8 +186,10 @@ void ReplayLink::LimitBacklog() {
   if (pending_.size() <= options_.commits_max) return;
   const auto oldest = pending_.end() - 1 - static_cast<std::ptrdiff_t>(options_.commits_max);
   if (oldest->restore.has_value()) return;
-  if (!oldest->commit.offers.empty()) metrics_.BufferCommitsDropped();
+  const bool offers = !oldest->commit.offers.empty() || !oldest->commit.groups.empty();
+  if (offers) metrics_.BufferCommitsDropped();
   oldest->commit.offers.clear();
+  oldest->commit.groups.clear();
   if (oldest->commit.used.empty() && oldest->commit.evict.empty()) pending_.erase(oldest);
 }
 
@@ -283,6 +286,11 @@ std::optional<v1::InfoResponse> ReplayLink::Info() {
     total->set_bytes(total->bytes() + info->bytes());
     total->set_capacity(total->capacity() + info->capacity());
     total->mutable_offers()->MergeFrom(info->offers());
+    for (int i = 0; i < std::min(total->tables_size(), info->tables_size()); ++i) {
+      v1::TableInfo& table = *total->mutable_tables(i);
+      table.set_entries(table.entries() + info->tables(i).entries());
+      table.set_bytes(table.bytes() + info->tables(i).bytes());
+    }
   }
   return total;
 }

@@ -42,7 +42,8 @@ class ReplayLink {
   // What a committed step means to the buffer.
   struct StepCommit {
     LearnerStep step;
-    std::vector<buffer::EntryWithLatents> offers;
+    std::vector<buffer::EntryWithLatents> offers;  // Of any table.
+    std::vector<buffer::EntryWithLatents> groups;  // Large ones: each a call of its own.
     std::vector<EntryId> used;
     std::vector<EntryId> evict;
   };
@@ -62,6 +63,16 @@ class ReplayLink {
   // policy, which no weight can express. An entry without a stochastic step before i_off is refused
   // and counted, and so is one of another window where `same_window`.
   std::vector<DrawnHead> Draw(LearnerStep step, uint32_t count, const std::vector<bool>& sde = {});
+
+  // The oldest `count` prompts of `hard_prompts`; fewer where fewer wait or the buffer is away.
+  std::vector<WaitingPrompt> DrawHardPrompts(LearnerStep step, uint32_t count);
+
+  // What there is in `recent_groups`, without latents; nothing while the buffer is away. In the
+  // order of their ids, so that a draw from them does not depend on the number of shards.
+  std::vector<v1::ReplayEntry> RecentGroups();
+
+  // A group of RecentGroups with its latents. Nothing, and a warning, if it cannot be read.
+  std::optional<v1::Group> ReadGroup(const v1::ReplayEntry& entry);
 
   // Entries that were drawn and not used since the start.
   uint64_t heads_refused() const { return heads_refused_; }
@@ -90,6 +101,7 @@ class ReplayLink {
   bool Deliver();  // Hands in what waits; false if the buffer is away.
   absl::Status Hand(const Pending& pending);
   absl::Status HandCommit(const StepCommit& commit);
+  absl::Status HandGroups(const StepCommit& commit, size_t shard);
   absl::Status HandRestore(const std::string& checkpoint);
   void Answered(LearnerStep step, const buffer::EntryWithLatents& offer,
                 const v1::OfferResponse::Result& result);

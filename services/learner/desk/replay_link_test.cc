@@ -16,6 +16,7 @@
 #include "rpc/server.h"
 #include "services/buffer/replay_entries.h"
 #include "services/buffer/replay_service.h"
+#include "services/learner/desk/group_tables.h"
 #include "telemetry/metrics.h"
 #include "tests/testing/scoped_directory.h"
 
@@ -82,6 +83,10 @@ class Door final : public v1::ReplayBuffer::Service {
                     grpc::ServerWriter<v1::ReadResponse>* writer) override {
     return Pass([&] { return inner_.Read(context, request, writer); }, nullptr);
   }
+  grpc::Status List(grpc::ServerContext* context, const v1::ListRequest* request,
+                    v1::ListResponse* response) override {
+    return Pass([&] { return inner_.List(context, request, response); }, nullptr);
+  }
   grpc::Status Info(grpc::ServerContext* context, const v1::InfoRequest* request,
                     v1::InfoResponse* response) override {
     return Pass([&] { return inner_.Info(context, request, response); }, nullptr);
@@ -117,7 +122,10 @@ struct Shard {
 
   const oxbow::testing::ScopedDirectory directory{oxbow::testing::ScopedDirectory::Memory()};
   const std::unique_ptr<buffer::ReplayStore> store =
-      buffer::ReplayStore::Open({.directory = directory.path(), .capacity = 100}).value();
+      buffer::ReplayStore::Open({.directory = directory.path(),
+                                 .capacity = 100,
+                                 .queues = replay::AdaptationTables(/*prompts=*/8, 8, 3)})
+          .value();
   prometheus::Registry registry;
   buffer::ReplayMetrics metrics{registry};
   buffer::ReplayService service{{}, *store, metrics, Clock::Steady()};
@@ -353,6 +361,62 @@ TEST(ReplayLinkTest, ACheckpointTheBufferDoesNotHaveEmptiesIt) {
               HasSubstr("oxbow_learner_buffer_failures_total{call=\"restore\"} 1\n"));
   linked.link->Commit({.step = LearnerStep(1), .offers = {Entry(7, 7, 1, 1)}});
   EXPECT_THAT(linked.link->Draw(LearnerStep(2), 1), SizeIs(1));
+}
+
+PlannedGroup PlannedOf(uint64_t group, uint64_t prompt, uint64_t step) {
+  PlannedGroup planned;
+  planned.id = GroupId(group);
+  planned.step = LearnerStep(step);
+  planned.prompt.set_id(prompt);
+  return planned;
+}
+
+TEST(ReplayLinkTest, PromptsThatFailedLongestAgoComeFirstFromAllShards) {
+  Linked linked(/*shard_count=*/2);
+  for (uint64_t step = 0; step < 3; ++step) {
+    ReplayLink::StepCommit commit{.step = LearnerStep(step)};
+    for (const uint64_t prompt : {10 + step, 21 + step}) {
+      commit.offers.push_back(HardPromptEntry(PlannedOf(prompt, prompt, step), 0, {}));
+    }
+    linked.link->Commit(commit);
+  }
+  const std::vector<WaitingPrompt> waiting = linked.link->DrawHardPrompts(LearnerStep(3), 3);
+  ASSERT_THAT(waiting, SizeIs(3));
+  EXPECT_EQ(waiting[0].prompt.id() % 11, 10u) << "10 and 21 failed in step 0";
+  EXPECT_EQ(waiting[1].prompt.id() % 11, 10u);
+  linked.link->Commit({.step = LearnerStep(3), .evict = {waiting[0].entry, waiting[1].entry}});
+  EXPECT_THAT(linked.link->DrawHardPrompts(LearnerStep(4), 9), SizeIs(4));
+  linked.GoAway();
+  EXPECT_THAT(linked.link->DrawHardPrompts(LearnerStep(4), 9), IsEmpty());
+}
+
+TEST(ReplayLinkTest, GroupsComeBackWholeForSomeSteps) {
+  Linked linked(/*shard_count=*/2);
+  v1::Group group;
+  for (uint32_t sample = 0; sample < 2; ++sample) {
+    const buffer::EntryWithLatents entry = Entry(1 + sample, 9, 0, 0.5);
+    *group.add_trajectories() = entry.header.trajectory();
+    group.mutable_trajectories(static_cast<int>(sample))
+        ->mutable_latents()
+        ->set_data(entry.latents);
+  }
+  ReplayLink::StepCommit commit{.step = LearnerStep(0)};
+  commit.groups.push_back(*GroupEntry(group, PlannedOf(1, 9, 0), 0.5, {}));
+  linked.link->Commit(commit);
+  const std::vector<v1::ReplayEntry> recent = linked.link->RecentGroups();
+  ASSERT_THAT(recent, SizeIs(1));
+  EXPECT_EQ(recent[0].raw_reward(), 0.5);
+  const auto back = linked.link->ReadGroup(recent[0]);
+  ASSERT_TRUE(back.has_value());
+  EXPECT_EQ(back->SerializeAsString(), group.SerializeAsString());
+  linked.link->Commit({.step = LearnerStep(1), .used = {EntryId(recent[0].entry_id())}});
+  EXPECT_EQ(linked.link->RecentGroups()[0].uses(), 1u);
+  linked.link->Commit({.step = LearnerStep(2)});
+  EXPECT_THAT(linked.link->RecentGroups(), SizeIs(1)) << "three steps: those before step 3";
+  linked.link->Commit({.step = LearnerStep(3)});
+  EXPECT_THAT(linked.link->RecentGroups(), IsEmpty());
+  EXPECT_FALSE(linked.link->ReadGroup(recent[0]).has_value());
+  EXPECT_TRUE(linked.link->attached()) << "a group that is gone is no absence";
 }
 
 // A commit that can never succeed must not keep those behind it waiting for ever.

@@ -35,7 +35,7 @@ absl::StatusOr<StepLog> StepLog::Open(const std::filesystem::path& path) {
 }
 
 absl::Status StepLog::Freeze(Epoch epoch, LearnerStep step, PolicyVersion version,
-                             const std::vector<ReceivedGroup>& groups) {
+                             const std::vector<ReceivedGroup>& groups, const StepChoice& choice) {
   nlohmann::json list = nlohmann::json::array();
   for (const ReceivedGroup& received : groups) {
     nlohmann::json item = {{"group", received.group.group_id()},
@@ -49,10 +49,14 @@ absl::Status StepLog::Freeze(Epoch epoch, LearnerStep step, PolicyVersion versio
     }
     list.push_back(std::move(item));
   }
-  const nlohmann::json line = {{"epoch", epoch.value},
-                               {"step", step.value},
-                               {"version", version.value},
-                               {"groups", std::move(list)}};
+  nlohmann::json line = {{"epoch", epoch.value},
+                         {"step", step.value},
+                         {"version", version.value},
+                         {"groups", std::move(list)}};
+  for (const auto& [key, ids] :
+       {std::pair("left_out", &choice.left_out), std::pair("reused", &choice.reused)}) {
+    for (const GroupId id : *ids) line[key].push_back(id.value);
+  }
   return file_.Append(line.dump() + "\n", /*sync=*/true);
 }
 

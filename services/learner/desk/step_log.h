@@ -4,7 +4,8 @@
 // line of the highest epoch is the one that counts:
 //
 //   {"epoch": 1, "step": 7, "version": 14, "groups": [{"group": 56, "attempt": 1, "lease": ..,
-//    "prompt": .., "worker": "..", "version": 14, "entry": ..}]}
+//    "prompt": .., "worker": "..", "version": 14, "entry": ..}],
+//    "left_out": [57], "reused": [41]}     groups, where the step chose
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,12 @@
 
 namespace oxbow::learner {
 
+// What a step trains on beside the groups that were made for it.
+struct StepChoice {
+  std::vector<GroupId> left_out;  // Of its own.
+  std::vector<GroupId> reused;    // Of earlier steps.
+};
+
 class StepLog {
  public:
   // A last line that was cut short is taken away: its step had no effect.
@@ -28,7 +35,7 @@ class StepLog {
 
   // Appends the manifest of a step and fsyncs it.
   absl::Status Freeze(Epoch epoch, LearnerStep step, PolicyVersion version,
-                      const std::vector<ReceivedGroup>& groups);
+                      const std::vector<ReceivedGroup>& groups, const StepChoice& choice = {});
 
  private:
   explicit StepLog(AppendFile file) : file_(std::move(file)) {}

@@ -43,6 +43,17 @@ TEST(StepLogTest, ManifestNamesWhoMadeWhatWithWhichWeights) {
        "entry": 99}]})"));
 }
 
+TEST(StepLogTest, ManifestNamesWhatTheStepChose) {
+  const ScopedDirectory directory;
+  absl::StatusOr<StepLog> log = StepLog::Open(directory.path() / "steps.jsonl");
+  ASSERT_TRUE(log.ok()) << log.status();
+  const StepChoice choice{.left_out = {GroupId(56)}, .reused = {GroupId(41), GroupId(40)}};
+  ASSERT_TRUE(log->Freeze(Epoch(3), LearnerStep(7), PolicyVersion(14), {}, choice).ok());
+  const auto line = nlohmann::json::parse(ReadFile(directory.path() / "steps.jsonl").value());
+  EXPECT_EQ(line["left_out"], nlohmann::json({56}));
+  EXPECT_EQ(line["reused"], nlohmann::json({41, 40}));
+}
+
 TEST(StepLogTest, ReopeningAddsAndLosesNothing) {
   const ScopedDirectory directory;
   const std::filesystem::path path = directory.path() / "steps.jsonl";

@@ -12,7 +12,8 @@ uint32_t HeadsWanted(double fraction, uint32_t groups) {
 }
 
 StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<DrawnHead> heads,
-                  PromptOrder& order, const std::vector<bool>& sde, uint32_t refill_max) {
+                  PromptOrder& order, const std::vector<bool>& sde, uint32_t refill_max,
+                  std::vector<WaitingPrompt> waiting) {
   StepPlan plan{.step = step, .groups = {}, .before = order.position()};
   std::set<uint64_t> taken;
   const auto add = [&](v1::Prompt prompt, std::optional<ReplayHead> head) {
@@ -23,12 +24,19 @@ StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<DrawnHead> head
                            .prompt = std::move(prompt),
                            .conditioning = {},
                            .head = std::move(head),
+                           .waited = std::nullopt,
                            .sde = sde});
   };
   for (DrawnHead& drawn : heads) {
     if (plan.groups.size() == groups) break;
     if (!taken.insert(drawn.prompt.id()).second) continue;
     add(std::move(drawn.prompt), std::move(drawn.head));
+  }
+  for (WaitingPrompt& waited : waiting) {
+    if (plan.groups.size() == groups) break;
+    if (!taken.insert(waited.prompt.id()).second) continue;
+    add(std::move(waited.prompt), std::nullopt);
+    plan.groups.back().waited = waited.entry;
   }
   while (plan.groups.size() < groups) add(order.TakeNext(taken), std::nullopt);
   return plan;
@@ -50,6 +58,7 @@ std::vector<PlannedGroup> PlanRefill(const std::vector<PlannedGroup>& now,
                        .prompt = std::move(prompt),
                        .conditioning = {},
                        .head = std::nullopt,
+                       .waited = std::nullopt,
                        .sde = now[place].sde});
   }
   return refills;

@@ -33,13 +33,20 @@ struct PlannedGroup {
   v1::Prompt prompt;
   v1::Conditioning conditioning;
   std::optional<ReplayHead> head;  // Set for a mixed group.
-  std::vector<bool> sde;           // The step's window, T flags; empty: all that may be stochastic.
+  std::optional<EntryId> waited;  // Set where the prompt waited in `hard_prompts`: its entry there.
+  std::vector<bool> sde;          // The step's window, T flags; empty: all that may be stochastic.
 };
 
 // An entry that was drawn for the step.
 struct DrawnHead {
   v1::Prompt prompt;
   ReplayHead head;
+};
+
+// A prompt of `hard_prompts`.
+struct WaitingPrompt {
+  EntryId entry;
+  v1::Prompt prompt;
 };
 
 struct StepPlan {
@@ -51,12 +58,13 @@ struct StepPlan {
 // Groups of a step that get a replayed head: min(round(fraction U), eligible entries).
 uint32_t HeadsWanted(double fraction, uint32_t groups);
 
-// Gives the first groups of step `step` the drawn heads and the others the next prompts of the
-// order, all distinct. Takes at most `groups` heads, and of two heads with the same prompt the
-// first. All groups are sampled with the step's window (flow::WindowAt) `sde`. Ids of a step are
-// `refill_max` more than it has groups.
+// Gives the first groups of step `step` the drawn heads, the next ones the prompts that waited, and
+// the others the next prompts of the order, all distinct. Takes at most `groups` of the former, and
+// of two with the same prompt the first. All groups are sampled with the step's window
+// (flow::WindowAt) `sde`. Ids of a step are `refill_max` more than it has groups.
 StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<DrawnHead> heads,
-                  PromptOrder& order, const std::vector<bool>& sde = {}, uint32_t refill_max = 0);
+                  PromptOrder& order, const std::vector<bool>& sde = {}, uint32_t refill_max = 0,
+                  std::vector<WaitingPrompt> waiting = {});
 
 // Groups without a head in the places `wanted` of a step's groups `now`: prompts the step has not
 // had (`taken`, which grows), in the order of PromptOrder::TakeExtra, `made` groups of refill_max

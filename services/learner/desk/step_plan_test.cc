@@ -78,6 +78,25 @@ TEST(StepPlanTest, GroupsAreNumberedByStepAndPromptsAreDistinctAcrossPassBoundar
   }
 }
 
+TEST(StepPlanTest, PromptsThatWaitedComeAfterHeadsAndBeforeTheOrder) {
+  PromptOrder order(Prompts(20), 3);
+  DrawnHead drawn;
+  drawn.prompt.set_id(104);
+  std::vector<WaitingPrompt> waiting(3);
+  for (size_t i = 0; i < 3; ++i) {
+    waiting[i].entry = EntryId(i + 1);
+    waiting[i].prompt.set_id(i == 0 ? 104 : 104 + i);  // The first has a head already.
+  }
+  const StepPlan plan = PlanStep(LearnerStep(3), 4, {drawn}, order, {}, 0, waiting);
+  ASSERT_EQ(plan.groups.size(), 4u);
+  EXPECT_TRUE(plan.groups[0].head.has_value());
+  EXPECT_EQ(plan.groups[1].waited, EntryId(2));
+  EXPECT_EQ(plan.groups[1].prompt.id(), 105u);
+  EXPECT_EQ(plan.groups[2].waited, EntryId(3));
+  EXPECT_EQ(plan.groups[3].waited, std::nullopt);
+  EXPECT_EQ(PlanStep(LearnerStep(4), 2, {}, order, {}, 0, waiting).groups.size(), 2u);
+}
+
 TEST(StepPlanTest, AllGroupsHaveTheStepsWindow) {
   PromptOrder order(Prompts(20), 3);
   DrawnHead drawn;

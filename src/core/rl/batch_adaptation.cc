@@ -51,6 +51,16 @@ bool IsMixed(double mean, int group_size) {
 
 bool IsBad(const BatchAdaptation& rules, double mean) { return mean <= rules.bad_max; }
 
+// Where thresholds move they are fixed all the same while fresh groups are few.
+bool MayBeReused(const BatchAdaptation& rules, double mean) {
+  if (rules.recent_steps == 0) return false;
+  const bool moves = rules.rule != ThresholdRule::kFixed;
+  const double low = moves ? std::min(rules.reuse_min, rules.reuse_min_range.low) : rules.reuse_min;
+  const double high =
+      moves ? std::max(rules.reuse_max, rules.reuse_max_range.high) : rules.reuse_max;
+  return mean >= low && mean <= high;
+}
+
 bool SamplesAgain(const BatchAdaptation& rules, uint64_t step) {
   return rules.again_every > 0 && step > 0 && step % rules.again_every == 0;
 }

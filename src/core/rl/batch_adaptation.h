@@ -69,6 +69,9 @@ bool IsMixed(double mean, int group_size);
 // Belongs the prompt into the bad table?
 bool IsBad(const BatchAdaptation& rules, double mean);
 
+// May a group of this mean be reused in some later step?
+bool MayBeReused(const BatchAdaptation& rules, double mean);
+
 // Is a learner step one of those that sample bad prompts again?
 bool SamplesAgain(const BatchAdaptation& rules, uint64_t step);
 

@@ -49,6 +49,13 @@ TEST(BatchAdaptationTest, PromptsSampledAgainMustBeBetterThanBadAndNotSolved) {
   EXPECT_FALSE(IsBad({}, 0.25));
 }
 
+TEST(BatchAdaptationTest, WhatNoThresholdAllowsIsNotKept) {
+  EXPECT_FALSE(MayBeReused({}, 0.25));
+  EXPECT_TRUE(MayBeReused({}, 0.75));
+  EXPECT_TRUE(MayBeReused({.rule = ThresholdRule::kLiteral}, 0.125));
+  EXPECT_FALSE(MayBeReused({.recent_steps = 0}, 0.5));
+}
+
 TEST(BatchAdaptationTest, BadPromptsAreSampledAgainEveryFewStepsOldestFirst) {
   BatchAdaptation rules{.again_every = 5, .again_max = 2};
   for (const auto& [step, due] :
