@@ -73,7 +73,8 @@ TrialRun::~TrialRun() {
 
 std::vector<std::string> TrialRun::Arguments() const {
   const std::string source = options_.source.string();
-  std::vector<std::string> argv = {"train", source + "/configs/recipes/digits-op-grpo.yaml", "--no-progress"};
+  std::vector<std::string> argv = {"train", source + "/configs/recipes/digits-op-grpo.yaml",
+                                   "--no-progress"};
   std::vector<std::string> all = Overrides(plan_);
   for (const auto& [key, value] : std::map<std::string, std::string>{
            {"run.name", "run"},

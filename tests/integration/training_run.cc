@@ -34,7 +34,8 @@ std::vector<pid_t> ChildrenNamed(pid_t parent, const std::string& name) {
 
 TrainingRun::TrainingRun(std::vector<std::string> overrides, std::vector<std::string> flags,
                          const std::string& recipe)
-    : run_file_(std::filesystem::path(OXBOW_SOURCE_DIR) / "configs" / "recipes" / "digits-op-grpo.yaml") {
+    : run_file_(std::filesystem::path(OXBOW_SOURCE_DIR) / "configs" / "recipes" /
+                "digits-op-grpo.yaml") {
   if (!recipe.empty()) {
     run_file_ = scratch_.path() / "run.yaml";
     std::ofstream(run_file_) << "recipe: " << recipe << "\n";

@@ -2,8 +2,8 @@
 //
 // The best fresh sample is offered (ties: the lowest index), never a replayed one, whose head is
 // not of one policy version. Kept are per-step log-probs, the noise levels and the latents that a
-// replay needs: from the first stochastic step to the successor of the last one before i_off; or the
-// final latent alone, where training noises pictures again and i_off = T.
+// replay needs: from the first stochastic step to the successor of the last one before i_off; or
+// the final latent alone, where training noises pictures again and i_off = T.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Forward-process methods: the final picture x_0 is noised again, x_t = (1 - t) x_0 + t eps, and
 // the loss is a function of the velocities there. How the picture was drawn does not matter: a
-// plain ODE will do, and there is no density to correct: a replayed picture is trained on as a fresh
-// one is.
+// plain ODE will do, and there is no density to correct: a replayed picture is trained on as a
+// fresh one is.
 //
 //   DiffusionNFT  nft.h          AWM  awm.h          V-GRPO  v_grpo.h
 #pragma once
