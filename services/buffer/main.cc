@@ -48,6 +48,8 @@ absl::StatusOr<ReplayStore::Options> StoreOptions(const Flags& flags) {
                                  : replay::DecayForm::kMultiplicative,
                      .rate = replay.decay_rate(),
                      .floor = replay.reward_floor()};
+    options.draw = replay.draw() == v1::REPLAY_DRAW_PRIORITY ? replay::DrawPolicy::kPriority
+                                                             : replay::DrawPolicy::kUniform;
     options.limits = {.uses_max = replay.max_uses(), .age_max = replay.max_age()};
     if (config.adaptation().enabled()) {
       const v1::AdaptationConfig& adaptation = config.adaptation();

@@ -214,17 +214,28 @@ absl::StatusOr<DrawReport> ReplayStore::Draw(Epoch epoch, LearnerStep step, uint
     return absl::ResourceExhaustedError(absl::StrCat(
         "too many steps hold drawn entries and were not committed: ", options_.open_draws_max));
   }
-  std::vector<EntryId> eligible;
-  for (const auto& [id, facts] : state_->index().entries()) {
-    if (replay::Eligible(facts, step, options_.limits)) eligible.push_back(id);
-  }
-  DrawRecord draw;
-  draw.eligible = eligible.size();
-  draw.entries = replay::DrawUniform(std::move(eligible), count, seed, step);
+  const DrawRecord draw = DrawBest(step, count, seed);
   rocksdb::WriteBatch batch;
   state_->RecordDraw(step, draw, batch);
   OXBOW_RETURN_IF_ERROR(Commit(batch, /*sync=*/true));
   return ViewDraw(draw);
+}
+
+// Priorities are those at `step`.
+DrawRecord ReplayStore::DrawBest(LearnerStep step, uint64_t count, uint64_t seed) const {
+  std::vector<EntryId> ids;
+  std::vector<replay::WeightedEntry> weighted;
+  for (const auto& [id, facts] : state_->index().entries()) {
+    if (!replay::Eligible(facts, step, options_.limits)) continue;
+    ids.push_back(id);
+    const uint64_t age = replay::AgeAt(step, facts.birth);
+    weighted.push_back({id, replay::PriorityAt(options_.decay, facts.reward, age)});
+  }
+  DrawRecord draw{.eligible = ids.size(), .entries = {}};
+  draw.entries = options_.draw == replay::DrawPolicy::kPriority
+                     ? replay::DrawWeighted(weighted, count, seed, step)
+                     : replay::DrawUniform(std::move(ids), count, seed, step);
+  return draw;
 }
 
 absl::Status ReplayStore::CheckStep(LearnerStep step) const {
@@ -422,7 +433,8 @@ StoreInfo ReplayStore::Info() const {
   StoreInfo info;
   info.capacity = options_.capacity;
   info.offers = offers_;
-  info.tables.push_back({.policy = replay::BestTablePolicy(options_.capacity), .offers = offers_});
+  info.tables.push_back(
+      {.policy = replay::BestTablePolicy(options_.capacity, options_.draw), .offers = offers_});
   for (const replay::TablePolicy& policy : options_.queues) {
     const auto counted = queued_.find(policy.name);
     info.tables.push_back(counted == queued_.end() ? TableState() : counted->second);

@@ -117,6 +117,7 @@ class ReplayStore {
     uint64_t capacity = 512;
     replay::Decay decay;
     replay::DrawLimits limits;
+    replay::DrawPolicy draw = replay::DrawPolicy::kUniform;  // Of best: kUniform or kPriority.
     std::vector<replay::TablePolicy> queues;
     uint64_t remembered_steps = 1024;
     uint64_t open_draws_max = 64;           // Steps that may hold entries at a time.
@@ -191,6 +192,8 @@ class ReplayStore {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Evict(const std::string& table, EntryId id, rocksdb::WriteBatch& batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  DrawRecord DrawBest(LearnerStep step, uint64_t count, uint64_t seed) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status CheckStep(LearnerStep step) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<const EntryQueue*> Queue(const std::string& table) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);

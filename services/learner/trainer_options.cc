@@ -30,6 +30,7 @@ static_assert(static_cast<int>(rl::AwmWeighting::kGeneralHuber) ==
 static_assert(static_cast<int>(rl::TimeSampler::kLogitNormal) == v1::TIME_SAMPLER_LOGIT_NORMAL - 1);
 static_assert(static_cast<int>(rl::Sharing::kStep) == v1::SHARING_STEP - 1);
 static_assert(static_cast<int>(rl::DecayShape::kWarmupCosine) == v1::DECAY_SHAPE_WARMUP_COSINE - 1);
+static_assert(static_cast<int>(rl::RateShape::kCosine) == v1::RATE_SHAPE_COSINE - 1);
 static_assert(static_cast<int>(rl::Correction::kNaive) == v1::CORRECTION_NAIVE - 1);
 static_assert(static_cast<int>(rl::WeightScale::kSqrt) == v1::WEIGHT_SCALE_SQRT - 1);
 static_assert(static_cast<int>(rl::KlSpace::kMean) == v1::KL_SPACE_MEAN - 1);
@@ -47,6 +48,8 @@ void SetAdvantages(const v1::RunConfig& config, rl::TrainerOptions& options) {
     options.reward_weights[term.name()] = term.weight();
   }
   options.diversity_weight = method.diversity().weight();
+  options.stored_rewards = config.replay().reward() == v1::REPLAY_REWARD_STORED;
+  options.replayed_in_mean = config.replay().in_mean();
   options.zero_variance = FromWire<rl::ZeroVariance>(method.zero_variance());
 }
 
@@ -99,6 +102,10 @@ void SetForwardProcess(const v1::MethodConfig& method, rl::TrainerOptions& optio
 void SetOptimizer(const v1::RunConfig& config, rl::TrainerOptions& options) {
   const v1::OptimizerConfig& optimizer = config.optimizer();
   options.learning_rate = optimizer.learning_rate();
+  options.rate_schedule = {
+      .shape = FromWire<rl::RateShape>(optimizer.decay()),
+      .steps = optimizer.decay_steps() > 0 ? optimizer.decay_steps() : config.run().steps(),
+      .to = optimizer.decay_to()};
   options.beta1 = optimizer.beta1();
   options.beta2 = optimizer.beta2();
   options.epsilon = optimizer.epsilon();

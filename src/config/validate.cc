@@ -170,6 +170,11 @@ void ReplayRules(const RunConfig& c, Findings& f) {
     f.Require(r.decay_rate() >= 0, "replay.decay_rate", "must be at least 0", r.decay_rate());
   }
   if (!(r.fraction() > 0 && r.fraction() < 1)) return;
+  if (r.reward() == v1::REPLAY_REWARD_STORED && c.method().reward_mix() != v1::REWARD_MIX_SUM) {
+    f.Error("replay.reward",
+            "stored needs method.reward_mix to be sum: an entry keeps the weighted sum alone; set "
+            "scored_again");
+  }
   f.Require(r.capacity() >= c.batch().groups(), "replay.capacity",
             "must hold the best of one step's groups (batch.groups) at least", r.capacity());
   const uint32_t replayed = ReplayedGroups(c);
@@ -238,6 +243,8 @@ void OptimizerRules(const RunConfig& c, Findings& f) {
     f.Warn("optimizer.warmup_updates",
            absl::StrCat("lasts the whole run of ", updates, " updates, got ", o.warmup_updates()));
   }
+  f.Require(o.decay_to() >= 0 && o.decay_to() <= 1, "optimizer.decay_to",
+            "must be in [0, 1]: a share of optimizer.learning_rate", o.decay_to());
   if (c.ema().enabled()) {
     f.Require(c.ema().decay_max() >= 0 && c.ema().decay_max() < 1, "ema.decay_max",
               "must be in [0, 1)", c.ema().decay_max());

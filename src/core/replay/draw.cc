@@ -1,6 +1,8 @@
 #include "core/replay/draw.h"
 
 #include <algorithm>
+#include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "base/philox.h"
@@ -24,6 +26,27 @@ std::vector<EntryId> DrawUniform(std::vector<EntryId> eligible, uint64_t count, 
   }
   eligible.resize(drawn);
   return eligible;
+}
+
+std::vector<EntryId> DrawWeighted(const std::vector<WeightedEntry>& eligible, uint64_t count,
+                                  uint64_t seed, LearnerStep step) {
+  // Lowest first: those without weight last, then -log(u) / w, which falls as u^(1/w) rises.
+  std::vector<std::tuple<bool, double, EntryId>> order;
+  order.reserve(eligible.size());
+  for (const WeightedEntry& entry : eligible) {
+    RandomStream random({.seed = Mix64(seed ^ Mix64(entry.id.value)),
+                         .group = step.value,
+                         .sample = 1,
+                         .step = kBufferDraw});
+    const bool unweighted = !(entry.weight > 0);
+    const double exponential = -std::log1p(-random.NextUniform());
+    order.emplace_back(unweighted, exponential / (unweighted ? 1 : entry.weight), entry.id);
+  }
+  const auto drawn = static_cast<std::ptrdiff_t>(std::min<uint64_t>(count, order.size()));
+  std::partial_sort(order.begin(), order.begin() + drawn, order.end());
+  std::vector<EntryId> ids;
+  for (std::ptrdiff_t i = 0; i < drawn; ++i) ids.push_back(std::get<EntryId>(order[i]));
+  return ids;
 }
 
 }  // namespace oxbow::replay

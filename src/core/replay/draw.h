@@ -1,5 +1,5 @@
-// Which entries a learner step replays: uniform without replacement, a function of seed and step
-// alone.
+// Which entries a learner step replays: without replacement, uniform or by priority; a function of
+// seed and step alone.
 #pragma once
 
 #include <cstdint>
@@ -23,5 +23,18 @@ bool Eligible(const EntryFacts& entry, LearnerStep step, const DrawLimits& limit
 // everywhere.
 std::vector<EntryId> DrawUniform(std::vector<EntryId> eligible, uint64_t count, uint64_t seed,
                                  LearnerStep step);
+
+struct WeightedEntry {
+  EntryId id;
+  double weight = 0;
+};
+
+// min(count, eligible.size()) different ids, drawn one after another with probabilities
+// proportional to the weights of those that are left: the largest of u^(1/w), u uniform (Efraimidis
+// and Spirakis 2006). Entries of weight 0 or below come after all others, equally likely. An
+// entry's u depends on seed, step and its id, so others' coming and going moves no entry past
+// another.
+std::vector<EntryId> DrawWeighted(const std::vector<WeightedEntry>& eligible, uint64_t count,
+                                  uint64_t seed, LearnerStep step);
 
 }  // namespace oxbow::replay

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -55,6 +56,48 @@ TEST(DrawTest, EveryPairIsEquallyLikely) {
   for (const auto& [pair, count] : counts)
     chi_squared += (count - 1000.0) * (count - 1000.0) / 1000;
   EXPECT_LT(chi_squared, 36.1);  // 99.9 % quantile at 14 degrees of freedom.
+}
+
+TEST(DrawWeightedTest, FirstDrawsFollowTheWeights) {
+  const std::vector<WeightedEntry> entries = {
+      {EntryId(5), 1}, {EntryId(9), 2}, {EntryId(2), 0}, {EntryId(7), 5}, {EntryId(4), -1}};
+  std::map<EntryId, int> counts;
+  const int draws = 8000;
+  for (int step = 0; step < draws; ++step) {
+    const auto drawn = DrawWeighted(entries, 1, 17, LearnerStep(step));
+    ASSERT_EQ(drawn.size(), 1u);
+    ++counts[drawn[0]];
+  }
+  EXPECT_EQ(counts.count(EntryId(2)) + counts.count(EntryId(4)), 0u);
+  double chi_squared = 0;
+  for (const WeightedEntry& entry : entries) {
+    if (entry.weight <= 0) continue;
+    const double expected = draws * entry.weight / 8;
+    chi_squared += std::pow(counts[entry.id] - expected, 2) / expected;
+  }
+  EXPECT_LT(chi_squared, 13.8);  // 99.9 % quantile at 2 degrees of freedom.
+}
+
+// Without replacement: given that 7 (weight 5) came first, 9 follows with 2/3.
+TEST(DrawWeightedTest, SecondDrawsFollowTheWeightsThatAreLeft) {
+  const std::vector<WeightedEntry> entries = {{EntryId(5), 1}, {EntryId(9), 2}, {EntryId(7), 5}};
+  int first = 0, second = 0;
+  for (int step = 0; step < 8000; ++step) {
+    const auto drawn = DrawWeighted(entries, 2, 17, LearnerStep(step));
+    if (drawn[0] != EntryId(7)) continue;
+    ++first;
+    second += drawn[1] == EntryId(9);
+  }
+  EXPECT_NEAR(static_cast<double>(second) / first, 2.0 / 3, 0.022);  // Over 3 standard errors.
+}
+
+TEST(DrawWeightedTest, WithoutWeightsItTakesAnyAndAllWhenAskedForMore) {
+  const std::vector<WeightedEntry> entries = {{EntryId(1), 0}, {EntryId(2), 3}, {EntryId(3), 0}};
+  const auto drawn = DrawWeighted(entries, 9, 1, LearnerStep(4));
+  ASSERT_EQ(drawn.size(), 3u);
+  EXPECT_EQ(drawn[0], EntryId(2));
+  EXPECT_EQ(drawn, DrawWeighted({entries[2], entries[1], entries[0]}, 9, 1, LearnerStep(4)));
+  EXPECT_TRUE(DrawWeighted({}, 3, 1, LearnerStep(4)).empty());
 }
 
 }  // namespace

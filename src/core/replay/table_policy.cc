@@ -11,11 +11,11 @@ constexpr size_t kNameMax = 64;  // Fits the length byte of a stored name.
 
 }  // namespace
 
-TablePolicy BestTablePolicy(uint64_t capacity) {
+TablePolicy BestTablePolicy(uint64_t capacity, DrawPolicy draw) {
   return {.name = kBestTable,
           .insert = InsertPolicy::kBetter,
           .evict = EvictPolicy::kLowest,
-          .draw = DrawPolicy::kUniform,
+          .draw = draw,
           .capacity = capacity,
           .age_max = 0};
 }
@@ -77,7 +77,15 @@ const char* NameOf(EvictPolicy policy) {
 }
 
 const char* NameOf(DrawPolicy policy) {
-  return policy == DrawPolicy::kUniform ? "uniform" : "oldest";
+  switch (policy) {
+    case DrawPolicy::kUniform:
+      return "uniform";
+    case DrawPolicy::kOldest:
+      return "oldest";
+    case DrawPolicy::kPriority:
+      break;
+  }
+  return "priority";
 }
 
 }  // namespace oxbow::replay

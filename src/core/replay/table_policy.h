@@ -1,6 +1,7 @@
 // What a named table of the replay buffer takes, lets go of and hands out.
 //
 //   best    at most one entry per prompt, the better one stays, the lowest leaves; drawn uniformly
+//           or by priority
 //   queues  what comes is appended, the oldest leaves for it; with kAppendPerPrompt an entry takes
 //           the place of its prompt's in the table but not in the line: it goes to the end
 #pragma once
@@ -19,7 +20,7 @@ inline constexpr char kRecentGroups[] = "recent_groups";  // An entry is a whole
 
 enum class InsertPolicy { kBetter, kAppend, kAppendPerPrompt };
 enum class EvictPolicy { kLowest, kOldest };
-enum class DrawPolicy { kUniform, kOldest };
+enum class DrawPolicy { kUniform, kOldest, kPriority };
 
 struct TablePolicy {
   std::string name;
@@ -30,7 +31,7 @@ struct TablePolicy {
   uint64_t age_max = 0;  // Steps; older entries leave when a step commits. 0: they stay.
 };
 
-TablePolicy BestTablePolicy(uint64_t capacity);
+TablePolicy BestTablePolicy(uint64_t capacity, DrawPolicy draw);
 
 // What an adapted batch is made from (rl::AdaptBatch): the newest `prompts` hard prompts, and at
 // most `groups` groups of the last `steps` learner steps. Tables of size 0 are left out.

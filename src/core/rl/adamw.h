@@ -26,7 +26,7 @@ class AdamW {
   // One update of `flat` in place. `rate_factor` is the caller's schedule at this update.
   void Step(at::Tensor& flat, const at::Tensor& grad, double rate_factor = 1);
 
-  double learning_rate() const;  // Of the next update.
+  double learning_rate() const;  // Of the next update, without the caller's schedule.
   int64_t updates() const { return updates_; }
   const at::Tensor& first_moment() const { return first_; }
   const at::Tensor& second_moment() const { return second_; }

@@ -67,16 +67,27 @@ double Limited(const AdvantageOptions& options, double advantage) {
   return std::clamp(advantage, -options.clip, options.clip);
 }
 
+// What the mean of group `g` is of: scored rewards that are not `outside`; all if none is left.
+std::vector<double> InMean(const GroupRewards& rewards, const GroupMarks& outside, size_t g) {
+  std::vector<double> inside;
+  for (size_t s = 0; s < rewards[g].size() && !outside.empty(); ++s) {
+    if (rewards[g][s].has_value() && !outside[g][s]) inside.push_back(*rewards[g][s]);
+  }
+  return inside.empty() ? Scored(rewards[g]) : inside;
+}
+
 // (R - mean_g) / divisor, not limited.
 std::vector<GroupAdvantages> Normalised(const GroupRewards& rewards,
-                                        const AdvantageOptions& options) {
+                                        const AdvantageOptions& options,
+                                        const GroupMarks& outside) {
   const double global_std = StdOf(ScoredOfAll(rewards), options.ddof);
   std::vector<GroupAdvantages> result;
   result.reserve(rewards.size());
-  for (const auto& group : rewards) {
+  for (size_t g = 0; g < rewards.size(); ++g) {
+    const auto& group = rewards[g];
     const std::vector<double> scored = Scored(group);
     GroupAdvantages out{.advantages = std::vector<double>(group.size(), 0),
-                        .mean = MeanOf(scored),
+                        .mean = MeanOf(InMean(rewards, outside, g)),
                         .std = StdOf(scored, 0),
                         .has_variance = Differ(scored)};
     double divisor = 1;
@@ -119,24 +130,26 @@ void LimitAll(const AdvantageOptions& options, std::vector<GroupAdvantages>& gro
 }  // namespace
 
 std::vector<GroupAdvantages> ComputeAdvantages(const GroupRewards& rewards,
-                                               const AdvantageOptions& options) {
-  std::vector<GroupAdvantages> groups = Normalised(rewards, options);
+                                               const AdvantageOptions& options,
+                                               const GroupMarks& outside) {
+  std::vector<GroupAdvantages> groups = Normalised(rewards, options, outside);
   LimitAll(options, groups);
   return groups;
 }
 
 std::vector<GroupAdvantages> MixAdvantages(RewardMix mix, const GroupRewards& total,
                                            const std::vector<WeightedRewards>& terms,
-                                           const AdvantageOptions& options) {
-  if (mix == RewardMix::kSum) return ComputeAdvantages(total, options);
-  std::vector<GroupAdvantages> groups = Normalised(total, options);
+                                           const AdvantageOptions& options,
+                                           const GroupMarks& outside) {
+  if (mix == RewardMix::kSum) return ComputeAdvantages(total, options, outside);
+  std::vector<GroupAdvantages> groups = Normalised(total, options, outside);
   for (GroupAdvantages& group : groups) {
     std::fill(group.advantages.begin(), group.advantages.end(), 0);
     group.has_variance = false;
   }
   for (const WeightedRewards& term : terms) {
     OXBOW_CHECK(term.rewards.size() == total.size()) << "rewards of " << term.rewards.size();
-    const std::vector<GroupAdvantages> own = Normalised(term.rewards, options);
+    const std::vector<GroupAdvantages> own = Normalised(term.rewards, options, outside);
     for (size_t g = 0; g < groups.size(); ++g) {
       groups[g].has_variance = groups[g].has_variance || own[g].has_variance;
       for (size_t s = 0; s < own[g].advantages.size(); ++s) {

@@ -39,6 +39,9 @@ struct AdvantageOptions {
 // [group][sample]; a missing reward is a failed one.
 using GroupRewards = std::vector<std::vector<std::optional<double>>>;
 
+// [group][sample]; empty: none.
+using GroupMarks = std::vector<std::vector<bool>>;
+
 struct WeightedRewards {
   double weight = 1;
   GroupRewards rewards;
@@ -46,19 +49,23 @@ struct WeightedRewards {
 
 struct GroupAdvantages {
   std::vector<double> advantages;  // One per sample; 0 for failed samples.
-  double mean = 0;                 // Of the scored rewards.
+  double mean = 0;                 // What rewards are compared with.
   double std = 0;                  // Population, of the scored rewards.
   bool has_variance = false;  // Two scored rewards differ. Without it there is nothing to learn.
 };
 
-// One entry per group. All advantages of a group without variance are exactly 0.
+// One entry per group. All advantages of a group without variance are exactly 0. Rewards of
+// `outside` samples do not count in their group's mean; in its spread they do, since without them a
+// group of failures has none.
 std::vector<GroupAdvantages> ComputeAdvantages(const GroupRewards& rewards,
-                                               const AdvantageOptions& options);
+                                               const AdvantageOptions& options,
+                                               const GroupMarks& outside = {});
 
 // The same of several rewards. `total` is their weighted sum: what kSum uses, and what mean and std
 // are of. Requires equally shaped tables; a group has variance if any of its rewards has.
 std::vector<GroupAdvantages> MixAdvantages(RewardMix mix, const GroupRewards& total,
                                            const std::vector<WeightedRewards>& terms,
-                                           const AdvantageOptions& options);
+                                           const AdvantageOptions& options,
+                                           const GroupMarks& outside = {});
 
 }  // namespace oxbow::rl

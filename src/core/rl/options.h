@@ -16,6 +16,7 @@
 #include "core/rl/decay_schedule.h"
 #include "core/rl/kl.h"
 #include "core/rl/nft.h"
+#include "core/rl/rate_schedule.h"
 #include "core/rl/step_weight.h"
 #include "core/rl/training_times.h"
 
@@ -58,7 +59,9 @@ struct TrainerOptions {
   AdvantageLimit advantage_limit = AdvantageLimit::kHard;
   RewardMix reward_mix = RewardMix::kSum;
   std::map<std::string, double> reward_weights;  // By name; kSum does not read it.
-  double diversity_weight = 0;  // R (1 + weight (1 - niche share)) is what advantages are of.
+  double diversity_weight = 0;   // R (1 + weight (1 - niche share)) is what advantages are of.
+  bool stored_rewards = false;   // Of replayed samples, in place of what their new pictures score.
+  bool replayed_in_mean = true;  // Whether their rewards count in the mean of their group.
   ZeroVariance zero_variance = ZeroVariance::kMeanOverAll;
   Correction correction = Correction::kSequence;
   WeightScale weight_scale = WeightScale::kMean;
@@ -90,6 +93,7 @@ struct TrainerOptions {
   AnchorOptions anchor;  // Weight above 0 requires pictures: a forward-process method.
 
   double learning_rate = 3e-4;
+  RateSchedule rate_schedule;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;

@@ -35,6 +35,8 @@ double RankOptimizer::TakeSum(double norm_max) {
   return norm;
 }
 
-absl::Status RankOptimizer::Step() { return adamw_.Step(parameters_.flat()); }
+absl::Status RankOptimizer::Step(double rate_factor) {
+  return adamw_.Step(parameters_.flat(), rate_factor);
+}
 
 }  // namespace oxbow::rl

@@ -30,8 +30,8 @@ class RankOptimizer {
   absl::StatusOr<double> Sum(double norm_max);
   // The flat gradient is the sum already, with the same bits on every rank. Else as Sum.
   double TakeSum(double norm_max);
-  // Updates the weights by the gradient taken last, on every rank.
-  absl::Status Step();
+  // Updates the weights by the gradient taken last, on every rank; `rate_factor` as in adamw.h.
+  absl::Status Step(double rate_factor = 1);
 
   double learning_rate() const { return adamw_.learning_rate(); }
   int64_t updates() const { return adamw_.updates(); }

@@ -22,6 +22,22 @@ GroupRewards Table(const std::vector<Group>& groups,
   return table;
 }
 
+GroupMarks Replayed(const std::vector<Group>& groups) {
+  GroupMarks marks;
+  for (const Group& group : groups) {
+    auto& row = marks.emplace_back();
+    for (const Sample& sample : group.samples) row.push_back(sample.replayed);
+  }
+  return marks;
+}
+
+// The reward that advantages are of.
+double Valued(const TrainerOptions& options, const Sample& sample) {
+  const double reward =
+      sample.replayed && options.stored_rewards ? sample.stored_reward : sample.reward;
+  return reward * (1 + options.diversity_weight * (1 - sample.niche_share));
+}
+
 std::vector<GroupAdvantages> Advantages(const TrainerOptions& options,
                                         const std::vector<Group>& groups) {
   std::vector<WeightedRewards> terms;
@@ -35,18 +51,14 @@ std::vector<GroupAdvantages> Advantages(const TrainerOptions& options,
     }
   }
   return MixAdvantages(options.reward_mix,
-                       Table(groups,
-                             [&](const Sample& sample) {
-                               const double rarity = 1 - sample.niche_share;
-                               return sample.reward * (1 + options.diversity_weight * rarity);
-                             }),
-                       terms,
+                       Table(groups, [&](const Sample& s) { return Valued(options, s); }), terms,
                        {.std = options.advantage_std,
                         .ddof = options.advantage_ddof,
                         .divisor = options.advantage_divisor,
                         .epsilon = options.advantage_epsilon,
                         .limit = options.advantage_limit,
-                        .clip = options.advantage_clip});
+                        .clip = options.advantage_clip},
+                       options.replayed_in_mean ? GroupMarks() : Replayed(groups));
 }
 
 // Fisher-Yates, then equal slices: update u gets samples [u n / U, (u + 1) n / U).

@@ -59,5 +59,41 @@ TEST(DiversityTest, WithoutWeightSharesChangeNothing) {
             AdvantagesOf(0, GroupOf({1, .5, 0, 1}, {1, 1, 1, 1})));
 }
 
+// 23 failures and a replayed success: mean 1/24, std .199826.
+Group WithReplayedSuccess() {
+  Group group = GroupOf(std::vector<double>(24, 0), std::vector<double>(24, 1));
+  group.samples[23].replayed = true;
+  group.samples[23].stored_reward = 1;
+  return group;
+}
+
+std::vector<double> ReplayAdvantages(bool stored, bool in_mean, const Group& group) {
+  TrainerOptions options;
+  options.stored_rewards = stored;
+  options.replayed_in_mean = in_mean;
+  const auto nothing = [](const Group&, const Sample&) { return PlannedSample(); };
+  return PlanStep(options, LearnerStep(0), {group}, nothing).groups[0].advantages;
+}
+
+TEST(ReplayedRewardTest, CountsAsScoredAgainOrAsStored) {
+  Group group = WithReplayedSuccess();
+  EXPECT_EQ(ReplayAdvantages(false, true, group)[23], 0) << "its new picture failed too";
+  const auto stored = ReplayAdvantages(true, true, group);
+  EXPECT_NEAR(stored[23], 4.79343, 1e-5);
+  EXPECT_NEAR(stored[0], -.20841, 1e-5);
+  group.samples[23].reward = 1;
+  EXPECT_EQ(ReplayAdvantages(false, true, group), stored);
+}
+
+TEST(ReplayedRewardTest, OutsideTheMeanFailuresStayAtZero) {
+  Group group = WithReplayedSuccess();
+  group.samples[23].reward = 1;
+  const auto advantages = ReplayAdvantages(false, false, group);
+  EXPECT_EQ(advantages[0], 0);
+  EXPECT_EQ(advantages[23], 5) << "1 / .1998 is limited";
+  group.samples[23].replayed = false;
+  EXPECT_NEAR(ReplayAdvantages(false, false, group)[23], 4.79343, 1e-5);
+}
+
 }  // namespace
 }  // namespace oxbow::rl

@@ -158,7 +158,7 @@ absl::Status Trainer::Impl::Update(LearnerStep step, size_t update,
   OXBOW_RETURN_IF_ERROR(ShareOutcomes(ranks, outcomes));
   const double loss = totals.Count(update, refs, outcomes, denominators);
   OXBOW_RETURN_IF_ERROR(CheckFinite(step, loss, norm));
-  OXBOW_RETURN_IF_ERROR(optimizer.Step());
+  OXBOW_RETURN_IF_ERROR(optimizer.Step(RateFactorAt(options.rate_schedule, step.value)));
   if (options.ema_enabled) {
     UpdateEma(policy.ema_parameters().flat(), policy.parameters().flat(),
               EmaDecay(optimizer.updates(), options.ema_decay_max));
@@ -204,7 +204,8 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
   AppendWeightMetrics(prepared.weights, result.metrics);
 
   const Impl::Before before = impl.Remember();
-  result.metrics["train/lr"] = impl.optimizer.learning_rate();
+  result.metrics["train/lr"] =
+      impl.optimizer.learning_rate() * RateFactorAt(impl.options.rate_schedule, step.value);
   StepTotals totals(impl.options);
   absl::Status status = impl.RunUpdates(step, plan, groups, totals);
   if (status.ok()) status = impl.AppendCost(rows_before, result.metrics);
