@@ -28,6 +28,7 @@ struct Plain {
 // The rules, one sentence each, without any of the store's structures.
 struct Reference {
   replay::Decay decay;
+  replay::DrawPolicy draw = replay::DrawPolicy::kUniform;
   uint64_t capacity = 0;
   uint64_t step = 0;
   std::map<uint64_t, Plain> live;                   // By id.
@@ -96,6 +97,17 @@ struct Reference {
     return ids;
   }
 
+  std::vector<EntryId> Chosen(uint64_t at, uint64_t count, uint64_t seed) const {
+    if (draw == replay::DrawPolicy::kUniform) {
+      return replay::DrawUniform(Eligible(at), count, seed, LearnerStep(at));
+    }
+    std::vector<replay::WeightedEntry> entries;
+    for (const EntryId id : Eligible(at)) {
+      entries.push_back({id, Priority(live.at(id.value), at) - decay.floor});
+    }
+    return replay::DrawWeighted(entries, count, seed, LearnerStep(at));
+  }
+
   void Advance(uint64_t committed, const std::set<uint64_t>& used,
                const std::set<uint64_t>& evict) {
     if (committed + 1 == step) return;
@@ -124,6 +136,7 @@ class ModelRun {
   ModelRun(uint64_t seed, replay::Decay decay)
       : random_({.seed = seed}), directory_(testing::ScopedDirectory::Memory()) {
     reference_.decay = decay;
+    if (seed % 2 == 1) reference_.draw = replay::DrawPolicy::kPriority;
     reference_.capacity = 7;
     Open();
   }
@@ -174,6 +187,7 @@ class ModelRun {
     options.capacity = reference_.capacity;
     options.decay = reference_.decay;
     options.limits = {.uses_max = kUsesMax, .age_max = kAgeMax};
+    options.draw = reference_.draw;
     options.remembered_steps = kRemembered;
     auto store = ReplayStore::Open(options);
     ASSERT_TRUE(store.ok()) << store.status();
@@ -231,12 +245,9 @@ class ModelRun {
     const auto report = store_->Draw(epoch_, LearnerStep(at), count, seed);
     ASSERT_TRUE(report.ok()) << report.status();
     if (reference_.draws.count(at) == 0) {
-      const std::vector<EntryId> eligible = reference_.Eligible(at);
-      ASSERT_EQ(report->eligible, eligible.size());
+      ASSERT_EQ(report->eligible, reference_.Eligible(at).size());
       std::vector<uint64_t> ids;
-      for (const EntryId id : replay::DrawUniform(eligible, count, seed, LearnerStep(at))) {
-        ids.push_back(id.value);
-      }
+      for (const EntryId id : reference_.Chosen(at, count, seed)) ids.push_back(id.value);
       reference_.draws[at] = ids;
     }
     std::vector<uint64_t> drawn;
@@ -377,7 +388,8 @@ INSTANTIATE_TEST_SUITE_P(
     Seeds, ReplayModelTest,
     ::testing::Values(std::pair(1u, replay::Decay{replay::DecayForm::kMultiplicative, 0.9, 0}),
                       std::pair(2u, replay::Decay{replay::DecayForm::kMultiplicative, 0.98, -0.5}),
-                      std::pair(3u, replay::Decay{replay::DecayForm::kSubtractive, 0.05, 0})));
+                      std::pair(3u, replay::Decay{replay::DecayForm::kSubtractive, 0.05, 0}),
+                      std::pair(5u, replay::Decay{replay::DecayForm::kMultiplicative, 0.9, -0.5})));
 
 }  // namespace
 }  // namespace oxbow::buffer

@@ -221,7 +221,7 @@ absl::StatusOr<DrawReport> ReplayStore::Draw(Epoch epoch, LearnerStep step, uint
   return ViewDraw(draw);
 }
 
-// Priorities are those at `step`.
+// Weights are priorities at `step`, above the reward floor.
 DrawRecord ReplayStore::DrawBest(LearnerStep step, uint64_t count, uint64_t seed) const {
   std::vector<EntryId> ids;
   std::vector<replay::WeightedEntry> weighted;
@@ -229,7 +229,8 @@ DrawRecord ReplayStore::DrawBest(LearnerStep step, uint64_t count, uint64_t seed
     if (!replay::Eligible(facts, step, options_.limits)) continue;
     ids.push_back(id);
     const uint64_t age = replay::AgeAt(step, facts.birth);
-    weighted.push_back({id, replay::PriorityAt(options_.decay, facts.reward, age)});
+    const double priority = replay::PriorityAt(options_.decay, facts.reward, age);
+    weighted.push_back({id, priority - options_.decay.floor});
   }
   DrawRecord draw{.eligible = ids.size(), .entries = {}};
   draw.entries = options_.draw == replay::DrawPolicy::kPriority
