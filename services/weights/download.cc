@@ -3,7 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/sha256.h"
+#include "base/check.h"
+#include "base/checksum.h"
 #include "base/status_macros.h"
 
 namespace oxbow::weights {
@@ -15,6 +16,7 @@ absl::StatusOr<Download> Download::Start(const v1::SnapshotManifest& manifest, C
     if (Chunk here = store.Find(chunk.sha256)) {
       download.verified_.emplace(chunk.sha256, std::move(here));
     } else {
+      download.checksums_[chunk.sha256] = chunk.xxh3;
       download.lacking_.push_back(chunk);
     }
   }
@@ -50,9 +52,9 @@ absl::Status Download::Take(v1::FetchResponse& piece) {
   if (partial_.size() < chunk.bytes) return absl::OkStatus();
   std::string whole = std::exchange(partial_, {});
   lacking_.pop_front();
-  if (Sha256(whole) != chunk.sha256) {
+  if (Checksum128(whole) != chunk.xxh3) {
     lacking_.push_back(chunk);
-    return absl::DataLossError("chunk does not match its hash");
+    return absl::DataLossError("chunk does not match its checksum");
   }
   Keep(chunk.sha256, std::move(whole));
   return absl::OkStatus();
@@ -66,7 +68,11 @@ void Download::Keep(const std::string& sha256, std::string verified) {
 
 absl::Status Download::Offer(const std::string& sha256, std::string bytes) {
   bytes_ += bytes.size();
-  if (Sha256(bytes) != sha256) return absl::DataLossError("chunk does not match its hash");
+  const auto checksum = checksums_.find(sha256);
+  OXBOW_CHECK(checksum != checksums_.end()) << "a chunk that does not lack is offered";
+  if (Checksum128(bytes) != checksum->second) {
+    return absl::DataLossError("chunk does not match its checksum");
+  }
   Keep(sha256, std::move(bytes));
   return absl::OkStatus();
 }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <set>
 #include <string>
 
@@ -35,12 +36,12 @@ class Download {
   v1::FetchRequest Request() const;
 
   // Takes the next piece, and its data out of it. kDataLoss: the chunk it completed does
-  // not match its hash; it goes to the end of the list. kInvalidArgument: a
+  // not match its checksum; it goes to the end of the list. kInvalidArgument: a
   // piece nobody asked for.
   absl::Status Take(v1::FetchResponse& piece);
 
-  // A whole chunk that came unasked, one of Lacking(). kDataLoss: it does not match its hash, and
-  // goes on lacking. What Lacking() and Request() say changes with Settle.
+  // A whole chunk that came unasked, one of Lacking(). kDataLoss: it does not match its checksum,
+  // and goes on lacking. What Lacking() and Request() say changes with Settle.
   absl::Status Offer(const std::string& sha256, std::string bytes);
   std::set<std::string> Lacking() const;  // Hashes.
   void Settle();
@@ -57,7 +58,8 @@ class Download {
   ChunkStore* store_;
   ChunksByHash verified_;
   std::deque<ChunkSize> lacking_;
-  std::string partial_;  // Of lacking_.front().
+  std::map<std::string, std::string> checksums_;  // Of what lacked, by SHA-256.
+  std::string partial_;                           // Of lacking_.front().
   uint64_t bytes_ = 0;
 };
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/checksum.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "rpc/convert.h"
@@ -37,9 +38,18 @@ absl::Status CheckTensor(const v1::TensorManifest& tensor, uint64_t chunk_bytes,
     return absl::InvalidArgumentError(absl::StrCat("number of chunks does not fit the shape: ",
                                                    tensor.chunk_sha256_size(), ", not ", expected));
   }
+  if (tensor.chunk_xxh3_size() != tensor.chunk_sha256_size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunks and checksums differ in number: ", tensor.chunk_sha256_size(), " and ",
+                     tensor.chunk_xxh3_size()));
+  }
   for (const std::string& hash : tensor.chunk_sha256()) {
     if (hash.size() != kSha256Bytes)
       return absl::InvalidArgumentError("chunk hash is not 32 bytes");
+  }
+  for (const std::string& checksum : tensor.chunk_xxh3()) {
+    if (checksum.size() != kChecksumBytes)
+      return absl::InvalidArgumentError("chunk checksum is not 16 bytes");
   }
   return absl::OkStatus();
 }
@@ -58,6 +68,7 @@ std::string HashTensors(const v1::SnapshotManifest& manifest,
     for (const int64_t size : tensor.shape()) absl::StrAppend(&text, " ", size);
     absl::StrAppend(&text, " ", tensor.chunk_sha256_size(), "\n");
     for (const std::string& hash : tensor.chunk_sha256()) text += hash;
+    for (const std::string& checksum : tensor.chunk_xxh3()) text += checksum;
   }
   return Sha256(text);
 }
@@ -90,10 +101,11 @@ std::vector<ChunkSize> ChunksOf(const v1::SnapshotManifest& manifest) {
   std::set<std::string> seen;
   for (const v1::TensorManifest& tensor : manifest.tensors()) {
     uint64_t left = BytesOf(tensor);
-    for (const std::string& hash : tensor.chunk_sha256()) {
+    for (int i = 0; i < tensor.chunk_sha256_size(); ++i) {
       const uint64_t bytes = std::min<uint64_t>(left, manifest.chunk_bytes());
       left -= bytes;
-      if (seen.insert(hash).second) chunks.push_back({hash, bytes});
+      if (!seen.insert(tensor.chunk_sha256(i)).second) continue;
+      chunks.push_back({tensor.chunk_sha256(i), bytes, tensor.chunk_xxh3(i)});
     }
   }
   return chunks;

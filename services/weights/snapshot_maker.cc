@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/checksum.h"
 #include "base/sha256.h"
 #include "rpc/convert.h"
 
@@ -29,12 +30,14 @@ v1::TensorManifest SnapshotMaker::Cut(const std::string& name, const io::TensorB
       const Chunk& same = before_chunks_.at(hash);
       if (*same == piece) {
         entry.add_chunk_sha256(hash);
+        entry.add_chunk_xxh3(before->second.chunk_xxh3(index));
         chunks.emplace(hash, same);
         return true;
       }
     }
     std::string hash = Sha256(piece);
     entry.add_chunk_sha256(hash);
+    entry.add_chunk_xxh3(Checksum128(piece));
     Chunk& chunk = chunks[std::move(hash)];
     if (chunk == nullptr) chunk = std::make_shared<const std::string>(piece);
     return true;

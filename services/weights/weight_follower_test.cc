@@ -210,7 +210,7 @@ TEST_F(WeightFollowerTest, WeightsThatNeverVerifyAreReportedAndNeverHandedOut) {
   Follow();
   const v1::ReportAppliedRequest report = AwaitReport();
   EXPECT_EQ(report.policy_version(), 1u);
-  EXPECT_THAT(report.failure(), HasSubstr("chunk does not match its hash"));
+  EXPECT_THAT(report.failure(), HasSubstr("chunk does not match its checksum"));
   EXPECT_FALSE(follower_->TakeNewest());
   EXPECT_THAT(telemetry::ScrapeText(registry_), HasSubstr("outcome=\"refused\"} "));
 }
