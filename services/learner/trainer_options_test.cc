@@ -81,6 +81,10 @@ v1::RunConfig Config() {
   optimizer.set_weight_decay(0.017);
   optimizer.set_grad_norm_max(1.25);
   optimizer.set_warmup_updates(9);
+  optimizer.set_decay(v1::RATE_SHAPE_COSINE);
+  optimizer.set_decay_steps(44);
+  optimizer.set_decay_to(0.21);
+  config.mutable_replay()->set_reward(v1::REPLAY_REWARD_STORED);
   config.mutable_ema()->set_decay_max(0.77);
   return config;
 }
@@ -130,6 +134,11 @@ TEST(TrainerOptionsTest, EverySettingArrives) {
   EXPECT_EQ(options.weight_decay, 0.017);
   EXPECT_EQ(options.grad_norm_max, 1.25);
   EXPECT_EQ(options.warmup_updates, 9);
+  EXPECT_EQ(options.rate_schedule.shape, rl::RateShape::kCosine);
+  EXPECT_EQ(options.rate_schedule.steps, 44u);
+  EXPECT_EQ(options.rate_schedule.to, 0.21);
+  EXPECT_TRUE(options.stored_rewards);
+  EXPECT_FALSE(options.replayed_in_mean);
   EXPECT_FALSE(options.ema_enabled);
   EXPECT_EQ(options.ema_decay_max, 0.77);
 }

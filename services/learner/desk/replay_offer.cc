@@ -37,14 +37,19 @@ flow::LatentSpan HeadSpan(const v1::Trajectory& trajectory, int kept_steps) {
   const int first = static_cast<int>(trajectory.first_latent());
   const int end = first + static_cast<int>(trajectory.latents().shape(0));
   const int steps = trajectory.sde_size();
-  if (kept_steps == steps) {
-    return end == steps + 1 ? flow::LatentSpan{.first = steps, .count = 1} : flow::LatentSpan{};
-  }
   std::vector<bool> usable(trajectory.sde().begin(), trajectory.sde().end());
   for (int i = 0; i < steps; ++i) {
     if (i < first || i + 1 >= end || i >= kept_steps) usable[static_cast<size_t>(i)] = false;
   }
   return flow::SpanOf(usable);
+}
+
+flow::LatentSpan PictureSpan(const v1::Trajectory& trajectory) {
+  if (trajectory.latents().shape_size() == 0) return {};
+  const int steps = trajectory.sde_size();
+  const int end =
+      static_cast<int>(trajectory.first_latent()) + static_cast<int>(trajectory.latents().shape(0));
+  return end == steps + 1 ? flow::LatentSpan{.first = steps, .count = 1} : flow::LatentSpan{};
 }
 
 EntryId EntryIdOf(const OfferRules& rules, GroupId group, uint32_t sample) {
@@ -59,7 +64,8 @@ std::optional<buffer::EntryWithLatents> MakeOffer(const v1::Group& group,
   if (rules.requires_std && !RewardsDiffer(group)) return std::nullopt;
   const v1::Trajectory* best = BestFresh(group);
   if (best == nullptr) return std::nullopt;
-  const flow::LatentSpan head = HeadSpan(*best, rules.kept_steps);
+  const flow::LatentSpan head =
+      rules.pictures ? PictureSpan(*best) : HeadSpan(*best, rules.kept_steps);
   if (head.count == 0) return std::nullopt;
   buffer::EntryWithLatents offer;
   v1::ReplayEntry& header = offer.header;

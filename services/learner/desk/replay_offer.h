@@ -3,7 +3,7 @@
 // The best fresh sample is offered (ties: the lowest index), never a replayed one, whose head is
 // not of one policy version. Kept are per-step log-probs, the noise levels and the latents that a
 // replay needs: from the first stochastic step to the successor of the last one before i_off; or
-// the final latent alone, where training noises pictures again and i_off = T.
+// the final latent alone, where training noises pictures again.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ struct OfferRules {
   uint64_t run_seed = 0;
   uint64_t run_fingerprint = 0;  // Tells runs with the same seed apart.
   bool requires_std = true;      // Offer nothing from a group whose rewards are all equal.
-  int kept_steps = 0;            // i_off; T: whole pictures are replayed.
+  int kept_steps = 0;            // i_off
+  bool pictures = false;         // Final latents are kept, not heads: training noises them again.
   std::vector<double> sigmas;    // T + 1
 };
 
@@ -30,9 +31,11 @@ struct OfferRules {
 EntryId EntryIdOf(const OfferRules& rules, GroupId group, uint32_t sample);
 
 // The latents of a trajectory's head: from its first stochastic step to the successor of the last
-// one before `kept_steps`, as far as the trajectory has them. Empty if there is no such step. With
-// `kept_steps` = T: the final latent, whatever steps led to it.
+// one before `kept_steps`, as far as the trajectory has them. Empty if there is no such step.
 flow::LatentSpan HeadSpan(const v1::Trajectory& trajectory, int kept_steps);
+
+// The final latent, whatever steps led to it. Empty if the trajectory ends before.
+flow::LatentSpan PictureSpan(const v1::Trajectory& trajectory);
 
 // The trajectory that would be offered; null if no fresh sample was scored.
 const v1::Trajectory* BestFresh(const v1::Group& group);
