@@ -203,9 +203,9 @@ class ModelRun {
     const uint64_t back = random_.NextBelow(20) == 0 ? kRemembered + 3 : random_.NextBelow(4);
     plain.birth = reference_.step + random_.NextBelow(3);
     plain.birth = plain.birth > back ? plain.birth - back : 0;
-    plain.reward = random_.NextBelow(2) == 0
-                       ? static_cast<double>(random_.NextBelow(5)) / 3 - 1.0 / 3
-                       : random_.NextNormal();
+    // Quarters, with subtractive decay in sixteenths: equal priorities are equal as doubles too.
+    plain.reward = random_.NextBelow(2) == 0 ? static_cast<double>(random_.NextBelow(5)) / 4 - 0.25
+                                             : random_.NextNormal();
     made_[plain.id] = plain;
     return plain;
   }
@@ -388,7 +388,7 @@ INSTANTIATE_TEST_SUITE_P(
     Seeds, ReplayModelTest,
     ::testing::Values(std::pair(1u, replay::Decay{replay::DecayForm::kMultiplicative, 0.9, 0}),
                       std::pair(2u, replay::Decay{replay::DecayForm::kMultiplicative, 0.98, -0.5}),
-                      std::pair(3u, replay::Decay{replay::DecayForm::kSubtractive, 0.05, 0}),
+                      std::pair(3u, replay::Decay{replay::DecayForm::kSubtractive, 0.0625, 0}),
                       std::pair(5u, replay::Decay{replay::DecayForm::kMultiplicative, 0.9, -0.5})));
 
 }  // namespace
