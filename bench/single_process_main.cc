@@ -43,7 +43,7 @@ absl::Status Run(const std::string& file, std::vector<std::string> overrides, in
 
 int main(int argc, char** argv) {
   CLI::App app("The training loop without services.", "single_process_loop");
-  std::string file = "configs/digits.yaml";
+  std::string file = "configs/recipes/digits-op-grpo.yaml";
   std::vector<std::string> overrides;
   int steps = 40, warmup = 10;
   app.add_option("file", file, "run YAML")->capture_default_str();

@@ -111,7 +111,7 @@ TEST(TrainerOptionsTest, EverySettingArrives) {
   EXPECT_EQ(options.weight_cap, 2.5);
   EXPECT_EQ(options.weight_floor, 0.05);
   EXPECT_EQ(options.weight_log_clamp, 21);
-  EXPECT_EQ(options.kept_steps, 4);
+  EXPECT_EQ(options.kept_steps, 2) << "this method replays whole pictures";
   EXPECT_EQ(options.kept_kc_max, 0.35);
   EXPECT_EQ(options.kl_weight, 0.012);
   EXPECT_EQ(options.kl_space, rl::KlSpace::kMean);
@@ -141,6 +141,15 @@ TEST(TrainerOptionsTest, EverySettingArrives) {
   EXPECT_FALSE(options.replayed_in_mean);
   EXPECT_FALSE(options.ema_enabled);
   EXPECT_EQ(options.ema_decay_max, 0.77);
+}
+
+TEST(TrainerOptionsTest, KeptStepsArriveWhereHeadsAreReplayed) {
+  flow::SamplingSpec sampling;
+  sampling.sigmas = {1, 0.8, 0.6, 0.4, 0.2, 0};
+  sampling.sde = {true, true, true, true, false};
+  v1::RunConfig config = Config();
+  config.mutable_method()->set_name(v1::METHOD_NAME_GRPO);
+  EXPECT_EQ(MakeTrainerOptions(config, sampling, std::nullopt).kept_steps, 4);
 }
 
 TEST(TrainerOptionsTest, EverySettingOfForwardProcessMethodsArrives) {

@@ -91,7 +91,7 @@ Network WanSmall() {
           .group_size = 8};
 }
 
-// The measured run: configs/digits.yaml with one worker on two virtual cores.
+// The measured run: configs/recipes/digits-op-grpo.yaml with one worker on two virtual cores.
 RunModel Digits() {
   RunModel model;
   model.groups_per_step = 8;
@@ -124,8 +124,8 @@ std::vector<Preset> Make() {
   std::vector<Preset> presets;
   presets.push_back(
       {"digits", "the embedded digits model, one worker on two virtual cores",
-       "times measured in a run of configs/digits.yaml (docs/scaling.md); the network "
-       "is not part of them",
+       "times measured in a run of configs/recipes/digits-op-grpo.yaml (docs/scaling.md); the "
+       "network is not part of them",
        Digits()});
   // LoRA of rank 32 in the attention of 24 blocks: 19 M parameters, 38 MB in bfloat16.
   presets.push_back({"sd35m_lora", "SD3.5-M 512 px, LoRA: 38 MB published, 33.6 MiB a group", times,
