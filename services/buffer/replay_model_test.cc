@@ -326,7 +326,8 @@ class ModelRun {
     const uint64_t capacity = reference_.capacity;
     if (checkpoints_.empty() || random_.NextBelow(6) == 0) {
       ASSERT_TRUE(store_->Restore(epoch_, "").ok());
-      reference_ = Reference{.decay = reference_.decay, .capacity = capacity};
+      reference_ =
+          Reference{.decay = reference_.decay, .draw = reference_.draw, .capacity = capacity};
     } else {
       const auto& [name, state] = checkpoints_[random_.NextBelow(checkpoints_.size())];
       const absl::Status status = store_->Restore(epoch_, name);
