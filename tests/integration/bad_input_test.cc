@@ -31,7 +31,8 @@ class BadInputTest : public ::testing::Test {
     arguments.insert(arguments.end(), extra.begin(), extra.end());
     return RunOxbow(arguments);
   }
-  const std::string digits_ = std::string(OXBOW_SOURCE_DIR) + "/configs/recipes/digits-op-grpo.yaml";
+  const std::string digits_ =
+      std::string(OXBOW_SOURCE_DIR) + "/configs/recipes/digits-op-grpo.yaml";
   ScopedDirectory scratch_;
 };
 
