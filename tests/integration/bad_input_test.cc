@@ -78,7 +78,7 @@ TEST_F(BadInputTest, UnknownRewardIsRefused) {
 TEST_F(BadInputTest, AnExistingRunIsNotOverwritten) {
   std::filesystem::create_directories(scratch_.path() / "digits");
   std::ofstream(scratch_.path() / "digits" / "metrics.jsonl") << "{\"step\":1}\n";
-  const Outcome outcome = Train(digits_);
+  const Outcome outcome = Train(digits_, {"--set", "run.name=digits"});
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_THAT(outcome.message, HasSubstr("--resume"));
   EXPECT_EQ(std::filesystem::file_size(scratch_.path() / "digits" / "metrics.jsonl"), 11u);
