@@ -1,6 +1,7 @@
 #include "io/diffusers_directory.h"
 
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@ using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr uint64_t kJsonBytesMax = 64 << 20;
+constexpr double kSchedulerNumberMax = 1e9;
 constexpr char kPipeline[] = "StableDiffusion3Pipeline";
 
 constexpr char kDiffusersBase[] = "diffusion_pytorch_model";
@@ -165,6 +167,16 @@ absl::StatusOr<DiffusersComponents> Open(const fs::path& directory) {
   return components;
 }
 
+// A number of the scheduler's config, `absent` if there is none.
+absl::StatusOr<double> PositiveOr(const Json& config, const char* key, double absent) {
+  const auto found = config.find(key);
+  if (found == config.end() || found->is_null()) return absent;
+  const double value = found->is_number() ? found->get<double>() : 0;
+  if (value > 0 && value <= kSchedulerNumberMax) return value;
+  return absl::DataLossError(
+      absl::StrCat("scheduler_config.json: ", key, " is not a positive number: ", found->dump()));
+}
+
 }  // namespace
 
 absl::StatusOr<DiffusersComponents> OpenDiffusersDirectory(const fs::path& directory) {
@@ -186,19 +198,25 @@ absl::StatusOr<std::map<std::string, TensorHeader>> ReadComponentHeaders(
 
 absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64_t image_tokens) {
   const Json config = Json::parse(scheduler.config_json, nullptr, /*allow_exceptions=*/false);
-  if (config.is_object() && config.value("use_dynamic_shifting", false)) {
-    if (config.value("time_shift_type", "exponential") != "exponential") {
-      return absl::FailedPreconditionError(
-          "scheduler_config.json asks for a time shift other than exponential; set sampling.shift");
-    }
-    return flow::DynamicShift(image_tokens, config.value("base_shift", 0.5),
-                              config.value("max_shift", 1.15),
-                              config.value("base_image_seq_len", int64_t{256}),
-                              config.value("max_image_seq_len", int64_t{4096}));
+  if (!config.is_object()) return absl::DataLossError("scheduler_config.json: not a JSON object");
+  const auto dynamic = config.find("use_dynamic_shifting");
+  if (dynamic == config.end() || dynamic->is_null() || *dynamic == false) {
+    return PositiveOr(config, "shift", 1.0);
   }
-  const double shift = config.is_object() ? config.value("shift", 1.0) : 1.0;
-  if (!(shift > 0)) {
-    return absl::DataLossError(absl::StrCat("scheduler shift is not positive: ", shift));
+  const auto type = config.find("time_shift_type");
+  if (*dynamic != true || (type != config.end() && *type != "exponential")) {
+    return absl::FailedPreconditionError(
+        "scheduler_config.json asks for a time shift other than exponential; set sampling.shift");
+  }
+  OXBOW_ASSIGN_OR_RETURN(const double base, PositiveOr(config, "base_shift", 0.5));
+  OXBOW_ASSIGN_OR_RETURN(const double most, PositiveOr(config, "max_shift", 1.15));
+  OXBOW_ASSIGN_OR_RETURN(const double base_tokens, PositiveOr(config, "base_image_seq_len", 256));
+  OXBOW_ASSIGN_OR_RETURN(const double most_tokens, PositiveOr(config, "max_image_seq_len", 4096));
+  const double shift =
+      flow::DynamicShift(image_tokens, base, most, static_cast<int64_t>(base_tokens),
+                         static_cast<int64_t>(most_tokens));
+  if (!(shift > 0) || !std::isfinite(shift)) {
+    return absl::DataLossError("scheduler_config.json: its shifts and sizes give no finite shift");
   }
   return shift;
 }
