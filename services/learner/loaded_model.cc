@@ -2,11 +2,14 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "core/model/autoencoder_kl.h"
+#include "core/model/binding.h"
 #include "core/model/sd3.h"
 #include "io/diffusers_directory.h"
 #include "io/weights_torch.h"
@@ -20,9 +23,20 @@ absl::Status DataError(const absl::Status& status, const std::string& where) {
   return absl::FailedPreconditionError(absl::StrCat(where, ": ", std::string(status.message())));
 }
 
-absl::StatusOr<model::NamedTensors> ReadTensors(const io::DiffusersComponent& component) {
+// Errors of a component of the directory.
+absl::Status ComponentError(const absl::Status& status, const io::DiffusersComponent& component) {
+  return DataError(status, component.directory.string());
+}
+
+// The tensors that are `wanted`, once the headers say that all of `expected` is there.
+absl::StatusOr<model::NamedTensors> ReadTensors(
+    const io::DiffusersComponent& component, const model::Shapes& expected,
+    std::function<bool(const std::string&)> wanted = nullptr) {
   OXBOW_ASSIGN_OR_RETURN(const io::WeightFiles files, io::OpenComponentWeights(component));
-  return io::LoadTensors(files);
+  model::Shapes present;
+  for (const auto& [name, header] : files.headers()) present.emplace(name, header.shape);
+  OXBOW_RETURN_IF_ERROR(model::CheckFit(expected, present));
+  return io::LoadTensors(files, {.wanted = std::move(wanted)});
 }
 
 absl::StatusOr<std::unique_ptr<io::EncodedPrompts>> OpenPrompts(
@@ -32,19 +46,56 @@ absl::StatusOr<std::unique_ptr<io::EncodedPrompts>> OpenPrompts(
   return io::EncodedPrompts::Open(components, options);
 }
 
-// Without an autoencoder the latent is the picture.
-absl::StatusOr<std::vector<int64_t>> LatentShape(const model::Sd3Params& params,
+// `factor`: pixels of a side per latent; 1 without an autoencoder, where the latent is the picture.
+absl::StatusOr<std::vector<int64_t>> LatentShape(const model::Sd3Params& params, int64_t factor,
                                                  const v1::SamplingConfig& sampling) {
-  const int64_t height = sampling.height() > 0 ? sampling.height() : params.sample_size;
-  const int64_t width = sampling.width() > 0 ? sampling.width() : params.sample_size;
-  const int64_t side_max = params.patch_size * params.pos_embed_max_size;
-  if (height % params.patch_size != 0 || width % params.patch_size != 0 || height > side_max ||
-      width > side_max) {
+  const int64_t whole = params.sample_size * factor;
+  const int64_t height = sampling.height() > 0 ? sampling.height() : whole;
+  const int64_t width = sampling.width() > 0 ? sampling.width() : whole;
+  const int64_t multiple = params.patch_size * factor;
+  const int64_t side_max = multiple * params.pos_embed_max_size;
+  if (height % multiple != 0 || width % multiple != 0 || height > side_max || width > side_max) {
     return absl::InvalidArgumentError(
-        absl::StrCat("sampling.height and width must be multiples of ", params.patch_size,
-                     ", at most ", side_max, ", for this model: ", height, " x ", width));
+        absl::StrCat("sampling.height and width must be multiples of ", multiple, ", at most ",
+                     side_max, ", for this model: ", height, " x ", width));
   }
-  return std::vector<int64_t>{params.in_channels, height, width};
+  return std::vector<int64_t>{params.in_channels, height / factor, width / factor};
+}
+
+struct LoadedDecoder {
+  std::string config_json;  // Empty without an autoencoder.
+  int64_t factor = 1;
+  std::unique_ptr<model::ImageDecoder> decoder;
+};
+
+absl::StatusOr<LoadedDecoder> LoadDecoder(const io::DiffusersComponents& components,
+                                          int64_t latent_channels) {
+  const auto found = components.find("vae");
+  if (found == components.end()) return LoadedDecoder{.decoder = model::MakePixelDecoder()};
+  const io::DiffusersComponent& vae = found->second;
+  const auto load = [&]() -> absl::StatusOr<LoadedDecoder> {
+    using model::AutoencoderPart;
+    OXBOW_ASSIGN_OR_RETURN(const model::AutoencoderKlParams params,
+                           model::ParseAutoencoderKlConfig(vae.config_json));
+    if (params.latent_channels != latent_channels) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "autoencoder and transformer differ in latent channels: ", params.latent_channels,
+          " != ", latent_channels));
+    }
+    OXBOW_ASSIGN_OR_RETURN(
+        const model::NamedTensors tensors,
+        ReadTensors(vae, model::AutoencoderKlShapes(params, AutoencoderPart::kWhole),
+                    [](const std::string& name) {
+                      return model::BelongsTo(AutoencoderPart::kDecoder, name);
+                    }));
+    OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<model::AutoencoderKl> decoder,
+                           model::MakeAutoencoderKl(params, tensors, AutoencoderPart::kDecoder));
+    return LoadedDecoder{
+        .config_json = vae.config_json, .factor = params.factor(), .decoder = std::move(decoder)};
+  };
+  auto loaded = load();
+  if (!loaded.ok()) return ComponentError(loaded.status(), vae);
+  return loaded;
 }
 
 int64_t TokensOf(const std::vector<int64_t>& latent_shape, int64_t patch_size) {
@@ -58,10 +109,6 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
                                       const v1::SamplingConfig& sampling) {
   auto components = io::OpenDiffusersDirectory(config.path());
   if (!components.ok()) return DataError(components.status(), config.path());
-  if (components->contains("vae")) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("models with an autoencoder are not supported yet: ", config.path()));
-  }
   const io::DiffusersComponent& transformer = components->at("transformer");
   LoadedModel loaded;
   loaded.architecture = transformer.class_name;
@@ -69,9 +116,12 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
   const auto params = model::ParseSd3Config(transformer.config_json);
   if (!params.ok())
     return DataError(params.status(), (transformer.directory / "config.json").string());
-  OXBOW_ASSIGN_OR_RETURN(loaded.latent_shape, LatentShape(*params, sampling));
-  auto tensors = ReadTensors(transformer);
-  if (!tensors.ok()) return DataError(tensors.status(), transformer.directory.string());
+  OXBOW_ASSIGN_OR_RETURN(LoadedDecoder decoder, LoadDecoder(*components, params->in_channels));
+  OXBOW_ASSIGN_OR_RETURN(loaded.latent_shape, LatentShape(*params, decoder.factor, sampling));
+  loaded.autoencoder_config_json = std::move(decoder.config_json);
+  loaded.decoder = std::move(decoder.decoder);
+  auto tensors = ReadTensors(transformer, model::Sd3Shapes(*params));
+  if (!tensors.ok()) return ComponentError(tensors.status(), transformer);
   loaded.transformer = *std::move(tensors);
   auto shift = io::SchedulerShift(components->at("scheduler"),
                                   TokensOf(loaded.latent_shape, params->patch_size));
@@ -80,7 +130,6 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
   auto encoded = OpenPrompts(*components, prompts);
   if (!encoded.ok()) return DataError(encoded.status(), config.path());
   loaded.prompts = *std::move(encoded);
-  loaded.decoder = model::MakePixelDecoder();
   return loaded;
 }
 

@@ -24,9 +24,11 @@ struct LoadedModel {
   std::unique_ptr<model::ImageDecoder> decoder;
 };
 
-// Reads a diffusers directory for pictures of the configured size; text encoders are read when a
-// prompt has to be encoded. A T5 length of 0 is that of the recipes. kNotFound, kDataLoss or
-// kFailedPrecondition (another kind of model) name the file.
+// Reads a diffusers directory for pictures of the configured size in pixels; of an autoencoder the
+// decoder alone; text encoders when a prompt has to be encoded. A T5 length of 0 is that of the
+// recipes. kNotFound, kDataLoss or kFailedPrecondition (another kind of model, tensors that are
+// missing, extra or misshapen) name the file; kInvalidArgument for a size that the model cannot
+// draw.
 absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
                                       const v1::PromptConfig& prompts,
                                       const v1::SamplingConfig& sampling);

@@ -1,0 +1,133 @@
+// What a model directory must hold, and that an autoencoder's decoder is used where there is one.
+#include "services/learner/loaded_model.h"
+
+#include <ATen/ATen.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/exit_code.h"
+#include "base/file.h"
+#include "base/philox.h"
+#include "core/model/autoencoder_kl.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "io/safetensors.h"
+#include "io/tensor_torch.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::learner {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kWeights[] = "diffusion_pytorch_model.safetensors";
+
+// Latents of one channel as the digits' transformer has them, pictures of three at twice the side.
+constexpr char kAutoencoder[] = R"({
+  "_class_name": "AutoencoderKL", "latent_channels": 1, "norm_num_groups": 2,
+  "block_out_channels": [2, 4], "down_block_types": ["DownEncoderBlock2D", "DownEncoderBlock2D"],
+  "up_block_types": ["UpDecoderBlock2D", "UpDecoderBlock2D"]})";
+
+class LoadedModelTest : public ::testing::Test {
+ protected:
+  LoadedModelTest() {
+    fs::copy(OXBOW_SOURCE_DIR "/models/digits", model_, fs::copy_options::recursive);
+  }
+  void AddAutoencoder(const char* config) {
+    const auto index_file = model_ / "model_index.json";
+    auto index = nlohmann::json::parse(ReadFile(index_file).value());
+    index["vae"] = {"diffusers", "AutoencoderKL"};
+    fs::create_directories(model_ / "vae");
+    ASSERT_TRUE(WriteFileAtomically(index_file, index.dump()).ok());
+    ASSERT_TRUE(WriteFileAtomically(model_ / "vae/config.json", config).ok());
+    RandomStream random({.seed = 4});
+    model::NamedTensors weights;
+    for (const auto& [name, shape] : model::AutoencoderKlShapes(
+             model::ParseAutoencoderKlConfig(config).value(), model::AutoencoderPart::kWhole)) {
+      at::Tensor tensor = at::empty(shape, at::kFloat);
+      random.FillNormal(std::span<float>(tensor.mutable_data_ptr<float>(), tensor.numel()));
+      weights[name] = tensor;
+    }
+    Write("vae", weights);
+  }
+  void Write(const char* component, const model::NamedTensors& weights) {
+    ASSERT_TRUE(
+        io::WriteSafetensors(model_ / component / kWeights, {.tensors = io::AllFromTorch(weights)})
+            .ok());
+  }
+  absl::StatusOr<LoadedModel> Load(uint32_t height, uint32_t width) const {
+    v1::ModelConfig model;
+    model.set_path(model_.string());
+    v1::SamplingConfig sampling;
+    sampling.set_height(height);
+    sampling.set_width(width);
+    return LoadModel(model, v1::PromptConfig(), sampling);
+  }
+  std::string DataErrorOf(uint32_t height = 16, uint32_t width = 40) const {
+    const auto status = Load(height, width).status();
+    EXPECT_EQ(ExitCodeOf(status), kExitData) << status;
+    return std::string(status.message());
+  }
+
+  testing::ScopedDirectory scratch_;
+  const fs::path model_ = scratch_.path() / "model";
+};
+
+TEST_F(LoadedModelTest, SizesAreInPixelsAndPicturesComeFromTheAutoencoder) {
+  const auto plain = Load(8, 20);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_THAT(plain->latent_shape, ElementsAre(1, 8, 20));
+  EXPECT_TRUE(plain->autoencoder_config_json.empty());
+  AddAutoencoder(kAutoencoder);
+  const auto loaded = Load(16, 40);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_THAT(loaded->latent_shape, ElementsAre(1, 8, 20));
+  EXPECT_FALSE(loaded->autoencoder_config_json.empty());
+  EXPECT_EQ(loaded->decoder->Decode(at::zeros({2, 1, 8, 20})).sizes(),
+            at::IntArrayRef({2, 16, 40, 3}));
+  const auto odd = Load(12, 40).status();  // The digits' patches are 4 latents, 8 pixels a side.
+  EXPECT_EQ(ExitCodeOf(odd), kExitUsage);
+  EXPECT_THAT(std::string(odd.message()), AllOf(HasSubstr("multiples of 8"), HasSubstr("12 x 40")));
+}
+
+TEST_F(LoadedModelTest, OnlyTheDecoderIsRead) {
+  AddAutoencoder(kAutoencoder);
+  const auto file = io::ReadSafetensors(model_ / "vae" / kWeights);
+  model::NamedTensors weights = io::AllToTorch(file->tensors).value();
+  weights["encoder.conv_in.bias"].fill_(std::nan(""));  // Refused where it is read.
+  Write("vae", weights);
+  EXPECT_TRUE(Load(16, 40).ok());
+  weights["decoder.conv_in.bias"].fill_(std::nan(""));
+  Write("vae", weights);
+  EXPECT_THAT(DataErrorOf(), HasSubstr("decoder.conv_in.bias"));
+}
+
+TEST_F(LoadedModelTest, TensorsThatDoNotFitAreNamedWithTheirComponent) {
+  AddAutoencoder(kAutoencoder);
+  const auto file = io::ReadSafetensors(model_ / "vae" / kWeights);
+  model::NamedTensors weights = io::AllToTorch(file->tensors).value();
+  weights["encoder.stray"] = at::zeros({1});
+  weights.erase("decoder.conv_out.bias");
+  Write("vae", weights);
+  EXPECT_THAT(DataErrorOf(), AllOf(HasSubstr("/vae"), HasSubstr("missing: decoder.conv_out.bias"),
+                                   HasSubstr("unexpected: encoder.stray")));
+  const auto transformer = io::ReadSafetensors(model_ / "transformer" / kWeights);
+  weights = io::AllToTorch(transformer->tensors).value();
+  weights["proj_out.bias"] = at::zeros({2});
+  AddAutoencoder(kAutoencoder);
+  Write("transformer", weights);
+  EXPECT_THAT(DataErrorOf(), AllOf(HasSubstr("/transformer"), HasSubstr("proj_out.bias [2]")));
+}
+
+TEST_F(LoadedModelTest, AnotherModelsAutoencoderIsRefused) {
+  std::string other = kAutoencoder;
+  other.replace(other.find("\"latent_channels\": 1"), 20, "\"latent_channels\": 4");
+  AddAutoencoder(other.c_str());
+  EXPECT_THAT(DataErrorOf(), HasSubstr("latent channels: 4 != 1"));
+}
+
+}  // namespace
+}  // namespace oxbow::learner
