@@ -10,13 +10,18 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const std::vector<std::string> kModules = {
-    "transformer_blocks.0.attn.to_k", "transformer_blocks.0.attn.to_q",
-    "transformer_blocks.0.attn2.to_k", "transformer_blocks.0.ff.net.2", "proj_out"};
+const std::vector<std::string> kModules = {"transformer_blocks.0.attn.to_k",
+                                           "transformer_blocks.0.attn.to_q",
+                                           "transformer_blocks.0.attn2.to_k",
+                                           "transformer_blocks.0.ff.net.2",
+                                           "proj_out",
+                                           "transformer_blocks.0.xattn.to_q"};
 
 TEST(LoraTargetsTest, ATargetIsAWholeNameOrItsLastParts) {
   EXPECT_THAT(*MatchTargets(kModules, {"attn.to_k"}),
               ElementsAre("transformer_blocks.0.attn.to_k"));
+  EXPECT_THAT(*MatchTargets(kModules, {"attn.to_q"}),
+              ElementsAre("transformer_blocks.0.attn.to_q"));
   EXPECT_THAT(
       *MatchTargets(kModules, {"to_k", "proj_out", "attn.to_k"}),
       ElementsAre("proj_out", "transformer_blocks.0.attn.to_k", "transformer_blocks.0.attn2.to_k"));
