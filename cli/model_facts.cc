@@ -48,20 +48,29 @@ int64_t TokensOf(const std::string& transformer_config, const std::vector<int64_
   return (latent_shape[1] / patch) * (latent_shape[2] / patch);
 }
 
+absl::StatusOr<uint64_t> TextEncoderParameters(const io::DiffusersComponents& components) {
+  uint64_t parameters = 0;
+  for (const auto& [name, component] : components) {
+    if (!name.starts_with("text_encoder")) continue;
+    OXBOW_ASSIGN_OR_RETURN(const Headers tensors, io::ReadComponentHeaders(component));
+    parameters += Elements(tensors);
+  }
+  return parameters;
+}
+
 absl::StatusOr<ModelFacts> Read(const v1::RunConfig& config) {
   OXBOW_ASSIGN_OR_RETURN(const io::DiffusersComponents components,
                          io::OpenDiffusersDirectory(config.model().path()));
-  if (components.contains("vae") || components.contains("text_encoder_2")) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("models with an autoencoder or several text encoders are not supported yet: ",
-                     config.model().path()));
+  if (components.contains("vae")) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "models with an autoencoder can be drawn with (oxbow sample) but not trained yet: ",
+        config.model().path()));
   }
   const io::DiffusersComponent& transformer = components.at("transformer");
   OXBOW_ASSIGN_OR_RETURN(const Headers tensors, io::ReadComponentHeaders(transformer));
-  OXBOW_ASSIGN_OR_RETURN(const Headers text,
-                         io::ReadComponentHeaders(components.at("text_encoder")));
+  OXBOW_ASSIGN_OR_RETURN(const uint64_t text, TextEncoderParameters(components));
   ModelFacts facts{.transformer_parameters = Elements(tensors),
-                   .text_encoder_parameters = Elements(text),
+                   .text_encoder_parameters = text,
                    .shift = config.sampling().shift(),
                    .latent_shape = LatentShape(transformer.config_json, config.sampling())};
   if (config.model().trained() == v1::TRAINED_PART_LORA) {
