@@ -27,17 +27,19 @@ ConditioningCache::ConditioningCache(std::unique_ptr<io::EncodedPrompts> prompts
                                      uint64_t bytes_max)
     : prompts_(std::move(prompts)), bytes_max_(bytes_max) {}
 
-absl::Status ConditioningCache::Warm(const std::vector<v1::Prompt>& prompts) {
+absl::Status ConditioningCache::Warm(const std::vector<v1::Prompt>& prompts, double from) {
   if (!prompts_->stored()) return WarmMemory(prompts);
   return prompts_
-      ->Prepare(TextsOf(prompts),
-                [&](const io::EncodedPrompts::Progress& progress) {
-                  const bool ends = progress.done == 0 || progress.done == progress.total;
-                  if (progress.total == 0 || !ends) return;
-                  OXBOW_LOG(Info) << "encoding prompts" << Field("done", progress.done)
-                                  << Field("total", progress.total)
-                                  << Field("directory", prompts_->directory().string());
-                })
+      ->Prepare(
+          TextsOf(prompts),
+          [&](const io::EncodedPrompts::Progress& progress) {
+            const bool ends = progress.done == 0 || progress.done == progress.total;
+            if (progress.total == 0 || !ends) return;
+            OXBOW_LOG(Info) << "encoding prompts" << Field("done", progress.done)
+                            << Field("total", progress.total)
+                            << Field("directory", prompts_->directory().string());
+          },
+          from)
       .status();
 }
 

@@ -30,8 +30,9 @@ class ConditioningCache {
                              uint64_t bytes_max = uint64_t{4} << 30);
 
   // Encodes the prompts that nobody encoded yet: onto disk if that is where they are kept, else
-  // into memory, as many as fit.
-  absl::Status Warm(const std::vector<v1::Prompt>& prompts);
+  // into memory, as many as fit. Ranks that share a disk share the work if each begins at another
+  // fraction `from` of it.
+  absl::Status Warm(const std::vector<v1::Prompt>& prompts, double from = 0);
 
   // Frees the text encoders' weights, unless some of Warm's prompts did not fit.
   void ReleaseEncoders();

@@ -74,8 +74,8 @@ absl::Status T5Tokenizer::ReadSpecials(const TokenizerSettings& settings,
                                        const std::filesystem::path& directory) {
   std::vector<AddedToken> tokens = settings.listed;
   for (const auto& [key, text] : settings.named) {
-    const auto listed = std::find_if(tokens.begin(), tokens.end(),
-                                     [&](const AddedToken& token) { return token.text == text; });
+    const auto is_it = [&text = text](const AddedToken& token) { return token.text == text; };
+    const auto listed = std::find_if(tokens.begin(), tokens.end(), is_it);
     const auto found = pieces_.find(text);
     if (listed == tokens.end() && found == pieces_.end()) {
       return absl::DataLossError(

@@ -74,22 +74,25 @@ absl::StatusOr<model::Conditioning> EncodedPrompts::Get(const std::vector<std::s
 }
 
 absl::StatusOr<size_t> EncodedPrompts::Prepare(const std::vector<std::string>& texts,
-                                               const std::function<void(const Progress&)>& show) {
+                                               const std::function<void(const Progress&)>& show,
+                                               double from) {
   OXBOW_CHECK(stored()) << "prompts are prepared on disk";
   std::vector<std::string> missing;
   std::set<std::string> seen;
   for (const std::string& text : texts) {
     if (seen.insert(text).second && !store_->Has(text)) missing.push_back(text);
   }
+  const auto first = static_cast<ptrdiff_t>(from * static_cast<double>(missing.size()));
+  std::rotate(missing.begin(), missing.begin() + first, missing.end());
   Progress progress{.done = 0, .total = missing.size()};
   show(progress);
   while (progress.done < missing.size()) {
-    const auto first = missing.begin() + static_cast<ptrdiff_t>(progress.done);
-    const size_t count = std::min(batch_, missing.size() - progress.done);
-    OXBOW_RETURN_IF_ERROR(
-        EncodeBatch(std::vector<std::string>(first, first + static_cast<ptrdiff_t>(count)))
-            .status());
-    progress.done += count;
+    std::vector<std::string> batch;
+    for (; batch.size() < batch_ && progress.done < missing.size(); ++progress.done) {
+      const std::string& text = missing[progress.done];
+      if (!store_->Has(text)) batch.push_back(text);
+    }
+    if (!batch.empty()) OXBOW_RETURN_IF_ERROR(EncodeBatch(batch).status());
     show(progress);
   }
   return missing.size();

@@ -43,9 +43,11 @@ class EncodedPrompts {
   };
 
   // Puts onto disk what is missing there, and tells `show` before the first batch and after each.
-  // Returns how many texts were missing. Requires stored().
+  // Processes that start together share the work if each begins at another fraction `from` of what
+  // is missing: a batch leaves out what others have done meanwhile. Returns how many texts were
+  // missing. Requires stored() and 0 <= from < 1.
   absl::StatusOr<size_t> Prepare(const std::vector<std::string>& texts,
-                                 const std::function<void(const Progress&)>& show);
+                                 const std::function<void(const Progress&)>& show, double from = 0);
 
   // Frees the encoders' weights. Texts that nobody encoded yet bring them back.
   void Release() { encoders_->Release(); }

@@ -132,6 +132,34 @@ TEST(EncodedPromptsTest, PrepareEncodesWhatIsMissingOnce) {
   EXPECT_FALSE(prompts->encoders().loaded());
 }
 
+TEST(EncodedPromptsTest, ProcessesThatStartTogetherShareTheWork) {
+  const fs::path directory = Fresh("shared");
+  const auto first = Opened(Components(), 9, directory),
+             second = Opened(Components(), 9, directory);
+  Texts texts;
+  for (int i = 0; i < 16; ++i) texts.push_back(absl::StrCat("text ", i));
+  // The second encodes its half while the first is at its first batch, which is told of it.
+  bool started = false;
+  size_t shown = 0;
+  const auto count = first->Prepare(texts, [&](const EncodedPrompts::Progress& progress) {
+    ++shown;
+    if (progress.done == 0 || std::exchange(started, true)) return;
+    size_t done = 0;
+    const Texts half(texts.begin() + 8, texts.end());
+    EXPECT_TRUE(second->Prepare(half, [&](const auto& now) { done = now.done; }).ok());
+    EXPECT_EQ(done, 8u);
+  });
+  ASSERT_TRUE(count.ok()) << count.status();
+  EXPECT_EQ(*count, 16u);
+  EXPECT_EQ(shown, 4u);  // Before, two batches, and a look over what the other did.
+  std::string order;
+  ASSERT_TRUE(Opened(Components(), 9, Fresh("rotated"))
+                  ->Prepare(
+                      texts, [&](const auto& now) { absl::StrAppend(&order, now.done, " "); }, 0.6)
+                  .ok());
+  EXPECT_EQ(order, "0 4 8 12 16 ");
+}
+
 // The identity must change with everything that changes what encoders say, and with nothing else.
 TEST(EncodedPromptsTest, OtherModelsAndLengthsAreOtherRooms) {
   const fs::path model = Fresh("other_model");
