@@ -12,9 +12,8 @@ double RateFactorAt(const RateSchedule& schedule, uint64_t step) {
       step >= schedule.steps
           ? 1
           : static_cast<double>(step) / static_cast<double>(std::max<uint64_t>(schedule.steps, 1));
-  const double left = schedule.shape == RateShape::kLinear
-                          ? 1 - into
-                          : (1 + std::cos(std::numbers::pi * into)) / 2;
+  const double left =
+      schedule.shape == RateShape::kLinear ? 1 - into : (1 + std::cos(std::numbers::pi * into)) / 2;
   return schedule.to + (1 - schedule.to) * left;
 }
 
