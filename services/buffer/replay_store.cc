@@ -221,21 +221,21 @@ absl::StatusOr<DrawReport> ReplayStore::Draw(Epoch epoch, LearnerStep step, uint
   return ViewDraw(draw);
 }
 
-// Weights are priorities at `step`, above the reward floor.
 DrawRecord ReplayStore::DrawBest(LearnerStep step, uint64_t count, uint64_t seed) const {
   std::vector<EntryId> ids;
-  std::vector<replay::WeightedEntry> weighted;
+  std::vector<replay::WeightedEntry> weighted;  // Of priorities at `step`, above the reward floor.
+  const bool uniform = options_.draw != replay::DrawPolicy::kPriority;
   for (const auto& [id, facts] : state_->index().entries()) {
     if (!replay::Eligible(facts, step, options_.limits)) continue;
     ids.push_back(id);
+    if (uniform) continue;
     const uint64_t age = replay::AgeAt(step, facts.birth);
     const double priority = replay::PriorityAt(options_.decay, facts.reward, age);
     weighted.push_back({id, priority - options_.decay.floor});
   }
   DrawRecord draw{.eligible = ids.size(), .entries = {}};
-  draw.entries = options_.draw == replay::DrawPolicy::kPriority
-                     ? replay::DrawWeighted(weighted, count, seed, step)
-                     : replay::DrawUniform(std::move(ids), count, seed, step);
+  draw.entries = uniform ? replay::DrawUniform(std::move(ids), count, seed, step)
+                         : replay::DrawWeighted(weighted, count, seed, step);
   return draw;
 }
 

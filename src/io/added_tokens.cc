@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 
@@ -98,6 +99,15 @@ absl::StatusOr<TokenizerSettings> ReadTokenizerSettings(const std::filesystem::p
   OXBOW_ASSIGN_OR_RETURN(const Json special, ReadJson(directory / "special_tokens_map.json"));
   ReadNamed(special, settings);
   return settings;
+}
+
+std::vector<int64_t> TokenRow(std::vector<int64_t> ids, int64_t end, int64_t pad, int64_t length) {
+  OXBOW_CHECK(length >= 1) << length;
+  const auto size = static_cast<size_t>(length);
+  if (ids.size() > size - 1) ids.resize(size - 1);
+  ids.push_back(end);
+  ids.resize(size, pad);
+  return ids;
 }
 
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens) {

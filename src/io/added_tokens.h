@@ -47,6 +47,9 @@ struct TextCut {
   std::optional<int64_t> id;
 };
 
+// A text's ids as its encoder takes them: cut so that `end` still fits, padded to `length` >= 1.
+std::vector<int64_t> TokenRow(std::vector<int64_t> ids, int64_t end, int64_t pad, int64_t length);
+
 // Cuts texts at tokens: at the leftmost one, and of several there the longest.
 class AddedTokens {
  public:

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <queue>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -200,11 +201,7 @@ std::vector<int64_t> ClipTokenizer::Encode(const std::string& text, int64_t leng
       AppendText(cut.text, ids);
     }
   }
-  const auto size = static_cast<size_t>(length);
-  if (ids.size() > size - 1) ids.resize(size - 1);
-  ids.push_back(end_);
-  ids.resize(size, pad_);
-  return ids;
+  return TokenRow(std::move(ids), end_, pad_, length);
 }
 
 void ClipTokenizer::AppendText(std::string_view text, std::vector<int64_t>& ids) const {

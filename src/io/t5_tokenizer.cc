@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "io/spiece_model.h"
@@ -95,7 +95,6 @@ absl::Status T5Tokenizer::ReadSpecials(const TokenizerSettings& settings,
 }
 
 std::vector<int64_t> T5Tokenizer::Encode(const std::string& text, int64_t length) const {
-  OXBOW_CHECK(length >= 1) << length;
   std::vector<int64_t> ids;
   for (const TextCut& cut : added_.Cut(text)) {
     if (cut.id.has_value()) {
@@ -104,11 +103,7 @@ std::vector<int64_t> T5Tokenizer::Encode(const std::string& text, int64_t length
       AppendText(cut.text, ids);
     }
   }
-  const auto size = static_cast<size_t>(length);
-  if (ids.size() > size - 1) ids.resize(size - 1);
-  ids.push_back(end_);
-  ids.resize(size, pad_);
-  return ids;
+  return TokenRow(std::move(ids), end_, pad_, length);
 }
 
 void T5Tokenizer::AppendText(std::string_view text, std::vector<int64_t>& ids) const {
