@@ -110,12 +110,12 @@ TEST(ObjectiveTest, KlGradientAndScale) {
   EXPECT_LT((v.grad() - want).abs().max().item<double>(), 1e-15);
 }
 
-TEST(RatioStatisticsTest, CountsSidesOriginsAndSilencedRows) {
+TEST(RatioStatisticsTest, CountsSidesOriginsStepsAndSilencedRows) {
   RatioStatistics statistics;
-  statistics.Add(Origin::kFresh, 0, 1, Even(.1));
-  statistics.Add(Origin::kFresh, .2, 1, Even(.1));
-  statistics.Add(Origin::kReplay, -.2, 1, Even(.1));
-  statistics.Add(Origin::kReplay, .3, -1, Even(.1));
+  statistics.Add(Origin::kFresh, 2, 0, 1, Even(.1));
+  statistics.Add(Origin::kFresh, 7, .2, 1, Even(.1));
+  statistics.Add(Origin::kReplay, 7, -.2, 1, Even(.1));
+  statistics.Add(Origin::kReplay, 2, .3, -1, Even(.1));
   std::map<std::string, double> metrics;
   statistics.AppendMetrics(metrics);
   EXPECT_DOUBLE_EQ(metrics["train/clip_frac_total"], .75);
@@ -125,6 +125,9 @@ TEST(RatioStatisticsTest, CountsSidesOriginsAndSilencedRows) {
   EXPECT_DOUBLE_EQ(metrics["train/clip_frac_fresh"], .5);
   EXPECT_DOUBLE_EQ(metrics["train/clip_frac_replay"], 1);
   EXPECT_EQ(metrics.count("train/clip_frac_stale"), 0u);
+  EXPECT_DOUBLE_EQ(metrics["train/clip_frac_step_2"], .5);
+  EXPECT_DOUBLE_EQ(metrics["train/clip_frac_step_7"], 1);
+  EXPECT_EQ(metrics.count("train/clip_frac_step_3"), 0u);
   EXPECT_NEAR(metrics["train/approx_kl"], .5 * (.04 + .04 + .09) / 4, 1e-15);
   EXPECT_NEAR(metrics["train/ratio_max"], std::exp(.3), 1e-12);
 }
@@ -132,7 +135,7 @@ TEST(RatioStatisticsTest, CountsSidesOriginsAndSilencedRows) {
 TEST(RatioStatisticsTest, SidesHaveRangesOfTheirOwn) {
   RatioStatistics statistics;
   for (const double log_ratio : {-.2, .2}) {
-    statistics.Add(Origin::kFresh, log_ratio, 1, {.low = .1, .high = .3});
+    statistics.Add(Origin::kFresh, 0, log_ratio, 1, {.low = .1, .high = .3});
   }
   std::map<std::string, double> metrics;
   statistics.AppendMetrics(metrics);

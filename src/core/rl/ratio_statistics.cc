@@ -5,13 +5,15 @@
 
 namespace oxbow::rl {
 
-void RatioStatistics::Add(Origin origin, double log_ratio, double advantage, ClipRange clip) {
+void RatioStatistics::Add(Origin origin, int step, double log_ratio, double advantage,
+                          ClipRange clip) {
   const double excess = std::expm1(log_ratio);
   const bool high = excess > clip.high;
   const bool low = excess < -clip.low;
-  Count& count = by_origin_[static_cast<size_t>(origin)];
-  ++count.rows;
-  count.clipped += high || low;
+  for (Count* count : {&by_origin_[static_cast<size_t>(origin)], &by_step_[step]}) {
+    ++count->rows;
+    count->clipped += high || low;
+  }
   high_ += high;
   low_ += low;
   silenced_ += (high && advantage > 0) || (low && advantage < 0);
@@ -21,6 +23,10 @@ void RatioStatistics::Add(Origin origin, double log_ratio, double advantage, Cli
   excess_sum_ += excess;
   excess_squares_ += excess * excess;
   log_squares_ += log_ratio * log_ratio;
+}
+
+double RatioStatistics::Share(const Count& count) {
+  return static_cast<double>(count.clipped) / static_cast<double>(count.rows);
 }
 
 void RatioStatistics::AppendMetrics(std::map<std::string, double>& metrics) const {
@@ -39,8 +45,10 @@ void RatioStatistics::AppendMetrics(std::map<std::string, double>& metrics) cons
   const std::array<const char*, 3> names = {"fresh", "stale", "replay"};
   for (size_t o = 0; o < names.size(); ++o) {
     if (by_origin_[o].rows == 0) continue;
-    metrics[std::string("train/clip_frac_") + names[o]] =
-        static_cast<double>(by_origin_[o].clipped) / static_cast<double>(by_origin_[o].rows);
+    metrics[std::string("train/clip_frac_") + names[o]] = Share(by_origin_[o]);
+  }
+  for (const auto& [step, count] : by_step_) {
+    metrics["train/clip_frac_step_" + std::to_string(step)] = Share(count);
   }
 }
 

@@ -14,12 +14,14 @@ enum class Origin { kFresh, kStale, kReplay };
 
 class RatioStatistics {
  public:
-  // Counts one row: its log-ratio lp_new - lp_old, its advantage, and the range of its ratio.
-  void Add(Origin origin, double log_ratio, double advantage, ClipRange clip);
+  // Counts one row: its denoising step, its log-ratio lp_new - lp_old, its advantage, and the range
+  // of its ratio.
+  void Add(Origin origin, int step, double log_ratio, double advantage, ClipRange clip);
 
   // train/ratio_{mean,min,max,std}, train/approx_kl, train/clip_frac_{total,high,low,zero_grad} and
-  // train/clip_frac_{fresh,stale,replay} for the origins that occurred. Nothing if no row was
-  // added. zero_grad counts rows the clip silences: A > 0 above the range or A < 0 below it.
+  // train/clip_frac_{fresh,stale,replay} and train/clip_frac_step_N for the origins and denoising
+  // steps that occurred. Nothing if no row was added. zero_grad counts rows the clip silences: A >
+  // 0 above the range or A < 0 below it.
   void AppendMetrics(std::map<std::string, double>& metrics) const;
 
  private:
@@ -27,7 +29,10 @@ class RatioStatistics {
     int64_t rows = 0;
     int64_t clipped = 0;
   };
+  static double Share(const Count& count);
+
   std::array<Count, 3> by_origin_;
+  std::map<int, Count> by_step_;
   int64_t rows_ = 0;
   int64_t high_ = 0;
   int64_t low_ = 0;

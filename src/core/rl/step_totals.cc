@@ -20,7 +20,8 @@ double StepTotals::Count(size_t update, const std::vector<RowRef>& refs,
     anchor += outcomes[r].anchor;
     if (!HasRatio(options_)) continue;
     const double log_ratio = outcomes[r].log_ratio;
-    ratios_.Add(ref.sample->origin, log_ratio, ref.sample->advantage, options_.clip());
+    ratios_.Add(ref.sample->origin, ref.row->step, log_ratio, ref.sample->advantage,
+                options_.clip());
     if (update == 0 && ref.sample->origin == Origin::kFresh && ref.row->on_policy) {
       const double error = std::abs(std::expm1(log_ratio));
       onpolicy_error_ = std::max(onpolicy_error_.value_or(0), error);
