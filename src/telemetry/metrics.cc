@@ -30,7 +30,9 @@ void Knock(int port) {
 
 }  // namespace
 
-Metrics::Metrics() : registry_(std::make_shared<prometheus::Registry>()) {}
+Metrics::Metrics()
+    : registry_(std::make_shared<prometheus::Registry>()),
+      process_(std::make_shared<ProcessMetrics>()) {}
 
 // The web server notices that it should end only when its poll returns, after up to two seconds. A
 // connection makes it return; this knocks until the end is through.
@@ -58,6 +60,7 @@ absl::StatusOr<std::unique_ptr<Metrics>> Metrics::Serve(const std::string& liste
   metrics->port_ = ports.empty() ? 0 : ports.front();
   metrics->endpoint_ = absl::StrCat(host, ":", ports.empty() ? 0 : ports.front());
   metrics->exposer_->RegisterCollectable(metrics->registry_);
+  metrics->exposer_->RegisterCollectable(metrics->process_);
   prometheus::BuildGauge()
       .Name("oxbow_build_info")
       .Help("Constant 1; the labels say what is running.")

@@ -6,10 +6,12 @@
 
 #include <prometheus/registry.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "telemetry/process_metrics.h"
 
 namespace prometheus {
 class Exposer;
@@ -24,11 +26,17 @@ class Metrics {
   ~Metrics();
 
   prometheus::Registry& registry() { return *registry_; }
+  // Room on the disk of `directory` is part of the page; see process_metrics.h.
+  void WatchDisk(const std::string& use, const std::filesystem::path& directory) {
+    process_->WatchDisk(use, directory);
+  }
   const std::string& endpoint() const { return endpoint_; }
 
  private:
   Metrics();
-  std::shared_ptr<prometheus::Registry> registry_;  // Shared: the exposer holds a weak_ptr to it.
+  // Shared: the exposer holds weak_ptrs to them.
+  std::shared_ptr<prometheus::Registry> registry_;
+  std::shared_ptr<ProcessMetrics> process_;
   std::unique_ptr<prometheus::Exposer> exposer_;
   std::string endpoint_;
   int port_ = 0;

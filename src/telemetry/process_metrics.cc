@@ -1,0 +1,112 @@
+#include "telemetry/process_metrics.h"
+
+#include <prometheus/metric_family.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <system_error>
+
+namespace oxbow::telemetry {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+MetricFamily Alone(const char* name, const char* help, MetricType type, double value) {
+  ClientMetric metric;
+  (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+  MetricFamily family;
+  family.name = name;
+  family.help = help;
+  family.type = type;
+  family.metric.push_back(metric);
+  return family;
+}
+
+// Fields of /proc/self/stat from the third on (state, ppid, ...): the second, the program's name,
+// may hold spaces. Empty if it cannot be read.
+std::vector<std::string> StatFields() {
+  std::ifstream in("/proc/self/stat");
+  std::string line;
+  std::getline(in, line);
+  const size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos) return {};
+  std::istringstream rest(line.substr(name_end + 1));
+  std::vector<std::string> fields;
+  for (std::string field; rest >> field;) fields.push_back(field);
+  return fields;
+}
+
+// Unix time at which the machine started.
+std::optional<double> BootTime() {
+  std::ifstream in("/proc/stat");
+  for (std::string word; in >> word;) {
+    double seconds = 0;
+    if (word == "btime" && in >> seconds) return seconds;
+  }
+  return std::nullopt;
+}
+
+// proc(5): utime, stime and starttime in clock ticks, rss in pages.
+void AppendProcess(std::vector<MetricFamily>& families) {
+  const std::vector<std::string> fields = StatFields();
+  if (fields.size() < 22) return;
+  const auto number = [&](size_t field) { return std::stod(fields[field - 3]); };
+  const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
+  families.push_back(Alone("process_resident_memory_bytes", "Resident memory size in bytes.",
+                           MetricType::Gauge,
+                           number(24) * static_cast<double>(::sysconf(_SC_PAGESIZE))));
+  families.push_back(Alone("process_cpu_seconds_total",
+                           "Total user and system CPU time spent in seconds.", MetricType::Counter,
+                           (number(14) + number(15)) / ticks));
+  if (const std::optional<double> boot = BootTime()) {
+    families.push_back(Alone("process_start_time_seconds",
+                             "Start time of the process since unix epoch in seconds.",
+                             MetricType::Gauge, *boot + number(22) / ticks));
+  }
+}
+
+void AppendDisks(const std::map<std::string, std::filesystem::path>& disks,
+                 std::vector<MetricFamily>& families) {
+  MetricFamily available;
+  available.name = "oxbow_disk_available_bytes";
+  available.help = "Bytes that can still be written where this process keeps files, by use.";
+  available.type = MetricType::Gauge;
+  MetricFamily size = available;
+  size.name = "oxbow_disk_size_bytes";
+  size.help = "Bytes of the file system where this process keeps files, by use.";
+  for (const auto& [use, directory] : disks) {
+    std::error_code error;
+    const std::filesystem::space_info space = std::filesystem::space(directory, error);
+    if (error) continue;
+    ClientMetric metric;
+    metric.label = {{"use", use}};
+    metric.gauge.value = static_cast<double>(space.available);
+    available.metric.push_back(metric);
+    metric.gauge.value = static_cast<double>(space.capacity);
+    size.metric.push_back(metric);
+  }
+  if (available.metric.empty()) return;
+  families.push_back(available);
+  families.push_back(size);
+}
+
+}  // namespace
+
+void ProcessMetrics::WatchDisk(const std::string& use, const std::filesystem::path& directory) {
+  absl::MutexLock lock(&mutex_);
+  disks_[use] = directory;
+}
+
+std::vector<MetricFamily> ProcessMetrics::Collect() const {
+  std::vector<MetricFamily> families;
+  AppendProcess(families);
+  absl::MutexLock lock(&mutex_);
+  AppendDisks(disks_, families);
+  return families;
+}
+
+}  // namespace oxbow::telemetry
