@@ -104,7 +104,9 @@ absl::Status LearnerProcess::ConnectPeers() {
   const v1::RewardConfig& reward = setup_.config.reward();
   const std::vector<std::string> reward_names = RewardNamesOf(reward);
   OXBOW_ASSIGN_OR_RETURN(exposer_, telemetry::Metrics::Serve(options_.metrics_listen));
+  exposer_->WatchDisk("run", options_.directory);
   metrics_ = std::make_unique<LearnerMetrics>(exposer_->registry(), reward_names);
+  metrics_->StalenessBudgetIs(setup_.config.off_policy().staleness_max());
   publish_metrics_ = std::make_unique<weights::PublishMetrics>(exposer_->registry());
   OXBOW_ASSIGN_OR_RETURN(
       rewards_, reward::RewardClient::Create({.endpoints = options_.reward_endpoints,

@@ -21,6 +21,7 @@ namespace oxbow::learner {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr absl::Duration kDeadline = absl::Seconds(20);
 constexpr Epoch kEpoch{3};
@@ -108,6 +109,7 @@ TEST_F(PublisherTest, AValueThatIsNotFiniteIsNotPublishedAndItsTensorIsNamed) {
 }
 
 TEST_F(PublisherTest, CollapsedWeightsAreWithheldAndCounted) {
+  EXPECT_THAT(Scrape(), HasSubstr("oxbow_weights_published_timestamp_seconds 0\n"));
   ASSERT_TRUE(*Publish(0));
   publisher_->Evaluated(1);
   ASSERT_TRUE(*Publish(1));
@@ -117,6 +119,7 @@ TEST_F(PublisherTest, CollapsedWeightsAreWithheldAndCounted) {
   EXPECT_TRUE(coordinator_.StepOfVersion(PolicyVersion(1)).has_value());
   EXPECT_FALSE(coordinator_.StepOfVersion(PolicyVersion(2)).has_value());
   EXPECT_THAT(Scrape(), HasSubstr("oxbow_weights_withheld_total{reason=\"reward_floor\"} 1\n"));
+  EXPECT_THAT(Scrape(), Not(HasSubstr("oxbow_weights_published_timestamp_seconds 0\n")));
 }
 
 class FullChannelTest : public PublisherTest {

@@ -46,6 +46,8 @@ PublishMetrics::PublishMetrics(prometheus::Registry& registry)
                                "Time to hash, cut and announce a snapshot.")),
       published_version_(
           Gauge(registry, "oxbow_weights_published_version", "Newest published policy version.")),
+      published_time_(Gauge(registry, "oxbow_weights_published_timestamp_seconds",
+                            "When weights were published last; 0: not yet.")),
       held_bytes_(
           Gauge(registry, "oxbow_weights_held_bytes", "Bytes of retained chunks, each held once.")),
       served_bytes_(
@@ -90,6 +92,7 @@ PublishMetrics::PublishMetrics(prometheus::Registry& registry)
 void PublishMetrics::Published(PolicyVersion version, absl::Duration took, uint64_t bytes_held) {
   publish_seconds_.Observe(absl::ToDoubleSeconds(took));
   published_version_.Set(static_cast<double>(version.value));
+  published_time_.SetToCurrentTime();
   held_bytes_.Set(static_cast<double>(bytes_held));
 }
 

@@ -40,6 +40,7 @@ class PublishMetrics {
  private:
   prometheus::Histogram& publish_seconds_;
   prometheus::Gauge& published_version_;
+  prometheus::Gauge& published_time_;
   prometheus::Gauge& held_bytes_;
   prometheus::Counter& served_bytes_;
   prometheus::Counter& changed_bytes_;

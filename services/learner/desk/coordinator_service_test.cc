@@ -438,18 +438,39 @@ TEST_F(CoordinatorServiceTest, FailuresBeyondTheLimitStopTheLearnerWithTheReason
       testing::HasSubstr("group 0 failed 8 times, last on worker a: reward: no replica answers"));
 }
 
-TEST_F(CoordinatorServiceTest, ScrapeHasEveryNameFromTheStart) {
+TEST_F(CoordinatorServiceTest, ScrapeHasEveryCountFromTheStart) {
   const std::string text = telemetry::ScrapeText(registry_);
-  for (const char* name :
-       {"oxbow_learner_clip_ratio{origin=\"replay\",side=\"any\"} 0",
-        "oxbow_learner_sequence_weight_min 0", "oxbow_learner_onpolicy_ratio_error 0",
-        "oxbow_learner_leases_total{event=\"expired\"} 0",
-        "oxbow_learner_results_total{outcome=\"fenced\"} 0",
-        "oxbow_learner_offers_total{outcome=\"rejected_lower\"} 0",
-        "oxbow_learner_weights_lag_versions 0", "oxbow_learner_reward{reward=\"digits_ocr\"} 0",
-        "oxbow_learner_phase_seconds_total{phase=\"update\"} 0"}) {
+  for (const char* name : {"oxbow_learner_leases_total{event=\"expired\"} 0",
+                           "oxbow_learner_results_total{outcome=\"fenced\"} 0",
+                           "oxbow_learner_offers_total{outcome=\"rejected_lower\"} 0",
+                           "oxbow_learner_weights_lag_versions 0",
+                           "oxbow_learner_phase_seconds_total{phase=\"update\"} 0"}) {
     EXPECT_THAT(text, testing::HasSubstr(name));
   }
+}
+
+TEST_F(CoordinatorServiceTest, ScrapeHasOfTheLastStepWhatThatStepMeasured) {
+  const auto scrape = [&] { return telemetry::ScrapeText(registry_); };
+  const char* const kClipped = "oxbow_learner_clip_ratio{origin=\"replay\",side=\"any\"} ";
+  EXPECT_THAT(scrape(), testing::Not(testing::HasSubstr("oxbow_learner_grad_norm")));
+  metrics_.StepCommitted(1, {{"train/grad_norm", 2},
+                             {"train/clip_frac_replay", .25},
+                             {"train/clip_frac_step_3", .5},
+                             {"eval/reward_mean", .75},
+                             {"train/reward_digits_ocr_mean", -1}});
+  for (const std::string line : {"oxbow_learner_grad_norm 2", "oxbow_learner_eval_reward_mean 0.75",
+                                 "oxbow_learner_reward{reward=\"digits_ocr\"} -1",
+                                 "oxbow_learner_step_clip_ratio{denoising_step=\"3\"} 0.5"}) {
+    EXPECT_THAT(scrape(), testing::HasSubstr(line + "\n"));
+  }
+  EXPECT_THAT(scrape(), testing::HasSubstr(kClipped));
+  metrics_.StepCommitted(1, {{"train/grad_norm", 4}, {"train/clip_frac_step_4", 0}});
+  const std::string next = scrape();
+  EXPECT_THAT(next, testing::HasSubstr("oxbow_learner_grad_norm 4\n"));
+  EXPECT_THAT(next, testing::HasSubstr("oxbow_learner_eval_reward_mean 0.75\n"));
+  EXPECT_THAT(next, testing::HasSubstr("{denoising_step=\"4\"} 0\n"));
+  EXPECT_THAT(next, testing::Not(testing::HasSubstr("{denoising_step=\"3\"}")));
+  EXPECT_THAT(next, testing::Not(testing::HasSubstr(kClipped)));
 }
 
 }  // namespace

@@ -4,7 +4,11 @@
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 
+#include <optional>
 #include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 
 namespace oxbow::learner {
 namespace {
@@ -16,6 +20,7 @@ using prometheus::Histogram;
 using prometheus::Labels;
 using prometheus::Registry;
 
+// A number of the last committed step that is also on /metrics.
 struct GaugeOfMetric {
   std::string key;   // In metrics.jsonl.
   std::string name;  // On /metrics.
@@ -23,7 +28,6 @@ struct GaugeOfMetric {
   Labels labels = {};
 };
 
-// Numbers of the last committed step that are also on /metrics.
 std::vector<GaugeOfMetric> StepGauges(const std::vector<std::string>& rewards) {
   std::vector<GaugeOfMetric> table = {
       {"train/iw_mean", "oxbow_learner_sequence_weight_mean",
@@ -37,6 +41,13 @@ std::vector<GaugeOfMetric> StepGauges(const std::vector<std::string>& rewards) {
       {"train/grad_norm", "oxbow_learner_grad_norm", "Gradient norm before clipping."},
       {"train/loss", "oxbow_learner_loss", "Loss of the last step."},
       {"train/kl_loss", "oxbow_learner_kl_loss", "Weighted distance to the reference policy."},
+      {"train/kl_div", "oxbow_learner_kl_divergence", "Distance to the reference, unweighted."},
+      {"train/approx_kl", "oxbow_learner_approx_kl",
+       "Mean of (log ratio)^2 / 2: how far the updates of a step moved the policy."},
+      {"train/update_norm", "oxbow_learner_update_norm",
+       "Euclidean distance the trained parameters moved in a step."},
+      {"train/adv_abs_mean", "oxbow_learner_advantage_abs_mean", "Mean absolute advantage."},
+      {"train/lr", "oxbow_learner_learning_rate", "Learning rate at the start of the step."},
       {"train/communication_s", "oxbow_learner_communication_seconds",
        "Time of the last step in which learner ranks talked to each other."},
       {"train/communication_exposed_s", "oxbow_learner_communication_exposed_seconds",
@@ -57,6 +68,10 @@ std::vector<GaugeOfMetric> StepGauges(const std::vector<std::string>& rewards) {
        {{"reward", "weighted_sum"}}},
   };
   for (const std::string& reward : rewards) {
+    table.push_back({"eval/reward_" + reward + "_mean",
+                     "oxbow_learner_eval_reward",
+                     "Mean of one reward over held-out prompts, by name.",
+                     {{"reward", reward}}});
     table.push_back({"train/reward_" + reward + "_mean",
                      "oxbow_learner_reward",
                      "Mean reward of the last step, by name.",
@@ -78,6 +93,42 @@ std::vector<GaugeOfMetric> StepGauges(const std::vector<std::string>& rewards) {
   }
   return table;
 }
+
+constexpr char kStepClip[] = "train/clip_frac_step_";
+
+// Of a key "train/clip_frac_step_N"; nothing of another.
+std::optional<GaugeOfMetric> GaugeOfStepClip(const std::string& key) {
+  if (key.rfind(kStepClip, 0) != 0) return std::nullopt;
+  return GaugeOfMetric{key,
+                       "oxbow_learner_step_clip_ratio",
+                       "Share of trained transitions outside the clip range, by denoising step.",
+                       {{"denoising_step", key.substr(sizeof kStepClip - 1)}}};
+}
+
+// A gauge that is on the page while there is something to say.
+class SometimesGauge {
+ public:
+  SometimesGauge(Registry& registry, const GaugeOfMetric& row)
+      : family_(&prometheus::BuildGauge().Name(row.name).Help(row.help).Register(registry)),
+        labels_(row.labels),
+        lasts_(row.key.rfind("eval/", 0) == 0) {}
+
+  void Set(double value) {
+    if (gauge_ == nullptr) gauge_ = &family_->Add(labels_);
+    gauge_->Set(value);
+  }
+  void NotMeasured() {
+    if (gauge_ == nullptr || lasts_) return;
+    family_->Remove(gauge_);
+    gauge_ = nullptr;
+  }
+
+ private:
+  Family<Gauge>* family_;
+  Labels labels_;
+  bool lasts_;
+  Gauge* gauge_ = nullptr;
+};
 
 // Children of one counter, made at once for all values of its label.
 class Counters {
@@ -108,8 +159,9 @@ Gauge& MakeGauge(Registry& registry, const std::string& name, const std::string&
 }  // namespace
 
 struct LearnerMetrics::Impl {
-  Impl(Registry& registry, const std::vector<std::string>& rewards)
-      : leases(registry, "oxbow_learner_leases_total", "Leases by what became of them.", "event",
+  Impl(Registry& owner, const std::vector<std::string>& rewards)
+      : registry(owner),
+        leases(registry, "oxbow_learner_leases_total", "Leases by what became of them.", "event",
                {"granted", "expired", "failed", "speculated", "superseded"}),
         results(registry, "oxbow_learner_results_total", "Groups that arrived, by outcome.",
                 "outcome", {"accepted", "duplicate", "fenced", "superseded", "invalid"}),
@@ -145,6 +197,8 @@ struct LearnerMetrics::Impl {
                 .Help("Learner steps between the weights that made a fresh sample and its update.")
                 .Register(registry)
                 .Add({}, Histogram::BucketBoundaries{0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32})),
+        staleness_budget(MakeGauge(registry, "oxbow_learner_staleness_budget_steps",
+                                   "Largest staleness that a fresh sample may have.")),
         samples(registry, "oxbow_learner_samples_total", "Samples trained on, by origin.", "origin",
                 {"fresh", "replay"}),
         buffer_attached(
@@ -171,10 +225,11 @@ struct LearnerMetrics::Impl {
         checkpoint_bytes(MakeGauge(registry, "oxbow_learner_checkpoint_bytes",
                                    "Size of the newest checkpoint.")) {
     for (const GaugeOfMetric& row : StepGauges(rewards)) {
-      step_gauges[row.key] = &MakeGauge(registry, row.name, row.help, row.labels);
+      step_gauges.emplace(row.key, SometimesGauge(registry, row));
     }
   }
 
+  Registry& registry;
   Counters leases;
   Counters results;
   Counter& result_bytes;
@@ -189,6 +244,7 @@ struct LearnerMetrics::Impl {
   Histogram& step_seconds;
   Counters phase_seconds;
   Histogram& staleness;
+  Gauge& staleness_budget;
   Counters samples;
   Gauge& buffer_attached;
   Counters buffer_failures;
@@ -199,7 +255,8 @@ struct LearnerMetrics::Impl {
   Counter& evaluation_failures;
   Counter& checkpoints;
   Gauge& checkpoint_bytes;
-  std::map<std::string, Gauge*> step_gauges;
+  absl::Mutex mutex;
+  std::map<std::string, SometimesGauge> step_gauges ABSL_GUARDED_BY(mutex);  // By key.
 };
 
 LearnerMetrics::LearnerMetrics(Registry& registry, const std::vector<std::string>& rewards)
@@ -234,9 +291,20 @@ void LearnerMetrics::WorkersAre(uint64_t connected, uint64_t weights_lag_max) {
 
 void LearnerMetrics::StepCommitted(double seconds, const std::map<std::string, double>& metrics) {
   impl_->step_seconds.Observe(seconds);
-  for (const auto& [key, value] : metrics) {
-    const auto found = impl_->step_gauges.find(key);
-    if (found != impl_->step_gauges.end()) found->second->Set(value);
+  absl::MutexLock lock(&impl_->mutex);
+  // Which denoising steps are trained is known when they are.
+  for (auto at = metrics.lower_bound(kStepClip); at != metrics.end(); ++at) {
+    const std::optional<GaugeOfMetric> row = GaugeOfStepClip(at->first);
+    if (!row.has_value()) break;
+    impl_->step_gauges.emplace(row->key, SometimesGauge(impl_->registry, *row));
+  }
+  for (auto& [key, gauge] : impl_->step_gauges) {
+    const auto found = metrics.find(key);
+    if (found == metrics.end()) {
+      gauge.NotMeasured();
+    } else {
+      gauge.Set(found->second);
+    }
   }
 }
 
@@ -247,6 +315,10 @@ void LearnerMetrics::PhaseTook(const std::string& phase, double seconds) {
 void LearnerMetrics::SampleConsumed(uint64_t staleness_steps, bool replayed) {
   impl_->samples.Add(replayed ? "replay" : "fresh");
   if (!replayed) impl_->staleness.Observe(static_cast<double>(staleness_steps));
+}
+
+void LearnerMetrics::StalenessBudgetIs(uint64_t steps) {
+  impl_->staleness_budget.Set(static_cast<double>(steps));
 }
 
 void LearnerMetrics::VersionIs(uint64_t policy_version, uint64_t published_version) {

@@ -11,7 +11,8 @@
 
 namespace oxbow::learner {
 
-// Thread-safe. Every label value exists from the start, so that rates see zero.
+// Thread-safe. Every counter's label values exist from the start, so that rates see zero; a gauge
+// about the last step is there only when that step measured it.
 class LearnerMetrics {
  public:
   // `rewards`: every reward name of the run.
@@ -30,10 +31,12 @@ class LearnerMetrics {
   void SinkHolds(uint64_t bytes);
   void WorkersAre(uint64_t connected, uint64_t weights_lag_max);  // Lag in policy versions.
 
-  // Steps. `metrics` is named as in metrics.jsonl; what has a gauge here is copied to it.
+  // Steps. `metrics` is named as in metrics.jsonl; what has a gauge here is copied to it, and
+  // gauges of what is not in it go away, but for evaluations: not every step has one.
   void StepCommitted(double seconds, const std::map<std::string, double>& metrics);
   void PhaseTook(const std::string& phase, double seconds);
   void SampleConsumed(uint64_t staleness_steps, bool replayed);
+  void StalenessBudgetIs(uint64_t steps);
   void VersionIs(uint64_t policy_version, uint64_t published_version);
 
   // Replay buffer.
