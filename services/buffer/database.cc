@@ -3,6 +3,7 @@
 #include <rocksdb/cache.h>
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
+#include <rocksdb/statistics.h>
 #include <rocksdb/table.h>
 #include <rocksdb/utilities/checkpoint.h>
 
@@ -74,15 +75,24 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::filesystem::
                                                          bool create, rocksdb::Env* environment) {
   std::vector<rocksdb::ColumnFamilyHandle*> families;
   rocksdb::DB* db = nullptr;
+  rocksdb::DBOptions options = Options(create, environment);
+  options.statistics = rocksdb::CreateDBStatistics();
+  options.statistics->set_stats_level(rocksdb::StatsLevel::kExceptHistogramOrTimers);
   const rocksdb::Status status =
-      rocksdb::DB::Open(Options(create, environment), path.string(), Families(), &families, &db);
+      rocksdb::DB::Open(options, path.string(), Families(), &families, &db);
   if (!status.ok()) return FromRocks(status, path);
-  return std::unique_ptr<Database>(new Database(path, db, families[0], families[1]));
+  return std::unique_ptr<Database>(
+      new Database(path, options.statistics, db, families[0], families[1]));
 }
 
-Database::Database(std::filesystem::path path, rocksdb::DB* db, rocksdb::ColumnFamilyHandle* index,
+Database::Database(std::filesystem::path path, std::shared_ptr<rocksdb::Statistics> statistics,
+                   rocksdb::DB* db, rocksdb::ColumnFamilyHandle* index,
                    rocksdb::ColumnFamilyHandle* payload)
-    : path_(std::move(path)), db_(db), index_(index), payload_(payload) {}
+    : path_(std::move(path)),
+      statistics_(std::move(statistics)),
+      db_(db),
+      index_(index),
+      payload_(payload) {}
 
 Database::~Database() {
   db_->DestroyColumnFamilyHandle(index_);
@@ -144,6 +154,23 @@ uint64_t Database::disk_bytes() const {
     }
   }
   return total;
+}
+
+Database::Pressure Database::pressure() const {
+  Pressure pressure;
+  uint64_t stopped = 0;
+  pressure.writes_stopped =
+      db_->GetIntProperty(rocksdb::DB::Properties::kIsWriteStopped, &stopped) && stopped != 0;
+  for (rocksdb::ColumnFamilyHandle* family : {index_, payload_}) {
+    uint64_t bytes = 0;
+    if (db_->GetIntProperty(family, rocksdb::DB::Properties::kEstimatePendingCompactionBytes,
+                            &bytes)) {
+      pressure.compaction_pending_bytes += bytes;
+    }
+  }
+  pressure.stall_seconds =
+      1e-6 * static_cast<double>(statistics_->getTickerCount(rocksdb::STALL_MICROS));
+  return pressure;
 }
 
 }  // namespace oxbow::buffer

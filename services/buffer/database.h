@@ -18,6 +18,7 @@ namespace rocksdb {
 class ColumnFamilyHandle;
 class DB;
 class Env;
+class Statistics;
 class WriteBatch;
 }  // namespace rocksdb
 
@@ -55,14 +56,25 @@ class Database {
   absl::Status CopyTo(const std::filesystem::path& path);
 
   uint64_t disk_bytes() const;
+
+  // How far compaction is behind what is written.
+  struct Pressure {
+    bool writes_stopped = false;
+    uint64_t compaction_pending_bytes = 0;
+    double stall_seconds = 0;  // That writes were held back, since the database was opened.
+  };
+  Pressure pressure() const;
+
   rocksdb::ColumnFamilyHandle* index() const { return index_; }
   rocksdb::ColumnFamilyHandle* payload() const { return payload_; }
 
  private:
-  Database(std::filesystem::path path, rocksdb::DB* db, rocksdb::ColumnFamilyHandle* index,
+  Database(std::filesystem::path path, std::shared_ptr<rocksdb::Statistics> statistics,
+           rocksdb::DB* db, rocksdb::ColumnFamilyHandle* index,
            rocksdb::ColumnFamilyHandle* payload);
 
   const std::filesystem::path path_;
+  const std::shared_ptr<rocksdb::Statistics> statistics_;  // Shared with the database.
   const std::unique_ptr<rocksdb::DB> db_;
   rocksdb::ColumnFamilyHandle* const index_;  // Freed before the database.
   rocksdb::ColumnFamilyHandle* const payload_;

@@ -72,6 +72,7 @@ absl::Status Serve(const Flags& flags) {
                          telemetry::Metrics::Serve(flags.service.metrics_listen));
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<ReplayStore> store,
                          ReplayStore::Open(std::move(options)));
+  metrics->WatchDisk("replay", flags.data);
   const StoreInfo info = store->Info();
   OXBOW_LOG(Info) << "replay store opened" << Field("entries", info.entries)
                   << Field("capacity", info.capacity) << Field("step", info.step);

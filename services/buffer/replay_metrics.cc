@@ -57,10 +57,21 @@ ReplayMetrics::ReplayMetrics(prometheus::Registry& r)
                      "Entries no longer live but held for a step that drew them.")),
       bytes_(Gauge(r, "oxbow_replay_bytes", "Bytes of live entries.")),
       disk_bytes_(Gauge(r, "oxbow_replay_disk_bytes", "Bytes of table and blob files.")),
+      writes_stopped_(Gauge(r, "oxbow_replay_writes_stopped",
+                            "1 while RocksDB takes no writes until compaction has caught up.")),
+      compaction_pending_(Gauge(r, "oxbow_replay_compaction_pending_bytes",
+                                "Bytes that RocksDB has yet to compact, as it estimates.")),
+      stall_seconds_(Counter(r, "oxbow_replay_stall_seconds_total",
+                             "Time for which RocksDB held writes back for compaction.")),
       step_(Gauge(r, "oxbow_replay_step", "Last committed learner step + 1.")),
       reward_mean_(Gauge(r, "oxbow_replay_reward_mean", "Mean raw reward of live entries.")),
       priority_min_(Gauge(r, "oxbow_replay_priority_min", "Lowest decayed priority.")),
       priority_mean_(Gauge(r, "oxbow_replay_priority_mean", "Mean decayed priority.")),
+      priority_p10_(Gauge(r, "oxbow_replay_priority_p10",
+                          "Decayed priority that a tenth of live entries is at or below.")),
+      priority_p50_(Gauge(r, "oxbow_replay_priority_p50", "Median decayed priority.")),
+      priority_p90_(Gauge(r, "oxbow_replay_priority_p90",
+                          "Decayed priority that nine tenths of live entries are at or below.")),
       age_mean_(Gauge(r, "oxbow_replay_entry_age_mean_steps", "Mean age of live entries.")),
       age_max_(Gauge(r, "oxbow_replay_entry_age_max_steps", "Age of the oldest live entry.")),
       uses_mean_(Gauge(r, "oxbow_replay_entry_uses_mean", "Mean uses of live entries.")) {
@@ -139,16 +150,25 @@ void ReplayMetrics::Holds(const StoreInfo& info) {
       raise(*table.evicted, state.evicted);
       for (size_t i = 0; i < kOutcomes; ++i) raise(*table.offers[i], state.offers[i]);
     }
+    // Less than before: another database was opened and counts from zero.
+    stall_seconds_.Increment(info.stall_seconds -
+                             (info.stall_seconds < stall_seen_ ? 0 : stall_seen_));
+    stall_seen_ = info.stall_seconds;
   }
   entries_.Set(static_cast<double>(info.entries));
   capacity_.Set(static_cast<double>(info.capacity));
   retired_.Set(static_cast<double>(info.retired));
   bytes_.Set(static_cast<double>(info.bytes));
   disk_bytes_.Set(static_cast<double>(info.disk_bytes));
+  writes_stopped_.Set(info.writes_stopped ? 1 : 0);
+  compaction_pending_.Set(static_cast<double>(info.compaction_pending_bytes));
   step_.Set(static_cast<double>(info.step.value));
   reward_mean_.Set(info.reward_mean);
   priority_min_.Set(info.priority_min);
   priority_mean_.Set(info.priority_mean);
+  priority_p10_.Set(info.priority_p10);
+  priority_p50_.Set(info.priority_p50);
+  priority_p90_.Set(info.priority_p90);
   age_mean_.Set(info.age_mean_steps);
   age_max_.Set(info.age_max_steps);
   uses_mean_.Set(info.uses_mean);

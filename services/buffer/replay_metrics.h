@@ -61,15 +61,22 @@ class ReplayMetrics {
   prometheus::Gauge& retired_;
   prometheus::Gauge& bytes_;
   prometheus::Gauge& disk_bytes_;
+  prometheus::Gauge& writes_stopped_;
+  prometheus::Gauge& compaction_pending_;
+  prometheus::Counter& stall_seconds_;
   prometheus::Gauge& step_;
   prometheus::Gauge& reward_mean_;
   prometheus::Gauge& priority_min_;
   prometheus::Gauge& priority_mean_;
+  prometheus::Gauge& priority_p10_;
+  prometheus::Gauge& priority_p50_;
+  prometheus::Gauge& priority_p90_;
   prometheus::Gauge& age_mean_;
   prometheus::Gauge& age_max_;
   prometheus::Gauge& uses_mean_;
   absl::Mutex mutex_;
   std::map<std::string, Table> tables_ ABSL_GUARDED_BY(mutex_);
+  double stall_seen_ ABSL_GUARDED_BY(mutex_) = 0;  // Of the database that is open.
 };
 
 }  // namespace oxbow::buffer

@@ -176,6 +176,22 @@ class ModelRun {
     ASSERT_EQ(info.retired, reference_.held.size());
     ASSERT_EQ(info.step.value, reference_.step);
     ASSERT_LE(info.entries, reference_.capacity);
+    if (!views->empty()) ComparePercentiles(info, *views);
+  }
+
+  // A percentile is the smallest priority that at least its share of the entries is at or below.
+  static void ComparePercentiles(const StoreInfo& info, const std::vector<EntryView>& views) {
+    const std::map<double, double> wanted = {
+        {.1, info.priority_p10}, {.5, info.priority_p50}, {.9, info.priority_p90}};
+    for (const auto& [share, value] : wanted) {
+      const auto below = [&views](double limit) {
+        return static_cast<double>(std::count_if(
+            views.begin(), views.end(), [&](const auto& view) { return view.priority < limit; }));
+      };
+      const double count = share * static_cast<double>(views.size());
+      ASSERT_GE(below(value + 1e-12), count - 1e-9) << share;
+      ASSERT_LT(below(value - 1e-12), count) << share;
+    }
   }
 
   std::string last() const { return last_; }

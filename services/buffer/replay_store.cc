@@ -454,10 +454,15 @@ StoreInfo ReplayStore::Info() const {
   info.bytes = state_->live_bytes();
   info.retired = state_->retired().size();
   info.disk_bytes = database_->disk_bytes();
+  const Database::Pressure pressure = database_->pressure();
+  info.writes_stopped = pressure.writes_stopped;
+  info.compaction_pending_bytes = pressure.compaction_pending_bytes;
+  info.stall_seconds = pressure.stall_seconds;
   info.step = state_->clock().step;
   info.epoch = state_->clock().epoch;
   if (index.size() == 0) return info;
   info.priority_min = std::numeric_limits<double>::infinity();
+  std::vector<double> priorities;
   for (const auto& [_, facts] : index.entries()) {
     const double share = 1.0 / static_cast<double>(index.size());
     const double priority = index.PriorityOf(facts, info.step);
@@ -465,10 +470,20 @@ StoreInfo ReplayStore::Info() const {
     info.reward_mean += share * facts.reward;
     info.priority_mean += share * priority;
     info.priority_min = std::min(info.priority_min, priority);
+    priorities.push_back(priority);
     info.age_mean_steps += share * age;
     info.age_max_steps = std::max(info.age_max_steps, age);
     info.uses_mean += share * static_cast<double>(facts.uses);
   }
+  // The smallest that at least `percent` of the entries are at or below.
+  const auto percentile = [&](size_t percent) {
+    const auto rank = static_cast<ptrdiff_t>((priorities.size() * percent + 99) / 100 - 1);
+    std::nth_element(priorities.begin(), priorities.begin() + rank, priorities.end());
+    return priorities[rank];
+  };
+  info.priority_p10 = percentile(10);
+  info.priority_p50 = percentile(50);
+  info.priority_p90 = percentile(90);
   return info;
 }
 

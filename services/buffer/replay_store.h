@@ -97,12 +97,19 @@ struct StoreInfo {
   uint64_t capacity = 0;
   uint64_t bytes = 0;  // Of live entries.
   uint64_t retired = 0;
-  uint64_t disk_bytes = 0;  // Of files; more than `bytes` until compaction has caught up.
+  uint64_t disk_bytes = 0;      // Of files; more than `bytes` until compaction has caught up.
+  bool writes_stopped = false;  // Until compaction has caught up.
+  uint64_t compaction_pending_bytes = 0;
+  double stall_seconds =
+      0;  // Writes held back since the database was opened; Restore opens another.
   LearnerStep step;
   Epoch epoch;
   double reward_mean = 0;
   double priority_min = 0;
   double priority_mean = 0;
+  double priority_p10 = 0;  // A tenth of the entries is at or below it; p50 half, p90 nine tenths.
+  double priority_p50 = 0;
+  double priority_p90 = 0;
   double age_mean_steps = 0;
   double age_max_steps = 0;
   double uses_mean = 0;
