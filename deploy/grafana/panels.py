@@ -1,0 +1,327 @@
+"""The panels of the four dashboards: title, what it draws, its unit, and a sentence on how to read it.
+
+Every query selects by the dashboard's variables: q('oxbow_x', 'side="any"') is oxbow_x{run=~"$run",...,side="any"}.
+Units are Grafana's: s, bytes, Bps, percentunit (a share of 1), short (a count), none.
+"""
+from dataclasses import dataclass, field
+
+LABELS = 'run=~"$run",instance=~"$instance"'
+RATE = "[$__rate_interval]"
+WEIGHTED = 'reward="weighted_sum"'
+UNSCORED = 'outcome!="scored"'
+
+
+def q(name, labels=""):
+    return f"{name}{{{LABELS}{',' + labels if labels else ''}}}"
+
+
+def rate(name, labels=""):
+    return f"rate({q(name, labels)}{RATE})"
+
+
+def mean(name, by="run"):
+    """Mean observation of a histogram."""
+    return f"sum by ({by}) ({rate(name + '_sum')}) / sum by ({by}) ({rate(name + '_count')})"
+
+
+def quantile(share, name, by="run"):
+    return f"histogram_quantile({share}, sum by ({by}, le) ({rate(name + '_bucket')}))"
+
+
+def p50_p95(name, by="run", legend="{{run}}"):
+    return [(quantile(0.5, name, by), f"p50 {legend}"), (quantile(0.95, name, by), f"p95 {legend}")]
+
+
+@dataclass(frozen=True)
+class Panel:
+    title: str
+    unit: str
+    queries: list
+    description: str
+    kind: str = "timeseries"
+    width: int = 8
+    low: float | None = None
+    high: float | None = None
+    stacked: bool = False
+
+
+def stat(title, unit, query, description):
+    return Panel(title, unit, [(query, "{{run}}")], description, kind="stat", width=4)
+
+
+def share(title, queries, description, **more):
+    return Panel(title, "percentunit", queries, description, low=0, high=1, **more)
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    uid: str
+    title: str
+    description: str
+    rows: list = field(default_factory=list)
+
+
+TRAINING = Dashboard("oxbow-training", "oxbow: Training health", "Does the policy learn, and is the learning sound?", [
+    ("Now", [
+        stat("Policy version", "short", q("oxbow_learner_policy_version"),
+             "Optimiser updates so far. It must rise; if not, look at time by phase."),
+        stat("Held-out reward", "none", q("oxbow_learner_eval_reward_mean"),
+             "Mean weighted reward of prompts that are never trained, drawn with the averaged weights. The number the run is for."),
+        stat("Samples a second", "short", q("oxbow_learner_samples_per_second"),
+             "Trained samples over the time of the last step. Compare with the run's own past, not with another model."),
+        stat("Workers", "short", q("oxbow_learner_workers"),
+             "Connected rollout workers. 0 means that the learner waits."),
+        stat("Groups without signal", "percentunit", q("oxbow_learner_zero_std_group_ratio"),
+             "Share of groups of the last step whose rewards are all equal. Near 1 there is nothing to learn from."),
+        stat("On-policy ratio error", "none", q("oxbow_learner_onpolicy_ratio_error"),
+             "Largest distance of an on-policy ratio from 1 before the first update. Anything but 0 is a fault."),
+    ]),
+    ("Reward", [
+        Panel("Held-out reward", "none", [
+            (q("oxbow_learner_eval_reward_mean"), "{{run}} weighted sum"),
+            (q("oxbow_learner_eval_reward"), "{{run}} {{reward}}")],
+            "Rewards of held-out prompts, drawn without noise. It should rise; flat while the training reward rises means that prompts are learnt by heart."),
+        Panel("Reward by name", "none", [(q("oxbow_learner_reward"), "{{run}} {{reward}}")],
+              "Mean of each reward over the samples of a step, and their weighted sum. Observed rewards that fall while the trained one rises say what is traded away."),
+        Panel("Training minus held-out", "none", [
+            (f'{q("oxbow_learner_reward", WEIGHTED)} - on (run, instance) {q("oxbow_learner_eval_reward_mean")}',
+             "{{run}}")],
+            "The gap between the two weighted sums. Samples are drawn with noise and evaluations without, so a steady gap is no news; a widening one is."),
+        share("Groups without signal", [(q("oxbow_learner_zero_std_group_ratio"), "{{run}}")],
+              "Share of groups whose rewards are all equal: their advantages are 0. High at the start (never right) or at the end (always right)."),
+        Panel("Advantage", "none", [(q("oxbow_learner_advantage_abs_mean"), "{{run}}")],
+              "Mean absolute advantage of trained samples. Around 0.8 when rewards spread within groups; it falls with the groups that have no signal.", low=0),
+    ]),
+    ("Clip and ratio", [
+        share("Clipped rows by origin", [(q("oxbow_learner_clip_ratio", 'side="any"'), "{{origin}} {{run}}")],
+              "Share of trained denoising steps outside the clip range, of fresh, stale and replayed samples. Fresh ones high: steps are too long. Stale or replayed ones: too far from the policy."),
+        share("Clipped rows by side", [(q("oxbow_learner_clip_ratio", 'origin="all"'), "{{side}} {{run}}")],
+              "Above the range, below it, and silenced: outside on the side the advantage pushes to, hence without gradient. Over half of them silenced is an alert."),
+        share("Clipped rows by denoising step",
+              [(q("oxbow_learner_step_clip_ratio"), "step {{denoising_step}} {{run}}")],
+              "The same share for each denoising step, 0 is the noisiest. Late steps have the sharpest densities and clip first."),
+        Panel("On-policy ratio error", "none", [(q("oxbow_learner_onpolicy_ratio_error"), "{{run}}")],
+              "Must be 0 to the last bit. 1e-7 is another rounding on a worker, more is another model or schedule.", low=0),
+        Panel("Divergence", "none", [
+            (q("oxbow_learner_approx_kl"), "moved within the step {{run}}"),
+            (q("oxbow_learner_kl_divergence"), "from the reference {{run}}"),
+            (q("oxbow_learner_kl_loss"), "its part of the loss {{run}}")],
+            "How far updates moved the policy within a step, and how far it is from the reference (0 while kl_weight is 0). A sudden rise comes before a collapse."),
+        Panel("Weights of off-policy samples", "none", [
+            (q("oxbow_learner_sequence_weight_mean"), "mean {{run}}"),
+            (q("oxbow_learner_sequence_weight_min"), "smallest {{run}}")],
+            "The correction W of replayed and stale samples. Near 1 they are as good as fresh ones; near 0 they no longer count.", low=0),
+    ]),
+    ("Optimiser", [
+        Panel("Gradient norm", "none", [(q("oxbow_learner_grad_norm"), "{{run}}")],
+              "Before clipping. Ten times the usual is an alert; a number that is not finite ends the run.", low=0),
+        Panel("Update norm", "none", [(q("oxbow_learner_update_norm"), "{{run}}")],
+              "How far the trained parameters moved in a step. It falls with the learning rate; a jump without a jump of the gradient is the optimiser's.", low=0),
+        Panel("Loss", "none", [(q("oxbow_learner_loss"), "{{run}}")],
+              "The clipped surrogate and its pulls. It hovers around 0 by construction and does not fall as training goes well; only jumps tell something."),
+        Panel("Learning rate", "none", [(q("oxbow_learner_learning_rate"), "{{run}}")],
+              "At the start of the step: warm-up and decay are seen here.", low=0),
+    ]),
+    ("Time", [
+        Panel("Time by phase", "s", [
+            (f'{rate("oxbow_learner_phase_seconds_total")} / on (run, instance) group_left {rate("oxbow_learner_step_duration_seconds_count")}',
+             "{{phase}} {{run}}")],
+            "Seconds of a mean step by phase. Much waiting: workers are the slower side. Much updating: the learner is.", stacked=True, low=0),
+        Panel("Step duration", "s", p50_p95("oxbow_learner_step_duration_seconds"),
+              "Wall time of a learner step. A p95 far above the median is evaluations, checkpoints or stragglers.", low=0),
+        Panel("Communication between ranks", "s", [
+            (q("oxbow_learner_communication_seconds"), "in all {{instance}}"),
+            (q("oxbow_learner_communication_exposed_seconds"), "stood still {{instance}}")],
+            "Of the last step; empty with one rank. What is in all but did not stand still was hidden behind the backward pass.", low=0),
+        Panel("Checkpoints", "bytes", [(q("oxbow_learner_checkpoint_bytes"), "{{run}}")],
+              "Size of the newest checkpoint. It is written checkpoint.keep + 1 times at most.", low=0),
+        Panel("Memory", "bytes", [(q("process_resident_memory_bytes", 'job="learner"'), "{{instance}}")],
+              "Resident memory of the learner's ranks. It is flat after the first steps.", low=0),
+        Panel("Processor", "none", [(rate("process_cpu_seconds_total", 'job="learner"'), "{{instance}}")],
+              "Cores in use by the learner. Torch has one thread; more than 1 is RPC beside it.", low=0),
+    ]),
+])
+
+REPLAY = Dashboard("oxbow-replay", "oxbow: Replay buffer", "What is kept, how old it is, and whether the disk keeps up.", [
+    ("Content", [
+        Panel("Entries", "short", [
+            (q("oxbow_replay_entries"), "live {{run}}"), (q("oxbow_replay_capacity"), "fit {{run}}"),
+            (q("oxbow_replay_retired_entries"), "held for a step {{run}}")],
+            "Live entries, one per prompt at most. It grows to the number of prompts or to what fits; empty while training goes on is an alert.", low=0),
+        Panel("Entries by table", "short", [(q("oxbow_replay_table_entries"), "{{table}} {{run}}")],
+              "`best` is the replay buffer itself; the others are queues of an adapted run.", low=0),
+        Panel("Size", "bytes", [
+            (q("oxbow_replay_bytes"), "live {{run}}"), (q("oxbow_replay_disk_bytes"), "files {{run}}")],
+            "Files are larger than what lives in them until compaction has caught up.", low=0),
+        Panel("Age of entries", "none", [
+            (q("oxbow_replay_entry_age_mean_steps"), "mean {{run}}"),
+            (q("oxbow_replay_entry_age_max_steps"), "oldest {{run}}")],
+            "Learner steps since the trajectory was drawn. A mean that rises by one a step means that nothing better comes in.", low=0),
+        Panel("Decayed priority", "none", [
+            (q("oxbow_replay_priority_p90"), "p90 {{run}}"), (q("oxbow_replay_priority_p50"), "median {{run}}"),
+            (q("oxbow_replay_priority_p10"), "p10 {{run}}"), (q("oxbow_replay_priority_min"), "lowest {{run}}")],
+            "Rewards after decay by age. The lowest is what a newcomer must beat when the buffer is full; all falling together means that it grows old."),
+        Panel("Reward of entries", "none", [
+            (q("oxbow_replay_reward_mean"), "raw {{run}}"), (q("oxbow_replay_priority_mean"), "decayed {{run}}")],
+            "Mean reward of what is kept, before and after decay. Raw is above the training reward: these are the best of their groups."),
+    ]),
+    ("In and out", [
+        Panel("Offers by outcome", "short", [(rate("oxbow_replay_offers_total"), "{{outcome}} {{run}}")],
+              "Entries offered a second. Inserted at first, then replaced and rejected_lower; rejected_invalid should be 0.", low=0, stacked=True),
+        Panel("Entries drawn and used", "short", [
+            (rate("oxbow_replay_drawn_entries_total"), "drawn {{run}}"), (rate("oxbow_replay_uses_total"), "trained {{run}}")],
+            "A second. Drawn but not trained: heads that do not fit, or steps that did not commit.", low=0),
+        Panel("Staleness of used entries", "none", [
+            (mean("oxbow_replay_staleness_steps"), "mean {{run}}"),
+            (quantile(0.95, "oxbow_replay_staleness_steps"), "p95 {{run}}")],
+            "Age of entries, in learner steps, when a committed step trained on them.", low=0),
+        Panel("Ages when used", "none", [
+            (f'sum by (le) (increase({q("oxbow_replay_staleness_steps_bucket")}{RATE}))', "{{le}}")],
+            "How many were used at which age. Mass that wanders upwards is a buffer that is not renewed.", kind="heatmap"),
+        Panel("Uses of an entry", "none", [(q("oxbow_replay_entry_uses_mean"), "{{run}}")],
+              "Mean uses of live entries. High and rising: few entries are trained over and over.", low=0),
+        Panel("Heads that were not there", "short", [
+            (rate("oxbow_learner_heads_missing_total"), "missing {{run}}"),
+            (rate("oxbow_learner_heads_refused_total"), "refused: {{reason}} {{run}}")],
+            "Groups a second that were planned with a replayed head and ran without, and entries that do not fit the run. Should be 0.", low=0),
+    ]),
+    ("Disk", [
+        Panel("RocksDB stalls", "percentunit", [
+            (rate("oxbow_replay_stall_seconds_total"), "held back {{instance}}"),
+            (q("oxbow_replay_writes_stopped"), "stopped {{instance}}")],
+            "Share of time for which writes were held back for compaction; 1 while they are stopped. Should be 0.", low=0),
+        Panel("Compaction to do", "bytes", [(q("oxbow_replay_compaction_pending_bytes"), "{{instance}}")],
+              "What RocksDB has yet to compact, as it estimates. Peaks are ordinary, a slope is not.", low=0),
+        Panel("Duration of offers", "s", p50_p95("oxbow_replay_offer_duration_seconds"),
+              "From the first byte to the answer, fsync included. The learner waits for it once a step.", low=0),
+        Panel("Write and fsync of the log", "s", p50_p95("oxbow_replay_wal_sync_duration_seconds"),
+              "The disk's part of an offer. Tens of milliseconds are a slow or shared disk.", low=0),
+        Panel("Bytes offered and read", "Bps", [
+            (rate("oxbow_replay_offered_bytes_total"), "offered {{run}}"), (rate("oxbow_replay_read_bytes_total"), "read {{run}}")],
+            "What goes over the network and to the disk. Read are latents of heads, once per replayed group.", low=0),
+        Panel("Room on the disk", "bytes", [(q("oxbow_disk_available_bytes"), "{{use}} {{instance}}")],
+              "What can still be written where the run and the store are. A slope that meets 0 within four hours is an alert.", low=0),
+    ]),
+    ("Health", [
+        Panel("Attached", "none", [(q("oxbow_learner_buffer_attached"), "{{run}}")],
+              "1 while the buffer answers the learner. 0: the run goes on without, or has none.", low=0, high=1),
+        Panel("Failed calls", "short", [
+            (rate("oxbow_replay_failed_calls_total"), "at the buffer {{run}}"),
+            (rate("oxbow_learner_buffer_failures_total"), "at the learner: {{call}} {{run}}")],
+            "A second. At the learner alone: calls that never arrived. Should be 0.", low=0),
+        Panel("Steps whose offers were lost", "short", [(q("oxbow_learner_buffer_commits_dropped_total"), "{{run}}")],
+              "Since the learner started: the buffer was away for longer than the backlog lasts, or refused them.", low=0),
+    ]),
+])
+
+ROLLOUTS = Dashboard("oxbow-rollouts", "oxbow: Rollouts and weights", "Who samples how fast, with which weights.", [
+    ("Sampling", [
+        Panel("Images a second", "short", [
+            (f'sum by (run) ({rate("oxbow_rollout_samples_total")})', "all {{run}}"),
+            (rate("oxbow_rollout_samples_total"), "{{instance}}")],
+            "Trajectories sampled, in all and by worker. One worker far below its equals is a slow machine.", low=0),
+        share("Idle", [(rate("oxbow_rollout_idle_seconds_total"), "{{instance}}")],
+              "Share of time a worker waited for leases or weights. High: more workers than the learner can use."),
+        Panel("Duration of a batch", "s", p50_p95("oxbow_rollout_batch_duration_seconds", "instance", "{{instance}}"),
+              "Denoising and decoding of one batch of leased groups. New weights are swapped in between batches only.", low=0),
+        Panel("Waiting for scores", "s", p50_p95("oxbow_rollout_reward_duration_seconds"),
+              "From asking reward servers about a group to its last score. It overlaps with the next batch until it is longer than one.", low=0),
+        Panel("Delivery of a group", "s", p50_p95("oxbow_rollout_delivery_duration_seconds"),
+              "From the first byte to the learner's answer. It grows when the learner grants no credit: its memory is full of groups.", low=0),
+        Panel("Lines lost", "short", [(f'increase({q("oxbow_rollout_reconnects_total")}{RATE})', "{{instance}}")],
+              "Times a worker lost the learner and came back. One each after a restart of the learner; more is the network.", low=0),
+    ]),
+    ("Leases", [
+        Panel("Groups by state", "short", [(q("oxbow_learner_groups"), "{{state}} {{run}}")],
+              "Pending have no worker, running have one, ready wait to be trained. Pending high: too few workers. Ready high: the learner is the slower side.", low=0, stacked=True),
+        Panel("Leases by what became of them", "short", [(rate("oxbow_learner_leases_total"), "{{event}} {{run}}")],
+              "A second. Expired: workers that died or stalled. Speculated: stragglers that were given to a second worker. Failed: workers that gave up.", low=0),
+        Panel("Results by outcome", "short", [(rate("oxbow_learner_results_total"), "{{outcome}} {{run}}")],
+              "Groups that arrived a second. All but accepted is work thrown away; invalid should be 0.", low=0),
+        Panel("Groups of workers by outcome", "short", [(rate("oxbow_rollout_groups_total"), "{{outcome}} {{instance}}")],
+              "The same as each worker sees it. Failures of one worker alone are that machine's.", low=0),
+        Panel("Staleness of fresh samples", "none", [
+            (mean("oxbow_learner_sample_staleness_steps"), "mean {{run}}"),
+            (q("oxbow_learner_staleness_budget_steps"), "allowed {{run}}")],
+            "Learner steps between the weights that made a sample and its update, and what off_policy.staleness_max allows. 0 is on-policy.", low=0),
+        Panel("Experience in the learner's memory", "bytes", [(q("oxbow_learner_sink_bytes"), "{{run}}")],
+              "Groups not yet trained and credit granted for more, bounded by services.sink_bytes_max. At the bound workers wait.", low=0),
+    ]),
+    ("Weights", [
+        Panel("Versions", "short", [
+            (q("oxbow_learner_published_version"), "published {{run}}"),
+            (q("oxbow_rollout_policy_version"), "{{instance}}")],
+            "Version each worker samples with, beside what is published. The lines lie on each other; one that stays behind is an alert.", low=0),
+        Panel("Versions behind", "short", [(q("oxbow_weights_lag_versions"), "{{instance}}")],
+              "Announced minus applied, in optimiser updates. Back at 0 after each publication, at the latest after a batch.", low=0),
+        Panel("Age of the newest weights", "s", [
+            (f'time() - ({q("oxbow_weights_published_timestamp_seconds")} > 0)', "{{run}}")],
+            "Time since weights were published last: a saw tooth as high as a step. Without its teeth the run stands still.", low=0),
+        Panel("Publishing", "s", p50_p95("oxbow_weights_publish_seconds"),
+              "Time to hash, cut and announce a snapshot, beside training.", low=0),
+        Panel("Fetching", "s", p50_p95("oxbow_weights_fetch_seconds", "instance", "{{instance}}"),
+              "From a manifest to verified tensors. It should stay under a step.", low=0),
+        Panel("Applying", "s", p50_p95("oxbow_weights_apply_seconds", "instance", "{{instance}}"),
+              "Loading verified tensors and running the probe. No sampling meanwhile.", low=0),
+        Panel("Bytes fetched by source", "Bps", [(f'sum by (run, source) ({rate("oxbow_weights_fetched_bytes_total")})', "{{source}} {{run}}")],
+              "With two workers or more most should come from peers (or a broadcast), not from the learner.", low=0, stacked=True),
+        Panel("Copies sent by the learner", "none", [(q("oxbow_weights_egress_copies"), "{{run}}")],
+              "Bytes sent since the newest snapshot over its changed bytes: at most services.weight_fanout when workers relay.", low=0),
+        Panel("Weights that were not accepted", "short", [
+            (rate("oxbow_weights_refused_total"), "refused {{instance}}"),
+            (rate("oxbow_weights_corrupt_chunks_total"), "corrupt chunks {{instance}}"),
+            (rate("oxbow_weights_peer_failures_total"), "peer {{how}} {{instance}}"),
+            (rate("oxbow_weights_withheld_total"), "withheld: {{reason}} {{run}}")],
+            "A second; should be 0. Refused: wrong hash, shape or probe, nobody samples with those. Withheld: the learner did not publish.", low=0),
+        Panel("Broadcast rounds", "short", [(rate("oxbow_weights_broadcast_rounds_total"), "{{outcome}} {{run}}")],
+              "Publications by broadcast a second, with publish.transport: broadcast. Failed and skipped ones went by relay.", low=0),
+    ]),
+    ("Processes", [
+        Panel("Memory of workers", "bytes", [(q("process_resident_memory_bytes", 'job="rollout"'), "{{instance}}")],
+              "Resident memory. Flat after the first batches.", low=0),
+        Panel("Running since", "dateTimeAsIso", [(f'{q("process_start_time_seconds")} * 1000', "{{job}} {{instance}}")],
+              "When each process started. A step in a line is a restart.", width=16),
+    ]),
+])
+
+REWARDS = Dashboard("oxbow-rewards", "oxbow: Rewards", "How fast and how reliably pictures are scored.", [
+    ("Calls", [
+        Panel("Score calls", "short", [
+            (f'sum by (run, instance, outcome) ({rate("oxbow_reward_request_duration_seconds_count")})', "{{outcome}} {{instance}}")],
+            "Calls a second by server. One server alone at work means that clients do not find the others.", low=0),
+        Panel("Latency", "s", [*p50_p95("oxbow_reward_request_duration_seconds", "instance", "{{instance}}"),
+                               (quantile(0.99, "oxbow_reward_request_duration_seconds", "instance"), "p99 {{instance}}")],
+              "Duration of a Score call, which streams a group's pictures. Longer than a worker's batch: sampling waits for rewards.", low=0),
+        Panel("Pictures per batch", "short", [(mean("oxbow_reward_batch_items", "instance"), "{{instance}}")],
+              "Mean pictures per message. Far below reward_server --batch-max leaves a GPU idle.", low=0),
+        Panel("As workers see it", "s", p50_p95("oxbow_rollout_reward_duration_seconds"),
+              "From asking to the last score of a group, retries and network included. Far above the latency: calls queue or fail over.", low=0),
+    ]),
+    ("Failures", [
+        Panel("Pictures by outcome", "short", [(rate("oxbow_reward_items_total"), "{{reward}} {{outcome}} {{instance}}")],
+              "A second. Invalid: picture or prompt does not fit the reward. Failed: the scorer's error, or a score that is not finite.", low=0),
+        share("Pictures without a score", [
+            (f'sum by (run, reward) ({rate("oxbow_reward_items_total", UNSCORED)}) / sum by (run, reward) ({rate("oxbow_reward_items_total")})',
+             "{{reward}} {{run}}")],
+            "They are dropped or fail their group and never count as 0. Over 1 % is an alert."),
+        Panel("Evaluations without a score", "short", [(q("oxbow_learner_evaluation_failures_total"), "{{run}}")],
+              "Since the learner started. Training goes on; the held-out curve has a gap.", low=0),
+    ]),
+    ("Scores", [
+        Panel("Mean score", "none", [
+            (f'sum by (run, reward) ({rate("oxbow_reward_score_sum")}) / sum by (run, reward) ({rate("oxbow_reward_score_count")})',
+             "{{reward}} {{run}}")],
+            "Of all pictures that were scored, evaluations included, in the reward's own units."),
+        Panel("Distribution of scores", "none", [
+            (f'sum by (le) (increase({q("oxbow_reward_score_bucket")}{RATE}))', "{{le}}")],
+            "How many pictures got which score, all rewards together; choose an instance that serves one. All in one row: the reward tells nothing apart.", kind="heatmap", width=16),
+    ]),
+    ("Processes", [
+        Panel("Memory", "bytes", [(q("process_resident_memory_bytes", 'job="reward"'), "{{instance}}")],
+              "Resident memory of reward servers. Flat after the first calls.", low=0),
+        Panel("Processor", "none", [(rate("process_cpu_seconds_total", 'job="reward"'), "{{instance}}")],
+              "Cores in use by a reward server; at its limit, start more of them.", low=0),
+    ]),
+])
+
+DASHBOARDS = [TRAINING, REPLAY, ROLLOUTS, REWARDS]
