@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""A real run, a real Prometheus: does every query of the dashboards and alerts find data?
+
+Starts `oxbow train` (two learner ranks, two workers, replay) and a Prometheus with deploy/prometheus/prometheus.yml,
+its targets exchanged for those of the run's endpoints.json, and asserts
+
+  - every target answers, and `promtool check metrics` has nothing against any page;
+  - the pages have the families of docs/formats.md with their types, and no other of ours;
+  - every panel's query gives at least one finite number, or is empty for a reason in known_empty.yml;
+  - every alert's rule evaluates without error, each selector in it finds a series, and none fires.
+
+  live_check.py --bin build/release/bin [--prometheus DIR] [--timeout 75] [--keep]
+"""
+import argparse
+import json
+import math
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import yaml
+
+from queries import (ROOT, alert_queries, documented_families, family_of, panel_queries,
+                     selectors)
+
+HERE = Path(__file__).resolve().parent
+RUN = ROOT / "configs" / "recipes" / "digits-op-grpo.yaml"
+# Small steps, so that everything that happens rarely happens within seconds, and a policy that hardly moves: once
+# all rewards are equal, nothing is clipped or weighted any more.
+SETTINGS = ["run.steps=100000", "learner.ranks=2", "services.rollout_workers=2", "batch.groups=4",
+            "services.groups_in_flight=2", "eval.every=3", "eval.images=8", "eval.grid_images=4",
+            "checkpoint.every=5", "publish.transport=broadcast", "optimizer.learning_rate=1e-6"]
+JOBS = {"learner": "learner", "replay_buffer": "replay-buffer", "reward_server": "reward",
+        "rollout_worker": "rollout"}
+VARIABLES = {"$__rate_interval": "15s", "$run": ".*", "$instance": ".*"}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def fetched(url, timeout=5):
+    with urllib.request.urlopen(url, timeout=timeout) as answer:
+        return answer.read().decode()
+
+
+def until(deadline, attempt, what):
+    """Calls `attempt` until it gives something true; its last answer past the deadline."""
+    while True:
+        try:
+            found = attempt()
+        except (OSError, urllib.error.URLError, ValueError, KeyError):
+            found = None
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise SystemExit(f"live check: {what} did not happen in time")
+        time.sleep(0.5)
+
+
+def targets_of(run_directory):
+    """metrics addresses by job; nothing until all of them are known."""
+    services = json.loads((run_directory / "endpoints.json").read_text())["services"]
+    by_job = {}
+    for service in services:
+        if not service["metrics"]:
+            return None
+        by_job.setdefault(JOBS[re.sub(r"-\d+$", "", service["name"])], []).append(service["metrics"])
+    wanted = {"learner": 2, "replay-buffer": 1, "reward": 1, "rollout": 2}
+    return by_job if {job: len(found) for job, found in by_job.items()} == wanted else None
+
+
+def scrape_config(by_job, scratch):
+    """The deployed configuration with this run's addresses, scraped every second."""
+    config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
+    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "2s"}
+    config["rule_files"] = [str(ROOT / "deploy/prometheus" / name) for name in config["rule_files"]]
+    for job in config["scrape_configs"]:
+        for discovered in ("dns_sd_configs", "relabel_configs"):
+            job.pop(discovered, None)
+        job["static_configs"] = [{"targets": by_job.pop(job["job_name"]), "labels": {"run": "live"}}]
+    if by_job:
+        raise SystemExit(f"live check: no scrape job for {sorted(by_job)}")
+    file = scratch / "prometheus.yml"
+    file.write_text(yaml.safe_dump(config))
+    return file
+
+
+class Prometheus:
+    def __init__(self, binary, config, scratch, port):
+        self.url = f"http://127.0.0.1:{port}"
+        self.log = (scratch / "prometheus.log").open("w")
+        self.process = subprocess.Popen(
+            [binary, f"--config.file={config}", f"--storage.tsdb.path={scratch / 'tsdb'}",
+             f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"],
+            stdout=self.log, stderr=subprocess.STDOUT)
+
+    def ask(self, path, **parameters):
+        answer = json.loads(fetched(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"))
+        return answer["data"]
+
+    def finds(self, expression):
+        """Is there a finite number within the last minute?"""
+        now = time.time()
+        data = self.ask("query_range", query=expression, start=now - 60, end=now, step=1)
+        return any(math.isfinite(float(value)) for series in data["result"]
+                   for _, value in series["values"])
+
+
+def concrete(expression):
+    for name, value in VARIABLES.items():
+        expression = expression.replace(name, value)
+    return expression
+
+
+def page_problems(addresses, promtool):
+    """What is wrong with the pages themselves; and the families they have, with their types."""
+    problems, types = [], {}
+    for address in addresses:
+        page = fetched(f"http://{address}/metrics")
+        checked = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True,
+                                 text=True, check=False)
+        # The exposer's own families are not ours to name.
+        found = [line for line in (checked.stdout + checked.stderr).splitlines()
+                 if line.strip() and not line.startswith("exposer_")]
+        problems += [f"promtool check metrics: {address}: {line}" for line in found]
+        types.update(re.findall(r"^# TYPE (\w+) (\w+)", page, re.MULTILINE))
+    return problems, types
+
+
+def family_problems(types, series, known_empty):
+    """`series`: the names that Prometheus has had from this run, since not every step measures everything."""
+    documented = documented_families()
+    letters = {"counter": "C", "gauge": "G", "histogram": "H"}
+    for name, kind in types.items():
+        if name.startswith("oxbow_") and documented.get(name) != letters.get(kind):
+            yield f"{name} is a {kind} and docs/formats.md says {documented.get(name, 'nothing')}"
+    seen = {family_of(name, documented) for name in series}
+    for name in documented:
+        if (name in seen) == (name in known_empty):
+            yield (f"{name}: in docs/formats.md and on no page" if name not in seen
+                   else f"{name}: known_empty.yml says that it is on no page, and it is")
+
+
+def panel_problems(server, known_empty, deadline):
+    left = [(panel, concrete(expression)) for panel, expression in panel_queries()]
+    found = set()
+    for panel in known_empty:
+        if panel not in {name for name, _ in left}:
+            yield f"known_empty.yml: no such panel: {panel}"
+    while left:
+        still = [(panel, expression) for panel, expression in left if not server.finds(expression)]
+        found |= {panel for panel, _ in set(left) - set(still)}
+        left = still
+        if all(panel in known_empty for panel, _ in left) or time.monotonic() > deadline:
+            break
+        time.sleep(1)
+    for panel, expression in left:
+        if panel not in known_empty:
+            yield f"{panel}: no data: {expression}"
+    for panel in known_empty:
+        if panel in found:
+            yield f"{panel}: has data, and known_empty.yml says it has none"
+
+
+def alert_problems(server, families):
+    rules = {rule["name"]: rule for group in server.ask("rules")["groups"] for rule in group["rules"]}
+    for alert, expression in alert_queries():
+        rule = rules.get(alert)
+        if rule is None or rule["health"] != "ok":
+            yield f"{alert}: not evaluated: {rule and rule.get('lastError')}"
+            continue
+        if rule["state"] == "firing":
+            yield f"{alert} fires in a healthy run: {rule['alerts']}"
+        for selector in selectors(expression):
+            # A label value may be rare; the series of a family's other values stand for it.
+            name = selector.split("{")[0]
+            if not server.finds(selector) and family_of(name, families) not in families:
+                yield f"{alert}: no data: {selector}"
+            elif not server.finds(selector):
+                yield f"{alert}: no series: {selector}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", type=Path, default=ROOT / "build/release/bin")
+    parser.add_argument("--prometheus", type=Path, help="directory of prometheus and promtool; else from PATH")
+    parser.add_argument("--timeout", type=float, default=75, help="seconds for everything")
+    parser.add_argument("--keep", action="store_true", help="leave run and database behind")
+    arguments = parser.parse_args()
+    tool = (lambda name: str(arguments.prometheus / name)) if arguments.prometheus else (lambda name: name)
+    known_empty = yaml.safe_load((HERE / "known_empty.yml").read_text())
+    scratch = Path(tempfile.mkdtemp(prefix="oxbow-live-"))
+    begun = time.monotonic()
+    deadline = begun + arguments.timeout
+    settings = [f"run.directory={scratch}", "run.name=live", *SETTINGS]
+    train = subprocess.Popen(
+        [arguments.bin / "oxbow", "train", RUN, "--no-progress", *(f"--set={s}" for s in settings)],
+        cwd=ROOT, stdout=(scratch / "train.log").open("w"), stderr=subprocess.STDOUT)
+    server = None
+    try:
+        def started():
+            if train.poll() is not None:
+                raise SystemExit("live check: oxbow train ended:\n" + (scratch / "train.log").read_text())
+            return targets_of(scratch / "live")
+        by_job = until(deadline, started, "a run with all its services")
+        addresses = sorted(address for found in by_job.values() for address in found)
+        server = Prometheus(tool("prometheus"), scrape_config(by_job, scratch), scratch, free_port())
+        until(deadline, lambda: len(server.ask("query", query="up == 1")["result"]) == len(addresses),
+              "a scrape of every target")
+        panels = panel_problems(server, known_empty["panels"], deadline)
+        problems = list(panels)
+        problems += alert_problems(server, documented_families())
+        pages, types = page_problems(addresses, tool("promtool"))
+        problems += pages
+        problems += family_problems(types, server.ask("label/__name__/values"), known_empty["families"])
+    finally:
+        if server is not None:
+            server.process.terminate()
+            server.process.wait(10)
+        train.send_signal(signal.SIGINT)
+        try:
+            train.wait(30)
+        except subprocess.TimeoutExpired:
+            train.kill()
+    for problem in problems:
+        print(problem)
+    if arguments.keep or problems:
+        print(f"left behind: {scratch}")
+    else:
+        shutil.rmtree(scratch, ignore_errors=True)
+    count = sum(1 for _ in panel_queries())
+    print(f"{count} panel queries, {sum(1 for _ in alert_queries())} alerts, {len(addresses)} pages: "
+          f"{len(problems)} problems in {time.monotonic() - begun:.0f} s")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

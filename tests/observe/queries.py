@@ -1,0 +1,49 @@
+"""The queries of dashboards and alerts, and the families that docs/formats.md lists."""
+import json
+import re
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DASHBOARDS = ROOT / "deploy" / "grafana" / "dashboards"
+RULES = ROOT / "deploy" / "prometheus" / "rules" / "oxbow.rules.yml"
+HISTOGRAM_PART = re.compile(r"_(bucket|sum|count)$")
+SELECTOR = re.compile(r"\b(?:oxbow_\w+|process_\w+|up\b)(?:\{[^}]*\})?")
+# From no client of ours: prometheus-cpp's own, and what every client gives.
+FOREIGN = re.compile(r"^(up|exposer_\w+|process_\w+)$")
+
+
+def dashboards():
+    return {path.stem: json.loads(path.read_text()) for path in sorted(DASHBOARDS.glob("*.json"))}
+
+
+def panel_queries():
+    """Yields (dashboard/panel, expression) of every target."""
+    for uid, board in dashboards().items():
+        for panel in board["panels"]:
+            for made in panel.get("targets", []):
+                yield f"{uid}/{panel['title']}", made["expr"]
+
+
+def alert_queries():
+    for group in yaml.safe_load(RULES.read_text())["groups"]:
+        for rule in group["rules"]:
+            yield rule["alert"], rule["expr"]
+
+
+def selectors(expression):
+    """The vector selectors of an expression, without their ranges."""
+    return SELECTOR.findall(expression)
+
+
+def family_of(name, families):
+    """The family a series belongs to: histograms have three series names."""
+    bare = HISTOGRAM_PART.sub("", name)
+    return bare if bare in families else name
+
+
+def documented_families():
+    """Names in the table of docs/formats.md, with the type's letter."""
+    text = (ROOT / "docs" / "formats.md").read_text()
+    return dict(re.findall(r"^\| `((?:oxbow|process)_\w+)` \| ([CGH]) \|", text, re.MULTILINE))
