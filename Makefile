@@ -2,6 +2,8 @@
 # make test    install what is missing, build, run every test
 # make check-cuda   build and link the CUDA and NCCL code against CUDA LibTorch (4.6 GB in .deps/cuda-venv);
 #                   its tests need a GPU and are skipped without
+# make check-observe   alerts, dashboards and manifests against promtool and published types, and a live run under a
+#                   live Prometheus; installs what it needs into .deps
 # make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: so many runs, each with kills, stops, a bad network or a full disk
 # make build | bench | lint | format | clean
 PRESET ?= release
@@ -12,7 +14,7 @@ RUN ?= configs/digits.yaml
 INSTALL ?= yes
 INSTALL_FLAGS ?=
 
-.PHONY: all build train test check-cuda chaos bench lint format clean deps
+.PHONY: all build train test check-cuda check-observe chaos bench lint format clean deps
 all: build
 
 deps:
@@ -43,6 +45,13 @@ endif
 	@cmake --preset cuda $(CMAKE_FLAGS)
 	@cmake --build build/cuda -j $(JOBS) --target $(CUDA_TARGETS)
 	@build/cuda/tests/nccl_ranks_test --gtest_brief=1
+
+check-observe: deps $(BUILD)/build.ninja
+ifeq ($(INSTALL),yes)
+	@tools/install_deps.sh --observe
+endif
+	@cmake --build $(BUILD) -j $(JOBS) --target oxbow oxbow_spawn learner rollout_worker replay_buffer reward_server
+	@tests/observe/check.sh $(BUILD)
 
 CHAOS_RUNS ?= 200
 CHAOS_SEED ?= 1

@@ -3,7 +3,10 @@
 # Idempotent: what is there is left alone. Uses sudo only when not root and something is missing.
 #
 #   tools/install_deps.sh [--build|--runtime|--lint] [--cuda] [--torch-version V] [--torch-index URL] [--no-torch]
+#   tools/install_deps.sh --observe
 #
+#   --observe           only what tests/observe/check.sh needs, in .deps: Debian's Prometheus (unpacked, so that no
+#                       daemon starts), kubectl, and the types of Kubernetes and Grafana.
 #   --cuda              CUDA LibTorch with NCCL (4.6 GB) in .deps/cuda-venv, for the preset `cuda`.
 #   --torch-index URL   take the torch wheel from this package index. Where the default index brings
 #                       the multi-gigabyte CUDA build, name the CPU index of the PyTorch project here.
@@ -14,12 +17,12 @@ cd "$(dirname "$0")/.."
 profile=--build torch_version="" torch_index="" torch=yes venv=.deps/venv
 while [ $# -gt 0 ]; do
   case "$1" in
-    --build | --runtime | --lint) profile=$1 ;;
+    --build | --runtime | --lint | --observe) profile=$1 ;;
     --cuda) venv=.deps/cuda-venv ;;
     --torch-version) torch_version=$2; shift ;;
     --torch-index) torch_index=$2; shift ;;
     --no-torch) torch=no ;;
-    -h | --help) sed -n '2,10p' "$0" | cut -c3-; exit 0 ;;
+    -h | --help) sed -n '2,13p' "$0" | cut -c3-; exit 0 ;;
     *) echo "install_deps.sh: unknown option: $1 (see --help)" >&2; exit 2 ;;
   esac
   shift
@@ -37,10 +40,14 @@ build=(g++ cmake ninja-build ccache mold make git pkg-config python3 python3-ven
   libcli11-dev libpng-dev zlib1g-dev libre2-dev libssl-dev libc-ares-dev
   libicu-dev libgloo-dev libxxhash-dev)
 lint=(clang-format clang-tidy)
+observe=(python3 python3-venv)
+# A Node.js that is there already, from wherever, is as good.
+command -v npm >/dev/null || observe+=(nodejs npm)
 case "$profile" in
   --runtime) packages=("${runtime[@]}") ;;
   --build) packages=("${build[@]}") ;;
   --lint) packages=("${build[@]}" "${lint[@]}") ;;
+  --observe) packages=("${observe[@]}") ;;
 esac
 
 missing=()
@@ -55,6 +62,34 @@ if [ ${#missing[@]} -gt 0 ]; then
   echo "installing: ${missing[*]}"
   $sudo apt-get update -qq
   DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+if [ "$profile" = --observe ]; then
+  mkdir -p .deps
+  if [ ! -x .deps/prometheus/usr/bin/promtool ]; then
+    echo "unpacking Prometheus into .deps/prometheus"
+    download=$(mktemp -d)
+    trap 'rm -rf "$download"' EXIT
+    # _apt may not look into root's temporary directory; apt then warns and reads as root.
+    (cd "$download" && { apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; }; }) \
+      2>"$download/log" || { cat "$download/log" >&2; exit 3; }
+    dpkg-deb -x "$download"/prometheus_*.deb .deps/prometheus
+  fi
+  # Installed again when what is pinned has changed.
+  if ! cmp -s tests/observe/requirements.txt .deps/observe/requirements.txt; then
+    echo "installing kubectl and its like into .deps/observe"
+    python3 -m venv .deps/observe
+    .deps/observe/bin/pip install -q --disable-pip-version-check -r tests/observe/requirements.txt
+    cp tests/observe/requirements.txt .deps/observe/
+  fi
+  if ! cmp -s tests/observe/package-lock.json .deps/observe-node/package-lock.json; then
+    echo "installing types into .deps/observe-node"
+    mkdir -p .deps/observe-node
+    cp tests/observe/package.json tests/observe/package-lock.json .deps/observe-node/
+    (cd .deps/observe-node && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error >/dev/null) ||
+      { rm .deps/observe-node/package-lock.json; exit 3; }
+  fi
+  exit 0
 fi
 
 [ "$torch" = yes ] || exit 0

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Prometheus, Grafana and Kubernetes: alerts, dashboards, manifests, and a live run under all of them.
+#
+#   tests/observe/check.sh [BUILD]      build/release; needs tools/install_deps.sh --observe and the binaries
+#
+# Prints one line per check and a closing sum; exits 1 if any failed. About a minute, half of it the live run.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+bin=${1:-build/release}/bin
+prometheus=$PWD/.deps/prometheus/usr/bin
+python=$PWD/.deps/observe/bin/python
+kubectl=$PWD/.deps/observe/bin/kubectl
+passed=0 failed=0
+check() {
+  local name=$1 output
+  shift
+  if output=$("$@" 2>&1); then
+    echo "ok    $name: $(printf '%s\n' "$output" | sed '/^ *$/d' | tail -1 | sed 's/^ *//')"; passed=$((passed + 1))
+  else
+    echo "FAIL  $name"; printf '%s\n' "$output" | tail -40; failed=$((failed + 1))
+  fi
+}
+generated() {
+  "$python" deploy/grafana/make_dashboards.py --check && "$python" deploy/prometheus/make_prometheus_rule.py --check &&
+    echo "dashboards and PrometheusRule are what their sources say"
+}
+check "promtool check rules" "$prometheus/promtool" check rules deploy/prometheus/rules/oxbow.rules.yml
+check "promtool test rules" "$python" deploy/prometheus/test_rules.py --promtool "$prometheus/promtool"
+check "promtool check config" "$prometheus/promtool" check config deploy/prometheus/prometheus.yml
+check "generated files" generated
+check "dashboards" "$python" tests/observe/check_dashboards.py
+check "types of Grafana and Kubernetes" "$python" tests/observe/check_types.py --node .deps/observe-node --kubectl "$kubectl"
+check "manifests" "$python" tests/observe/check_manifests.py --bin "$bin" --kubectl "$kubectl"
+check "live run" "$python" tests/observe/live_check.py --bin "$bin" --prometheus "$prometheus"
+echo "observe: $passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""What no type says of the manifests: do their parts fit together, and do the binaries know the flags?
+
+Per rendering: selectors of Services, PodDisruptionBudgets and PodMonitors match pods; ports that are named or probed
+exist; mounts, claims and ConfigMaps exist; each container has limits, probes and a locked-down security context; each
+workload has a NetworkPolicy; addresses in flags are Services and ports of the rendering. Flags and subcommands, also of
+deploy/compose, are in the binary's --help.
+
+  check_manifests.py --bin build/release/bin [--kubectl PATH]
+"""
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from rendered import ROOT, all_rendered, containers, pod_template
+
+WORKLOADS = {"Deployment", "StatefulSet", "JobSet"}
+ADDRESS = re.compile(r"^([a-z0-9-]+):(\d+)$")
+
+
+def matches(selector, labels):
+    expressions = selector.get("matchExpressions", [])
+    wanted = selector.get("matchLabels", {} if expressions else selector)
+    return (all(labels.get(key) == value for key, value in wanted.items())
+            and all(labels.get(one["key"]) in one["values"] for one in expressions))
+
+
+def pod_labels(document):
+    """Those of the template and those that the controller adds to the first pod."""
+    labels = dict(pod_template(document)["metadata"]["labels"])
+    if document["kind"] == "StatefulSet":
+        labels["statefulset.kubernetes.io/pod-name"] = f"{document['metadata']['name']}-0"
+    if document["kind"] == "JobSet":
+        labels["batch.kubernetes.io/job-completion-index"] = "0"
+    return labels
+
+
+def selector_breaches(documents, workloads):
+    for document in documents:
+        kind, spec = document["kind"], document.get("spec", {})
+        selector = {"Service": spec.get("selector"), "PodDisruptionBudget": spec.get("selector"),
+                    "PodMonitor": spec.get("selector"),
+                    "NetworkPolicy": spec.get("podSelector") or None}.get(kind)
+        if not selector:
+            continue
+        chosen = [pod for pod in workloads if matches(selector, pod_labels(pod))]
+        if not chosen:
+            yield document, "selects no pod"
+        ports = {port.get("name") for pod in chosen for one in containers(pod)
+                 for port in one.get("ports", [])}
+        for port in spec.get("ports", []) if kind == "Service" else []:
+            if port["targetPort"] not in ports:
+                yield document, f"no such port: {port['targetPort']}"
+        for pod in chosen if kind == "PodMonitor" else []:
+            if spec["podMetricsEndpoints"][0]["port"] not in ports:
+                yield pod, "has no port for metrics"
+
+
+def container_breaches(pod, container, is_init):
+    context = container.get("securityContext", {})
+    if (context.get("allowPrivilegeEscalation") is not False
+            or context.get("readOnlyRootFilesystem") is not True
+            or context.get("capabilities", {}).get("drop") != ["ALL"]):
+        yield f"{container['name']}: security context"
+    if "memory" not in container["resources"].get("limits", {}):
+        yield f"{container['name']}: no limit of memory"
+    ports = {port["containerPort"] for port in container.get("ports", [])}
+    for probe in () if is_init else ("startupProbe", "livenessProbe"):
+        if container.get(probe, {}).get("grpc", {}).get("port") not in ports:
+            yield f"{container['name']}: {probe} asks no port of the container"
+    claims = {claim["metadata"]["name"] for claim in pod["spec"].get("volumeClaimTemplates", [])}
+    volumes = claims | {volume["name"] for volume in pod_template(pod)["spec"].get("volumes", [])}
+    for mount in container.get("volumeMounts", []):
+        if mount["name"] not in volumes:
+            yield f"{container['name']}: no such volume: {mount['name']}"
+
+
+def pod_breaches(pod, documents):
+    spec = pod_template(pod)["spec"]
+    context = spec.get("securityContext", {})
+    if context.get("runAsNonRoot") is not True or context.get("seccompProfile") != {"type": "RuntimeDefault"}:
+        yield "security context of the pod"
+    if spec.get("automountServiceAccountToken") is not False:
+        yield "gets a token of the cluster that it does not need"
+    if "terminationGracePeriodSeconds" not in spec:
+        yield "no time to drain"
+    for container in spec["containers"]:
+        yield from container_breaches(pod, container, False)
+    for container in spec.get("initContainers", []):
+        yield from container_breaches(pod, container, True)
+    names = {(document["kind"], document["metadata"]["name"]) for document in documents}
+    for volume in spec.get("volumes", []):
+        for kind, name in (("ConfigMap", volume.get("configMap", {}).get("name")),
+                           ("PersistentVolumeClaim", volume.get("persistentVolumeClaim", {}).get("claimName"))):
+            if name and (kind, name) not in names:
+                yield f"no such {kind}: {name}"
+    if pod["kind"] == "StatefulSet" and ("Service", pod["spec"]["serviceName"]) not in names:
+        yield f"no such Service: {pod['spec']['serviceName']}"
+
+
+def rank_breaches(pod):
+    """As many pods as WORLD_SIZE says, and a rank 0 where MASTER_ADDR says."""
+    for container in containers(pod):
+        variables = {one["name"]: one.get("value") for one in container.get("env", [])}
+        if "WORLD_SIZE" not in variables:
+            continue
+        if pod["kind"] == "JobSet":
+            job = pod["spec"]["replicatedJobs"][0]
+            pods = job["template"]["spec"]["completions"]
+            first = f"{pod['metadata']['name']}-{job['name']}-0-0.{pod['spec']['network']['subdomain']}"
+        else:
+            pods = pod["spec"]["replicas"]
+            first = f"{pod['metadata']['name']}-0.{pod['spec']['serviceName']}"
+        if variables["WORLD_SIZE"] != str(pods):
+            yield f"WORLD_SIZE is {variables['WORLD_SIZE']} and there are {pods} pods"
+        if variables["MASTER_ADDR"] != first:
+            yield f"MASTER_ADDR is {variables['MASTER_ADDR']} and rank 0 is {first}"
+
+
+def address_breaches(container, services):
+    for argument in container.get("args", []):
+        for value in argument.split("=", 1)[-1].split(","):
+            found = ADDRESS.match(value)
+            if found and found[1] not in ("0.0.0.0",) and int(found[2]) not in services.get(found[1], []):
+                yield f"no such Service and port: {value}"
+
+
+class Help:
+    """What the binaries say they take."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.texts = {}
+
+    def text(self, command):
+        if command not in self.texts:
+            done = subprocess.run([self.directory / command[0], *command[1:], "--help"],
+                                  capture_output=True, text=True, check=False)
+            self.texts[command] = done.stdout if done.returncode == 0 else ""
+        return self.texts[command]
+
+    def breaches(self, words):
+        """Of one command line: the binary, its subcommands as far as they go, its flags."""
+        command = (Path(words[0]).name,)
+        rest = list(words[1:])
+        while rest and not rest[0].startswith("-") and self.text((*command, rest[0])) != "":
+            if self.text((*command, rest[0])) == self.text(command):
+                break
+            command = (*command, rest.pop(0))
+        text = self.text(command)
+        if not text:
+            yield f"no such command: {' '.join(command)}"
+            return
+        for word in rest:
+            flag = word.split("=")[0]
+            if flag.startswith("--") and not re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", text):
+                yield f"{' '.join(command)} knows no {flag}"
+
+
+def compose_commands():
+    for path in sorted((ROOT / "deploy").glob("compose/*.y*ml")):
+        document = yaml.safe_load(path.read_text())
+        for name, service in (document.get("services") or {}).items():
+            words = service.get("command")
+            if isinstance(words, str):
+                words = words.split()
+            if words and (service.get("image", "").startswith("oxbow/") or Path(words[0]).name in OURS):
+                yield f"{path.name}: {name}", words
+
+
+OURS = {"learner", "rollout_worker", "replay_buffer", "reward_server", "oxbow"}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", type=Path, required=True)
+    parser.add_argument("--kubectl", default="kubectl")
+    arguments = parser.parse_args()
+    binaries = Help(arguments.bin)
+    breaches, commands = [], 0
+    for name, documents in all_rendered(arguments.kubectl).items():
+        def breach(document, what):
+            breaches.append(f"{name}: {document['kind']} {document['metadata']['name']}: {what}")
+        workloads = [document for document in documents if document["kind"] in WORKLOADS]
+        services = {document["metadata"]["name"]: [port["port"] for port in document["spec"]["ports"]]
+                    for document in documents if document["kind"] == "Service"}
+        for document, what in selector_breaches(documents, workloads):
+            breach(document, what)
+        for pod in workloads:
+            for what in (*pod_breaches(pod, documents), *rank_breaches(pod)):
+                breach(pod, what)
+            for container in containers(pod):
+                commands += 1
+                words = [*container["command"], *container.get("args", [])]
+                for what in (*binaries.breaches(words), *address_breaches(container, services)):
+                    breach(pod, what)
+    for place, words in compose_commands():
+        commands += 1
+        breaches += [f"{place}: {what}" for what in binaries.breaches(words)]
+    for what in breaches:
+        print(what)
+    if breaches:
+        return 1
+    print(f"{commands} command lines fit the binaries and what is around them")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

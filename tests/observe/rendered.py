@@ -1,0 +1,67 @@
+"""Manifests as `kubectl kustomize` renders them: the overlays, and components that no overlay has, in company."""
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+K8S = ROOT / "deploy" / "k8s"
+# Overlays take some of the components; these are further mixtures, so that each one is rendered.
+MIXTURES = {
+    "statefulset-gpu-hpa-monitoring": ["learner-statefulset", "gpu", "hpa", "monitoring"],
+    "jobset-hpa": ["learner-jobset", "hpa"],
+}
+
+
+def render(kubectl, folder):
+    done = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True,
+                          check=False)
+    if done.returncode != 0 or "Warning" in done.stderr:
+        raise SystemExit(f"kubectl kustomize {folder}: {done.stderr.strip()}")
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def mixture(kubectl, components):
+    with tempfile.TemporaryDirectory(dir=K8S, prefix=".mixture-") as scratch:
+        # Kustomize takes folders by relative paths alone.
+        def path(name):
+            return os.path.relpath(K8S / name, scratch)
+        (Path(scratch) / "kustomization.yaml").write_text(yaml.safe_dump({
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": [path("base")],
+            "components": [path(f"components/{name}") for name in components],
+            "configMapGenerator": [{"name": "run", "literals": ["run.yaml=recipe: digits-op-grpo"]}],
+        }))
+        return render(kubectl, scratch)
+
+
+def all_rendered(kubectl):
+    """name -> documents."""
+    made = {overlay.parent.name: render(kubectl, overlay.parent)
+            for overlay in sorted((K8S / "overlays").glob("*/kustomization.yaml"))}
+    made.update({name: mixture(kubectl, components) for name, components in MIXTURES.items()})
+    used = {name for components in MIXTURES.values() for name in components}
+    for overlay in (K8S / "overlays").glob("*/kustomization.yaml"):
+        used |= {Path(name).name for name in yaml.safe_load(overlay.read_text())["components"]}
+    unused = {folder.name for folder in (K8S / "components").iterdir()} - used
+    if unused:
+        raise SystemExit(f"components that nothing here renders: {sorted(unused)}")
+    return made
+
+
+def pod_template(document):
+    """The PodTemplateSpec of a workload; None of anything else."""
+    spec = document.get("spec", {})
+    if document["kind"] == "JobSet":
+        return spec["replicatedJobs"][0]["template"]["spec"]["template"]
+    return spec.get("template") if "template" in spec else None
+
+
+def containers(document):
+    template = pod_template(document)
+    if template is None:
+        return []
+    return [*template["spec"].get("initContainers", []), *template["spec"]["containers"]]
