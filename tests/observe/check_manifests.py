@@ -4,7 +4,7 @@
 Per rendering: selectors of Services, PodDisruptionBudgets and PodMonitors match pods; ports that are named or probed
 exist; mounts, claims and ConfigMaps exist; each container has limits, probes and a locked-down security context; each
 workload has a NetworkPolicy; addresses in flags are Services and ports of the rendering. Flags and subcommands, also of
-deploy/compose, are in the binary's --help.
+deploy/compose, are in the binary's --help; each run.yaml resolves.
 
   check_manifests.py --bin build/release/bin [--kubectl PATH]
 """
@@ -12,6 +12,7 @@ import argparse
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import yaml
@@ -145,6 +146,8 @@ class Help:
 
     def breaches(self, words):
         """Of one command line: the binary, its subcommands as far as they go, its flags."""
+        if words[:2] == ["sh", "-c"]:
+            words = words[2].split(">")[0].split()
         command = (Path(words[0]).name,)
         rest = list(words[1:])
         while rest and not rest[0].startswith("-") and self.text((*command, rest[0])) != "":
@@ -159,6 +162,21 @@ class Help:
             flag = word.split("=")[0]
             if flag.startswith("--") and not re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", text):
                 yield f"{' '.join(command)} knows no {flag}"
+
+
+def run_breaches(documents, directory):
+    """Of the ConfigMap `run`: the services must be able to read what is made of it."""
+    for document in documents:
+        text = document.get("data", {}).get("run.yaml") if document["kind"] == "ConfigMap" else None
+        if text is None:
+            continue
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(text)
+            file.flush()
+            done = subprocess.run([directory / "oxbow", "config", "show", file.name, "--resolved"],
+                                  capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            yield document, done.stderr.strip()
 
 
 def compose_commands():
@@ -189,6 +207,8 @@ def main():
         services = {document["metadata"]["name"]: [port["port"] for port in document["spec"]["ports"]]
                     for document in documents if document["kind"] == "Service"}
         for document, what in selector_breaches(documents, workloads):
+            breach(document, what)
+        for document, what in run_breaches(documents, arguments.bin):
             breach(document, what)
         for pod in workloads:
             for what in (*pod_breaches(pod, documents), *rank_breaches(pod)):
