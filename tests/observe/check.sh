@@ -3,7 +3,7 @@
 #
 #   tests/observe/check.sh [BUILD]      build/release; needs tools/install_deps.sh --observe and the binaries
 #
-# Prints one line per check and a closing sum; exits 1 if any failed. About a minute, half of it the live run.
+# Prints one line per check and a closing sum; exits 1 if any failed. About a minute on a quiet machine.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 bin=${1:-build/release}/bin
@@ -31,6 +31,7 @@ check "generated files" generated
 check "dashboards" "$python" tests/observe/check_dashboards.py
 check "types of Grafana and Kubernetes" "$python" tests/observe/check_types.py --node .deps/observe-node --kubectl "$kubectl"
 check "manifests" "$python" tests/observe/check_manifests.py --bin "$bin" --kubectl "$kubectl"
+check "pods as processes" "$python" tests/observe/pods_check.py --bin "$bin" --kubectl "$kubectl" digits-cpu jobset-hpa
 check "live run" "$python" tests/observe/live_check.py --bin "$bin" --prometheus "$prometheus"
 echo "observe: $passed passed, $failed failed"
 [ "$failed" = 0 ]

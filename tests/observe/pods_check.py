@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""The manifests' command lines and environment, as processes of this machine: do they make a run that trains?
+
+Each pod gets an address of its own in 127.0.0.0/8 in place of its IP, Services the address of a pod behind them, and
+volumes a folder. Init containers run first. Then: the learner commits two steps, every probe's port answers `oxbow health`,
+and SIGTERM ends every process with exit code 0. No kubelet, no network policy, no volume is tested by this.
+
+  pods_check.py --bin build/release/bin [--kubectl PATH] RENDERING...
+"""
+import argparse
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from rendered import ROOT, all_rendered, pod_template
+
+SECONDS = 60
+
+
+class Pod:
+    def __init__(self, workload, index, address, root):
+        self.name = f"{workload['metadata']['name']}-{index}"
+        self.spec = pod_template(workload)["spec"]
+        self.labels = dict(pod_template(workload)["metadata"]["labels"])
+        self.address = address
+        self.root = root / self.name
+        self.variables = {"JOB_COMPLETION_INDEX": str(index)} if workload["kind"] == "JobSet" else {}
+        # Names by which others know it.
+        self.hosts = {f"{self.name}.{workload['spec'].get('serviceName', '')}"}
+        if workload["kind"] == "JobSet":
+            self.hosts = {f"{workload['metadata']['name']}-{workload['spec']['replicatedJobs'][0]['name']}-0-{index}"
+                          f".{workload['spec']['network']['subdomain']}"}
+            self.labels["batch.kubernetes.io/job-completion-index"] = str(index)
+        if workload["kind"] == "StatefulSet":
+            self.labels["statefulset.kubernetes.io/pod-name"] = self.name
+        self.process = None
+
+    def here(self, text, hosts):
+        """A word of a command line or a variable's value, as it is on this machine."""
+        text = text.replace("$(POD_IP)", self.address).replace("$(POD_NAME)", self.name)
+        text = text.replace("0.0.0.0", self.address)
+        for host, address in hosts.items():
+            text = re.sub(rf"(?<![\w.-]){re.escape(host)}(?=:\d)", address, text)
+        mounts = {mount["mountPath"] for part in ("initContainers", "containers")
+                  for container in self.spec.get(part, []) for mount in container.get("volumeMounts", [])}
+        for mount in mounts - {"/tmp"}:
+            text = re.sub(rf"(?<![\w/]){re.escape(mount)}(?=/|$)", str(self.root) + mount, text)
+        return text
+
+    def environment(self, container, hosts):
+        made = {"OMP_NUM_THREADS": "1", **self.variables}
+        for variable in container.get("env", []):
+            field = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
+            value = {"status.podIP": self.address, "metadata.name": self.name}.get(field, "0")
+            value = variable.get("value", value)
+            made[variable["name"]] = hosts.get(value) or self.here(value, hosts)
+        return made
+
+    def start(self, binaries, config_map, hosts):
+        for container in (*self.spec.get("initContainers", []), *self.spec["containers"]):
+            for mount in container.get("volumeMounts", []):
+                (self.root / mount["mountPath"][1:]).mkdir(parents=True, exist_ok=True)
+        for volume in self.spec.get("volumes", []):
+            if "configMap" in volume:
+                for mount in self.spec["initContainers"][0]["volumeMounts"]:
+                    if mount["name"] == volume["name"]:
+                        for file, text in config_map.items():
+                            (self.root / mount["mountPath"][1:] / file).write_text(text)
+        path = {**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}"}
+        for container in self.spec.get("initContainers", []):
+            words = [self.here(word, hosts) for word in container["command"]]
+            subprocess.run(words, env=path, cwd=ROOT, check=True)
+        container = self.spec["containers"][0]
+        words = [self.here(word, hosts) for word in (*container["command"], *container["args"])]
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.process = subprocess.Popen(words, env={**path, **self.environment(container, hosts)}, cwd=ROOT,
+                                        stdout=subprocess.DEVNULL, stderr=(self.root / "log").open("w"))
+
+    def probed_port(self):
+        return self.spec["containers"][0]["startupProbe"]["grpc"]["port"]
+
+    def last_words(self):
+        return f"{self.name}: " + " | ".join((self.root / "log").read_text().splitlines()[-3:])
+
+
+def pods_of(documents, root):
+    made = []
+    for document in documents:
+        spec = document.get("spec", {})
+        if document["kind"] not in ("Deployment", "StatefulSet", "JobSet"):
+            continue
+        count = (spec["replicas"] if "replicas" in spec
+                 else spec["replicatedJobs"][0]["template"]["spec"]["completions"])
+        for index in range(count):
+            made.append(Pod(document, index, f"127.0.1.{len(made) + 1}", root))
+    return made
+
+
+def names_of(documents, pods):
+    """Service and pod names with the address of a pod behind them."""
+    hosts = {host: pod.address for pod in pods for host in pod.hosts}
+    for document in documents:
+        if document["kind"] == "Service":
+            selector = document["spec"]["selector"]
+            behind = [pod for pod in pods if selector.items() <= pod.labels.items()]
+            hosts[document["metadata"]["name"]] = behind[0].address
+    return hosts
+
+
+def committed_updates(address):
+    try:
+        with urllib.request.urlopen(f"http://{address}:9464/metrics", timeout=2) as page:
+            found = re.search(r"^oxbow_learner_policy_version (\d+)", page.read().decode(), re.MULTILINE)
+            return int(found[1]) if found else 0
+    except (OSError, urllib.error.URLError):
+        return 0
+
+
+def problems_of(name, documents, binaries, root):
+    pods = pods_of(documents, root)
+    hosts = names_of(documents, pods)
+    runs = next(document["data"] for document in documents
+                if document["kind"] == "ConfigMap" and "run.yaml" in document["data"])
+    deadline = time.monotonic() + SECONDS
+    try:
+        for pod in pods:
+            pod.start(binaries, runs, hosts)
+        while committed_updates(hosts["learner"]) < 4:
+            ended = [pod for pod in pods if pod.process.poll() is not None]
+            if ended or time.monotonic() > deadline:
+                yield f"{name}: no two steps in {SECONDS} s"
+                yield from (pod.last_words() for pod in ended or pods)
+                return
+            time.sleep(0.3)
+        for pod in pods:
+            asked = subprocess.run([binaries / "oxbow", "health", "--addr", f"{pod.address}:{pod.probed_port()}"],
+                                   capture_output=True, text=True, check=False)
+            if asked.returncode != 0:
+                yield f"{name}: {pod.name}: the probe's port does not serve: {asked.stdout}{asked.stderr}"
+        for pod in pods:
+            pod.process.send_signal(signal.SIGTERM)
+        for pod in pods:
+            if pod.process.wait(30) != 0:
+                yield f"{name}: SIGTERM: exit code {pod.process.returncode}: {pod.last_words()}"
+    finally:
+        for pod in pods:
+            if pod.process is not None and pod.process.poll() is None:
+                pod.process.kill()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", type=Path, required=True)
+    parser.add_argument("--kubectl", default="kubectl")
+    parser.add_argument("renderings", nargs="+")
+    arguments = parser.parse_args()
+    rendered = all_rendered(arguments.kubectl)
+    begun = time.monotonic()
+    problems = []
+    for name in arguments.renderings:
+        root = Path(tempfile.mkdtemp(prefix="oxbow-pods-"))
+        problems += problems_of(name, rendered[name], arguments.bin.resolve(), root)
+        shutil.rmtree(root, ignore_errors=True)
+    for problem in problems:
+        print(problem)
+    if problems:
+        return 1
+    print(f"{' and '.join(arguments.renderings)} train, answer probes and drain, {time.monotonic() - begun:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
