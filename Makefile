@@ -5,6 +5,8 @@
 # make check-observe   alerts, dashboards and manifests against promtool and published types, and a live run under a
 #                   live Prometheus; installs what it needs into .deps
 # make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: so many runs, each with kills, stops, a bad network or a full disk
+# make images   container images oxbow/buffer and oxbow/torch (docker/README.md), and the secrets of deploy/compose
+# make deploy-test   the images and a run under compose, in a Docker that is installed and started if there is none (root)
 # make build | bench | lint | format | clean
 PRESET ?= release
 BUILD := build/$(PRESET)
@@ -14,7 +16,7 @@ RUN ?= configs/digits.yaml
 INSTALL ?= yes
 INSTALL_FLAGS ?=
 
-.PHONY: all build train test check-cuda check-observe chaos bench lint format clean deps
+.PHONY: all build train test check-cuda check-observe chaos images deploy-test bench lint format clean deps
 all: build
 
 deps:
@@ -59,6 +61,16 @@ CHAOS_FLAGS ?=
 chaos: deps $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS) --target chaos
 	@$(BUILD)/bin/chaos --runs $(CHAOS_RUNS) --seed $(CHAOS_SEED) $(CHAOS_FLAGS)
+
+IMAGES ?=
+IMAGE_FLAGS ?=
+images:
+	@docker/build.sh $(IMAGES) -- $(IMAGE_FLAGS)
+	@deploy/compose/make_secrets.sh
+
+DEPLOY_TEST_FLAGS ?=
+deploy-test:
+	@tests/deploy/deploy_test.py $(DEPLOY_TEST_FLAGS)
 
 bench: build
 	@bench/run_all.sh $(BUILD)

@@ -70,24 +70,25 @@ int HealthExitCode(const absl::StatusOr<bool>& serving) {
   return serving.status().code() == absl::StatusCode::kUnavailable ? 2 : 3;
 }
 
-void AddHealth(CLI::App& app, int& exit_code) {
+void AskHealth(CLI::App& command, int& exit_code) {
   struct Flags {
     std::string endpoint;
     std::string service;
     double timeout = 2;
   };
   const auto flags = std::make_shared<Flags>();  // Lives as long as the callback below.
-  CLI::App* command = app.add_subcommand("health", "Ask a service whether it serves");
-  command->footer(
+  command.footer(
       "Exit code: 0 serving, 1 not serving, 2 nobody listens, 3 the call failed.\n"
       "Example: oxbow health --addr 127.0.0.1:7001 --timeout 2s");
-  command->add_option("--addr", flags->endpoint, "host:port of the service")->required();
-  command->add_option("--service", flags->service, "one service of the server; default: all");
-  command->add_option("--timeout", flags->timeout, "for example 2s or 500ms; default 2s")
+  command.add_option("--addr", flags->endpoint, "host:port of the service")
+      ->required()
+      ->envname("OXBOW_HEALTH_ADDR");
+  command.add_option("--service", flags->service, "one service of the server; default: all");
+  command.add_option("--timeout", flags->timeout, "for example 2s or 500ms; default 2s")
       ->transform(
           CLI::AsNumberWithUnit(std::map<std::string, double>{{"ms", 1e-3}, {"s", 1}, {"m", 60}}))
       ->check(CLI::PositiveNumber);
-  command->callback([flags, &exit_code] {
+  command.callback([flags, &exit_code] {
     const auto serving = IsServing(flags->endpoint, flags->service, absl::Seconds(flags->timeout));
     exit_code = HealthExitCode(serving);
     if (!serving.ok()) {
@@ -97,6 +98,10 @@ void AddHealth(CLI::App& app, int& exit_code) {
       std::cout << (*serving ? "SERVING" : "NOT_SERVING") << "\n";
     }
   });
+}
+
+void AddHealth(CLI::App& app, int& exit_code) {
+  AskHealth(*app.add_subcommand("health", "Ask a service whether it serves"), exit_code);
 }
 
 }  // namespace oxbow::cli

@@ -17,6 +17,8 @@ absl::StatusOr<bool> IsServing(const std::string& endpoint, const std::string& s
 // 0 serving, 1 not serving, 2 nobody listens there, 3 the call failed.
 int HealthExitCode(const absl::StatusOr<bool>& serving);
 
+// Makes `command` the one that asks: its flags, and what it does once they are parsed.
+void AskHealth(CLI::App& command, int& exit_code);
 void AddHealth(CLI::App& app, int& exit_code);
 
 }  // namespace oxbow::cli

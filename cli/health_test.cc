@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "cli/status.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
 #include "rpc/server.h"
@@ -45,6 +47,22 @@ TEST_F(ServedTest, HealthTellsServingUnknownAndGone) {
   server_.reset();
   EXPECT_EQ(HealthExitCode(IsServing(endpoint, "", timeout)), 2);
   EXPECT_EQ(HealthExitCode(false), 1);
+}
+
+TEST_F(ServedTest, HealthIsAskedWhereTheEnvironmentSays) {
+  const auto ask = [](const std::string& endpoint) {
+    CLI::App app;
+    int exit_code = -1;
+    AskHealth(app, exit_code);
+    setenv("OXBOW_HEALTH_ADDR", endpoint.c_str(), /*overwrite=*/1);
+    app.parse("");
+    unsetenv("OXBOW_HEALTH_ADDR");
+    return exit_code;
+  };
+  const std::string endpoint = server_->endpoint();
+  EXPECT_EQ(ask(endpoint), 0);
+  server_.reset();
+  EXPECT_EQ(ask(endpoint), 2);
 }
 
 TEST_F(ServedTest, StatusNamesProgressWorkersAndTheBottleneck) {

@@ -28,6 +28,7 @@ if(NOT _torch_dir)
 endif()
 message(STATUS "LibTorch: ${_torch_dir}")
 set(OXBOW_TORCH_LIB_DIR "${_torch_dir}/lib")
+set(OXBOW_TORCH_RPATH "${OXBOW_TORCH_LIB_DIR}" CACHE STRING "Where executables look for LibTorch's libraries")
 
 add_library(oxbow_torch_interface INTERFACE)
 add_library(oxbow::torch ALIAS oxbow_torch_interface)
@@ -61,7 +62,7 @@ endforeach()
 list(JOIN _libs " " _libs_flat)
 target_link_options(oxbow_torch_interface INTERFACE
   "SHELL:-Wl,--push-state,--no-as-needed ${_libs_flat} -Wl,--pop-state"
-  "-Wl,-rpath,${OXBOW_TORCH_LIB_DIR}" "-Wl,-rpath-link,${OXBOW_TORCH_LIB_DIR}")
+  "-Wl,-rpath,${OXBOW_TORCH_RPATH}" "-Wl,-rpath-link,${OXBOW_TORCH_LIB_DIR}")
 
 # One precompiled header serves every target that uses torch.
 file(WRITE "${CMAKE_BINARY_DIR}/oxbow_torch_pch.cc" "// Holds the precompiled torch header.\n")

@@ -1,0 +1,81 @@
+"""What the images promise by themselves: size, user, content, a read-only root, health and an orderly end."""
+import re
+import tarfile
+import time
+import subprocess
+
+from engine import Failure
+
+COMPILERS = re.compile(r"(^|/)(gcc|g\+\+|cc|c\+\+|clang|cc1|cc1plus|ld|as|make|cmake|ninja|protoc|python3|perl5?)"
+                       r"([-.]?[0-9.]+)?$")
+# Debian's base has Perl, which is no compiler; everything else of the above is not there.
+ALLOWED = re.compile(r"(^|/)perl[0-9.]*$")
+LIBTORCH = re.compile(r"(^|/)lib(torch|c10|caffe2)[^/]*\.so")
+HARDENED = ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "none"]
+HEALTHY_SECONDS = 60
+DRAIN_SECONDS = 10
+
+
+def files_of(docker, image):
+    """Every path in an image."""
+    container = docker("create", image, "true").stdout.strip()
+    try:
+        with subprocess.Popen([docker.client, "export", container], stdout=subprocess.PIPE) as export:
+            with tarfile.open(fileobj=export.stdout, mode="r|") as archive:
+                return [member.name for member in archive if not member.isdir()]
+    finally:
+        docker("rm", "-f", container)
+
+
+def require(kept, promise):
+    if not kept:
+        raise Failure(promise)
+
+
+def check_content(docker, image, with_torch):
+    files = files_of(docker, image)
+    compilers = [f for f in files if COMPILERS.search(f) and not ALLOWED.search(f) and "/bin/" in f"/{f}"]
+    compilers += [f for f in files if f.endswith(("cc1plus", ".a", "/ATen.h"))]
+    require(not compilers, f"{image} has a compiler or what one needs: {compilers[:5]}")
+    require(any(map(LIBTORCH.search, files)) == with_torch,
+            f"{image} {'lacks' if with_torch else 'has'} LibTorch")
+
+
+def check_labels(docker, image):
+    require(docker.inspect(image, "{{.Config.User}}", kind="image") == "10001:10001", f"{image} runs as root")
+    for label in ("title", "description", "version", "revision"):
+        value = docker.inspect(image, '{{index .Config.Labels "org.opencontainers.image.%s"}}' % label, kind="image")
+        require(value and value != "<no value>", f"{image} has no label {label}")
+
+
+def check_versions(docker, image, binaries):
+    for binary in binaries:
+        said = docker("run", "--rm", *HARDENED, image, binary, "--version").stdout
+        require(re.search(r"\d+\.\d+\.\d+", said), f"{binary} of {image} does not say its version: {said}")
+
+
+def check_service(docker, image, command=(), flags=(), health="127.0.0.1:7071"):
+    """Starts a service under a read-only root without a right or a network, until its own health check is
+    content, then stops it. Returns the seconds until each."""
+    start = time.monotonic()
+    container = docker("run", "--detach", *HARDENED, *flags, "--env", f"OXBOW_HEALTH_ADDR={health}", image,
+                       *command).stdout.strip()
+    try:
+        docker.await_healthy(container, HEALTHY_SECONDS)
+        healthy = time.monotonic() - start
+        processes = docker("top", container, "-o", "pid,args").stdout.splitlines()[1:]
+        require(not any("sh -c" in p for p in processes), f"a shell stands before the service: {processes}")
+        touch = docker("exec", container, "touch", "/opt/oxbow/written", check=False)
+        require(touch.returncode != 0, f"the root of {image} can be written")
+        require(docker("exec", container, "id", "-u").stdout.strip() == "10001", f"{image} runs as another user")
+        alone = docker("exec", container, "oxbow_health", "--addr", "127.0.0.1:1", check=False)
+        require(alone.returncode == 2, f"oxbow_health where nobody listens: exit code {alone.returncode}")
+        start = time.monotonic()
+        docker("stop", "--time", 2 * DRAIN_SECONDS, container)
+        drained = time.monotonic() - start
+        code = docker.exit_code(container)
+        require(code == 0, f"{image} {' '.join(command)} ends by SIGTERM with {code}")
+        require(drained < DRAIN_SECONDS, f"{image} took {drained:.1f} s to end")
+        return healthy, drained
+    finally:
+        docker("rm", "-f", container)
