@@ -7,6 +7,7 @@ its targets exchanged for those of the run's endpoints.json, and asserts
   - every target answers, and `promtool check metrics` has nothing against any page;
   - the pages have the families of docs/formats.md with their types, and no other of ours;
   - every panel's query gives at least one finite number, or is empty for a reason in known_empty.yml;
+  - so does the query by which Kubernetes scales workers;
   - every alert's rule evaluates without error, each selector in it finds a series, and none fires.
 
   live_check.py --bin build/release/bin [--prometheus DIR] [--timeout 75] [--keep]
@@ -192,6 +193,14 @@ def alert_problems(server, families):
                 yield f"{alert}: no series: {selector}"
 
 
+def await_scaling(server, deadline):
+    """Its subquery has a point every 15 s."""
+    scaled = yaml.safe_load((ROOT / "deploy/k8s/components/keda/rollout.yaml").read_text())
+    for trigger in scaled["spec"]["triggers"]:
+        query = trigger["metadata"]["query"]
+        until(deadline, lambda query=query: server.finds(query), f"data for KEDA: {query}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin", type=Path, default=ROOT / "build/release/bin")
@@ -222,6 +231,7 @@ def main():
         panels = panel_problems(server, known_empty["panels"], deadline)
         problems = list(panels)
         problems += alert_problems(server, documented_families())
+        await_scaling(server, deadline)
         pages, types = page_problems(addresses, tool("promtool"))
         problems += pages
         problems += family_problems(types, server.ask("label/__name__/values"), known_empty["families"])
