@@ -4,56 +4,90 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
-#include <filesystem>
+#include <memory>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "config/run_config.h"
+#include "cli/trained_part.h"
 #include "core/flow/schedule.h"
 #include "core/model/picture_sampler.h"
-#include "core/model/sd3.h"
+#include "core/model/policy.h"
 #include "core/task/world.h"
-#include "io/safetensors.h"
 #include "io/tensor_torch.h"
+#include "rpc/convert_torch.h"
 #include "services/learner/loaded_model.h"
 
 namespace oxbow::cli {
 namespace {
 
-// The model of a directory; of a run, with the run's own transformer. An embedded world's pictures
-// have its size, others the transformer's.
-absl::StatusOr<learner::LoadedModel> Load(const ModelSource& source, const std::string& prompt) {
-  v1::ModelConfig config;
-  v1::SamplingConfig sampling;
+// A model and how its velocities are asked for.
+struct Drawing {
+  learner::LoadedModel model;
+  v1::RunConfig config;
+  std::unique_ptr<model::Policy> policy;
+};
+
+// Of a directory. An embedded world's pictures have its size, others the transformer's.
+v1::RunConfig ConfigOfModel(const ModelSource& source, const std::string& prompt) {
+  v1::RunConfig config;
+  config.mutable_model()->set_path(source.model);
+  config.mutable_model()->set_trained(v1::TRAINED_PART_FULL);
+  config.mutable_model()->set_compute_dtype(v1::STORAGE_D_TYPE_F32);
+  config.mutable_sampling()->set_guidance(1);
+  if (const task::World* const world = task::WorldOfPrompt(prompt)) {
+    config.mutable_sampling()->set_height(world->format().height);
+    config.mutable_sampling()->set_width(world->format().width);
+  }
+  return config;
+}
+
+// The network that draws; what a run trained is loaded later.
+absl::StatusOr<std::unique_ptr<model::Policy>> PolicyFor(Drawing& drawing) {
+  const v1::RunConfig& config = drawing.config;
+  const v1::LoraConfig& lora = config.model().lora();
+  const bool adapter = config.model().trained() == v1::TRAINED_PART_LORA;
+  model::Policy::Options options{
+      .architecture = drawing.model.architecture,
+      .config_json = drawing.model.transformer_config_json,
+      .base = std::move(drawing.model.transformer),
+      .trained = adapter ? model::Trained::kLora : model::Trained::kFull,
+      .lora = {.rank = lora.rank(),
+               .alpha = lora.alpha(),
+               .targets = {lora.targets().begin(), lora.targets().end()}},
+      .with_reference = false,
+      .with_ema = false,
+      .trainable = false,
+      .guidance = config.sampling().guidance()};
+  OXBOW_ASSIGN_OR_RETURN(options.compute, rpc::ScalarTypeFromConfig(config.model().compute_dtype(),
+                                                                    "model.compute_dtype"));
+  if (options.guidance != 1) {
+    OXBOW_ASSIGN_OR_RETURN(options.negative,
+                           drawing.model.prompts->Get({config.sampling().negative_prompt()}));
+  }
+  return model::Policy::Create(std::move(options));
+}
+
+absl::StatusOr<Drawing> Load(const ModelSource& source, const std::string& prompt,
+                             const PictureOptions& options) {
+  Drawing drawing;
+  model::NamedTensors trained;
   if (source.run.empty()) {
-    config.set_path(source.model);
-    if (const task::World* const world = task::WorldOfPrompt(prompt)) {
-      sampling.set_height(world->format().height);
-      sampling.set_width(world->format().width);
-    }
-    return learner::LoadModel(config, v1::PromptConfig(), sampling);
+    drawing.config = ConfigOfModel(source, prompt);
+  } else {
+    OXBOW_ASSIGN_OR_RETURN(TrainedPart part, ReadTrainedPart(source.run));
+    OXBOW_ASSIGN_OR_RETURN(trained, io::AllToTorch(std::move(part.tensors)));
+    drawing.config = std::move(part.config);
   }
-  const std::filesystem::path run(source.run);
-  OXBOW_ASSIGN_OR_RETURN(const v1::RunConfig resolved,
-                         config::LoadResolved(run / "config.resolved.yaml"));
-  if (resolved.model().trained() == v1::TRAINED_PART_LORA) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("run trained an adapter, which only whole models can show here (load it in "
-                     "diffusers): ",
-                     source.run));
-  }
-  OXBOW_ASSIGN_OR_RETURN(
-      learner::LoadedModel loaded,
-      learner::LoadModel(resolved.model(), resolved.prompts(), resolved.sampling()));
-  absl::StatusOr<io::Safetensors> final_weights =
-      io::ReadSafetensors(run / "weights/transformer/diffusion_pytorch_model.safetensors");
-  if (!final_weights.ok()) {
-    return Annotate(final_weights.status(), "final weights (is the run finished?)");
-  }
-  OXBOW_ASSIGN_OR_RETURN(loaded.transformer, io::AllToTorch(std::move(final_weights->tensors)));
-  return loaded;
+  v1::SamplingConfig& sampling = *drawing.config.mutable_sampling();
+  if (options.guidance > 0) sampling.set_guidance(options.guidance);
+  if (!options.negative_prompt.empty()) sampling.set_negative_prompt(options.negative_prompt);
+  OXBOW_ASSIGN_OR_RETURN(drawing.model, learner::LoadModel(drawing.config.model(),
+                                                           drawing.config.prompts(), sampling));
+  OXBOW_ASSIGN_OR_RETURN(drawing.policy, PolicyFor(drawing));
+  if (!trained.empty()) OXBOW_RETURN_IF_ERROR(drawing.policy->Load(trained));
+  return drawing;
 }
 
 flow::SolverKind SolverNamed(const std::string& name) {
@@ -75,14 +109,11 @@ absl::StatusOr<std::vector<DrawnPicture>> DrawPictures(const ModelSource& source
                                                        const PictureOptions& options) {
   const at::NoGradGuard no_grad;
   at::set_num_threads(1);
-  OXBOW_ASSIGN_OR_RETURN(const learner::LoadedModel loaded, Load(source, prompts.front()));
-  OXBOW_ASSIGN_OR_RETURN(const model::Sd3Params params,
-                         model::ParseSd3Config(loaded.transformer_config_json));
-  OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<model::VelocityModel> velocity_model,
-                         model::MakeSd3Transformer(params, loaded.transformer));
+  OXBOW_ASSIGN_OR_RETURN(const Drawing drawing, Load(source, prompts.front(), options));
+  const learner::LoadedModel& loaded = drawing.model;
   OXBOW_ASSIGN_OR_RETURN(const model::Conditioning conditioning, loaded.prompts->Get(prompts));
   const at::Tensor pictures = model::SamplePictures(
-      *velocity_model, *loaded.decoder,
+      drawing.policy->current(), *loaded.decoder,
       model::OdeSpec(flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault,
                                      static_cast<int>(options.steps), loaded.shift),
                      SolverNamed(options.solver)),

@@ -14,7 +14,7 @@ namespace oxbow::cli {
 // Which weights. Exactly one is set.
 struct ModelSource {
   std::string model;  // A diffusers directory.
-  std::string run;    // A run's directory: its config's model with the run's final transformer.
+  std::string run;    // A run's directory: its config's model with what its newest checkpoint has.
 };
 
 struct PictureOptions {
@@ -22,6 +22,8 @@ struct PictureOptions {
   uint32_t steps = 10;
   std::string solver = "euler";  // Or dpmpp_2m, dpmpp_heun.
   uint64_t seed = 0;
+  double guidance = 0;  // 0: the run's; of a model 1, none.
+  std::string negative_prompt;
 };
 
 struct DrawnPicture {
@@ -33,7 +35,7 @@ struct DrawnPicture {
 absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path);
 
 // Pictures in order of the prompts, `per_prompt` each. kNotFound or kDataLoss names a missing or
-// broken file; kFailedPrecondition for a run that trained an adapter or is not finished.
+// broken file.
 absl::StatusOr<std::vector<DrawnPicture>> DrawPictures(const ModelSource& source,
                                                        const std::vector<std::string>& prompts,
                                                        const PictureOptions& options);

@@ -31,6 +31,7 @@ struct EncodeFlags {
   std::vector<std::string> prompts;
   std::string cache;
   int64_t t5_length = io::kT5LengthOfRecipes;
+  std::string negative;  // What guidance leads away from.
   int threads = 1;
   size_t batch = 16;
 };
@@ -84,6 +85,7 @@ absl::Status ReadRun(EncodeFlags& flags) {
   flags.model = resolved.config.model().path();
   flags.cache = prompts.cache();
   flags.t5_length = prompts.t5_length();
+  flags.negative = resolved.config.sampling().negative_prompt();
   for (const std::string& path : {prompts.train(), prompts.eval()}) {
     if (!path.empty()) flags.prompts.push_back(path);
   }
@@ -103,7 +105,7 @@ absl::Status Encode(EncodeFlags flags) {
   if (!flags.file.empty()) OXBOW_RETURN_IF_ERROR(ReadRun(flags));
   OXBOW_RETURN_IF_ERROR(CheckFlags(flags));
   at::set_num_threads(flags.threads);
-  std::vector<std::string> texts = {""};  // What guidance leads away from.
+  std::vector<std::string> texts = {flags.negative};
   for (const std::string& path : flags.prompts) {
     OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::Prompt> prompts, learner::ReadPrompts(path));
     for (const v1::Prompt& prompt : prompts) texts.push_back(prompt.text());

@@ -78,6 +78,12 @@ void AddEval(CLI::App& app, int& exit_code) {
   command->add_option("--solver", flags->pictures.solver, "of the ODE")
       ->check(CLI::IsMember({"euler", "dpmpp_2m", "dpmpp_heun"}))
       ->capture_default_str();
+  command
+      ->add_option("--guidance", flags->pictures.guidance,
+                   "classifier-free guidance; default: the run's, of a model none")
+      ->check(CLI::Range(1.0, 100.0));
+  command->add_option("--negative-prompt", flags->pictures.negative_prompt,
+                      "what guidance leads away from");
   command->add_option("--seed", flags->pictures.seed, "of the noise")->capture_default_str();
   command->add_flag("--json", flags->json, "for programs");
   command->callback([flags, &exit_code] {

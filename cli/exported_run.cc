@@ -9,65 +9,20 @@
 #include "absl/strings/str_join.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "cli/version.h"
-#include "config/run_config.h"
+#include "cli/trained_part.h"
 #include "core/model/lora.h"
 #include "io/diffusers_directory.h"
 #include "io/lora_file.h"
-#include "io/safetensors.h"
 #include "io/tensor_torch.h"
-#include "services/learner/desk/checkpoint_store.h"
 
 namespace oxbow::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using Tensors = std::map<std::string, io::TensorBytes>;
 
-constexpr char kWeights[] = "weights.safetensors";
-constexpr char kAverage[] = "ema.safetensors";
 constexpr std::string_view kWeight = ".weight";
 
-// A run's trained tensors, and what to write beside them.
-struct Trained {
-  v1::RunConfig config;
-  Tensors tensors;
-  std::map<std::string, std::string> provenance;
-
-  bool lora() const { return config.model().trained() == v1::TRAINED_PART_LORA; }
-};
-
-absl::StatusOr<Trained> ReadTrained(const ExportRequest& request) {
-  Trained trained;
-  OXBOW_ASSIGN_OR_RETURN(trained.config,
-                         config::LoadResolved(request.run / "config.resolved.yaml"));
-  const learner::CheckpointStore store(request.run / "checkpoints", 1);
-  OXBOW_ASSIGN_OR_RETURN(learner::Checkpoint checkpoint, request.step.has_value()
-                                                             ? store.LoadAt(*request.step)
-                                                             : store.LoadNewest());
-  const bool average = !request.raw && checkpoint.files.contains(kAverage);
-  const char* const file = average ? kAverage : kWeights;
-  const std::string name =
-      absl::StrCat(learner::CheckpointName(checkpoint.state.committed_steps), "/", file);
-  if (!checkpoint.files.contains(file)) {
-    return absl::DataLossError("checkpoint lacks a file: " + name);
-  }
-  OXBOW_ASSIGN_OR_RETURN(io::Safetensors weights,
-                         io::ParseSafetensors(checkpoint.files.at(file), name));
-  trained.tensors = std::move(weights.tensors);
-  const BuildFacts build = ThisBuild();
-  trained.provenance = {{"oxbow.run", trained.config.run().name()},
-                        {"oxbow.step", absl::StrCat(checkpoint.state.committed_steps)},
-                        {"oxbow.policy_version", absl::StrCat(checkpoint.state.policy_version)},
-                        {"oxbow.weights", average ? "ema" : "raw"},
-                        {"oxbow.base_model", trained.config.model().path()},
-                        {"oxbow.config_sha256", checkpoint.state.config_sha256},
-                        {"oxbow.version", build.version},
-                        {"oxbow.git", build.git}};
-  return trained;
-}
-
-io::LoraExport AdapterOf(const Trained& trained) {
+io::LoraExport AdapterOf(const TrainedPart& trained) {
   const v1::LoraConfig& lora = trained.config.model().lora();
   return {.tensors = trained.tensors,
           .rank = lora.rank(),
@@ -80,7 +35,7 @@ io::LoraExport AdapterOf(const Trained& trained) {
 // One after the other what the merged file holds, from the mapped base model and the trained part.
 class Merger {
  public:
-  Merger(io::WeightFiles base, const Trained& trained)
+  Merger(io::WeightFiles base, const TrainedPart& trained)
       : base_(std::move(base)), trained_(trained), adapter_(AdapterOf(trained)) {}
 
   // The tensors of the merged file. kFailedPrecondition names what the base model has not, or in
@@ -143,11 +98,11 @@ class Merger {
   }
 
   const io::WeightFiles base_;
-  const Trained& trained_;
+  const TrainedPart& trained_;
   const io::LoraExport adapter_;
 };
 
-absl::Status WriteMerged(const fs::path& out, const Trained& trained) {
+absl::Status WriteMerged(const fs::path& out, const TrainedPart& trained) {
   OXBOW_ASSIGN_OR_RETURN(const io::DiffusersComponents components,
                          io::OpenDiffusersDirectory(trained.config.model().path()));
   const io::DiffusersComponent& transformer = components.at("transformer");
@@ -170,7 +125,8 @@ absl::Status WriteMerged(const fs::path& out, const Trained& trained) {
 }  // namespace
 
 absl::StatusOr<fs::path> ExportRun(const ExportRequest& request) {
-  OXBOW_ASSIGN_OR_RETURN(const Trained trained, ReadTrained(request));
+  OXBOW_ASSIGN_OR_RETURN(const TrainedPart trained,
+                         ReadTrainedPart(request.run, request.step, request.raw));
   const fs::path out = request.out.empty() ? request.run / "export" / request.format : request.out;
   const bool whole =
       request.format == "merged" || (request.format == "diffusers" && !trained.lora());

@@ -34,13 +34,33 @@ int64_t NumberIn(const std::string& config_json, const char* key, int64_t absent
              : absent;
 }
 
-// Without an autoencoder the latent is the picture.
-std::vector<int64_t> LatentShape(const std::string& transformer_config,
+// Pixels of a side per latent: an autoencoder halves its sides between levels; without one the
+// latent is the picture.
+int64_t FactorOf(const io::DiffusersComponents& components) {
+  const auto vae = components.find("vae");
+  if (vae == components.end()) return 1;
+  const auto config =
+      nlohmann::json::parse(vae->second.config_json, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object() || !config.contains("block_out_channels")) return 1;
+  return int64_t{1} << std::clamp<size_t>(config["block_out_channels"].size(), 1, 16) >> 1;
+}
+
+std::vector<int64_t> LatentShape(const std::string& transformer_config, int64_t factor,
                                  const v1::SamplingConfig& sampling) {
   const int64_t side = NumberIn(transformer_config, "sample_size", 128);
   return {NumberIn(transformer_config, "in_channels", 16),
-          sampling.height() > 0 ? sampling.height() : side,
-          sampling.width() > 0 ? sampling.width() : side};
+          sampling.height() > 0 ? sampling.height() / factor : side,
+          sampling.width() > 0 ? sampling.width() / factor : side};
+}
+
+// CLIP's tokens, and T5's after them.
+int64_t PromptTokens(const io::DiffusersComponents& components, const v1::PromptConfig& prompts) {
+  int64_t tokens = 0;
+  if (const auto clip = components.find("text_encoder"); clip != components.end()) {
+    tokens += NumberIn(clip->second.config_json, "max_position_embeddings", 77);
+  }
+  if (components.contains("text_encoder_3")) tokens += prompts.t5_length();
+  return tokens;
 }
 
 int64_t TokensOf(const std::string& transformer_config, const std::vector<int64_t>& latent_shape) {
@@ -58,21 +78,35 @@ absl::StatusOr<uint64_t> TextEncoderParameters(const io::DiffusersComponents& co
   return parameters;
 }
 
+// Of what sampling needs of it.
+absl::StatusOr<uint64_t> DecoderParameters(const io::DiffusersComponents& components) {
+  const auto vae = components.find("vae");
+  if (vae == components.end()) return 0;
+  OXBOW_ASSIGN_OR_RETURN(const Headers tensors, io::ReadComponentHeaders(vae->second));
+  uint64_t parameters = 0;
+  for (const auto& [name, tensor] : tensors) {
+    if (name.starts_with("decoder.") || name.starts_with("post_quant_conv.")) {
+      parameters += Elements(tensor);
+    }
+  }
+  return parameters;
+}
+
 absl::StatusOr<ModelFacts> Read(const v1::RunConfig& config) {
   OXBOW_ASSIGN_OR_RETURN(const io::DiffusersComponents components,
                          io::OpenDiffusersDirectory(config.model().path()));
-  if (components.contains("vae")) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "models with an autoencoder can be drawn with (oxbow sample) but not trained yet: ",
-        config.model().path()));
-  }
   const io::DiffusersComponent& transformer = components.at("transformer");
   OXBOW_ASSIGN_OR_RETURN(const Headers tensors, io::ReadComponentHeaders(transformer));
   OXBOW_ASSIGN_OR_RETURN(const uint64_t text, TextEncoderParameters(components));
-  ModelFacts facts{.transformer_parameters = Elements(tensors),
-                   .text_encoder_parameters = text,
-                   .shift = config.sampling().shift(),
-                   .latent_shape = LatentShape(transformer.config_json, config.sampling())};
+  OXBOW_ASSIGN_OR_RETURN(const uint64_t decoder, DecoderParameters(components));
+  ModelFacts facts{
+      .transformer_parameters = Elements(tensors),
+      .text_encoder_parameters = text,
+      .decoder_parameters = decoder,
+      .shift = config.sampling().shift(),
+      .latent_shape = LatentShape(transformer.config_json, FactorOf(components), config.sampling()),
+      .prompt_tokens = PromptTokens(components, config.prompts()),
+      .transformer_config_json = transformer.config_json};
   if (config.model().trained() == v1::TRAINED_PART_LORA) {
     OXBOW_ASSIGN_OR_RETURN(facts.trained_parameters,
                            LoraParameters(tensors, config.model().lora()));

@@ -17,8 +17,11 @@ struct ModelFacts {
   uint64_t transformer_parameters = 0;
   uint64_t trained_parameters = 0;  // All but the position table, or those of the LoRA matrices.
   uint64_t text_encoder_parameters = 0;
+  uint64_t decoder_parameters = 0;    // Of an autoencoder.
   double shift = 1;                   // sampling.shift, or the scheduler's own.
   std::vector<int64_t> latent_shape;  // [C, H, W]
+  int64_t prompt_tokens = 0;
+  std::string transformer_config_json;
 };
 
 // kNotFound, kDataLoss or kFailedPrecondition with the file's name: missing, truncated or not

@@ -87,7 +87,7 @@ TEST_F(ModelFactsTest, TruncatedWeightsAreADataErrorThatNamesTheFile) {
   EXPECT_TRUE(ReadModelFacts(config_).ok());
 }
 
-TEST_F(ModelFactsTest, AnAutoencoderIsRefusedInOneLine) {
+TEST_F(ModelFactsTest, WithAnAutoencoderSizesAreInPixelsAndItsDecoderIsCounted) {
   std::ofstream(model_ / "model_index.json")
       << R"({"_class_name": "StableDiffusion3Pipeline", "vae": ["diffusers", "AutoencoderKL"],
              "transformer": ["diffusers", "SD3Transformer2DModel"],
@@ -95,10 +95,24 @@ TEST_F(ModelFactsTest, AnAutoencoderIsRefusedInOneLine) {
              "tokenizer": ["transformers", "CLIPTokenizer"],
              "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"]})";
   std::filesystem::create_directory(model_ / "vae");
-  std::ofstream(model_ / "vae" / "config.json") << "{}";
-  const absl::Status status = ReadModelFacts(config_).status();
-  EXPECT_EQ(ExitCodeOf(status), kExitData);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("autoencoder"));
+  std::ofstream(model_ / "vae" / "config.json") << R"({"block_out_channels": [4, 8, 8]})";
+  EXPECT_EQ(ExitCodeOf(ReadModelFacts(config_).status()), kExitData) << "no weights yet";
+  io::Safetensors weights;
+  for (const auto& [name, size] : {std::pair<std::string, int64_t>{"encoder.conv_in.bias", 5},
+                                   {"decoder.conv_in.bias", 7},
+                                   {"post_quant_conv.bias", 2}}) {
+    weights.tensors[name] = {.dtype = io::DType::kF32,
+                             .shape = {size},
+                             .data = std::string(static_cast<size_t>(size) * 4, 0)};
+  }
+  ASSERT_TRUE(
+      io::WriteSafetensors(model_ / "vae" / "diffusion_pytorch_model.safetensors", weights).ok());
+  config_.mutable_sampling()->set_height(32);
+  config_.mutable_sampling()->set_width(80);
+  const auto facts = ReadModelFacts(config_);
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  EXPECT_EQ(facts->decoder_parameters, 9u);
+  EXPECT_THAT(facts->latent_shape, ElementsAre(1, 8, 20));
 }
 
 TEST(LoraParametersTest, CountBothMatricesOfTargetedLinearLayers) {

@@ -1,5 +1,7 @@
 #include "cli/run_plan.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
@@ -7,6 +9,7 @@
 #include "config/validate.h"
 #include "core/flow/truncation.h"
 #include "core/flow/window.h"
+#include "core/model/activation_memory.h"
 #include "rpc/convert_torch.h"
 #include "rpc/convert_window.h"
 #include "services/learner/trainer_options.h"
@@ -28,14 +31,36 @@ std::string BytesText(uint64_t bytes) {
   return absl::StrFormat(unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
 }
 
+// Rows of one sample.
+uint64_t TrainedSteps(const v1::RunConfig& config) {
+  if (rpc::TrainsFinalLatents(config.method())) {
+    const v1::TimesConfig& times = config.method().times();
+    const auto levels = static_cast<uint32_t>(times.fraction() * config.sampling().steps());
+    return times.count() > 0 ? times.count() : levels;
+  }
+  const absl::StatusOr<flow::WindowPlan> window = rpc::WindowFromConfig(config.sampling());
+  return window.ok() ? flow::WindowAt(*window, /*run_seed=*/0, /*step=*/0).size() : 0;
+}
+
+uint64_t ActivationBytes(const v1::RunConfig& config, const ModelFacts& facts) {
+  const auto params = model::ParseSd3Config(facts.transformer_config_json);
+  if (!params.ok()) return 0;
+  const bool shorter = config.model().compute_dtype() == v1::STORAGE_D_TYPE_BF16;
+  const auto rows = static_cast<int64_t>(RowsOfPass(config));
+  return model::Sd3ActivationBytes(*params,
+                                   {.compute = shorter ? at::kBFloat16 : at::kFloat,
+                                    .recompute_blocks = config.model().checkpoint_activations()},
+                                   {.rows = config.sampling().guidance() == 1 ? rows : 2 * rows,
+                                    .latent_height = facts.latent_shape[1],
+                                    .latent_width = facts.latent_shape[2],
+                                    .prompt_tokens = facts.prompt_tokens});
+}
+
 // "5: 0-4", "2: 2 of 0-4, neighbours, drawn every 1 learner steps"
 std::string TrainedText(const v1::RunConfig& config) {
   const v1::SamplingConfig& sampling = config.sampling();
   if (rpc::TrainsFinalLatents(config.method())) {
-    const v1::TimesConfig& times = config.method().times();
-    const auto levels = static_cast<uint32_t>(times.fraction() * sampling.steps());
-    return absl::StrCat("final pictures, at ", times.count() > 0 ? times.count() : levels,
-                        " times each");
+    return absl::StrCat("final pictures, at ", TrainedSteps(config), " times each");
   }
   const absl::StatusOr<flow::WindowPlan> window = rpc::WindowFromConfig(sampling);
   if (!window.ok()) return "no";
@@ -90,11 +115,23 @@ std::string StepTable(const v1::RunConfig& config, const flow::SamplingSpec& sam
   return text;
 }
 
+uint64_t RowsOfPass(const v1::RunConfig& config) {
+  const v1::BatchConfig& batch = config.batch();
+  const uint64_t images = uint64_t{batch.groups()} * batch.group_size();
+  const uint64_t of_update = (images + batch.updates() - 1) / batch.updates();
+  const uint64_t ranks = std::max(1u, config.learner().ranks());
+  const uint64_t samples = (of_update + ranks - 1) / ranks;
+  const uint64_t steps = TrainedSteps(config);
+  if (batch.rows_per_pass() == 0) return samples * steps;
+  return std::min(samples * steps, std::max<uint64_t>(steps, batch.rows_per_pass()));
+}
+
 std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const ModelFacts& facts) {
   const bool lora = config.model().trained() == v1::TRAINED_PART_LORA;
   const uint64_t trained = kFloat * facts.trained_parameters;
   const uint64_t all = kFloat * facts.transformer_parameters;
-  const uint64_t frozen = lora ? all : all - trained;
+  const bool shorter = config.model().compute_dtype() == v1::STORAGE_D_TYPE_BF16;
+  const uint64_t frozen = lora ? (shorter ? all / 2 : all) : all - trained;
   const uint64_t average = config.ema().enabled() ? trained : 0;
   const bool keeps_old = learner::OldPolicyOf(config.method()) != model::OldPolicy::kNone;
   const bool moves = config.method().reference_every() > 0;
@@ -108,6 +145,8 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const ModelFa
           {"copy to undo a step", 3 * trained + average},
           {"published snapshots", config.services().snapshots_kept() * trained + 2 * frozen},
           {"text encoder", kFloat * facts.text_encoder_parameters},
+          {"decoder of pictures", kFloat * facts.decoder_parameters},
+          {"activations, at most", ActivationBytes(config, facts)},
           {"experience, at most", config.services().sink_bytes_max()}};
 }
 
@@ -127,10 +166,11 @@ std::string MemoryText(const v1::RunConfig& config, const ModelFacts& facts) {
     total += item.bytes;
     absl::StrAppend(&text, absl::StrFormat("  %-20s %s\n", item.what, BytesText(item.bytes)));
   }
-  return absl::StrCat(
-      text, absl::StrFormat("%-22s %s and activations\n", "the learner", BytesText(total)),
-      absl::StrFormat("%-22s %s of services.sink_bytes_max\n", "experience needs",
-                      BytesText(SinkBytesNeeded(config, facts))));
+  return absl::StrCat(text,
+                      absl::StrFormat("%-22s %s; %d trained steps in a backward pass\n",
+                                      "the learner", BytesText(total), RowsOfPass(config)),
+                      absl::StrFormat("%-22s %s of services.sink_bytes_max\n", "experience needs",
+                                      BytesText(SinkBytesNeeded(config, facts))));
 }
 
 absl::StatusOr<std::string> RunPlanText(const v1::RunConfig& config, const ModelFacts& facts) {

@@ -75,6 +75,29 @@ TEST(RunPlanTest, FullFineTuningHoldsAReferenceAndLoraHoldsTheBase) {
   EXPECT_EQ(BytesOf("running average", no_average), 0u);
 }
 
+TEST(RunPlanTest, RowsOfAPassAreThoseOfAnUpdateOrWholeSamplesOfIt) {
+  EXPECT_EQ(RowsOfPass(Config()), 32u * 5);  // Two updates of 32 images, five trained steps.
+  EXPECT_EQ(RowsOfPass(Config({"learner.ranks=2"})), 16u * 5);
+  EXPECT_EQ(RowsOfPass(Config({"batch.rows_per_pass=12"})), 12u);
+  EXPECT_EQ(RowsOfPass(Config({"batch.rows_per_pass=1"})), 5u);
+  EXPECT_EQ(RowsOfPass(Config({"batch.rows_per_pass=1000"})), 32u * 5);
+}
+
+TEST(RunPlanTest, ActivationsShrinkWithThePassAndWithCheckpoints) {
+  ModelFacts facts = Facts(kMillion);
+  facts.prompt_tokens = 205;
+  facts.transformer_config_json = R"({"num_layers": 24})";
+  facts.latent_shape = {16, 64, 64};
+  const auto bytes = [&](const std::vector<std::string>& overrides) {
+    return BytesOf("activations, at most", LearnerMemory(Config(overrides), facts));
+  };
+  const uint64_t whole = bytes({});
+  EXPECT_NEAR(static_cast<double>(bytes({"batch.rows_per_pass=16"})) / whole, 0.1, 1e-6);
+  EXPECT_NEAR(static_cast<double>(bytes({"sampling.guidance=4.5"})) / whole, 2, 1e-6);
+  EXPECT_LT(bytes({"model.checkpoint_activations=true"}), whole / 8);
+  EXPECT_LT(bytes({"model.compute_dtype=bf16"}), whole);
+}
+
 TEST(RunPlanTest, ExperienceGrowsWithStalenessAndShrinksWithStorage) {
   const uint64_t one = 4ull * 160 * 6 * 8 * 8;  // f32, latents of 5 transitions, 8 x 8 samples.
   EXPECT_EQ(SinkBytesNeeded(Config(), Facts(1)), 2 * one);

@@ -365,7 +365,7 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
   }
   MeasureProduction(received, numbers_);
   numbers_["rollout/latent_bytes"] = bytes;
-  numbers_["rollout/rows_forward"] = rows;
+  numbers_["rollout/rows_forward"] = rows * options_.rows_per_step;
   const std::vector<int> window = WindowOf(step);
   if (!window.empty()) numbers_["train/window_first"] = window.front();
   numbers_["train/window_steps"] = static_cast<double>(window.size());

@@ -62,6 +62,7 @@ class LearnerLoop {
     std::optional<flow::WindowPlan> window;         // None: no step is stochastic.
     std::optional<rl::BatchAdaptation> adaptation;  // None: a step trains on all its groups.
     uint32_t group_size = 0;                        // G
+    int rows_per_step = 1;  // Of the network, for a sampling step; guidance takes two.
   };
 
   // What the loop works with; all outlive it.

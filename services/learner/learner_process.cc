@@ -136,8 +136,9 @@ void LearnerProcess::MakeDesk() {
 absl::Status LearnerProcess::MakeLoop() {
   const v1::RunConfig& config = setup_.config;
   OXBOW_ASSIGN_OR_RETURN(
-      const weights::ProbeShape probe_shape,
+      weights::ProbeShape probe_shape,
       weights::ProbeShapeOf(setup_.model.transformer_config_json, setup_.model.latent_shape));
+  if (setup_.negative.tokens.defined()) probe_shape.tokens = setup_.negative.tokens.size(1);
   weights::JoinCircle join_circle;
   if (config.publish().transport() == v1::TRANSPORT_BROADCAST) {
     join_circle = weights::JoinOverRanks({.device = config.model().device()});
@@ -155,7 +156,8 @@ absl::Status LearnerProcess::MakeLoop() {
                          .probe_seed = config.run().seed(),
                          .gate = {.reward_floor = config.publish().reward_floor(),
                                   .staleness_max = config.off_policy().staleness_max(),
-                                  .best_reward = from_.best_reward}},
+                                  .best_reward = from_.best_reward},
+                         .decoder = setup_.model.autoencoder},
       *policy_, *coordinator_, *channel_, Publisher::Metrics{*metrics_, *publish_metrics_},
       [this](const absl::Status& why) { assembler_.Stop(why); });
   OXBOW_ASSIGN_OR_RETURN(Evaluation::Options evaluation, EvaluationOptionsOf(setup_));

@@ -65,6 +65,7 @@ absl::StatusOr<std::vector<int64_t>> LatentShape(const model::Sd3Params& params,
 struct LoadedDecoder {
   std::string config_json;  // Empty without an autoencoder.
   int64_t factor = 1;
+  model::NamedTensors tensors;
   std::unique_ptr<model::ImageDecoder> decoder;
 };
 
@@ -90,8 +91,10 @@ absl::StatusOr<LoadedDecoder> LoadDecoder(const io::DiffusersComponents& compone
                     }));
     OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<model::AutoencoderKl> decoder,
                            model::MakeAutoencoderKl(params, tensors, AutoencoderPart::kDecoder));
-    return LoadedDecoder{
-        .config_json = vae.config_json, .factor = params.factor(), .decoder = std::move(decoder)};
+    return LoadedDecoder{.config_json = vae.config_json,
+                         .factor = params.factor(),
+                         .tensors = tensors,
+                         .decoder = std::move(decoder)};
   };
   auto loaded = load();
   if (!loaded.ok()) return ComponentError(loaded.status(), vae);
@@ -119,6 +122,7 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
   OXBOW_ASSIGN_OR_RETURN(LoadedDecoder decoder, LoadDecoder(*components, params->in_channels));
   OXBOW_ASSIGN_OR_RETURN(loaded.latent_shape, LatentShape(*params, decoder.factor, sampling));
   loaded.autoencoder_config_json = std::move(decoder.config_json);
+  loaded.autoencoder = std::move(decoder.tensors);
   loaded.decoder = std::move(decoder.decoder);
   auto tensors = ReadTensors(transformer, model::Sd3Shapes(*params));
   if (!tensors.ok()) return ComponentError(tensors.status(), transformer);

@@ -18,6 +18,7 @@ struct LoadedModel {
   std::string transformer_config_json;
   std::string autoencoder_config_json;  // Empty: the latent is the picture.
   model::NamedTensors transformer;
+  model::NamedTensors autoencoder;    // Those of the decoder.
   std::vector<int64_t> latent_shape;  // [C, H, W]
   double shift = 1;                   // Of scheduler_config.json.
   std::unique_ptr<io::EncodedPrompts> prompts;

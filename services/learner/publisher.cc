@@ -19,6 +19,15 @@ weights::TensorBytesByName BytesOf(const model::NamedTensors& tensors) {
   return bytes;
 }
 
+weights::TensorBytesByName FrozenBytes(const model::NamedTensors& policy,
+                                       const model::NamedTensors& decoder) {
+  weights::TensorBytesByName bytes = BytesOf(policy);
+  for (auto& [name, tensor] : BytesOf(decoder)) {
+    bytes.emplace(absl::StrCat(weights::kDecoderPrefix, name), std::move(tensor));
+  }
+  return bytes;
+}
+
 bool IsFinite(const at::Tensor& tensor) { return at::isfinite(tensor.detach()).all().item<bool>(); }
 
 }  // namespace
@@ -33,7 +42,7 @@ Publisher::Publisher(Options options, model::Policy& policy, Coordinator& coordi
       metrics_(metrics),
       on_failure_(std::move(on_failure)),
       gate_(options_.gate),
-      frozen_(BytesOf(policy.frozen())) {
+      frozen_(FrozenBytes(policy.frozen(), options_.decoder)) {
   thread_ = std::thread([this] { Run(); });
 }
 

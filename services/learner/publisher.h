@@ -38,6 +38,7 @@ class Publisher {
     weights::ProbeShape probe_shape;
     uint64_t probe_seed = 0;
     PublicationGate::Options gate;
+    model::NamedTensors decoder;  // Goes out with the frozen part; none: the latent is the picture.
   };
   struct Metrics {
     LearnerMetrics& learner;

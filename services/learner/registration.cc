@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "absl/strings/str_cat.h"
+#include "rpc/convert_torch.h"
 
 namespace oxbow::learner {
 
@@ -14,6 +15,9 @@ v1::RegisterResponse RegistrationOf(const RunSetup& setup, Epoch epoch,
   *registration.mutable_config() = setup.config;
   registration.set_transformer_config_json(setup.model.transformer_config_json);
   registration.set_autoencoder_config_json(setup.model.autoencoder_config_json);
+  if (setup.negative.tokens.defined()) {
+    *registration.mutable_negative() = rpc::ToProto(setup.negative);
+  }
   for (const std::string& sink : endpoints.sinks) registration.add_sink_endpoints(sink);
   registration.add_weight_endpoints(endpoints.learner);
   for (const std::string& reward : endpoints.rewards) registration.add_reward_endpoints(reward);

@@ -73,6 +73,12 @@ absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
   if (setup.sampling.dynamics != flow::DynamicsKind::kOde) {
     OXBOW_ASSIGN_OR_RETURN(setup.window, rpc::WindowFromConfig(config.sampling()));
   }
+  if (setup.sampling.guidance != 1) {
+    OXBOW_ASSIGN_OR_RETURN(setup.negative,
+                           setup.model.prompts->Get({config.sampling().negative_prompt()}));
+  }
+  OXBOW_ASSIGN_OR_RETURN(setup.compute, rpc::ScalarTypeFromConfig(config.model().compute_dtype(),
+                                                                  "model.compute_dtype"));
   config.mutable_method()->set_kept_steps(
       static_cast<uint32_t>(KeptStepsOf(config, setup.sampling)));
   OXBOW_ASSIGN_OR_RETURN(setup.train, ReadPrompts(config.prompts().train()));
@@ -103,7 +109,11 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
                                 .with_ema = config.ema().enabled(),
                                 .old = OldPolicyOf(config.method()),
                                 .moving_reference = config.method().reference_every() > 0,
-                                .trainable = true});
+                                .trainable = true,
+                                .guidance = setup.sampling.guidance,
+                                .negative = setup.negative,
+                                .compute = setup.compute,
+                                .recompute_blocks = config.model().checkpoint_activations()});
 }
 
 GroupRules GroupRulesOf(const RunSetup& setup) {
@@ -180,7 +190,8 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
           .adaptation = config.adaptation().enabled()
                             ? std::optional(AdaptationOf(config.adaptation()))
                             : std::nullopt,
-          .group_size = config.batch().group_size()};
+          .group_size = config.batch().group_size(),
+          .rows_per_step = setup.sampling.guidance == 1 ? 1 : 2};
 }
 
 absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup) {

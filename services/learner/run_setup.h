@@ -26,6 +26,8 @@ struct RunSetup {
   LoadedModel model;
   flow::SamplingSpec sampling;
   std::optional<flow::WindowPlan> window;  // None: the sampler is the plain ODE.
+  model::Conditioning negative;            // Rows of one; with guidance.
+  at::ScalarType compute = at::kFloat;
   std::vector<v1::Prompt> train;
   std::vector<v1::Prompt> held_out;  // Empty unless the run evaluates.
 };

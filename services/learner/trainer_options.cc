@@ -133,6 +133,7 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
       config.learner().shard_optimizer() && config.model().trained() == v1::TRAINED_PART_FULL;
   options.updates = static_cast<int>(config.batch().updates());
   options.passes = static_cast<int>(config.batch().passes());
+  options.rows_per_pass = static_cast<int>(config.batch().rows_per_pass());
   options.method = FromWire<rl::MethodKind>(method.name());
   options.clip_range = method.clip_range();
   options.clip_range_high = method.clip_range_high();

@@ -65,7 +65,6 @@ Engagement::Engagement(RunSpec spec, std::string worker_id, v1::Coordinator::Stu
       clock_(clock),
       line_(coordinator, spec_.epoch, worker_id_),
       board_(spec_.groups_in_flight),
-      decoder_(model::MakePixelDecoder()),
       keeper_(spec_) {
   for (const std::string& endpoint : spec_.buffer_endpoints) {
     buffers_.push_back(std::make_unique<buffer::ReplayClient>(endpoint, spec_.rpc_timeout));
@@ -260,7 +259,7 @@ void Engagement::SampleBatch(std::vector<ReadyLease> batch) {
   if (tasks.empty()) return;
   std::vector<SampledGroup> groups;
   try {
-    groups = SampleGroups(spec_, keeper_.model(), keeper_.version(), *decoder_, tasks);
+    groups = SampleGroups(spec_, keeper_.model(), keeper_.version(), keeper_.decoder(), tasks);
   } catch (const std::exception& error) {
     for (const v1::Lease& lease : leases)
       Finish(lease.lease_id(), absl::StrCat("torch: ", error.what()));

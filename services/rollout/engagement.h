@@ -75,7 +75,6 @@ class Engagement {
   LeaseBoard board_;
   std::vector<std::unique_ptr<buffer::ReplayClient>> buffers_;  // By shard.
   std::vector<std::unique_ptr<ExperienceSender>> senders_;      // By rank.
-  const std::unique_ptr<model::ImageDecoder> decoder_;
 
   // Held from computing a credit until it is written: the last one on the line is the newest.
   absl::Mutex credit_mutex_;

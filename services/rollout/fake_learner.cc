@@ -251,6 +251,7 @@ v1::RegisterResponse FakeLearner::Registration() const {
   v1::RunConfig& config = *response.mutable_config();
   config.mutable_run()->set_seed(11);
   config.mutable_model()->set_trained(v1::TRAINED_PART_FULL);
+  config.mutable_model()->set_compute_dtype(v1::STORAGE_D_TYPE_F32);
   v1::SamplingConfig& sampling = *config.mutable_sampling();
   sampling.set_steps(4);
   sampling.set_schedule(v1::SCHEDULE_KIND_LINSPACE);

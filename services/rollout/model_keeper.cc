@@ -9,6 +9,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "core/model/autoencoder_kl.h"
 #include "io/tensor_torch.h"
 
 namespace oxbow::rollout {
@@ -30,12 +31,28 @@ bool IsAdapterName(const std::string& name) {
   return name.find(".lora_A.") != std::string::npos || name.find(".lora_B.") != std::string::npos;
 }
 
+bool IsDecoderName(const std::string& name) { return name.starts_with(weights::kDecoderPrefix); }
+
 model::NamedTensors BaseOf(const model::NamedTensors& tensors) {
   model::NamedTensors base;
   for (const auto& [name, tensor] : tensors) {
-    if (!IsAdapterName(name)) base.emplace(name, tensor);
+    if (!IsAdapterName(name) && !IsDecoderName(name)) base.emplace(name, tensor);
   }
   return base;
+}
+
+absl::StatusOr<std::unique_ptr<model::ImageDecoder>> DecoderOf(const std::string& config_json,
+                                                               const model::NamedTensors& tensors) {
+  if (config_json.empty()) return model::MakePixelDecoder();
+  model::NamedTensors weights;
+  for (const auto& [name, tensor] : tensors) {
+    if (IsDecoderName(name)) {
+      weights.emplace(name.substr(std::string_view(weights::kDecoderPrefix).size()), tensor);
+    }
+  }
+  OXBOW_ASSIGN_OR_RETURN(const model::AutoencoderKlParams params,
+                         model::ParseAutoencoderKlConfig(config_json));
+  return model::MakeAutoencoderKl(params, weights, model::AutoencoderPart::kDecoder);
 }
 
 }  // namespace
@@ -54,7 +71,11 @@ absl::Status ModelKeeper::Load(const weights::VerifiedSnapshot& snapshot) {
                                                   .lora_seed = 0,
                                                   .with_reference = false,
                                                   .with_ema = false,
-                                                  .trainable = false}));
+                                                  .trainable = false,
+                                                  .guidance = spec_.sampling.guidance,
+                                                  .negative = spec_.negative,
+                                                  .compute = spec_.compute}));
+    OXBOW_ASSIGN_OR_RETURN(decoder_, DecoderOf(spec_.autoencoder_config_json, tensors));
   }
   model::NamedTensors trained;
   for (const auto& [name, parameter] : policy_->parameters().tensors()) {
@@ -66,8 +87,9 @@ absl::Status ModelKeeper::Load(const weights::VerifiedSnapshot& snapshot) {
 
 absl::Status ModelKeeper::Probe(const v1::SnapshotManifest::Probe& expected,
                                 weights::ProbeComparison& comparison) const {
-  OXBOW_ASSIGN_OR_RETURN(const weights::ProbeShape shape,
+  OXBOW_ASSIGN_OR_RETURN(weights::ProbeShape shape,
                          weights::ProbeShapeOf(spec_.transformer_config_json, spec_.latent_shape));
+  if (spec_.negative.tokens.defined()) shape.tokens = spec_.negative.tokens.size(1);
   const c10::InferenceMode no_gradients;
   comparison = weights::CompareProbes(
       expected,

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "core/model/image_decoder.h"
 #include "core/model/policy.h"
 #include "services/rollout/run_spec.h"
 #include "services/weights/probe.h"
@@ -29,6 +30,7 @@ class ModelKeeper {
   bool ready() const { return version_.has_value(); }
   PolicyVersion version() const { return *version_; }                       // Requires ready().
   const model::VelocityModel& model() const { return policy_->current(); }  // Requires ready().
+  const model::ImageDecoder& decoder() const { return *decoder_; }          // Requires ready().
 
  private:
   absl::Status Load(const weights::VerifiedSnapshot& snapshot);
@@ -36,7 +38,9 @@ class ModelKeeper {
                      weights::ProbeComparison& comparison) const;
 
   const RunSpec& spec_;
-  std::unique_ptr<model::Policy> policy_;  // Null until a snapshot was accepted.
+  // Null until a snapshot was accepted.
+  std::unique_ptr<model::Policy> policy_;
+  std::unique_ptr<model::ImageDecoder> decoder_;
   std::optional<PolicyVersion> version_;
   std::string base_sha256_;  // Of the frozen part in use.
 };

@@ -35,12 +35,9 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
   OXBOW_ASSIGN_OR_RETURN(spec.sampling, rpc::SamplingSpecFromConfig(config.sampling()));
   OXBOW_ASSIGN_OR_RETURN(spec.storage, rpc::StorageFromConfig(config.sampling()));
   if (spec.sampling.guidance != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("classifier-free guidance is not sampled here; set sampling.guidance to 1: ",
-                     spec.sampling.guidance));
-  }
-  if (!response.autoencoder_config_json().empty()) {
-    return absl::InvalidArgumentError("models with an autoencoder are not decoded here");
+    auto negative = rpc::ConditioningFromProto(response.negative());
+    if (!negative.ok()) return Annotate(negative.status(), "the negative prompt");
+    spec.negative = *std::move(negative);
   }
   spec.shared_start = config.sampling().noise() == v1::SHARING_GROUP;
   spec.sde_tail = config.sampling().tail() == v1::TAIL_KIND_SDE;
@@ -54,6 +51,9 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
 
   spec.transformer_config_json = response.transformer_config_json();
   OXBOW_ASSIGN_OR_RETURN(spec.architecture, ArchitectureOf(spec.transformer_config_json));
+  spec.autoencoder_config_json = response.autoencoder_config_json();
+  OXBOW_ASSIGN_OR_RETURN(spec.compute, rpc::ScalarTypeFromConfig(config.model().compute_dtype(),
+                                                                 "model.compute_dtype"));
   if (config.model().trained() == v1::TRAINED_PART_LORA) spec.trained = model::Trained::kLora;
   spec.lora.rank = config.model().lora().rank();
   spec.lora.alpha = config.model().lora().alpha();

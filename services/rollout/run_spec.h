@@ -32,8 +32,11 @@ struct RunSpec {
 
   std::string architecture;
   std::string transformer_config_json;
+  std::string autoencoder_config_json;  // Empty: the latent is the picture.
   model::Trained trained = model::Trained::kFull;
   model::LoraSpec lora;
+  at::ScalarType compute = at::kFloat;
+  model::Conditioning negative;  // With guidance.
 
   v1::RewardConfig reward;
   std::vector<std::string> reward_endpoints;

@@ -17,7 +17,6 @@
 namespace oxbow::weights {
 namespace {
 
-constexpr int64_t kTokens = 4;
 constexpr int64_t kRows = 3;
 constexpr int64_t kLeadingOutputs = 64;
 // Subject of the probe's streams; group ids never come near it.
@@ -58,7 +57,7 @@ v1::SnapshotManifest::Probe RunProbe(const model::VelocityModel& model, const Pr
   const c10::InferenceMode inference;
   std::vector<int64_t> batch = {kRows};
   batch.insert(batch.end(), shape.latent.begin(), shape.latent.end());
-  const model::Conditioning conditioning{Noise(seed, 1, {kRows, kTokens, shape.token_width}),
+  const model::Conditioning conditioning{Noise(seed, 1, {kRows, shape.tokens, shape.token_width}),
                                          Noise(seed, 2, {kRows, shape.pooled_width})};
   const at::Tensor sigma = at::tensor({1.0f, 0.5f, 0.125f});
   const at::Tensor output =

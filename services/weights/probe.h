@@ -21,6 +21,7 @@ struct ProbeShape {
   std::vector<int64_t> latent;  // [C, H, W]
   int64_t token_width = 0;
   int64_t pooled_width = 0;
+  int64_t tokens = 4;  // Of a prompt; a guided model wants as many as its negative prompt has.
 };
 
 // Widths from the transformer's config.json (joint_attention_dim,

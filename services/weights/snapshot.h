@@ -25,6 +25,9 @@ namespace oxbow::weights {
 inline constexpr uint64_t kSnapshotChunkBytes = 1 << 20;
 inline constexpr uint64_t kSnapshotChunkBytesMax = 4 << 20;
 
+// Before the names of an autoencoder's decoder, which is part of what is frozen.
+inline constexpr char kDecoderPrefix[] = "vae.";
+
 // Shared: snapshots with equal bytes hold one copy.
 using Chunk = std::shared_ptr<const std::string>;
 using ChunksByHash = std::map<std::string, Chunk>;  // Key: 32 raw bytes of SHA-256.

@@ -67,6 +67,10 @@ void ModelRules(const RunConfig& c, Findings& f) {
   const v1::ModelConfig& m = c.model();
   f.Require(!m.path().empty(), "model.path", "must name a diffusers directory", "\"\"");
   f.Require(IsDevice(m.device()), "model.device", "must be cpu or cuda:N", m.device());
+  if (m.compute_dtype() == v1::STORAGE_D_TYPE_F16) {
+    f.Error("model.compute_dtype",
+            "must be f32 or bf16: gradients in f16 vanish without loss scaling");
+  }
   if (m.trained() != v1::TRAINED_PART_LORA) return;
   f.Require(m.lora().rank() >= 1, "model.lora.rank", "must be at least 1", m.lora().rank());
   f.Require(m.lora().alpha() > 0, "model.lora.alpha", "must be above 0", m.lora().alpha());
@@ -93,8 +97,10 @@ void SamplingRules(const RunConfig& c, Findings& f) {
             s.steps());
   f.Require(s.shift() >= 0, "sampling.shift", "must be above 0, or 0 for the model's own",
             s.shift());
-  f.Require(s.guidance() == 1, "sampling.guidance",
-            "must be 1: classifier-free guidance is not supported yet", s.guidance());
+  f.Require(s.guidance() >= 1, "sampling.guidance",
+            "must be at least 1: 1 follows the prompt alone, above 1 leads away from "
+            "sampling.negative_prompt",
+            s.guidance());
   if (s.noise() == v1::SHARING_STEP) {
     f.Error("sampling.noise",
             "must be sample or group: prompts of a learner step have noises of their own");
@@ -144,6 +150,13 @@ void BatchRules(const RunConfig& c, Findings& f) {
   }
   f.Require(b.updates() >= 1, "batch.updates", "must be at least 1", b.updates());
   f.Require(b.passes() >= 1, "batch.passes", "must be at least 1", b.passes());
+  if (b.rows_per_pass() > 0 && c.method().name() == v1::METHOD_NAME_GUARD &&
+      c.method().guard().batch_bias()) {
+    f.Error("batch.rows_per_pass",
+            absl::StrCat("splits groups, over which method.guard.batch_bias averages; set one of "
+                         "the two off, got ",
+                         b.rows_per_pass()));
+  }
   if (b.refill_max() > 0 && c.method().zero_variance() == v1::ZERO_VARIANCE_UNMASKED) {
     f.Error("batch.refill_max",
             absl::StrCat("replaces groups without variance, which method.zero_variance: unmasked "

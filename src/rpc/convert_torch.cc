@@ -164,7 +164,11 @@ absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConf
 }
 
 absl::StatusOr<at::ScalarType> StorageFromConfig(const v1::SamplingConfig& config) {
-  switch (config.storage()) {
+  return ScalarTypeFromConfig(config.storage(), "sampling.storage");
+}
+
+absl::StatusOr<at::ScalarType> ScalarTypeFromConfig(v1::StorageDType dtype, const char* key) {
+  switch (dtype) {
     case v1::STORAGE_D_TYPE_F32:
       return at::kFloat;
     case v1::STORAGE_D_TYPE_F16:
@@ -172,7 +176,7 @@ absl::StatusOr<at::ScalarType> StorageFromConfig(const v1::SamplingConfig& confi
     case v1::STORAGE_D_TYPE_BF16:
       return at::kBFloat16;
     default:
-      return absl::InvalidArgumentError("sampling.storage is not set");
+      return absl::InvalidArgumentError(absl::StrCat(key, " is not set"));
   }
 }
 

@@ -27,7 +27,8 @@ namespace oxbow::rpc {
 // is the learner's to read.
 absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConfig& config);
 
-// kInvalidArgument for STORAGE_D_TYPE_UNSPECIFIED.
+// kInvalidArgument for STORAGE_D_TYPE_UNSPECIFIED, with the setting's name `key`.
+absl::StatusOr<at::ScalarType> ScalarTypeFromConfig(v1::StorageDType dtype, const char* key);
 absl::StatusOr<at::ScalarType> StorageFromConfig(const v1::SamplingConfig& config);
 
 // One row: tokens [1, S, C] and pooled [1, P] travel as [S, C] and [P].

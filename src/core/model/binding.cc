@@ -44,17 +44,22 @@ absl::Status CheckFit(const Shapes& expected, const NamedTensors& tensors) {
   return CheckFit(expected, actual);
 }
 
+at::Tensor Binding::HandOut(at::Tensor tensor) {
+  if (tensor.requires_grad()) trainable_.push_back(tensor);
+  return tensor;
+}
+
 at::Tensor Binding::Take(const std::string& name, std::vector<int64_t> shape) {
   shapes_[name] = std::move(shape);
   if (tensors_ == nullptr) return {};
   const auto found = tensors_->find(name);
-  return found == tensors_->end() ? at::Tensor() : found->second;
+  return found == tensors_->end() ? at::Tensor() : HandOut(found->second);
 }
 
 at::Tensor Binding::TakeAdapter(const std::string& name, int64_t rows, int64_t columns) {
   adapter_shapes_[name] = {rows, columns};
   const auto found = adapter_->tensors.find(name);
-  return found == adapter_->tensors.end() ? at::Tensor() : found->second;
+  return found == adapter_->tensors.end() ? at::Tensor() : HandOut(found->second);
 }
 
 Linear Binding::TakeLinear(const std::string& module, int64_t in, int64_t out, bool bias) {

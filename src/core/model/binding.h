@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -32,6 +33,9 @@ class Binding {
   // `{module}.weight` [out, in], `{module}.bias` [out], and the adapter's pair if it has one.
   Linear TakeLinear(const std::string& module, int64_t in, int64_t out, bool bias = true);
 
+  // Of the tensors handed out since the last call, those that train.
+  std::vector<at::Tensor> TakeTrainable() { return std::exchange(trainable_, {}); }
+
   // Whether everything asked for was there, and nothing else. kInvalidArgument names what was not.
   absl::Status Finish() const;
 
@@ -39,6 +43,7 @@ class Binding {
   const LinearModules& linears() const { return linears_; }
 
  private:
+  at::Tensor HandOut(at::Tensor tensor);
   at::Tensor TakeAdapter(const std::string& name, int64_t rows, int64_t columns);
 
   const NamedTensors* tensors_ = nullptr;
@@ -46,6 +51,7 @@ class Binding {
   Shapes shapes_;
   Shapes adapter_shapes_;
   LinearModules linears_;
+  std::vector<at::Tensor> trainable_;
 };
 
 }  // namespace oxbow::model

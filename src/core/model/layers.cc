@@ -13,9 +13,6 @@ constexpr double kNormEpsilon = 1e-6;
 constexpr int64_t kTimestepFrequencies = 128;
 constexpr double kTimestepPeriodMax = 10000;
 
-// Above this width the products dominate, and copying weights side by side is not worth it.
-constexpr int64_t kTogetherWidthMax = 512;
-
 at::Tensor Product(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& bias) {
   return bias.defined() ? at::addmm(bias, rows, weight.t()) : at::mm(rows, weight.t());
 }
@@ -31,11 +28,12 @@ at::Tensor Reshaped(const at::Tensor& rows, at::IntArrayRef like) {
 at::Tensor AddLora(const at::Tensor& y, const at::Tensor& rows, at::ArrayRef<Linear> linears) {
   std::vector<at::Tensor> a, b;
   double scale = 0;
+  const auto device = rows.options().dtype(at::kFloat);
   for (const Linear& linear : linears) {
     const bool has = linear.lora_a.defined();
     if (has) scale = linear.lora_scale;
-    a.push_back(has ? linear.lora_a : at::empty({0, linear.weight.size(1)}));
-    b.push_back(has ? linear.lora_b : at::empty({linear.weight.size(0), 0}));
+    a.push_back(has ? linear.lora_a : at::empty({0, linear.weight.size(1)}, device));
+    b.push_back(has ? linear.lora_b : at::empty({linear.weight.size(0), 0}, device));
   }
   if (scale == 0) return y;
   const at::Tensor down = a.size() == 1 ? a[0] : at::cat(a);
@@ -80,7 +78,7 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight) {
 }
 
 at::Tensor TimestepEmbedding(const at::Tensor& t) {
-  const at::Tensor exponent = at::arange(kTimestepFrequencies, at::kFloat) *
+  const at::Tensor exponent = at::arange(kTimestepFrequencies, t.options().dtype(at::kFloat)) *
                               (-std::log(kTimestepPeriodMax)) / double(kTimestepFrequencies);
   const at::Tensor angle = t.unsqueeze(1) * at::exp(exponent);
   return at::cat({at::cos(angle), at::sin(angle)}, 1);
@@ -90,7 +88,7 @@ at::Tensor GeluTanh(const at::Tensor& x) { return at::gelu(x, "tanh"); }
 
 at::Tensor PadRows(const at::Tensor& x) {
   if (x.size(0) >= kRowsMin) return x;
-  return x.index_select(0, at::arange(kRowsMin, at::kLong).remainder(x.size(0)));
+  return x.index_select(0, at::arange(kRowsMin, x.options().dtype(at::kLong)).remainder(x.size(0)));
 }
 
 at::Tensor BroadcastRows(const at::Tensor& x, int64_t rows) {

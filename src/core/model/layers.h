@@ -14,6 +14,9 @@ namespace oxbow::model {
 
 inline constexpr int64_t kRowsMin = 8;
 
+// Above this width the products dominate, and copying weights side by side is not worth it.
+inline constexpr int64_t kTogetherWidthMax = 512;
+
 // y = x W^T + b [+ scale (x A^T) B^T].
 struct Linear {
   at::Tensor weight;  // [out, in]

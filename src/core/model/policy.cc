@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "core/model/binding.h"
+#include "core/model/guidance.h"
 #include "core/model/sd3.h"
 
 namespace oxbow::model {
@@ -33,13 +34,14 @@ class Sd3Policy final : public Policy {
     auto policy = std::unique_ptr<Sd3Policy>(new Sd3Policy(params, options));
     NamedTensors trained;
     if (options.trained == Trained::kLora) {
-      policy->frozen_ = Detached(options.base);
+      policy->frozen_ = Detached(options.base, options.compute);
       OXBOW_ASSIGN_OR_RETURN(trained,
                              InitialLora(Sd3Linears(params), options.lora, options.lora_seed));
     } else {
       trained = options.base;
       trained.erase(kSd3PositionTable);
-      policy->frozen_ = Detached({{kSd3PositionTable, options.base.at(kSd3PositionTable)}});
+      policy->frozen_ =
+          Detached({{kSd3PositionTable, options.base.at(kSd3PositionTable)}}, at::kFloat);
     }
     policy->Build(trained, options);
     return policy;
@@ -102,14 +104,20 @@ class Sd3Policy final : public Policy {
       : params_(params),
         trained_(options.trained),
         samples_with_old_(options.old == OldPolicy::kSamples),
-        lora_scale_(options.lora.alpha / static_cast<double>(options.lora.rank)) {}
+        lora_scale_(options.lora.alpha / static_cast<double>(options.lora.rank)),
+        execution_{.compute = options.compute, .recompute_blocks = options.recompute_blocks},
+        guidance_(options.guidance),
+        negative_(options.negative) {}
 
-  // Copies of its own, so that nobody else can change what must not change.
-  static NamedTensors Detached(const NamedTensors& tensors) {
+  // Copies of its own, so that nobody else can change what must not change. The position table is
+  // no factor of a product.
+  static NamedTensors Detached(const NamedTensors& tensors, at::ScalarType dtype) {
     NamedTensors copies;
     for (const auto& [name, tensor] : tensors) {
-      copies[name] =
-          tensor.detach().to(at::kFloat, /*non_blocking=*/false, /*copy=*/true).contiguous();
+      copies[name] = tensor.detach()
+                         .to(name == kSd3PositionTable ? at::kFloat : dtype, /*non_blocking=*/false,
+                             /*copy=*/true)
+                         .contiguous();
     }
     return copies;
   }
@@ -141,15 +149,19 @@ class Sd3Policy final : public Policy {
   // Shapes were checked by Create.
   std::unique_ptr<VelocityModel> Made(const NamedTensors& tensors,
                                       const LoraAdapter* adapter) const {
-    auto model = MakeSd3Transformer(params_, tensors, adapter);
+    auto model = MakeSd3Transformer(params_, tensors, adapter, execution_);
     OXBOW_CHECK(model.ok()) << model.status().ToString();
-    return *std::move(model);
+    if (guidance_ == 1) return *std::move(model);
+    return MakeGuided(*std::move(model), guidance_, negative_);
   }
 
   const Sd3Params params_;
   const Trained trained_;
   const bool samples_with_old_;
   const double lora_scale_;
+  const Sd3Execution execution_;
+  const double guidance_;
+  const Conditioning negative_;
   NamedTensors frozen_;
   Network current_, reference_, ema_, old_;
 };

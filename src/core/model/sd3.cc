@@ -11,8 +11,10 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "core/model/attention.h"
+#include "core/model/autocast.h"
 #include "core/model/binding.h"
 #include "core/model/layers.h"
+#include "core/model/recompute.h"
 
 namespace oxbow::model {
 namespace {
@@ -149,8 +151,9 @@ class JointBlock {
 
 class Sd3Transformer final : public VelocityModel {
  public:
-  Sd3Transformer(Binding& bind, const Sd3Params& p)
+  Sd3Transformer(Binding& bind, const Sd3Params& p, Sd3Execution execution)
       : params_(p),
+        execution_(execution),
         position_table_(bind.Take(kSd3PositionTable,
                                   {1, p.pos_embed_max_size * p.pos_embed_max_size, p.width()})),
         patch_weight_(bind.Take("pos_embed.proj.weight",
@@ -166,15 +169,21 @@ class Sd3Transformer final : public VelocityModel {
         norm_out_(bind.TakeLinear("norm_out.linear", p.width(), 2 * p.width())),
         proj_out_(
             bind.TakeLinear("proj_out", p.width(), p.patch_size * p.patch_size * p.out_channels)) {
-    for (int64_t i = 0; i < p.num_layers; ++i) blocks_.emplace_back(bind, p, i);
+    for (int64_t i = 0; i < p.num_layers; ++i) {
+      bind.TakeTrainable();  // What came before belongs to no block.
+      blocks_.emplace_back(bind, p, i);
+      block_leaves_.push_back(bind.TakeTrainable());
+    }
   }
 
   at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
                      const Conditioning& conditioning) const override {
     const int64_t rows = x.size(0);
+    const AutocastScope autocast(x.device().type(), execution_.compute);
     const at::Tensor v =
         Padded(PadRows(x), PadRows(sigma), PadRows(BroadcastRows(conditioning.tokens, rows)),
-               PadRows(BroadcastRows(conditioning.pooled, rows)));
+               PadRows(BroadcastRows(conditioning.pooled, rows)))
+            .to(at::kFloat);
     return v.size(0) == rows ? v : v.narrow(0, 0, rows);
   }
 
@@ -184,10 +193,31 @@ class Sd3Transformer final : public VelocityModel {
     const at::Tensor s = Condition(sigma, pooled);  // [B, D]
     at::Tensor X = Patches(x);                      // [B, N, D]
     at::Tensor Y = context_embedder_(tokens);       // [B, S, D]
-    for (const JointBlock& block : blocks_) std::tie(X, Y) = block(X, Y, s);
+    for (size_t i = 0; i < blocks_.size(); ++i) {
+      if (execution_.recompute_blocks) {
+        Recompute(i, s, X, Y);
+      } else {
+        std::tie(X, Y) = blocks_[i](X, Y, s);
+      }
+    }
     const auto scale_shift = Modulation(norm_out_, s);
     return Picture(proj_out_(NormModulate(X, scale_shift[0], scale_shift[1])), x.size(2),
                    x.size(3));
+  }
+
+  // The last block hands its prompt tokens on untouched, and nobody wants them.
+  void Recompute(size_t i, const at::Tensor& s, at::Tensor& X, at::Tensor& Y) const {
+    const bool last = i + 1 == blocks_.size();
+    const Segment segment = [&block = blocks_[i], last,
+                             compute = execution_.compute](const Tensors& in) -> Tensors {
+      const AutocastScope autocast(in[0].device().type(), compute);
+      auto [image, context] = block(in[0], in[1], in[2]);
+      if (last) return {image};
+      return {image, context};
+    };
+    const Tensors out = Recomputed(segment, {X, Y, s}, block_leaves_[i]);
+    X = out[0];
+    if (!last) Y = out[1];
   }
 
   at::Tensor Condition(const at::Tensor& sigma, const at::Tensor& pooled) const {
@@ -221,30 +251,33 @@ class Sd3Transformer final : public VelocityModel {
   }
 
   const Sd3Params params_;
+  const Sd3Execution execution_;
   const at::Tensor position_table_, patch_weight_, patch_bias_;
   const Linear time1_, time2_, text1_, text2_, context_embedder_, norm_out_, proj_out_;
   std::vector<JointBlock> blocks_;
+  std::vector<Tensors> block_leaves_;  // Of each block, what trains.
 };
 
 }  // namespace
 
 Shapes Sd3Shapes(const Sd3Params& params) {
   Binding bind;
-  const Sd3Transformer shape_only(bind, params);
+  const Sd3Transformer shape_only(bind, params, {});
   return bind.shapes();
 }
 
 LinearModules Sd3Linears(const Sd3Params& params) {
   Binding bind;
-  const Sd3Transformer shape_only(bind, params);
+  const Sd3Transformer shape_only(bind, params, {});
   return bind.linears();
 }
 
 absl::StatusOr<std::unique_ptr<VelocityModel>> MakeSd3Transformer(const Sd3Params& params,
                                                                   const NamedTensors& tensors,
-                                                                  const LoraAdapter* adapter) {
+                                                                  const LoraAdapter* adapter,
+                                                                  Sd3Execution execution) {
   Binding bind(tensors, adapter);
-  auto model = std::make_unique<Sd3Transformer>(bind, params);
+  auto model = std::make_unique<Sd3Transformer>(bind, params, execution);
   OXBOW_RETURN_IF_ERROR(bind.Finish());
   return model;
 }

@@ -11,6 +11,8 @@
 // attention layers and RMS-normed queries and keys come from config.json.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -56,10 +58,18 @@ Shapes Sd3Shapes(const Sd3Params& params);
 // Module name -> width in and out of every linear layer: what a LoRA adapter can attach to.
 LinearModules Sd3Linears(const Sd3Params& params);
 
-// Binds (does not copy) `tensors`: all of Sd3Shapes and nothing else, in float32. Pass leaf views
-// of a trainable ParameterSet to train them. With `adapter`, adds its low-rank products. Forward is
+struct Sd3Execution {
+  // Of products and attention; norms, the sum of residuals and the result are float32. Weights of
+  // this type are used as they are, others are cast.
+  at::ScalarType compute = at::kFloat;
+  bool recompute_blocks = false;  // For the backward pass; see recompute.h.
+};
+
+// Binds (does not copy) `tensors`: all of Sd3Shapes and nothing else. Pass leaf views of a
+// trainable ParameterSet to train them. With `adapter`, adds its low-rank products. Forward is
 // thread-compatible. kInvalidArgument names every missing, extra or misshapen tensor.
 absl::StatusOr<std::unique_ptr<VelocityModel>> MakeSd3Transformer(
-    const Sd3Params& params, const NamedTensors& tensors, const LoraAdapter* adapter = nullptr);
+    const Sd3Params& params, const NamedTensors& tensors, const LoraAdapter* adapter = nullptr,
+    Sd3Execution execution = {});
 
 }  // namespace oxbow::model

@@ -7,7 +7,7 @@ namespace oxbow::model {
 
 at::Tensor VelocityModel::Velocity(const at::Tensor& x, const at::Tensor& sigma,
                                    const Conditioning& conditioning) const {
-  (at::GradMode::is_enabled() ? backward_ : forward_) += x.size(0);
+  (at::GradMode::is_enabled() ? backward_ : forward_) += x.size(0) * passes();
   return Predict(x, sigma, conditioning);
 }
 

@@ -41,6 +41,10 @@ class VelocityModel {
   // Of all calls of Velocity so far. Thread-safe.
   RowCount rows() const { return {forward_, backward_}; }
 
+ protected:
+  // Rows of the network that one row of a call costs.
+  virtual int64_t passes() const { return 1; }
+
  private:
   virtual at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
                              const Conditioning& conditioning) const = 0;

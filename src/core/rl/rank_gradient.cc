@@ -11,9 +11,39 @@
 
 namespace oxbow::rl {
 
-// Adds the gradient of the rows of groups `part` and notes their outcomes.
+namespace {
+
+// Rows [begin, end) of one backward pass.
+struct Pass {
+  size_t begin, end;
+};
+
+// Whole samples, at least one and at most `rows_max` rows; 0: all at once. Rows of a sample are
+// neighbours.
+std::vector<Pass> PassesOf(const std::vector<RowRef>& refs, size_t rows_max) {
+  std::vector<Pass> passes;
+  for (size_t begin = 0, end = 0; begin < refs.size(); begin = end) {
+    const auto sample_end = [&](size_t r) {
+      while (r < refs.size() && refs[r].sample == refs[end].sample) ++r;
+      return r;
+    };
+    do {
+      const size_t next = sample_end(end);
+      if (end > begin && rows_max > 0 && next - begin > rows_max) break;
+      end = next;
+    } while (end < refs.size());
+    passes.push_back({begin, end});
+  }
+  return passes;
+}
+
+}  // namespace
+
+// Adds the gradient of the rows of groups `part` and notes their outcomes. `before_last` is called
+// once, before the last backward pass or where there is none.
 void RankGradient::AddPart(const std::vector<RowRef>& refs, parallel::Share part,
                            const std::vector<Group>& groups, const LossDenominators& denominators,
+                           const std::function<void()>& before_last,
                            std::vector<RowOutcome>& outcomes) {
   std::vector<RowRef> chosen;
   std::vector<size_t> places;
@@ -22,10 +52,15 @@ void RankGradient::AddPart(const std::vector<RowRef>& refs, parallel::Share part
     chosen.push_back(refs[r]);
     places.push_back(r);
   }
-  if (chosen.empty()) return;
-  const std::vector<RowOutcome> brought =
-      AddGradient(options_, policy_, method_, groups, chosen, denominators);
-  for (size_t i = 0; i < places.size(); ++i) outcomes[places[i]] = brought[i];
+  if (chosen.empty()) before_last();
+  for (const Pass& pass : PassesOf(chosen, static_cast<size_t>(options_.rows_per_pass))) {
+    if (pass.end == chosen.size()) before_last();
+    const std::vector<RowRef> rows(chosen.begin() + static_cast<ptrdiff_t>(pass.begin),
+                                   chosen.begin() + static_cast<ptrdiff_t>(pass.end));
+    const std::vector<RowOutcome> brought =
+        AddGradient(options_, policy_, method_, groups, rows, denominators);
+    for (size_t i = 0; i < brought.size(); ++i) outcomes[places[pass.begin + i]] = brought[i];
+  }
 }
 
 absl::StatusOr<double> RankGradient::Sum(const std::vector<RowRef>& refs,
@@ -37,9 +72,9 @@ absl::StatusOr<double> RankGradient::Sum(const std::vector<RowRef>& refs,
     return optimizer_.TakeSum(options_.grad_norm_max);
   }
   policy_.parameters().ZeroGrad();
-  optimizer_.Begin();
-  AddPart(refs, parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size()), groups,
-          denominators, outcomes);
+  AddPart(
+      refs, parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size()), groups, denominators,
+      [this] { optimizer_.Begin(); }, outcomes);
   return optimizer_.Sum(options_.grad_norm_max);
 }
 
@@ -56,7 +91,8 @@ absl::Status RankGradient::SumInParts(const std::vector<RowRef>& refs,
     owners.push_back(parallel::OwnerOf(group, groups.size(), ranks_.size()));
     if (owners.back() != ranks_.rank()) continue;
     policy_.parameters().ZeroGrad();
-    AddPart(refs, {group, group + 1}, groups, denominators, outcomes);
+    AddPart(
+        refs, {group, group + 1}, groups, denominators, [] {}, outcomes);
     mine.push_back(grad.clone());
   }
   const at::Tensor held = mine.empty() ? at::empty({0, grad.numel()}) : at::stack(mine);

@@ -1,6 +1,7 @@
 // The gradient of an update's rows, summed over the ranks that hold them.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -30,7 +31,7 @@ class RankGradient {
                           const LossDenominators& denominators, std::vector<RowOutcome>& outcomes);
   void AddPart(const std::vector<RowRef>& refs, parallel::Share part,
                const std::vector<Group>& groups, const LossDenominators& denominators,
-               std::vector<RowOutcome>& outcomes);
+               const std::function<void()>& before_last, std::vector<RowOutcome>& outcomes);
 
   const TrainerOptions& options_;
   model::Policy& policy_;

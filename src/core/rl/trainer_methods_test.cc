@@ -199,6 +199,22 @@ TEST_P(TrainerMethodsTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRa
   }
 }
 
+// Rounded up to whole samples, of which 7 rows hold one.
+TEST_P(TrainerMethodsTest, PassesOfFewRowsAddUpToTheWholeGradient) {
+  TrainerOptions options = Options(GetParam());
+  options.guard_batch_bias = false;  // Wants whole groups.
+  options.kl_weight = 1e-2;
+  if (IsForwardProcess(options.method)) options.anchor.weight = .1;
+  const at::Tensor whole = TrainOn(1, options)[0];
+  options.rows_per_pass = 7;
+  for (const int ranks : {1, 2}) {
+    for (const at::Tensor& weights : TrainOn(ranks, options)) {
+      EXPECT_TRUE(at::allclose(weights, whole, 1e-4, 1e-6))
+          << ranks << " ranks, " << (weights - whole).abs().max();
+    }
+  }
+}
+
 TEST_P(TrainerMethodsTest, ARunResumedFromItsStateHasTheSameBits) {
   TrainerOptions options = Options(GetParam());
   options.kl_weight = 1e-2;

@@ -1,0 +1,108 @@
+#include "core/model/activation_memory.h"
+
+#include <algorithm>
+
+#include "core/model/layers.h"
+
+namespace oxbow::model {
+namespace {
+
+constexpr int64_t kFloatBytes = 4;
+constexpr int64_t kDoubleBytes = 8;
+
+// Numbers per token and unit of width: those that stay float32, and those of the products' type.
+struct PerToken {
+  int64_t exact = 0;
+  int64_t computed = 0;
+
+  PerToken& operator+=(PerToken other) {
+    exact += other.exact;
+    computed += other.computed;
+    return *this;
+  }
+};
+
+// A stream that passes a whole block: input and norm, the product's input, the attention's output
+// made contiguous and projected; then the feed-forward's: input and norm, its input, 4 before and 4
+// after the activation, its output.
+constexpr PerToken kStream = {.exact = 4, .computed = 3 + 10};
+// RMS norms keep the products q, k, v and the normalised q and k before their weights.
+constexpr PerToken kRmsNorms = {.computed = 5};
+// q, k, v and the output of the joint attention.
+constexpr PerToken kAttention = {.computed = 4};
+// The second attention: residual and norm; its input, q, k, v, output, projection.
+constexpr PerToken kSecond = {.exact = 2, .computed = 6};
+constexpr PerToken kSecondRmsNorms = {.computed = 4};
+// Prompt tokens of the last block: input and norm; input of the product, k, v; their norms.
+constexpr PerToken kLastContext = {.exact = 2, .computed = 3};
+// Shifts, scales and gates of both streams, and what they are made from.
+constexpr int64_t kModulation = 40;
+
+struct Counter {
+  const Sd3Params& params;
+  int64_t product_bytes;
+  int64_t rows, image, prompt;  // Tokens.
+
+  int64_t Bytes(PerToken per, int64_t tokens) const {
+    return rows * tokens * params.width() *
+           (per.exact * kFloatBytes + per.computed * product_bytes);
+  }
+
+  bool Dual(int64_t block) const {
+    const auto& dual = params.dual_attention_layers;
+    return std::find(dual.begin(), dual.end(), block) != dual.end();
+  }
+
+  int64_t OfBlock(int64_t block) const {
+    const bool last = block + 1 == params.num_layers;
+    PerToken on_image = kStream, on_prompt = last ? kLastContext : kStream;
+    if (params.qk_rms_norm) {
+      on_image += kRmsNorms;
+      on_prompt += kRmsNorms;
+    }
+    if (Dual(block)) on_image += kSecond;
+    if (Dual(block) && params.qk_rms_norm) on_image += kSecondRmsNorms;
+    const int64_t tokens = image + prompt;
+    // Of attentions and RMS norms, per head.
+    const int64_t statistics =
+        (params.qk_rms_norm ? 6 : 2) * rows * tokens * params.num_attention_heads * kFloatBytes;
+    return Bytes(on_image, image) + Bytes(on_prompt, prompt) + Bytes(kAttention, tokens) +
+           statistics + kModulation * rows * params.width() * kFloatBytes + WeightsTogether(block);
+  }
+
+  // Small models put weights of one input side by side.
+  int64_t WeightsTogether(int64_t block) const {
+    const int64_t d = params.width();
+    if (d > kTogetherWidthMax) return 0;
+    return (Dual(block) ? 9 : 6) * d * (d + 1) * kFloatBytes;
+  }
+};
+
+}  // namespace
+
+uint64_t Sd3ActivationBytes(const Sd3Params& params, const Sd3Execution& execution,
+                            const ForwardSize& size) {
+  const int64_t p = params.patch_size;
+  const Counter count{.params = params,
+                      .product_bytes = execution.compute == at::kFloat ? kFloatBytes : 2,
+                      .rows = std::max(size.rows, kRowsMin),
+                      .image = size.latent_height / p * (size.latent_width / p),
+                      .prompt = size.prompt_tokens};
+  int64_t blocks = 0, largest = 0;
+  for (int64_t i = 0; i < params.num_layers; ++i) {
+    blocks += count.OfBlock(i);
+    largest = std::max(largest, count.OfBlock(i));
+  }
+  if (execution.recompute_blocks) {
+    blocks = largest + params.num_layers * count.Bytes({.exact = 1}, count.image + count.prompt);
+  }
+  // Patches and prompts as they come, the last norm and product, and a few pictures of the loss.
+  const int64_t ends =
+      count.rows * (count.prompt * params.joint_attention_dim + count.image * 4 * params.width() +
+                    params.pooled_projection_dim + 8 * params.width());
+  const int64_t pictures =
+      count.rows * size.latent_height * size.latent_width * params.in_channels * 12;
+  return static_cast<uint64_t>(blocks + ends * kFloatBytes + pictures * kDoubleBytes);
+}
+
+}  // namespace oxbow::model

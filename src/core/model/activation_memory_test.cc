@@ -1,0 +1,182 @@
+// The count against what the allocator hands out in a real forward and backward pass.
+#include "core/model/activation_memory.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <random>
+
+#include "core/model/policy.h"
+#include "gtest/gtest.h"
+
+namespace oxbow::model {
+namespace {
+
+// Counts bytes that are alive, and the most that ever were since Reset.
+class CountingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    void* memory = std::aligned_alloc(64, (bytes + 127) / 64 * 64);
+    const std::lock_guard lock(mutex_);
+    sizes_[memory] = bytes;
+    alive_ += static_cast<int64_t>(bytes);
+    most_ = std::max(most_, alive_);
+    return {memory, memory, &Free, at::Device(at::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &Free; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+  int64_t alive() const { return alive_; }
+  int64_t most() const { return most_; }
+  void Reset() { most_ = alive_; }
+
+  static CountingAllocator& Get() {
+    static auto* allocator = new CountingAllocator;
+    return *allocator;
+  }
+
+ private:
+  static void Free(void* memory) {
+    CountingAllocator& self = Get();
+    {
+      const std::lock_guard lock(self.mutex_);
+      self.alive_ -= static_cast<int64_t>(self.sizes_.extract(memory).mapped());
+    }
+    std::free(memory);
+  }
+
+  std::mutex mutex_;
+  std::map<void*, size_t> sizes_;
+  int64_t alive_ = 0, most_ = 0;
+};
+
+struct Measured {
+  int64_t kept = 0;  // After the forward pass.
+  int64_t most = 0;  // Through forward and backward pass.
+};
+
+Measured Measure(const Sd3Params& params, const Sd3Execution& execution, const ForwardSize& size,
+                 Trained trained = Trained::kFull) {
+  Policy::Options options{.architecture = "SD3Transformer2DModel",
+                          .config_json = Sd3ConfigJson(params),
+                          .trained = trained,
+                          .with_reference = false,
+                          .with_ema = false,
+                          .compute = execution.compute,
+                          .recompute_blocks = execution.recompute_blocks};
+  options.lora = {.rank = 4, .alpha = 8, .targets = {"attn.to_q", "attn.to_v"}};
+  for (const auto& [name, shape] : Sd3Shapes(params)) options.base[name] = at::randn(shape) * 0.1;
+  const auto policy = *Policy::Create(std::move(options));
+  const int64_t before = CountingAllocator::Get().alive();
+  CountingAllocator::Get().Reset();
+  const at::Tensor loss =
+      policy->current()
+          .Velocity(
+              at::randn({size.rows, params.in_channels, size.latent_height, size.latent_width}),
+              at::rand({size.rows}),
+              {.tokens = at::randn({size.rows, size.prompt_tokens, params.joint_attention_dim}),
+               .pooled = at::randn({size.rows, params.pooled_projection_dim})})
+          .square()
+          .sum();
+  const Measured measured{.kept = CountingAllocator::Get().alive() - before};
+  loss.backward();
+  return {.kept = measured.kept, .most = CountingAllocator::Get().most() - before};
+}
+
+class ActivationMemoryTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    at::set_num_threads(1);
+    c10::SetCPUAllocator(&CountingAllocator::Get(), /*priority=*/255);
+  }
+};
+
+TEST_F(ActivationMemoryTest, IsAnUpperBoundAndCloseOnRandomNetworks) {
+  std::mt19937_64 random(5);
+  const auto pick = [&](std::initializer_list<int64_t> of) {
+    return *(of.begin() + static_cast<ptrdiff_t>(random() % of.size()));
+  };
+  for (int i = 0; i < 8; ++i) {
+    Sd3Params params{.patch_size = 2,
+                     .in_channels = pick({2, 4}),
+                     .num_layers = pick({2, 3, 5}),
+                     .attention_head_dim = pick({16, 32}),
+                     .num_attention_heads = pick({2, 4, 8}),
+                     .joint_attention_dim = pick({32, 96}),
+                     .pooled_projection_dim = 24,
+                     .pos_embed_max_size = 16,
+                     .qk_rms_norm = random() % 2 == 0};
+    params.caption_projection_dim = params.width();
+    params.out_channels = params.in_channels;
+    if (random() % 2 == 0) params.dual_attention_layers = {0, params.num_layers - 1};
+    const ForwardSize size{.rows = pick({8, 11}),
+                           .latent_height = pick({16, 24}),
+                           .latent_width = pick({16, 32}),
+                           .prompt_tokens = pick({9, 40})};
+    const auto bound = static_cast<double>(Sd3ActivationBytes(params, {}, size));
+    const Measured kept = Measure(params, {}, size);
+    SCOPED_TRACE(testing::Message()
+                 << "width " << params.width() << ", heads " << params.num_attention_heads
+                 << ", blocks " << params.num_layers << ", rms " << params.qk_rms_norm << ", dual "
+                 << params.dual_attention_layers.size() << ", prompt width "
+                 << params.joint_attention_dim << ", rows " << size.rows << ", latents "
+                 << size.latent_height << " x " << size.latent_width << ", prompt "
+                 << size.prompt_tokens << ", kept " << kept.kept / bound);
+    EXPECT_LE(static_cast<double>(kept.kept), bound) << "network " << i;
+    EXPECT_GE(static_cast<double>(kept.kept), 0.8 * bound) << "network " << i;
+    EXPECT_LE(static_cast<double>(kept.most), 1.25 * bound) << "network " << i;
+    EXPECT_LE(static_cast<double>(Measure(params, {}, size, Trained::kLora).kept), bound)
+        << "network " << i;
+  }
+}
+
+TEST_F(ActivationMemoryTest, RecomputedBlocksTakeWhatIsSaidAndMuchLess) {
+  const Sd3Params params{.patch_size = 2,
+                         .in_channels = 4,
+                         .num_layers = 12,
+                         .attention_head_dim = 16,
+                         .num_attention_heads = 4,
+                         .joint_attention_dim = 32,
+                         .caption_projection_dim = 64,
+                         .pooled_projection_dim = 24,
+                         .out_channels = 4,
+                         .pos_embed_max_size = 16,
+                         .qk_rms_norm = true};
+  const ForwardSize size{.rows = 8, .latent_height = 24, .latent_width = 24, .prompt_tokens = 20};
+  const Measured kept = Measure(params, {}, size);
+  const Sd3Execution recompute{.recompute_blocks = true};
+  const Measured recomputed = Measure(params, recompute, size);
+  const auto bound = static_cast<double>(Sd3ActivationBytes(params, recompute, size));
+  EXPECT_LE(static_cast<double>(recomputed.most), 1.25 * bound);
+  EXPECT_GE(static_cast<double>(recomputed.most), 0.7 * bound);
+  EXPECT_LT(recomputed.most, kept.most / 4);
+}
+
+TEST_F(ActivationMemoryTest, ShorterProductsTakeLess) {
+  const Sd3Params params{.patch_size = 2,
+                         .in_channels = 4,
+                         .num_layers = 4,
+                         .attention_head_dim = 32,
+                         .num_attention_heads = 4,
+                         .joint_attention_dim = 32,
+                         .caption_projection_dim = 128,
+                         .pooled_projection_dim = 24,
+                         .out_channels = 4,
+                         .pos_embed_max_size = 16,
+                         .qk_rms_norm = true};
+  const ForwardSize size{.rows = 8, .latent_height = 24, .latent_width = 24, .prompt_tokens = 20};
+  const Sd3Execution shorter{.compute = at::kBFloat16};
+  const auto bound = static_cast<double>(Sd3ActivationBytes(params, shorter, size));
+  const Measured measured = Measure(params, shorter, size, Trained::kLora);
+  EXPECT_LE(static_cast<double>(measured.kept), bound);
+  EXPECT_LT(bound, 0.75 * static_cast<double>(Sd3ActivationBytes(params, {}, size)));
+}
+
+}  // namespace
+}  // namespace oxbow::model

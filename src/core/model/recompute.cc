@@ -1,0 +1,98 @@
+#include "core/model/recompute.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace oxbow::model {
+namespace {
+
+// A segment in the graph: of its inputs and leaves it keeps references alone.
+struct RecomputeNode final : torch::autograd::Node {
+  RecomputeNode(Segment segment, const Tensors& inputs, const Tensors& leaves)
+      : segment(std::move(segment)), input_count(inputs.size()) {
+    for (const Tensors* tensors : {&inputs, &leaves}) {
+      for (const at::Tensor& tensor : *tensors) saved.emplace_back(tensor, /*is_output=*/false);
+    }
+  }
+
+  Tensors apply(Tensors&& gradients) override {
+    OXBOW_CHECK(!saved.empty()) << "a graph's backward pass ran twice";
+    const at::AutoGradMode with_gradients(true);
+    Tensors inputs;
+    Tensors sources(saved.size());  // What gradients are wanted of; others stay undefined.
+    for (size_t i = 0; i < saved.size(); ++i) {
+      at::Tensor tensor = saved[i].unpack();
+      if (i < input_count) {
+        tensor = tensor.detach().requires_grad_(task_should_compute_output(i));
+        inputs.push_back(tensor);
+      }
+      if (task_should_compute_output(i)) sources[i] = tensor;
+    }
+    return GradientsOf(segment(inputs), gradients, sources);
+  }
+
+  void release_variables() override { saved.clear(); }
+
+  // Of sources that are defined, in their places. One that no output depends on has none.
+  static Tensors GradientsOf(const Tensors& outputs, const Tensors& gradients,
+                             const Tensors& sources) {
+    Tensors roots, root_gradients, wanted;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (!gradients[i].defined() || !outputs[i].requires_grad()) continue;
+      roots.push_back(outputs[i]);
+      root_gradients.push_back(gradients[i]);
+    }
+    for (const at::Tensor& source : sources) {
+      if (source.defined()) wanted.push_back(source);
+    }
+    Tensors result(sources.size());
+    if (roots.empty() || wanted.empty()) return result;
+    const Tensors found =
+        torch::autograd::grad(roots, wanted, root_gradients, /*retain_graph=*/false,
+                              /*create_graph=*/false, /*allow_unused=*/true);
+    for (size_t i = 0, next = 0; i < sources.size(); ++i) {
+      if (sources[i].defined()) result[i] = found[next++];
+    }
+    return result;
+  }
+
+  const Segment segment;
+  const size_t input_count;
+  std::vector<torch::autograd::SavedVariable> saved;  // Inputs, then leaves.
+};
+
+bool AnyRequiresGrad(const Tensors& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.requires_grad()) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Tensors Recomputed(const Segment& segment, const Tensors& inputs, const Tensors& leaves) {
+  if (!at::GradMode::is_enabled() || !(AnyRequiresGrad(inputs) || AnyRequiresGrad(leaves))) {
+    return segment(inputs);
+  }
+  auto node = c10::make_intrusive<RecomputeNode>(segment, inputs, leaves);
+  Tensors all = inputs;
+  all.insert(all.end(), leaves.begin(), leaves.end());
+  node->set_next_edges(torch::autograd::collect_next_edges(all));
+  Tensors outputs;
+  {
+    const at::NoGradGuard without_graph;
+    outputs = segment(inputs);
+  }
+  torch::autograd::set_history(outputs, node);
+  return outputs;
+}
+
+}  // namespace oxbow::model

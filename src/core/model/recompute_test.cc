@@ -1,0 +1,120 @@
+// Recomputed blocks give the same velocities and gradients as blocks that keep everything.
+#include "core/model/recompute.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "core/model/initial_weights.h"
+#include "core/model/policy.h"
+#include "core/model/sd3.h"
+#include "gtest/gtest.h"
+
+namespace oxbow::model {
+namespace {
+
+const Sd3Params kParams{.sample_size = 8,
+                        .patch_size = 2,
+                        .in_channels = 2,
+                        .num_layers = 3,
+                        .attention_head_dim = 8,
+                        .num_attention_heads = 2,
+                        .joint_attention_dim = 12,
+                        .caption_projection_dim = 16,
+                        .pooled_projection_dim = 10,
+                        .out_channels = 2,
+                        .pos_embed_max_size = 4,
+                        .dual_attention_layers = {1},
+                        .qk_rms_norm = true};
+
+std::unique_ptr<Policy> PolicyOf(Trained trained, bool recompute,
+                                 at::ScalarType compute = at::kFloat) {
+  at::manual_seed(3);
+  Policy::Options options{.architecture = "SD3Transformer2DModel",
+                          .config_json = Sd3ConfigJson(kParams),
+                          .trained = trained,
+                          .compute = compute,
+                          .recompute_blocks = recompute};
+  for (const auto& [name, shape] : Sd3Shapes(kParams)) options.base[name] = at::randn(shape) * 0.3;
+  options.lora = {.rank = 3, .alpha = 6, .targets = {"attn.to_q", "attn.to_v", "ff.net.2"}};
+  auto policy = *Policy::Create(std::move(options));
+  if (trained == Trained::kLora) {  // B starts at zero, and with it the gradient of A.
+    at::Tensor(policy->parameters().flat()).add_(at::randn({policy->parameters().numel()}) * 0.2);
+  }
+  return policy;
+}
+
+// Two passes through the policy in one loss, as with an anchor.
+at::Tensor LossOf(const Policy& policy) {
+  at::manual_seed(5);
+  const at::Tensor x = at::randn({3, 2, 8, 6}), y = at::randn({4, 2, 4, 8});
+  const Conditioning conditioning{.tokens = at::randn({1, 5, 12}), .pooled = at::randn({1, 10})};
+  return policy.current().Velocity(x, at::rand({3}), conditioning).square().mean() +
+         policy.current().Velocity(y, at::rand({4}), conditioning).abs().mean();
+}
+
+class RecomputeTest : public testing::TestWithParam<Trained> {};
+
+TEST_P(RecomputeTest, LossHasTheSameBitsAndGradientsAgree) {
+  at::set_num_threads(1);
+  const auto kept = PolicyOf(GetParam(), false), again = PolicyOf(GetParam(), true);
+  const at::Tensor loss = LossOf(*kept), loss_again = LossOf(*again);
+  EXPECT_TRUE(at::equal(loss, loss_again));
+  loss.backward();
+  loss_again.backward();
+  for (const auto& [name, tensor] : kept->parameters().tensors()) {
+    EXPECT_TRUE(at::allclose(tensor.grad(), again->parameters().Get(name).grad(), 1e-4, 1e-5))
+        << name << " " << (tensor.grad() - again->parameters().Get(name).grad()).abs().max();
+  }
+  EXPECT_GT(kept->parameters().flat_grad().abs().max().item<float>(), 0);
+}
+
+struct CountGradients final : torch::autograd::PostAccumulateGradHook {
+  explicit CountGradients(int& count) : count_(count) {}
+  void operator()(const at::Tensor&) override { ++count_; }
+  int& count_;
+};
+
+// A hook of the gradient's sum over ranks dies when a leaf gets a second gradient.
+TEST_P(RecomputeTest, EveryLeafGetsItsGradientOnce) {
+  const auto policy = PolicyOf(GetParam(), true);
+  std::map<std::string, int> gradients;
+  for (const auto& [name, tensor] : policy->parameters().tensors()) {
+    torch::autograd::impl::set_post_acc_grad_hooks(
+        tensor, std::make_unique<CountGradients>(gradients[name]));
+  }
+  LossOf(*policy).backward();
+  for (const auto& [name, count] : gradients) EXPECT_EQ(count, 1) << name;
+  EXPECT_GT(gradients.size(), 10u);
+}
+
+TEST_P(RecomputeTest, ShorterProductsAreCloseAndTrainedWeightsStayFloat32) {
+  const auto exact = PolicyOf(GetParam(), false);
+  const auto shorter = PolicyOf(GetParam(), false, at::kBFloat16);
+  const auto again = PolicyOf(GetParam(), true, at::kBFloat16);
+  const at::Tensor loss = LossOf(*exact), rough = LossOf(*shorter), rough_again = LossOf(*again);
+  EXPECT_EQ(rough.scalar_type(), at::kFloat);
+  EXPECT_NEAR(rough.item<float>() / loss.item<float>(), 1, 0.02);
+  EXPECT_FALSE(at::equal(loss, rough));
+  EXPECT_TRUE(at::equal(rough, rough_again));
+  loss.backward();
+  rough.backward();
+  rough_again.backward();
+  EXPECT_EQ(shorter->parameters().flat().scalar_type(), at::kFloat);
+  const auto direction = [&](const Policy& policy) {
+    return at::cosine_similarity(exact->parameters().flat_grad(),
+                                 const_cast<Policy&>(policy).parameters().flat_grad(), 0)
+        .item<float>();
+  };
+  EXPECT_GT(direction(*shorter), 0.99);
+  EXPECT_GT(direction(*again), 0.99);
+}
+
+INSTANTIATE_TEST_SUITE_P(Trained, RecomputeTest, testing::Values(Trained::kFull, Trained::kLora),
+                         [](const auto& info) {
+                           return info.param == Trained::kFull ? "Full" : "Lora";
+                         });
+
+}  // namespace
+}  // namespace oxbow::model

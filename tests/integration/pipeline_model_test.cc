@@ -1,0 +1,158 @@
+// Training models that are more than a transformer: an autoencoder, guidance, short products.
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <span>
+
+#include "base/file.h"
+#include "base/philox.h"
+#include "core/model/autoencoder_kl.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "io/safetensors.h"
+#include "nlohmann/json.hpp"
+#include "tests/integration/oxbow_command.h"
+#include "tests/integration/training_run.h"
+
+namespace oxbow::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::Gt;
+using ::testing::SizeIs;
+
+// One level, so that a latent is a pixel.
+constexpr char kAutoencoder[] = R"({
+  "_class_name": "AutoencoderKL", "in_channels": 1, "out_channels": 1, "latent_channels": 1,
+  "block_out_channels": [2], "layers_per_block": 1, "norm_num_groups": 1,
+  "down_block_types": ["DownEncoderBlock2D"], "up_block_types": ["UpDecoderBlock2D"],
+  "mid_block_add_attention": false, "use_quant_conv": false, "use_post_quant_conv": false,
+  "scaling_factor": 1.0, "shift_factor": 0.0})";
+
+using Filling = std::function<void(const std::string& name, std::vector<float>& values)>;
+
+// An autoencoder in `model`, its weights as `fill` says.
+void AddAutoencoder(const fs::path& model, const char* config, const Filling& fill) {
+  io::Safetensors weights;
+  for (const auto& [name, shape] : model::AutoencoderKlShapes(
+           *model::ParseAutoencoderKlConfig(config), model::AutoencoderPart::kWhole)) {
+    size_t elements = 1;
+    for (const int64_t size : shape) elements *= static_cast<size_t>(size);
+    std::vector<float> values(elements, 0.0f);
+    fill(name, values);
+    weights.tensors[name] = {
+        .dtype = io::DType::kF32,
+        .shape = shape,
+        .data = std::string(reinterpret_cast<const char*>(values.data()), 4 * elements)};
+  }
+  fs::create_directory(model / "vae");
+  std::ofstream(model / "vae" / "config.json") << config;
+  ASSERT_TRUE(
+      io::WriteSafetensors(model / "vae" / "diffusion_pytorch_model.safetensors", weights).ok());
+  auto index = nlohmann::json::parse(ReadFile(model / "model_index.json").value());
+  index["vae"] = {"diffusers", "AutoencoderKL"};
+  std::ofstream(model / "model_index.json") << index.dump();
+}
+
+// A decoder that divides a picture by its RMS. Two channels hold x and -x: their group norm is x
+// over its RMS, and silu(a) - silu(-a) = a.
+void FillAsRms(const std::string& name, std::vector<float>& values) {
+  if (name == "decoder.conv_norm_out.weight") values = {1, 1};
+  if (name == "decoder.conv_in.weight" || name == "decoder.conv_out.weight") {
+    values[4] = 1;    // The centre of a 3 x 3 kernel.
+    values[13] = -1;  // That of the other channel's.
+  }
+}
+
+class PipelineModelTest : public ::testing::Test {
+ protected:
+  PipelineModelTest() {
+    fs::copy(OXBOW_SOURCE_DIR "/models/digits", model_, fs::copy_options::recursive);
+    AddAutoencoder(model_, kAutoencoder, FillAsRms);
+  }
+  std::string ModelPath() const { return "model.path=" + model_.string(); }
+
+  ScopedDirectory scratch_;
+  const fs::path model_ = scratch_.path() / "model";
+};
+
+TEST_F(PipelineModelTest, WorkersDecodeWhatTheLearnerSendsThem) {
+  TrainingRun run({ModelPath(), "run.steps=3", "eval.every=3"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), AllOf(SizeIs(3), Each(0.0)));
+  // Undecoded or wrongly decoded pictures hold no digits.
+  EXPECT_THAT(run.Series("train/reward_mean"), Each(Gt(0.3)));
+  EXPECT_GT(run.metrics().back()["eval/reward_mean"], 0.3);
+}
+
+TEST_F(PipelineModelTest, GuidanceCostsTwoPassesAndRatiosStayExact) {
+  TrainingRun run({ModelPath(), "run.steps=3", "sampling.guidance=1.5", "replay.fraction=0",
+                   "batch.updates=1", "batch.rows_per_pass=10"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  const std::vector<double> samples = run.Series("train/samples");
+  const std::vector<double> sampled = run.Series("rollout/rows_forward");
+  ASSERT_THAT(sampled, SizeIs(3));
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(sampled[i], 2 * 10 * samples[i]);
+  EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), AllOf(SizeIs(3), Each(0.0)));
+}
+
+TEST_F(PipelineModelTest, AnAdapterTrainsInShortProductsWithRecomputedBlocks) {
+  TrainingRun run({ModelPath(), "run.steps=3", "model.trained=lora", "model.lora.rank=4",
+                   "model.compute_dtype=bf16", "model.checkpoint_activations=true"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), AllOf(SizeIs(3), Each(0.0)));
+  EXPECT_THAT(run.Series("train/grad_norm"), Each(Gt(0.0)));
+}
+
+// Three text encoders, guidance, an adapter, an autoencoder of RGB pictures, and what comes out
+// draws pictures again.
+TEST(PipelineTest, TheWholeOfSd3TrainsAnAdapter) {
+  const ScopedDirectory scratch;
+  const fs::path model = scratch.path() / "model";
+  const std::string source = OXBOW_SOURCE_DIR;
+  fs::copy(source + "/tests/golden/text/pipeline", model, fs::copy_options::recursive);
+  RandomStream random({.seed = 5});
+  AddAutoencoder(model, R"({
+      "_class_name": "AutoencoderKL", "in_channels": 3, "out_channels": 3, "latent_channels": 4,
+      "block_out_channels": [4, 4], "layers_per_block": 1, "norm_num_groups": 2,
+      "down_block_types": ["DownEncoderBlock2D", "DownEncoderBlock2D"],
+      "up_block_types": ["UpDecoderBlock2D", "UpDecoderBlock2D"],
+      "use_quant_conv": false, "use_post_quant_conv": false,
+      "scaling_factor": 1.5305, "shift_factor": 0.0609})",
+                 [&](const std::string&, std::vector<float>& values) {
+                   random.FillNormal(std::span(values));
+                 });
+  TrainingRun run({"model.path=" + model.string(),
+                   "model.trained=lora",
+                   "model.lora.rank=2",
+                   "model.lora.targets=[attn.to_q, attn.to_v, ff.net.2]",
+                   "prompts.train=" + source + "/configs/prompts/compose_train.txt",
+                   "prompts.eval=" + source + "/configs/prompts/compose_eval.txt",
+                   "prompts.cache=" + (scratch.path() / "prompts").string(),
+                   "prompts.t5_length=20",
+                   "sampling.height=16",
+                   "sampling.width=16",
+                   "sampling.guidance=4.5",
+                   "sampling.negative_prompt=grey dust",
+                   "reward.terms=[{name: compose, weight: 1}]",
+                   "reward.observed=[]",
+                   "method.zero_variance=unmasked",
+                   "method.kl_weight=1e-3",
+                   "run.steps=2",
+                   "batch.groups=2",
+                   "eval.every=2",
+                   "checkpoint.every=2"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), AllOf(SizeIs(2), Each(0.0)));
+  EXPECT_TRUE(fs::exists(run.directory() / "weights" / "pytorch_lora_weights.safetensors"));
+  const fs::path sheet = scratch.path() / "sheet.png";
+  const Outcome drawn = RunOxbow({"sample", "--run", run.directory().string(), "--prompt",
+                                  "a red square", "--count", "2", "--out", sheet.string()});
+  EXPECT_EQ(drawn.exit_code, 0) << drawn.message;
+  EXPECT_GT(fs::file_size(sheet), 100u);
+}
+
+}  // namespace
+}  // namespace oxbow::testing
