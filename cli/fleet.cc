@@ -120,7 +120,8 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
       break;
     }
     case Role::kWorker:
-      add({"--learner", members_.at("learner").grpc, "--id", name});
+      add({"--learner", members_.at("learner").grpc, "--id", name, "--device",
+           config.model().device()});
       break;
   }
   return argv;

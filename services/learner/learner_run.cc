@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "core/model/device.h"
 #include "services/learner/learner_process.h"
 #include "services/learner/ranks/member_process.h"
 
@@ -40,6 +41,11 @@ absl::Status RunLearner(RunOptions options) {
   std::error_code error;
   std::filesystem::create_directories(options.directory, error);
   options.config.mutable_learner()->set_ranks(static_cast<uint32_t>(options.place.size));
+  OXBOW_ASSIGN_OR_RETURN(
+      const at::Device device,
+      model::DeviceNamed(options.config.model().device(), options.place.local_rank));
+  options.config.mutable_model()->set_device(device.str());
+  options.place.device = device.str();
   OXBOW_ASSIGN_OR_RETURN(RunSetup setup, ReadSetup(std::move(options.config)));
   if (options.place.local_rank > 0) {
     // All ranks are given the same arguments, and a machine has each port once.

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "core/model/autoencoder_kl.h"
 #include "core/model/binding.h"
+#include "core/model/device.h"
 #include "core/model/sd3.h"
 #include "io/diffusers_directory.h"
 #include "io/weights_torch.h"
@@ -70,7 +71,7 @@ struct LoadedDecoder {
 };
 
 absl::StatusOr<LoadedDecoder> LoadDecoder(const io::DiffusersComponents& components,
-                                          int64_t latent_channels) {
+                                          int64_t latent_channels, at::Device device) {
   const auto found = components.find("vae");
   if (found == components.end()) return LoadedDecoder{.decoder = model::MakePixelDecoder()};
   const io::DiffusersComponent& vae = found->second;
@@ -84,11 +85,12 @@ absl::StatusOr<LoadedDecoder> LoadDecoder(const io::DiffusersComponents& compone
           " != ", latent_channels));
     }
     OXBOW_ASSIGN_OR_RETURN(
-        const model::NamedTensors tensors,
+        model::NamedTensors tensors,
         ReadTensors(vae, model::AutoencoderKlShapes(params, AutoencoderPart::kWhole),
                     [](const std::string& name) {
                       return model::BelongsTo(AutoencoderPart::kDecoder, name);
                     }));
+    for (auto& [name, tensor] : tensors) tensor = tensor.to(device);
     OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<model::AutoencoderKl> decoder,
                            model::MakeAutoencoderKl(params, tensors, AutoencoderPart::kDecoder));
     return LoadedDecoder{.config_json = vae.config_json,
@@ -112,6 +114,8 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
                                       const v1::SamplingConfig& sampling) {
   auto components = io::OpenDiffusersDirectory(config.path());
   if (!components.ok()) return DataError(components.status(), config.path());
+  OXBOW_ASSIGN_OR_RETURN(const at::Device device,
+                         model::DeviceNamed(config.device().empty() ? "cpu" : config.device()));
   const io::DiffusersComponent& transformer = components->at("transformer");
   LoadedModel loaded;
   loaded.architecture = transformer.class_name;
@@ -119,7 +123,8 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
   const auto params = model::ParseSd3Config(transformer.config_json);
   if (!params.ok())
     return DataError(params.status(), (transformer.directory / "config.json").string());
-  OXBOW_ASSIGN_OR_RETURN(LoadedDecoder decoder, LoadDecoder(*components, params->in_channels));
+  OXBOW_ASSIGN_OR_RETURN(LoadedDecoder decoder,
+                         LoadDecoder(*components, params->in_channels, device));
   OXBOW_ASSIGN_OR_RETURN(loaded.latent_shape, LatentShape(*params, decoder.factor, sampling));
   loaded.autoencoder_config_json = std::move(decoder.config_json);
   loaded.autoencoder = std::move(decoder.tensors);

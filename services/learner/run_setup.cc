@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "core/model/device.h"
 #include "rpc/convert.h"
 #include "rpc/convert_torch.h"
 #include "rpc/convert_window.h"
@@ -77,6 +78,7 @@ absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
     OXBOW_ASSIGN_OR_RETURN(setup.negative,
                            setup.model.prompts->Get({config.sampling().negative_prompt()}));
   }
+  OXBOW_ASSIGN_OR_RETURN(setup.device, model::DeviceNamed(config.model().device()));
   OXBOW_ASSIGN_OR_RETURN(setup.compute, rpc::ScalarTypeFromConfig(config.model().compute_dtype(),
                                                                   "model.compute_dtype"));
   config.mutable_method()->set_kept_steps(
@@ -113,6 +115,7 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
                                 .guidance = setup.sampling.guidance,
                                 .negative = setup.negative,
                                 .compute = setup.compute,
+                                .device = setup.device,
                                 .recompute_blocks = config.model().checkpoint_activations()});
 }
 

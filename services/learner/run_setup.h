@@ -28,6 +28,7 @@ struct RunSetup {
   std::optional<flow::WindowPlan> window;  // None: the sampler is the plain ODE.
   model::Conditioning negative;            // Rows of one; with guidance.
   at::ScalarType compute = at::kFloat;
+  at::Device device = at::kCPU;
   std::vector<v1::Prompt> train;
   std::vector<v1::Prompt> held_out;  // Empty unless the run evaluates.
 };

@@ -79,6 +79,7 @@ Engagement::Engagement(RunSpec spec, std::string worker_id, v1::Coordinator::Stu
   follow.timeout = spec_.rpc_timeout;
   follow.relay = relay;
   follow.join_circle = std::move(join_circle);
+  follow.circle_device = spec_.device.is_cuda() ? "cuda" : "cpu";
   follower_ = std::make_unique<weights::WeightFollower>(std::move(follow), follow_metrics_, clock_,
                                                         [this] { board_.Wake(); });
   threads_.emplace_back([this] { SampleLoop(); });

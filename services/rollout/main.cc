@@ -12,6 +12,7 @@
 #include "base/freed_memory.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "core/model/device.h"
 #include "rpc/server.h"
 #include "rpc/service_main.h"
 #include "services/rollout/rollout_metrics.h"
@@ -26,6 +27,7 @@ struct Flags {
   rpc::ServiceFlags service;
   std::string learner;
   std::string id;
+  std::string device = "cpu";
   int threads = 1;
 };
 
@@ -41,6 +43,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->required();
   app.add_option("--id", flags.id,
                  "name of this worker, unique in the run (default: host and process id)");
+  app.add_option("--device", flags.device, "where the model runs: cpu or cuda:N")
+      ->capture_default_str();
   app.add_option("--threads", flags.threads, "threads of the numerics library")
       ->check(CLI::Range(1, 256));
 }
@@ -48,6 +52,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
 absl::Status Serve(const Flags& flags) {
   at::set_num_threads(flags.threads);
   at::set_num_interop_threads(1);
+  OXBOW_ASSIGN_OR_RETURN(const at::Device device, model::DeviceNamed(flags.device));
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<telemetry::Metrics> metrics,
                          telemetry::Metrics::Serve(flags.service.metrics_listen));
   RolloutMetrics rollout_metrics(metrics->registry());
@@ -60,8 +65,9 @@ absl::Status Serve(const Flags& flags) {
   Worker worker({.learner = flags.learner,
                  .worker_id = flags.id.empty() ? absl::StrCat(host, "-", ::getpid()) : flags.id,
                  .host = host,
+                 .device = device,
                  .relay = relay.get(),
-                 .join_circle = weights::JoinOverRanks({})},
+                 .join_circle = weights::JoinOverRanks({.device = device.str()})},
                 rollout_metrics, follow_metrics, Clock::Steady());
   rpc::AnnounceReady("rollout_worker", relay->endpoint(), metrics->endpoint());
   absl::Status status;

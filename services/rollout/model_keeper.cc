@@ -1,13 +1,13 @@
 #include "services/rollout/model_keeper.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "core/model/autoencoder_kl.h"
 #include "io/tensor_torch.h"
@@ -42,12 +42,14 @@ model::NamedTensors BaseOf(const model::NamedTensors& tensors) {
 }
 
 absl::StatusOr<std::unique_ptr<model::ImageDecoder>> DecoderOf(const std::string& config_json,
-                                                               const model::NamedTensors& tensors) {
+                                                               const model::NamedTensors& tensors,
+                                                               at::Device device) {
   if (config_json.empty()) return model::MakePixelDecoder();
   model::NamedTensors weights;
   for (const auto& [name, tensor] : tensors) {
     if (IsDecoderName(name)) {
-      weights.emplace(name.substr(std::string_view(weights::kDecoderPrefix).size()), tensor);
+      weights.emplace(name.substr(std::string_view(weights::kDecoderPrefix).size()),
+                      tensor.to(device));
     }
   }
   OXBOW_ASSIGN_OR_RETURN(const model::AutoencoderKlParams params,
@@ -72,10 +74,13 @@ absl::Status ModelKeeper::Load(const weights::VerifiedSnapshot& snapshot) {
                                                   .with_reference = false,
                                                   .with_ema = false,
                                                   .trainable = false,
+                                                  .merged = spec_.merged,
                                                   .guidance = spec_.sampling.guidance,
                                                   .negative = spec_.negative,
-                                                  .compute = spec_.compute}));
-    OXBOW_ASSIGN_OR_RETURN(decoder_, DecoderOf(spec_.autoencoder_config_json, tensors));
+                                                  .compute = spec_.compute,
+                                                  .device = spec_.device}));
+    OXBOW_ASSIGN_OR_RETURN(decoder_,
+                           DecoderOf(spec_.autoencoder_config_json, tensors, spec_.device));
   }
   model::NamedTensors trained;
   for (const auto& [name, parameter] : policy_->parameters().tensors()) {
@@ -105,14 +110,18 @@ absl::Status ModelKeeper::Apply(const weights::VerifiedSnapshot& snapshot,
         absl::StrCat("the frozen part of the weights is another than that of version ",
                      version_->value, ": version ", manifest.policy_version()));
   }
-  at::Tensor accepted;
-  if (ready()) accepted = policy_->parameters().flat().detach().clone();
+  model::NamedTensors accepted;
+  if (ready()) {
+    for (const auto& [name, tensor] : policy_->parameters().tensors()) {
+      accepted[name] = tensor.detach().clone();
+    }
+  }
   absl::Cleanup go_back = [&] {
-    const at::NoGradGuard no_gradients;
-    if (accepted.defined()) {
-      policy_->parameters().flat().copy_(accepted);
-    } else {
+    if (accepted.empty()) {
       policy_.reset();  // Its frozen part came from the refused snapshot.
+      decoder_.reset();
+    } else {
+      OXBOW_CHECK(policy_->Load(accepted).ok()) << "weights that were in use";
     }
   };
   OXBOW_RETURN_IF_ERROR(Load(snapshot));

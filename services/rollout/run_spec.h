@@ -35,6 +35,8 @@ struct RunSpec {
   std::string autoencoder_config_json;  // Empty: the latent is the picture.
   model::Trained trained = model::Trained::kFull;
   model::LoraSpec lora;
+  at::Device device = at::kCPU;  // The worker's own; the learner knows nothing of it.
+  bool merged = false;           // The adapter is added to the weights it changes.
   at::ScalarType compute = at::kFloat;
   model::Conditioning negative;  // With guidance.
 

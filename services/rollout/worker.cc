@@ -69,6 +69,7 @@ absl::Status Worker::Run() {
 
 absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   OXBOW_ASSIGN_OR_RETURN(RunSpec spec, RunSpecFrom(registration));
+  spec.device = options_.device;
   OXBOW_ASSIGN_OR_RETURN(
       std::unique_ptr<reward::RewardClient> rewards,
       reward::RewardClient::Create({.endpoints = spec.reward_endpoints,

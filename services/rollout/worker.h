@@ -1,6 +1,8 @@
 // A rollout worker's life: find the learner, serve its epoch, find it again, until told to stop.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <memory>
 #include <string>
 
@@ -19,6 +21,7 @@ class Worker {
     std::string learner;    // host:port
     std::string worker_id;  // Unique per process.
     std::string host;
+    at::Device device = at::kCPU;
     absl::Duration register_timeout = absl::Seconds(10);
     absl::Duration backoff_first = absl::Milliseconds(50);
     absl::Duration backoff_max = absl::Seconds(1);

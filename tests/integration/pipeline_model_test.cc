@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::Gt;
+using ::testing::Lt;
 using ::testing::SizeIs;
 
 // One level, so that a latent is a pixel.
@@ -104,6 +105,17 @@ TEST_F(PipelineModelTest, AnAdapterTrainsInShortProductsWithRecomputedBlocks) {
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
   EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), AllOf(SizeIs(3), Each(0.0)));
   EXPECT_THAT(run.Series("train/grad_norm"), Each(Gt(0.0)));
+}
+
+// Merged weights round otherwise: ratios are nearly 1.
+TEST_F(PipelineModelTest, WorkersMaySampleWithTheAdapterInTheWeights) {
+  TrainingRun run({ModelPath(), "run.steps=3", "model.trained=lora", "model.lora.rank=4",
+                   "model.lora.merge_for_rollouts=true", "optimizer.learning_rate=1e-3"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  const std::vector<double> errors = run.Series("train/onpolicy_ratio_err");
+  ASSERT_THAT(errors, SizeIs(3));
+  EXPECT_THAT(errors, Each(Lt(1e-3)));
+  EXPECT_GT(errors.back(), 0) << "the adapter was not merged";
 }
 
 // Three text encoders, guidance, an adapter, an autoencoder of RGB pictures, and what comes out

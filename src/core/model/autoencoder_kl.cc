@@ -196,6 +196,8 @@ class Decoder {
     }
   }
 
+  at::Device device() const { return conv_in_.weight.device(); }
+
   // [B, latent_channels, h, w] -> [B, channels, H, W]
   at::Tensor operator()(const at::Tensor& latents) const {
     at::Tensor x = middle_(conv_in_(post_quant_ ? (*post_quant_)(latents) : latents));
@@ -234,7 +236,9 @@ class Autoencoder final : public AutoencoderKl {
     OXBOW_CHECK(z.dim() == 4 && z.size(0) > 0 && z.size(1) == params_.latent_channels)
         << "latents " << z.sizes();
     const at::Tensor latents = z / params_.scaling_factor + params_.shift_factor;
-    return RowByRow(latents, [this](const at::Tensor& row) { return decoder_(row); });
+    return RowByRow(latents, [this](const at::Tensor& row) {
+      return decoder_(row.to(decoder_.device())).to(row.device());
+    });
   }
 
   LatentDistribution Encode(const at::Tensor& pictures) const override {

@@ -7,12 +7,12 @@
 
 namespace oxbow::model {
 
-ParameterSet::ParameterSet(const NamedTensors& tensors, bool trainable) {
+ParameterSet::ParameterSet(const NamedTensors& tensors, bool trainable, at::Device device) {
   const at::NoGradGuard no_grad;
   int64_t numel = 0;
   for (const auto& [name, tensor] : tensors) numel += tensor.numel();
-  flat_ = at::empty({numel}, at::kFloat);
-  if (trainable) flat_grad_ = at::zeros({numel}, at::kFloat);
+  flat_ = at::empty({numel}, at::TensorOptions(device).dtype(at::kFloat));
+  if (trainable) flat_grad_ = at::zeros_like(flat_);
   int64_t offset = 0;
   for (const auto& [name, tensor] : tensors) {
     // detach(): a leaf of its own, yet on the flat tensor's version counter, so that an optimiser

@@ -16,9 +16,10 @@ using NamedTensors = std::map<std::string, at::Tensor>;  // Sorted by name: one 
 
 class ParameterSet {
  public:
-  // Copies `tensors` into one flat float32 tensor, in name order. With `trainable`, every view is
-  // an autograd leaf whose .grad is a view of flat_grad(), so backward() accumulates in place.
-  ParameterSet(const NamedTensors& tensors, bool trainable);
+  // Copies `tensors` into one flat float32 tensor on `device`, in name order. With `trainable`,
+  // every view is an autograd leaf whose .grad is a view of flat_grad(), so backward() accumulates
+  // in place.
+  ParameterSet(const NamedTensors& tensors, bool trainable, at::Device device = at::kCPU);
 
   const at::Tensor& Get(const std::string& name) const;  // Dies if absent.
   bool Has(const std::string& name) const;

@@ -33,15 +33,17 @@ class Sd3Policy final : public Policy {
     OXBOW_RETURN_IF_ERROR(Annotate(CheckFit(Sd3Shapes(params), options.base), kSd3));
     auto policy = std::unique_ptr<Sd3Policy>(new Sd3Policy(params, options));
     NamedTensors trained;
+    OXBOW_CHECK(!options.merged || (options.trained == Trained::kLora && !options.trainable))
+        << "only adapters that do not train are merged";
     if (options.trained == Trained::kLora) {
-      policy->frozen_ = Detached(options.base, options.compute);
+      policy->frozen_ = Detached(options.base, options.compute, options.device);
       OXBOW_ASSIGN_OR_RETURN(trained,
                              InitialLora(Sd3Linears(params), options.lora, options.lora_seed));
     } else {
       trained = options.base;
       trained.erase(kSd3PositionTable);
-      policy->frozen_ =
-          Detached({{kSd3PositionTable, options.base.at(kSd3PositionTable)}}, at::kFloat);
+      policy->frozen_ = Detached({{kSd3PositionTable, options.base.at(kSd3PositionTable)}},
+                                 at::kFloat, options.device);
     }
     policy->Build(trained, options);
     return policy;
@@ -96,6 +98,7 @@ class Sd3Policy final : public Policy {
     for (const auto& [name, view] : current_.parameters->tensors()) {
       at::Tensor(view).copy_(trained.at(name));
     }
+    Merge();
     return absl::OkStatus();
   }
 
@@ -106,24 +109,51 @@ class Sd3Policy final : public Policy {
         samples_with_old_(options.old == OldPolicy::kSamples),
         lora_scale_(options.lora.alpha / static_cast<double>(options.lora.rank)),
         execution_{.compute = options.compute, .recompute_blocks = options.recompute_blocks},
+        device_(options.device),
         guidance_(options.guidance),
         negative_(options.negative) {}
 
   // Copies of its own, so that nobody else can change what must not change. The position table is
   // no factor of a product.
-  static NamedTensors Detached(const NamedTensors& tensors, at::ScalarType dtype) {
+  static NamedTensors Detached(const NamedTensors& tensors, at::ScalarType dtype,
+                               at::Device device) {
     NamedTensors copies;
     for (const auto& [name, tensor] : tensors) {
-      copies[name] = tensor.detach()
-                         .to(name == kSd3PositionTable ? at::kFloat : dtype, /*non_blocking=*/false,
-                             /*copy=*/true)
-                         .contiguous();
+      copies[name] =
+          tensor.detach()
+              .to(device, name == kSd3PositionTable ? at::kFloat : dtype, /*non_blocking=*/false,
+                  /*copy=*/true)
+              .contiguous();
     }
     return copies;
   }
 
+  // Writes the adapter into the weights that `current` is bound to, if it is.
+  void Merge() {
+    const at::NoGradGuard no_grad;
+    for (auto& [module, weight] : merged_) {
+      weight.copy_(MergedWeight(frozen_.at(module + ".weight"),
+                                current_.parameters->Get(module + ".lora_A.weight"),
+                                current_.parameters->Get(module + ".lora_B.weight"), lora_scale_));
+    }
+  }
+
+  Network BindMerged(const NamedTensors& trained) {
+    static constexpr std::string_view kDown = ".lora_A.weight";
+    NamedTensors weights = frozen_;
+    for (const auto& [name, tensor] : trained) {
+      if (!name.ends_with(kDown)) continue;
+      const std::string module = name.substr(0, name.size() - kDown.size());
+      at::Tensor& weight = weights.at(module + ".weight");
+      merged_[module] = weight = weight.clone();
+    }
+    return {.parameters = std::make_unique<ParameterSet>(trained, /*trainable=*/false, device_),
+            .model = Made(weights, nullptr)};
+  }
+
   void Build(const NamedTensors& trained, const Options& options) {
-    current_ = Bind(trained, options.trainable);
+    current_ = options.merged ? BindMerged(trained) : Bind(trained, options.trainable);
+    Merge();
     if (options.with_ema) ema_ = Bind(trained, /*trainable=*/false);
     if (options.old != OldPolicy::kNone) old_ = Bind(trained, /*trainable=*/false);
     // A fresh adapter changes nothing: its B is zero.
@@ -135,7 +165,7 @@ class Sd3Policy final : public Policy {
   }
 
   Network Bind(const NamedTensors& trained, bool trainable) const {
-    Network network{.parameters = std::make_unique<ParameterSet>(trained, trainable)};
+    Network network{.parameters = std::make_unique<ParameterSet>(trained, trainable, device_)};
     const NamedTensors& views = network.parameters->tensors();
     if (trained_ == Trained::kLora) {
       const LoraAdapter adapter{.tensors = views, .scale = lora_scale_};
@@ -160,9 +190,11 @@ class Sd3Policy final : public Policy {
   const bool samples_with_old_;
   const double lora_scale_;
   const Sd3Execution execution_;
+  const at::Device device_;
   const double guidance_;
   const Conditioning negative_;
   NamedTensors frozen_;
+  NamedTensors merged_;  // By module, weights of `current` with the adapter in them.
   Network current_, reference_, ema_, old_;
 };
 

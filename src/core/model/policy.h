@@ -6,6 +6,7 @@
 // policy, a reference that moves) are of the trainable part alone.
 #pragma once
 
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <memory>
@@ -39,10 +40,14 @@ class Policy {
     OldPolicy old = OldPolicy::kNone;
     bool moving_reference = false;  // LoRA: the reference has an adapter of its own.
     bool trainable = true;          // False on workers: no gradients are allocated.
-    double guidance = 1;            // Above 1 every network is guided; see guidance.h.
-    Conditioning negative;          // Rows of one; with guidance.
+    // LoRA, not trainable: `current` has the adapter in its weights, for one more copy of those it
+    // touches.
+    bool merged = false;
+    double guidance = 1;    // Above 1 every network is guided; see guidance.h.
+    Conditioning negative;  // Rows of one; with guidance.
     // Of products. A LoRA's base is kept in it as well: half the memory.
     at::ScalarType compute = at::kFloat;
+    at::Device device = at::kCPU;   // Of all weights.
     bool recompute_blocks = false;  // Less memory for a third forward pass; see recompute.h.
   };
 

@@ -77,6 +77,30 @@ TEST(PolicyTest, AFreshPolicyEqualsItsReferenceAndAverageExactly) {
   }
 }
 
+TEST(PolicyTest, AMergedAdapterIsTheAdapterAfterEveryLoadAndTouchesNoBase) {
+  Policy::Options options = LoraOptions();
+  options.trainable = options.with_ema = options.with_reference = false;
+  const auto apart = *Policy::Create(options);
+  options.merged = true;
+  const auto merged = *Policy::Create(options);
+  EXPECT_TRUE(at::equal(Velocity(apart->current()), Velocity(merged->current())));
+  for (const uint64_t seed : {1, 2}) {
+    at::manual_seed(static_cast<int64_t>(seed));
+    NamedTensors trained;
+    for (const auto& [name, tensor] : apart->parameters().tensors()) {
+      trained[name] = at::randn(tensor.sizes()) * 0.3;
+    }
+    ASSERT_TRUE(apart->Load(trained).ok());
+    ASSERT_TRUE(merged->Load(trained).ok());
+    const at::Tensor want = Velocity(apart->current()), got = Velocity(merged->current());
+    EXPECT_TRUE(at::allclose(got, want, 1e-4, 1e-5)) << (got - want).abs().max();
+    EXPECT_FALSE(at::allclose(got, Velocity(merged->reference()), 1e-2, 1e-2));
+  }
+  for (const auto& [name, tensor] : options.base) {
+    EXPECT_TRUE(at::equal(merged->frozen().at(name), tensor)) << name;
+  }
+}
+
 TEST(PolicyTest, TrainingMovesCurrentAloneAndNeverTheBuffer) {
   for (Policy::Options options : {FullOptions(), LoraOptions()}) {
     const auto policy = *Policy::Create(std::move(options));

@@ -179,11 +179,14 @@ class Sd3Transformer final : public VelocityModel {
   at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
                      const Conditioning& conditioning) const override {
     const int64_t rows = x.size(0);
-    const AutocastScope autocast(x.device().type(), execution_.compute);
+    const at::Device device = position_table_.device();
+    const AutocastScope autocast(device.type(), execution_.compute);
+    const auto there = [&](const at::Tensor& input) {
+      return PadRows(BroadcastRows(input, rows)).to(device);
+    };
     const at::Tensor v =
-        Padded(PadRows(x), PadRows(sigma), PadRows(BroadcastRows(conditioning.tokens, rows)),
-               PadRows(BroadcastRows(conditioning.pooled, rows)))
-            .to(at::kFloat);
+        Padded(there(x), there(sigma), there(conditioning.tokens), there(conditioning.pooled))
+            .to(x.device(), at::kFloat);
     return v.size(0) == rows ? v : v.narrow(0, 0, rows);
   }
 

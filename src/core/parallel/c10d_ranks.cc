@@ -78,6 +78,7 @@ class C10dRanks final : public Ranks {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  at::Device device() const override { return device_; }
 
   absl::Status AllReduceSum(at::Tensor& tensor) override {
     return Run("AllReduceSum", [&] { return AllReduce(tensor, c10d::ReduceOp::SUM); });

@@ -15,6 +15,8 @@
 // may be called from any one thread at a time; Abort from any thread at any time.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <memory>
 #include <string>
 #include <string_view>
@@ -49,7 +51,8 @@ class Ranks {
  public:
   virtual ~Ranks() = default;
   virtual int rank() const = 0;
-  virtual int size() const = 0;  // R.
+  virtual int size() const = 0;                           // R.
+  virtual at::Device device() const { return at::kCPU; }  // Of the tensors of every operation.
 
   // Sum and maximum over ranks, element by element, in place. Every rank gets the same bits; the
   // order of the additions is the backend's and depends on R (ordered_sum.h where it must not).

@@ -13,8 +13,9 @@ constexpr size_t kOutcomeNumbers = 5;
 // Sums columns of numbers over ranks in place. One rank has nothing to wait for.
 absl::Status SumOverRanks(parallel::Ranks& ranks, std::vector<double>& values) {
   if (ranks.size() == 1 || values.empty()) return absl::OkStatus();
-  at::Tensor tensor = at::tensor(values, at::kDouble);
+  at::Tensor tensor = at::tensor(values, at::kDouble).to(ranks.device());
   OXBOW_RETURN_IF_ERROR(ranks.AllReduceSum(tensor));
+  tensor = tensor.cpu();
   const double* data = tensor.data_ptr<double>();
   values.assign(data, data + tensor.numel());
   return absl::OkStatus();

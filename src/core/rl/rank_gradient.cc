@@ -95,7 +95,8 @@ absl::Status RankGradient::SumInParts(const std::vector<RowRef>& refs,
         refs, {group, group + 1}, groups, denominators, [] {}, outcomes);
     mine.push_back(grad.clone());
   }
-  const at::Tensor held = mine.empty() ? at::empty({0, grad.numel()}) : at::stack(mine);
+  const at::Tensor held =
+      mine.empty() ? at::empty({0, grad.numel()}, grad.options()) : at::stack(mine);
   return parallel::SumInOrder(ranks_, owners, held, grad);
 }
 

@@ -1,0 +1,60 @@
+// Names of devices, and that a network on another device is asked and answers on the CPU.
+#include "core/model/device.h"
+
+#include <ATen/ATen.h>
+
+#include "core/model/policy.h"
+#include "core/model/sd3.h"
+#include "gtest/gtest.h"
+
+namespace oxbow::model {
+namespace {
+
+TEST(DeviceTest, NamesAreCheckedBeforeAnythingIsPutThere) {
+  EXPECT_EQ(*DeviceNamed("cpu"), at::Device(at::kCPU));
+  for (const char* name : {"", "gpu", "cuda:", "cuda:x", "cuda:-1", "cpu:0"}) {
+    EXPECT_EQ(DeviceNamed(name).status().code(), absl::StatusCode::kInvalidArgument) << name;
+  }
+  EXPECT_EQ(DeviceNamed("cuda:4096").status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// On a machine without a GPU this compares the CPU with itself.
+TEST(DeviceTest, ANetworkElsewhereAnswersOnTheCpuWithGradients) {
+  const auto gpu = DeviceNamed("cuda");
+  const Sd3Params params{.patch_size = 2,
+                         .in_channels = 2,
+                         .num_layers = 2,
+                         .attention_head_dim = 8,
+                         .num_attention_heads = 2,
+                         .joint_attention_dim = 12,
+                         .caption_projection_dim = 16,
+                         .pooled_projection_dim = 10,
+                         .out_channels = 2,
+                         .pos_embed_max_size = 4};
+  at::manual_seed(2);
+  Policy::Options options{
+      .architecture = "SD3Transformer2DModel",
+      .config_json = Sd3ConfigJson(params),
+      .trained = Trained::kLora,
+      .guidance = 2,
+      .negative = {.tokens = at::randn({1, 5, 12}), .pooled = at::randn({1, 10})}};
+  options.lora = {.rank = 3, .alpha = 6, .targets = {"attn.to_q"}};
+  for (const auto& [name, shape] : Sd3Shapes(params)) options.base[name] = at::randn(shape) * 0.2;
+  const auto here = *Policy::Create(options);
+  options.device = gpu.ok() ? *gpu : at::Device(at::kCPU);
+  const auto there = *Policy::Create(options);
+  EXPECT_EQ(there->parameters().flat().device(), options.device);
+  const at::Tensor x = at::randn({8, 2, 8, 8}), sigma = at::rand({8});
+  const Conditioning prompt{.tokens = at::randn({1, 5, 12}), .pooled = at::randn({1, 10})};
+  const at::Tensor near = here->current().Velocity(x, sigma, prompt);
+  const at::Tensor far = there->current().Velocity(x, sigma, prompt);
+  EXPECT_TRUE(far.is_cpu());
+  EXPECT_TRUE(at::allclose(near, far, 1e-3, 1e-3));
+  near.square().sum().backward();
+  far.square().sum().backward();
+  EXPECT_TRUE(at::allclose(here->parameters().flat_grad(), there->parameters().flat_grad().cpu(),
+                           1e-2, 1e-3));
+}
+
+}  // namespace
+}  // namespace oxbow::model
