@@ -19,8 +19,7 @@ absl::StatusOr<at::Device> DeviceNamed(const std::string& name, int local_rank) 
   }
   const int count = at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
   if (index >= count) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("no such device here, of ", count, " GPUs: ", name));
+    return absl::UnavailableError(absl::StrCat("no such device here, of ", count, " GPUs: ", name));
   }
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));
 }

@@ -11,7 +11,7 @@
 namespace oxbow::model {
 
 // "cpu", "cuda:N", or "cuda" for the GPU of number `local_rank`. kInvalidArgument for another name,
-// kFailedPrecondition if there is no such device or the library was built without it.
+// kUnavailable if there is no such device or the library was built without it.
 absl::StatusOr<at::Device> DeviceNamed(const std::string& name, int local_rank = 0);
 
 }  // namespace oxbow::model
