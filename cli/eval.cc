@@ -11,6 +11,7 @@
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "cli/drawn_pictures.h"
+#include "cli/picture_flags.h"
 #include "core/task/world.h"
 
 namespace oxbow::cli {
@@ -63,28 +64,13 @@ void AddEval(CLI::App& app, int& exit_code) {
   CLI::App* const command = app.add_subcommand(
       "eval", "Measure a model or a finished run: reward, strict, speckle, diversity");
   command->footer("Example: oxbow eval --run runs/digits --json");
-  CLI::Option_group* const source = command->add_option_group("source");
-  source->add_option("--model", flags->source.model, "diffusers directory");
-  source->add_option("--run", flags->source.run, "directory of a finished run");
-  source->require_option(1);
+  AddSourceFlags(*command, flags->source);
   command->add_option("--prompts", flags->prompts, "file, one prompt per line")
       ->capture_default_str();
   command->add_option("--images", flags->images, "pictures, rounded up to whole rounds of prompts")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
-  command->add_option("--steps", flags->pictures.steps, "ODE steps")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  command->add_option("--solver", flags->pictures.solver, "of the ODE")
-      ->check(CLI::IsMember({"euler", "dpmpp_2m", "dpmpp_heun"}))
-      ->capture_default_str();
-  command
-      ->add_option("--guidance", flags->pictures.guidance,
-                   "classifier-free guidance; default: the run's, of a model none")
-      ->check(CLI::Range(1.0, 100.0));
-  command->add_option("--negative-prompt", flags->pictures.negative_prompt,
-                      "what guidance leads away from");
-  command->add_option("--seed", flags->pictures.seed, "of the noise")->capture_default_str();
+  AddPictureFlags(*command, flags->pictures);
   command->add_flag("--json", flags->json, "for programs");
   command->callback([flags, &exit_code] {
     const absl::StatusOr<std::vector<task::Measure>> report = Evaluate(*flags);

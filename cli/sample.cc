@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/drawn_pictures.h"
+#include "cli/picture_flags.h"
 #include "core/task/world.h"
 #include "io/png.h"
 
@@ -57,10 +58,7 @@ void AddSample(CLI::App& app, int& exit_code) {
   CLI::App* const command =
       app.add_subcommand("sample", "Draw pictures of a model or a finished run onto a PNG sheet");
   command->footer("Example: oxbow sample --model models/digits --prompt 'text 473' --count 8");
-  CLI::Option_group* const source = command->add_option_group("source");
-  source->add_option("--model", flags->source.model, "diffusers directory");
-  source->add_option("--run", flags->source.run, "directory of a finished run");
-  source->require_option(1);
+  AddSourceFlags(*command, flags->source);
   CLI::Option_group* const prompts = command->add_option_group("prompts");
   prompts->add_option("--prompts", flags->prompts, "file, one prompt per line");
   prompts->add_option("--prompt", flags->texts, "prompt; may be repeated");
@@ -68,19 +66,7 @@ void AddSample(CLI::App& app, int& exit_code) {
   command->add_option("--count", flags->pictures.per_prompt, "pictures per prompt")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  command->add_option("--steps", flags->pictures.steps, "ODE steps")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  command->add_option("--solver", flags->pictures.solver, "of the ODE")
-      ->check(CLI::IsMember({"euler", "dpmpp_2m", "dpmpp_heun"}))
-      ->capture_default_str();
-  command
-      ->add_option("--guidance", flags->pictures.guidance,
-                   "classifier-free guidance; default: the run's, of a model none")
-      ->check(CLI::Range(1.0, 100.0));
-  command->add_option("--negative-prompt", flags->pictures.negative_prompt,
-                      "what guidance leads away from");
-  command->add_option("--seed", flags->pictures.seed, "of the noise")->capture_default_str();
+  AddPictureFlags(*command, flags->pictures);
   command->add_option("--out", flags->out, "PNG file to write")->capture_default_str();
   command->callback([flags, &exit_code] {
     const absl::Status status = Sample(*flags);

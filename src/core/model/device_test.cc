@@ -5,6 +5,7 @@
 
 #include "core/model/policy.h"
 #include "core/model/sd3.h"
+#include "core/model/small_sd3.h"
 #include "gtest/gtest.h"
 
 namespace oxbow::model {
@@ -21,16 +22,7 @@ TEST(DeviceTest, NamesAreCheckedBeforeAnythingIsPutThere) {
 // On a machine without a GPU this compares the CPU with itself.
 TEST(DeviceTest, ANetworkElsewhereAnswersOnTheCpuWithGradients) {
   const auto gpu = DeviceNamed("cuda");
-  const Sd3Params params{.patch_size = 2,
-                         .in_channels = 2,
-                         .num_layers = 2,
-                         .attention_head_dim = 8,
-                         .num_attention_heads = 2,
-                         .joint_attention_dim = 12,
-                         .caption_projection_dim = 16,
-                         .pooled_projection_dim = 10,
-                         .out_channels = 2,
-                         .pos_embed_max_size = 4};
+  const Sd3Params params = SmallSd3(/*blocks=*/2, /*dual=*/1);
   at::manual_seed(2);
   Policy::Options options{
       .architecture = "SD3Transformer2DModel",

@@ -5,6 +5,7 @@
 
 #include "core/model/initial_weights.h"
 #include "core/model/sd3.h"
+#include "core/model/small_sd3.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -14,19 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const Sd3Params kParams{.sample_size = 8,
-                        .patch_size = 2,
-                        .in_channels = 2,
-                        .num_layers = 2,
-                        .attention_head_dim = 8,
-                        .num_attention_heads = 2,
-                        .joint_attention_dim = 12,
-                        .caption_projection_dim = 16,
-                        .pooled_projection_dim = 10,
-                        .out_channels = 2,
-                        .pos_embed_max_size = 4,
-                        .dual_attention_layers = {0},
-                        .qk_rms_norm = true};
+const Sd3Params kParams = SmallSd3(/*blocks=*/2, /*dual=*/0);
 const char* const kToQ = "transformer_blocks.1.attn.to_q";
 
 Policy::Options FullOptions() {

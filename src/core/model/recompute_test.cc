@@ -9,24 +9,13 @@
 #include "core/model/initial_weights.h"
 #include "core/model/policy.h"
 #include "core/model/sd3.h"
+#include "core/model/small_sd3.h"
 #include "gtest/gtest.h"
 
 namespace oxbow::model {
 namespace {
 
-const Sd3Params kParams{.sample_size = 8,
-                        .patch_size = 2,
-                        .in_channels = 2,
-                        .num_layers = 3,
-                        .attention_head_dim = 8,
-                        .num_attention_heads = 2,
-                        .joint_attention_dim = 12,
-                        .caption_projection_dim = 16,
-                        .pooled_projection_dim = 10,
-                        .out_channels = 2,
-                        .pos_embed_max_size = 4,
-                        .dual_attention_layers = {1},
-                        .qk_rms_norm = true};
+const Sd3Params kParams = SmallSd3(/*blocks=*/3, /*dual=*/1);
 
 std::unique_ptr<Policy> PolicyOf(Trained trained, bool recompute,
                                  at::ScalarType compute = at::kFloat) {
