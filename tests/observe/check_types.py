@@ -81,15 +81,17 @@ def typescript(rendered):
 
 
 def panel_options():
-    """Options of each kind of panel, all of them optional: Grafana fills in what is not said."""
+    """What each kind of panel understands, all of it optional: Grafana fills in what is not said."""
     parts = ["type Part<T> = T extends object ? {[K in keyof T]?: Part<T[K]>} : T | `${T & string}`;\n"]
     for uid, board in dashboards().items():
-        for panel in board["panels"]:
-            if panel["type"] in PANEL_OPTIONS:
-                module = f"@grafana/schema/dist/esm/raw/composable/{PANEL_OPTIONS[panel['type']]}"
-                index = len(parts)
-                parts.append(f"// {uid}: {panel['title']}\nimport type {{Options as T{index}}} from \"{module}\";\n"
-                             f"export const v{index}: Part<T{index}> = {json.dumps(panel['options'])};\n")
+        for panel in (panel for panel in board["panels"] if panel["type"] in PANEL_OPTIONS):
+            module = f"@grafana/schema/dist/esm/raw/composable/{PANEL_OPTIONS[panel['type']]}"
+            said = {"Options": panel["options"], "FieldConfig": panel["fieldConfig"]["defaults"].get("custom")}
+            for name, value in said.items():
+                if value is not None:
+                    index = len(parts)
+                    parts.append(f"// {uid}: {panel['title']}\nimport type {{{name} as T{index}}} from \"{module}\";\n"
+                                 f"export const v{index}: Part<T{index}> = {json.dumps(value)};\n")
     return "".join(parts)
 
 
