@@ -9,7 +9,7 @@ from engine import Failure, wait_for
 NAME = "digits"
 SERVICES = ["config", "replay-buffer", "reward-0", "reward-1", "learner", "rollout"]
 # Machines differ, and this one may have other work.
-UP_SECONDS, STEPS_SECONDS, EVENT_SECONDS, STOP_SECONDS = 180, 900, 120, 180
+UP_SECONDS, STEPS_SECONDS, EVENT_SECONDS, STOP_SECONDS = 300, 900, 300, 180
 RISE = 0.15  # Of the held-out reward over that of the untrained model.
 ENDLESS = "100000"
 
