@@ -13,6 +13,7 @@
 #include "rpc/convert_torch.h"
 #include "rpc/convert_window.h"
 #include "services/learner/conditioning_cache.h"
+#include "services/learner/desk/prompt_files.h"
 #include "services/learner/desk/prompt_order.h"
 #include "services/learner/desk/step_plan.h"
 #include "services/learner/loaded_model.h"
@@ -85,8 +86,9 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
                                                 .old = learner::OldPolicyOf(config.method())}));
   impl->decoder = std::move(loaded.decoder);
   impl->conditioning = std::make_unique<learner::ConditioningCache>(std::move(loaded.prompts));
-  OXBOW_ASSIGN_OR_RETURN(std::vector<v1::Prompt> prompts,
-                         learner::ReadPrompts(config.prompts().train()));
+  OXBOW_ASSIGN_OR_RETURN(
+      std::vector<v1::Prompt> prompts,
+      learner::ReadPrompts(config.prompts().train(), learner::PromptSplit::kTrain));
   OXBOW_RETURN_IF_ERROR(impl->conditioning->Warm(prompts));
   impl->prompts = std::make_unique<learner::PromptOrder>(std::move(prompts), config.run().seed());
   for (const std::string& name : rollout::RewardNames(config.reward())) {

@@ -1,15 +1,14 @@
 #include "cli/check_files.h"
 
 #include <algorithm>
-#include <fstream>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
 #include "cli/model_facts.h"
 #include "core/reward/scorer_table.h"
 #include "services/buffer/offer_limits.h"
+#include "services/learner/desk/prompt_files.h"
 
 namespace oxbow::cli {
 namespace {
@@ -38,19 +37,34 @@ void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
                       facts.status().code()});
 }
 
-void CheckPrompts(const char* key, const std::string& path, std::vector<Problem>& problems) {
+using learner::PromptSplit;
+
+// Reads them all: a bad line is found here and not after the model has been loaded.
+void CheckPrompts(const v1::RunConfig& config, PromptSplit split, std::vector<Problem>& problems) {
+  const bool train = split == PromptSplit::kTrain;
+  const std::string& path = train ? config.prompts().train() : config.prompts().eval();
   if (path.empty()) return;  // A rule's business.
-  std::ifstream file(path);
-  bool any = false;
-  for (std::string line; !any && std::getline(file, line);) {
-    any = !absl::StripAsciiWhitespace(line).empty();
+  const char* const key = train ? "prompts.train" : "prompts.eval";
+  const auto prompts = learner::ReadPrompts(path, split);
+  if (!prompts.ok()) {
+    const bool missing = absl::IsNotFound(prompts.status());
+    problems.push_back(
+        {Severity::kError, key,
+         absl::StrCat(std::string(prompts.status().message()),
+                      missing ? " (paths are relative to the working directory)" : ""),
+         prompts.status().code()});
+    return;
   }
-  if (!any) {
+  if (train && prompts->size() < config.batch().groups()) {
     problems.push_back({Severity::kError, key,
-                        absl::StrCat("cannot be read or holds no prompt (paths are relative to the "
-                                     "working directory): ",
-                                     path),
-                        absl::StatusCode::kNotFound});
+                        absl::StrCat("has fewer prompts than batch.groups = ",
+                                     config.batch().groups(), ", got ", prompts->size())});
+  }
+  if (const size_t own = learner::CountNegativePrompts(*prompts); own > 0) {
+    problems.push_back({Severity::kWarning, key,
+                        absl::StrCat("a run has one negative prompt for all; the negative_prompt "
+                                     "of a line has no effect but on rewards, got ",
+                                     own, " such lines")});
   }
 }
 
@@ -60,10 +74,12 @@ void CheckReward(const char* key, const std::string& name, std::vector<Problem>&
   const std::string nearest = NearestName(name, known);
   problems.push_back(
       {Severity::kError, key,
-       absl::StrCat("unknown reward; ",
-                    nearest.empty() ? absl::StrCat("known: ", absl::StrJoin(known, ", "))
-                                    : absl::StrCat("did you mean `", nearest, "`?"),
-                    " (", name, ")")});
+       nearest.empty()
+           ? absl::StrCat("not a reward of this build (", absl::StrJoin(known, ", "),
+                          "): give reward.endpoints = [HOST:PORT] of a server that speaks "
+                          "proto/oxbow/v1/reward.proto and has it (",
+                          name, ")")
+           : absl::StrCat("unknown reward; did you mean `", nearest, "`? (", name, ")")});
 }
 
 }  // namespace
@@ -80,8 +96,8 @@ uint64_t OfferBytes(const v1::RunConfig& config, const ModelFacts& facts) {
 std::vector<Problem> CheckFiles(const v1::RunConfig& config) {
   std::vector<Problem> problems;
   CheckModel(config, problems);
-  CheckPrompts("prompts.train", config.prompts().train(), problems);
-  CheckPrompts("prompts.eval", config.prompts().eval(), problems);
+  CheckPrompts(config, PromptSplit::kTrain, problems);
+  CheckPrompts(config, PromptSplit::kHeldOut, problems);
   if (config.reward().endpoints_size() > 0) return problems;  // Those servers know their own names.
   for (const auto& term : config.reward().terms())
     CheckReward("reward.terms", term.name(), problems);

@@ -5,9 +5,11 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +21,7 @@
 #include "config/run_config.h"
 #include "io/diffusers_directory.h"
 #include "io/prompts/encoded_prompts.h"
-#include "services/learner/desk/prompt_order.h"
+#include "services/learner/desk/prompt_files.h"
 
 namespace oxbow::cli {
 namespace {
@@ -86,10 +88,25 @@ absl::Status ReadRun(EncodeFlags& flags) {
   flags.cache = prompts.cache();
   flags.t5_length = prompts.t5_length();
   flags.negative = resolved.config.sampling().negative_prompt();
-  for (const std::string& path : {prompts.train(), prompts.eval()}) {
-    if (!path.empty()) flags.prompts.push_back(path);
+  for (const auto& [path, split] : {std::pair(prompts.train(), learner::PromptSplit::kTrain),
+                                    std::pair(prompts.eval(), learner::PromptSplit::kHeldOut)}) {
+    if (path.empty()) continue;
+    OXBOW_ASSIGN_OR_RETURN(const std::filesystem::path file, learner::PromptFile(path, split));
+    flags.prompts.push_back(file.string());
   }
   return absl::OkStatus();
+}
+
+// What a flag names: a file, or both splits of a directory.
+absl::StatusOr<std::vector<v1::Prompt>> ReadNamed(const std::string& path) {
+  OXBOW_ASSIGN_OR_RETURN(std::vector<v1::Prompt> prompts,
+                         learner::ReadPrompts(path, learner::PromptSplit::kTrain));
+  if (!std::filesystem::is_directory(path)) return prompts;
+  if (!learner::PromptFile(path, learner::PromptSplit::kHeldOut).ok()) return prompts;
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::Prompt> held_out,
+                         learner::ReadPrompts(path, learner::PromptSplit::kHeldOut));
+  prompts.insert(prompts.end(), held_out.begin(), held_out.end());
+  return prompts;
 }
 
 absl::Status CheckFlags(const EncodeFlags& flags) {
@@ -107,7 +124,7 @@ absl::Status Encode(EncodeFlags flags) {
   at::set_num_threads(flags.threads);
   std::vector<std::string> texts = {flags.negative};
   for (const std::string& path : flags.prompts) {
-    OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::Prompt> prompts, learner::ReadPrompts(path));
+    OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::Prompt> prompts, ReadNamed(path));
     for (const v1::Prompt& prompt : prompts) texts.push_back(prompt.text());
   }
   OXBOW_ASSIGN_OR_RETURN(const io::DiffusersComponents components,
@@ -139,7 +156,9 @@ void AddEncode(CLI::App& app, int& exit_code) {
   command->add_option("--set", flags->set, "KEY=VALUE over the run's; may be repeated")
       ->allow_extra_args(false);
   command->add_option("--model", flags->model, "diffusers directory");
-  command->add_option("--prompts", flags->prompts, ".txt or .jsonl file; may be repeated")
+  command
+      ->add_option("--prompts", flags->prompts,
+                   ".txt or .jsonl file, or a directory of train and test files; may be repeated")
       ->allow_extra_args(false);
   command->add_option("--cache", flags->cache, "directory to fill");
   command->add_option("--t5-length", flags->t5_length, "tokens of T5")->capture_default_str();

@@ -11,6 +11,7 @@
 #include "rpc/convert.h"
 #include "rpc/convert_torch.h"
 #include "rpc/convert_window.h"
+#include "services/learner/desk/prompt_files.h"
 #include "services/learner/trainer_options.h"
 
 namespace oxbow::learner {
@@ -83,9 +84,10 @@ absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
                                                                   "model.compute_dtype"));
   config.mutable_method()->set_kept_steps(
       static_cast<uint32_t>(KeptStepsOf(config, setup.sampling)));
-  OXBOW_ASSIGN_OR_RETURN(setup.train, ReadPrompts(config.prompts().train()));
+  OXBOW_ASSIGN_OR_RETURN(setup.train, ReadPrompts(config.prompts().train(), PromptSplit::kTrain));
   if (config.eval().every() > 0) {
-    OXBOW_ASSIGN_OR_RETURN(setup.held_out, ReadPrompts(config.prompts().eval()));
+    OXBOW_ASSIGN_OR_RETURN(setup.held_out,
+                           ReadPrompts(config.prompts().eval(), PromptSplit::kHeldOut));
   }
   setup.config = std::move(config);
   OXBOW_RETURN_IF_ERROR(CheckPrompts(setup));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <set>
 
 #include "absl/strings/match.h"
@@ -80,11 +81,14 @@ void ModelRules(const RunConfig& c, Findings& f) {
 
 void PromptRules(const RunConfig& c, Findings& f) {
   const v1::PromptConfig& p = c.prompts();
-  f.Require(!p.train().empty(), "prompts.train", "must name a .txt or .jsonl file", "\"\"");
+  f.Require(!p.train().empty(), "prompts.train",
+            "must name a .txt or .jsonl file, or a directory of train and test files", "\"\"");
   if (c.eval().every() > 0 && p.eval().empty()) {
     f.Error("prompts.eval", "must name the held-out prompts, or set eval.every to 0");
   }
-  if (!p.train().empty() && p.train() == p.eval()) {
+  // A directory has a file for either; it has no extension.
+  const bool file = std::filesystem::path(p.train()).has_extension();
+  if (file && p.train() == p.eval()) {
     f.Warn("prompts.eval", "is the training file: evaluation will not show generalisation");
   }
   f.Require(p.t5_length() >= 1 && p.t5_length() <= 512, "prompts.t5_length",

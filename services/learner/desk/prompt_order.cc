@@ -1,19 +1,10 @@
 #include "services/learner/desk/prompt_order.h"
 
-#include <nlohmann/json.hpp>
 #include <numeric>
-#include <string>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "base/check.h"
-#include "base/file.h"
 #include "base/philox.h"
-#include "base/status_macros.h"
-#include "rpc/convert.h"
 
 namespace oxbow::learner {
 namespace {
@@ -67,45 +58,6 @@ v1::Prompt PromptOrder::TakeNext(std::set<uint64_t>& taken_ids) {
   }
   OXBOW_CHECK(false) << "every prompt is taken: " << taken_ids.size();
   return {};
-}
-
-namespace {
-
-absl::StatusOr<v1::Prompt> PromptFromJson(const std::string& line) {
-  nlohmann::json object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) return absl::InvalidArgumentError("not a JSON object");
-  const auto text = object.find("prompt");
-  if (text == object.end() || !text->is_string()) {
-    return absl::InvalidArgumentError("no text under \"prompt\"");
-  }
-  const std::string prompt = text->get<std::string>();
-  object.erase(text);
-  return rpc::MakePrompt(prompt, object.empty() ? "" : object.dump());
-}
-
-}  // namespace
-
-absl::StatusOr<std::vector<v1::Prompt>> ReadPrompts(const std::filesystem::path& path) {
-  OXBOW_ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
-  const bool json = path.extension() == ".jsonl";
-  std::vector<v1::Prompt> prompts;
-  std::set<uint64_t> seen;
-  int number = 0;
-  for (const auto& piece : absl::StrSplit(content, '\n')) {
-    ++number;
-    std::string line(piece.data(), piece.size());
-    absl::StripAsciiWhitespace(&line);
-    if (line.empty()) continue;
-    absl::StatusOr<v1::Prompt> prompt = json ? PromptFromJson(line) : rpc::MakePrompt(line, "");
-    if (!prompt.ok()) {
-      return Annotate(prompt.status(), absl::StrCat(path.string(), ":", number));
-    }
-    if (seen.insert(prompt->id()).second) prompts.push_back(*std::move(prompt));
-  }
-  if (prompts.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(path.string(), ": holds no prompt"));
-  }
-  return prompts;
 }
 
 }  // namespace oxbow::learner

@@ -3,11 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <set>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "base/philox.h"
 #include "oxbow/v1/common.pb.h"
@@ -48,11 +46,5 @@ class PromptOrder {
   PromptPosition position_;
   std::vector<uint32_t> order_;  // Of the current pass.
 };
-
-// Reads prompts: one per line of a .txt file; of a .jsonl file one object per line, its "prompt"
-// the text and the rest its metadata. Blank lines and repeated prompts are skipped. kNotFound
-// without the file; kInvalidArgument "FILE:LINE: ..." for a line that is no prompt, or if nothing
-// is left.
-absl::StatusOr<std::vector<v1::Prompt>> ReadPrompts(const std::filesystem::path& path);
 
 }  // namespace oxbow::learner

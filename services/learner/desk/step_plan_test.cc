@@ -174,37 +174,5 @@ TEST(StepPlanTest, ShareOfHeadsIsRounded) {
   EXPECT_EQ(HeadsWanted(0.05, 8), 0u);
 }
 
-std::filesystem::path Written(const std::string& name, const std::string& content) {
-  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / name;
-  std::ofstream(path) << content;
-  return path;
-}
-
-TEST(ReadPromptsTest, TextHasOnePromptPerLineWithoutBlanksAndRepeats) {
-  const auto prompts =
-      ReadPrompts(Written("learner_prompts.txt", "text 001\n\n text 002 \r\ntext 001\n"));
-  ASSERT_TRUE(prompts.ok()) << prompts.status();
-  ASSERT_EQ(prompts->size(), 2u);
-  EXPECT_EQ((*prompts)[1].text(), "text 002");
-}
-
-TEST(ReadPromptsTest, JsonKeepsUnknownKeysAsMetadata) {
-  const auto prompts = ReadPrompts(Written(
-      "learner_prompts.jsonl", "{\"prompt\":\"a cat\",\"tag\":\"x\"}\n{\"prompt\":\"a cat\"}\n"));
-  ASSERT_TRUE(prompts.ok()) << prompts.status();
-  ASSERT_EQ(prompts->size(), 2u) << "metadata is part of the identity";
-  EXPECT_EQ((*prompts)[0].metadata_json(), "{\"tag\":\"x\"}");
-}
-
-TEST(ReadPromptsTest, ErrorNamesFileAndLine) {
-  const auto prompts =
-      ReadPrompts(Written("learner_bad.jsonl", "{\"prompt\":\"a\"}\n{\"text\":1}\n"));
-  EXPECT_EQ(prompts.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(prompts.status().message()),
-              testing::HasSubstr("learner_bad.jsonl:2: no text"));
-  EXPECT_EQ(ReadPrompts("/nonexistent.txt").status().code(), absl::StatusCode::kNotFound);
-  EXPECT_FALSE(ReadPrompts(Written("learner_empty.txt", "\n\n")).ok());
-}
-
 }  // namespace
 }  // namespace oxbow::learner

@@ -1,0 +1,43 @@
+// Prompt files as Flow-GRPO and Flow-Factory publish them, read unchanged.
+//
+//   FILE.jsonl   one JSON object per line: "prompt" is the text, the whole object its metadata,
+//                which rewards get (GenEval's tag, include, exclude)
+//   other file   one prompt per line
+//   directory    of a split, TRAIN being train or test:
+//                TRAIN.jsonl, TRAIN_metadata.jsonl or TRAIN.txt, the first that is there
+//
+// White space around a line and blank lines do not count. A prompt that is there twice, text and
+// metadata, is one prompt: its id is their hash. The same text with other metadata is another.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "oxbow/v1/common.pb.h"
+
+namespace oxbow::learner {
+
+enum class PromptSplit { kTrain, kHeldOut };
+
+struct PromptLimits {
+  uint64_t line_bytes_max = uint64_t{1} << 20;
+  uint64_t bytes_max = uint64_t{1} << 30;  // Of the texts and metadata that are kept.
+};
+
+// The file that `path` stands for: itself, or that of `split` if it is a directory. kNotFound if a
+// directory has none.
+absl::StatusOr<std::filesystem::path> PromptFile(const std::filesystem::path& path,
+                                                 PromptSplit split);
+
+// Reads prompts, each once, in the file's order. kNotFound without the file; kInvalidArgument
+// "FILE:LINE: ..." for a line that is no prompt or beyond `limits`, and if there is none at all.
+absl::StatusOr<std::vector<v1::Prompt>> ReadPrompts(const std::filesystem::path& path,
+                                                    PromptSplit split,
+                                                    const PromptLimits& limits = {});
+
+// How many have a "negative_prompt" of their own that is not empty. A run has one for all.
+size_t CountNegativePrompts(const std::vector<v1::Prompt>& prompts);
+
+}  // namespace oxbow::learner
