@@ -9,6 +9,7 @@
 #include "cli/eval.h"
 #include "cli/export.h"
 #include "cli/health.h"
+#include "cli/import_config.h"
 #include "cli/pretrain.h"
 #include "cli/report.h"
 #include "cli/rollback.h"
@@ -31,6 +32,7 @@ void AddAll(CLI::App& app, int& exit_code) {
   AddRollback(app, exit_code);
   AddHealth(app, exit_code);
   AddConfig(app, exit_code);
+  AddImportConfig(app, exit_code);
   AddPretrain(app, exit_code);
   AddEncode(app, exit_code);
   AddSample(app, exit_code);

@@ -84,7 +84,7 @@ void AdvantageRules(const RunConfig& c, Findings& f) {
   f.Require(m.advantage_ddof() <= 1, "method.advantage_ddof", "must be 0 or 1", m.advantage_ddof());
   f.Require(m.advantage_epsilon() > 0, "method.advantage_epsilon",
             "must be above 0: it keeps small spreads from being blown up", m.advantage_epsilon());
-  if (m.reward_mix() != v1::REWARD_MIX_SUM && c.reward().terms_size() == 1) {
+  if (m.reward_mix() == v1::REWARD_MIX_EACH && c.reward().terms_size() == 1) {
     f.Warn("method.reward_mix", "has no effect with one reward; choose sum, or add reward.terms");
   }
 }

@@ -109,19 +109,24 @@ std::string FlowMap(const pb::Message& message) {
   return absl::StrCat("{", absl::StrJoin(pairs, ", "), "}");
 }
 
+// `all`: defaults, too.
 void AppendSection(const pb::Message& message, const Provenance& provenance,
-                   const std::string& prefix, const std::string& indent, std::string* out) {
+                   const std::string& prefix, const std::string& indent, bool all,
+                   std::string* out) {
   for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
     const FieldDescriptor& field = *message.GetDescriptor()->field(i);
     const std::string key = absl::StrCat(prefix, field.name());
     if (!field.is_repeated() && field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-      absl::StrAppend(out, indent, field.name(), ":\n");
+      std::string section;
       AppendSection(message.GetReflection()->GetMessage(message, &field), provenance,
-                    absl::StrCat(key, "."), absl::StrCat(indent, "  "), out);
+                    absl::StrCat(key, "."), absl::StrCat(indent, "  "), all, &section);
+      if (!section.empty()) absl::StrAppend(out, indent, field.name(), ":\n", section);
       continue;
     }
     std::string line = absl::StrCat(indent, field.name(), ": ", FieldText(message, field));
     const auto source = provenance.find(key);
+    const bool chosen = source != provenance.end() && source->second != kDefaultSource;
+    if (!chosen && !all) continue;
     if (source != provenance.end()) {
       line.resize(std::max(line.size() + 2, kCommentColumn), ' ');
       absl::StrAppend(&line, "# ", source->second);
@@ -134,7 +139,13 @@ void AppendSection(const pb::Message& message, const Provenance& provenance,
 
 std::string ResolvedYaml(const ResolvedConfig& resolved) {
   std::string out;
-  AppendSection(resolved.config, resolved.provenance, "", "", &out);
+  AppendSection(resolved.config, resolved.provenance, "", "", /*all=*/true, &out);
+  return out;
+}
+
+std::string ChosenYaml(const ResolvedConfig& resolved) {
+  std::string out;
+  AppendSection(resolved.config, resolved.provenance, "", "", /*all=*/false, &out);
   return out;
 }
 

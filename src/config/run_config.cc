@@ -81,23 +81,8 @@ absl::Status MergeText(const std::string& text, const YamlSource& source,
 }
 
 absl::Status MergeDefaults(ResolvedConfig* resolved) {
-  const YamlSource source{.name = "default"};
+  const YamlSource source{.name = kDefaultSource};
   return MergeText(std::string(DefaultsYaml()), source, resolved);
-}
-
-absl::Status MergeRecipe(const std::string& name, const std::string& place,
-                         ResolvedConfig* resolved) {
-  std::vector<std::string> names;
-  for (const auto& [known, text] : Recipes()) {
-    if (known == name) return MergeText(text, {.name = absl::StrCat("recipe ", name)}, resolved);
-    names.push_back(known);
-  }
-  const std::string nearest = NearestName(name, names);
-  return absl::InvalidArgumentError(
-      absl::StrCat(place, ": recipe: no recipe of that name; ",
-                   nearest.empty() ? absl::StrCat("known: ", absl::StrJoin(names, ", "))
-                                   : absl::StrCat("did you mean `", nearest, "`?"),
-                   " (", name, ")"));
 }
 
 // Takes the `recipe` key out of a run file's root. Empty name: the file has none.
@@ -122,6 +107,31 @@ absl::StatusOr<RecipeChoice> TakeRecipe(YAML::Node& root, const YamlSource& sour
   }
   if (!choice.name.empty()) root.remove(kRecipeKey);
   return choice;
+}
+
+absl::StatusOr<std::string> RecipeText(const RecipeChoice& choice) {
+  std::vector<std::string> names;
+  for (const auto& [known, text] : Recipes()) {
+    if (known == choice.name) return text;
+    names.push_back(known);
+  }
+  const std::string nearest = NearestName(choice.name, names);
+  return absl::InvalidArgumentError(
+      absl::StrCat(choice.place, ": recipe: no recipe of that name; ",
+                   nearest.empty() ? absl::StrCat("known: ", absl::StrJoin(names, ", "))
+                                   : absl::StrCat("did you mean `", nearest, "`?"),
+                   " (", choice.name, ")"));
+}
+
+// A recipe over the one it names.
+absl::Status MergeRecipe(const RecipeChoice& choice, size_t depth, ResolvedConfig* resolved) {
+  OXBOW_CHECK(depth < Recipes().size()) << "recipes name each other in a circle: " << choice.name;
+  OXBOW_ASSIGN_OR_RETURN(const std::string text, RecipeText(choice));
+  const YamlSource source{.name = absl::StrCat("recipe ", choice.name)};
+  OXBOW_ASSIGN_OR_RETURN(YAML::Node root, ParseRoot(text, source));
+  OXBOW_ASSIGN_OR_RETURN(const RecipeChoice base, TakeRecipe(root, source));
+  if (!base.name.empty()) OXBOW_RETURN_IF_ERROR(MergeRecipe(base, depth + 1, resolved));
+  return MergeYaml(root, source, "", &resolved->config, &resolved->provenance);
 }
 
 // `recipe` may be assigned like any key, though it is none of the config's own.
@@ -166,8 +176,7 @@ absl::StatusOr<ResolvedConfig> LoadRunConfig(const std::filesystem::path& path,
 
   ResolvedConfig resolved;
   OXBOW_RETURN_IF_ERROR(MergeDefaults(&resolved));
-  if (!recipe.name.empty())
-    OXBOW_RETURN_IF_ERROR(MergeRecipe(recipe.name, recipe.place, &resolved));
+  if (!recipe.name.empty()) OXBOW_RETURN_IF_ERROR(MergeRecipe(recipe, /*depth=*/0, &resolved));
   OXBOW_RETURN_IF_ERROR(MergeYaml(root, source, "", &resolved.config, &resolved.provenance));
   OXBOW_RETURN_IF_ERROR(Apply(from_environment, &resolved));
   OXBOW_RETURN_IF_ERROR(Apply(from_flags, &resolved));

@@ -1,7 +1,8 @@
 // The configuration of one run: a YAML file over a recipe over the defaults, with overrides on top.
 //
 // Precedence: --set a.b=c  >  environment OXBOW__A__B  >  run file  >  recipe  >
-// configs/defaults.yaml. A run file may name a recipe with the top-level key `recipe: NAME`.
+// configs/defaults.yaml. A run file may name a recipe with the top-level key `recipe: NAME`, and a
+// recipe another one that it builds on.
 // Relative paths inside a run file are relative to the working directory, not to the file.
 #pragma once
 
@@ -15,6 +16,8 @@
 #include "oxbow/v1/config.pb.h"
 
 namespace oxbow::config {
+
+inline constexpr char kDefaultSource[] = "default";
 
 // A config in which every value is set, and where each came from:
 // "--set", "environment OXBOW__A__B", "FILE:LINE", "recipe NAME" or "default".
@@ -39,6 +42,8 @@ absl::StatusOr<v1::RunConfig> LoadResolved(const std::filesystem::path& path);
 
 // The whole config as YAML in the schema's order, each value with a comment that says its source.
 std::string ResolvedYaml(const ResolvedConfig& resolved);
+// The same of those values alone that are not defaults.
+std::string ChosenYaml(const ResolvedConfig& resolved);
 absl::Status WriteResolved(const ResolvedConfig& resolved, const std::filesystem::path& path);
 
 }  // namespace oxbow::config

@@ -361,7 +361,7 @@ INSTANTIATE_TEST_SUITE_P(
             "StepFraction", {"method.step_fraction=0"}, kError, "method.step_fraction", "(0, 1]"},
         RuleCase{"Ddof", {"method.advantage_ddof=2"}, kError, "method.advantage_ddof", "0 or 1"},
         RuleCase{
-            "MixOfOne", {"method.reward_mix=gdpo"}, kWarning, "method.reward_mix", "one reward"},
+            "MixOfOne", {"method.reward_mix=each"}, kWarning, "method.reward_mix", "one reward"},
         RuleCase{"ReferenceWithoutPull",
                  {"method.kl_weight=0", "method.reference_every=5"},
                  kWarning,

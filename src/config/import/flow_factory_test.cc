@@ -1,0 +1,246 @@
+// Published Flow-Factory files, re-typed, become runs that pass our rules; nothing is dropped in
+// silence; what would make another run is refused with its place.
+#include "config/import/flow_factory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "base/file.h"
+#include "config/import/flow_factory_keys.h"
+#include "config/import/foreign_yaml.h"
+#include "config/validate.h"
+
+namespace oxbow::config {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const std::filesystem::path kData = OXBOW_SOURCE_DIR "/src/config/import/testdata";
+
+std::string TextOf(const std::string& file) { return ReadFile(kData / file).value(); }
+
+ImportedRun Imported(const std::string& text, const std::string& name = "theirs.yaml") {
+  auto run = ImportFlowFactory(text, name);
+  EXPECT_TRUE(run.ok()) << run.status();
+  return run.ok() ? *std::move(run) : ImportedRun();
+}
+
+const std::string kGrpo = "sd3_5_grpo.yaml";
+
+// The published file with one line replaced, or `to` put in place of `from` anywhere.
+ImportedRun Changed(const std::string& from, const std::string& to) {
+  const std::string text = TextOf(kGrpo);
+  EXPECT_NE(text.find(from), std::string::npos) << from;
+  return Imported(absl::StrReplaceAll(text, {{from, to}}));
+}
+
+class PublishedFileTest : public testing::TestWithParam<const char*> {};
+
+// OXBOW_WRITE_GOLDENS=1 writes the expected files anew; read the difference before it is committed.
+TEST_P(PublishedFileTest, BecomesARunThatPassesOurRules) {
+  const std::string file = absl::StrCat(GetParam(), ".yaml");
+  const ImportedRun run = Imported(TextOf(file), file);
+  EXPECT_THAT(run.problems, IsEmpty());
+  EXPECT_THAT(run.unknown, IsEmpty());
+  const std::string yaml = ImportedYaml(run, file);
+  const std::filesystem::path golden = kData / absl::StrCat(GetParam(), ".expected");
+  if (std::getenv("OXBOW_WRITE_GOLDENS") != nullptr) {
+    ASSERT_TRUE(WriteFileAtomically(golden, yaml).ok());
+  }
+  EXPECT_EQ(yaml, ReadFile(golden).value());
+
+  const std::filesystem::path written =
+      std::filesystem::path(testing::TempDir()) / absl::StrCat(GetParam(), "_run.yaml");
+  ASSERT_TRUE(WriteFileAtomically(written, yaml).ok());
+  const auto read = LoadRunConfig(written, {}, {});
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->config.SerializeAsString(), run.resolved.config.SerializeAsString());
+  EXPECT_EQ(FirstError(Validate(read->config), read->provenance), absl::OkStatus());
+}
+
+INSTANTIATE_TEST_SUITE_P(FlowFactoryTest, PublishedFileTest,
+                         testing::Values("sd3_5_grpo", "sd3_5_first_schema", "sd3_5_nft",
+                                         "sd3_5_awm", "sd3_5_geneval_cps"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(FlowFactoryTest, ValuesArriveWhereTheyBelong) {
+  const v1::RunConfig c = Imported(TextOf(kGrpo), kGrpo).resolved.config;
+  EXPECT_EQ(c.run().name(), "sd3_5_grpo");
+  EXPECT_EQ(c.run().seed(), 42u);
+  EXPECT_EQ(c.model().lora().alpha(), 64);
+  EXPECT_EQ(c.prompts().train(), "dataset/pickscore");
+  EXPECT_EQ(c.prompts().eval(), "dataset/pickscore");
+  EXPECT_EQ(c.sampling().dynamics(), v1::DYNAMICS_KIND_FLOW_SDE);
+  EXPECT_EQ(c.sampling().schedule(), v1::SCHEDULE_KIND_LINSPACE);
+  EXPECT_EQ(c.sampling().eta(), 0.8);
+  EXPECT_EQ(c.sampling().guidance(), 4.5);
+  EXPECT_EQ(c.sampling().storage(), v1::STORAGE_D_TYPE_F16) << "their default";
+  EXPECT_EQ(c.sampling().sde_first(), 1u);
+  EXPECT_EQ(c.sampling().sde_count(), 5u);
+  EXPECT_EQ(c.sampling().window().kind(), v1::WINDOW_KIND_SUBSET);
+  EXPECT_EQ(c.sampling().window().size(), 2u);
+  EXPECT_EQ(c.batch().groups(), 48u);
+  EXPECT_EQ(c.batch().group_size(), 24u);
+  EXPECT_EQ(c.batch().updates(), 2u);
+  EXPECT_EQ(c.method().advantage_std(), v1::ADVANTAGE_STD_GLOBAL);
+  EXPECT_EQ(c.method().clip_range(), 1e-4);
+  EXPECT_EQ(c.replay().fraction(), 0);
+  EXPECT_EQ(c.optimizer().learning_rate(), 3e-4);
+  EXPECT_EQ(c.eval().steps(), 40u);
+  ASSERT_EQ(c.reward().terms_size(), 1);
+  EXPECT_EQ(c.reward().terms(0).name(), "pick_score");
+  EXPECT_NEAR(std::pow(c.ema().decay_max(), 8), 0.99, 1e-5) << "four epochs of two updates";
+}
+
+TEST(FlowFactoryTest, EveryGivenKeyIsCarriedOverOrNamed) {
+  const std::string text = TextOf(kGrpo);
+  const std::string said = ImportedYaml(Imported(text, kGrpo), kGrpo);
+  // What these say is the only thing they may say here, or is said by their neighbour.
+  const std::set<std::string> silent = {"num_processes",
+                                        "data.datasets[0].eval",
+                                        "model.target_modules",
+                                        "model.model_type",
+                                        "model.resume_path",
+                                        "log.run_name",
+                                        "train.kl_type",
+
+                                        "train.gradient_accumulation_steps",
+                                        "train.ema_update_interval",
+                                        "eval.resolution",
+                                        "eval.guidance_scale",
+                                        "rewards[0].reward_model",
+                                        "eval_rewards[0].name",
+                                        "eval_rewards[0].reward_model"};
+  const auto values = FlattenYaml(text, {.name = kGrpo, .has_lines = true}, FlowFactoryLists());
+  ASSERT_TRUE(values.ok()) << values.status();
+  for (const ForeignValue& value : *values) {
+    if (silent.contains(value.path)) continue;
+    EXPECT_THAT(said, HasSubstr(value.path)) << value.place;
+  }
+}
+
+struct Case {
+  const char* name;
+  const char* from;
+  const char* to;
+  const char* problem;
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+
+class RefusedTest : public testing::TestWithParam<Case> {};
+
+TEST_P(RefusedTest, WithItsPlace) {
+  const ImportedRun run = Changed(GetParam().from, GetParam().to);
+  EXPECT_THAT(run.problems, Contains(HasSubstr(GetParam().problem)));
+  for (const std::string& line : run.problems) {
+    EXPECT_THAT(line, HasSubstr("theirs.yaml:"));
+    EXPECT_EQ(line.find('\n'), std::string::npos) << line;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    FlowFactoryTest, RefusedTest,
+    testing::Values(
+        Case{"TextForNumber", "noise_level: 0.8", "noise_level: some",
+             "scheduler.noise_level: expected a number, got some"},
+        Case{"FractionForCount", "group_size: 24", "group_size: 2.5",
+             "train.group_size: expected a whole number, got 2.5"},
+        Case{"ListForFlag", "global_std: true", "global_std: [true]",
+             "train.global_std: expected true or false"},
+        Case{"ThreeForRange", "clip_range: 1.0e-4", "clip_range: [1, 2, 3]",
+             "train.clip_range: expected a number or a list of two"},
+        Case{"ListForText", "project: \"Flow-Factory\"", "project: [a, b]",
+             "log.project: expected text, got [a, b]"},
+        Case{"Model", "model_type: \"sd3-5\"", "model_type: flux1",
+             "model.model_type: models here are of Stable Diffusion 3"},
+        Case{"Trainer", "trainer_type: 'grpo'", "trainer_type: dpo",
+             "train.trainer_type: has no counterpart here; known: grpo, grpo-guard, nft, awm"},
+        Case{"Video", "resolution: 512\n  num", "resolution: 512\n  num_frames: 33\n  num",
+             "train.num_frames: pictures are drawn here"},
+        Case{"Resume", "resume_path: null", "resume_path: x/y", "model.resume_path"},
+        Case{"KlOfLatents", "kl_type: 'v-based'\n  kl_beta: 0",
+             "kl_type: 'x-based'\n  kl_beta: 0.01", "train.kl_type: their distance of latents"},
+        Case{"Gaps", "sde_steps: [1, 2, 3, 4, 5]", "sde_steps: [1, 3, 5]",
+             "scheduler.sde_steps: steps are drawn from a range without gaps"},
+        Case{"BeyondTheEnd", "sde_steps: [1, 2, 3, 4, 5]", "sde_steps: [1, 12]",
+             "there are no steps beyond 10 - 1"},
+        Case{"NoStep", "num_sde_steps: 2", "num_sde_steps: 0", "at least one stochastic step"},
+        Case{"OdeHasNoDensity", "dynamics_type: \"Flow-SDE\"", "dynamics_type: ODE",
+             "scheduler.dynamics_type: becomes sampling.dynamics: ode has no density"},
+        Case{"Accumulation", "gradient_accumulation_steps: auto", "gradient_accumulation_steps: 7",
+             "an update of 448 pictures"},
+        Case{"TwoSources", "      eval: {}\n",
+             "      eval: {}\n    - {name: ocr, dataset_dir: dataset/ocr}\n",
+             "data.datasets[1].dataset_dir: there is one source of prompts"},
+        Case{"TwoPolicies", "    max_grad_norm: 1.0\n",
+             "    max_grad_norm: 1.0\n  - {name: b, learning_rate: 1}\n",
+             "optimizers[1].learning_rate: one policy"},
+        Case{"WeightPerSource", "    batch_size: 16\n",
+             "    batch_size: 16\n    weight: {ocr: 1, geneval: 2}\n",
+             "rewards[0].weight.ocr: a reward has one weight"},
+        Case{"OurRule", "group_size: 24", "group_size: 1",
+             "train.group_size: becomes batch.group_size: must be at least 2"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(FlowFactoryTest, UnknownKeysAreNamedWithTheirPlaceAndNearestName) {
+  const ImportedRun run = Changed("  noise_level: 0.8\n", "  noise_levle: 0.8\n  zzz_new_key: 1\n");
+  EXPECT_THAT(run.unknown,
+              ElementsAre(AllOf(HasSubstr("theirs.yaml:69: scheduler.noise_levle: "),
+                                HasSubstr("did you mean `scheduler.noise_level`?")),
+                          HasSubstr("theirs.yaml:70: scheduler.zzz_new_key: not a key")));
+  EXPECT_THAT(ImportedYaml(run, "x"), HasSubstr("# Unknown, and left out:"));
+}
+
+TEST(FlowFactoryTest, WhatIsNoYamlOfSectionsIsAnError) {
+  const auto message = [](const std::string& text) {
+    return std::string(ImportFlowFactory(text, "a.yaml").status().message());
+  };
+  EXPECT_THAT(message("train: [a"), HasSubstr("a.yaml:"));
+  EXPECT_THAT(message("- a\n"), HasSubstr("expected sections"));
+  EXPECT_THAT(message("train: {seed: 1, seed: 2}\n"), HasSubstr("train.seed: the key is given tw"));
+  EXPECT_THAT(message("rewards: 3\n"), HasSubstr("rewards: expected a list of sections"));
+  EXPECT_THAT(message("train: {seed: [[1]]}\n"), HasSubstr("expected a list of plain values"));
+}
+
+TEST(FlowFactoryTest, NewNamesWinOverOldOnes) {
+  const ImportedRun run = Changed("  seed: 42\n\nscheduler:",
+                                  "  seed: 42\n  learning_rate: 7\n  sde_type: CPS\n\nscheduler:");
+  EXPECT_EQ(run.resolved.config.optimizer().learning_rate(), 3e-4);
+  EXPECT_EQ(run.resolved.config.sampling().dynamics(), v1::DYNAMICS_KIND_FLOW_SDE);
+}
+
+TEST(FlowFactoryTest, EveryRowOfTheTableLeadsSomewhere) {
+  const std::vector<std::string> leaves = LeafKeys(*v1::RunConfig::descriptor());
+  const std::set<std::string> ours(leaves.begin(), leaves.end());
+  std::set<std::string> seen;
+  for (const ForeignKey& row : FlowFactoryKeys()) {
+    EXPECT_TRUE(seen.insert(row.key).second) << row.key;
+    if (row.use == ForeignUse::kTaken) {
+      EXPECT_TRUE(ours.contains(row.text)) << row.key;
+    }
+    if (row.use == ForeignUse::kNeedless) {
+      EXPECT_NE(std::string(row.text), "") << row.key;
+    }
+    if (row.use == ForeignUse::kOldName) {
+      const ForeignKey* const now =
+          FindFlowFactoryKey(absl::StrReplaceAll(row.text, {{"[0]", "[]"}}));
+      ASSERT_NE(now, nullptr) << row.key;
+      EXPECT_NE(now->use, ForeignUse::kOldName) << row.key;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace oxbow::config
