@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cli/check_files.h"
+#include "config/embedded_yaml.h"
 #include "config/run_config.h"
+#include "services/buffer/offer_limits.h"
 
 namespace oxbow::cli {
 namespace {
@@ -42,6 +45,21 @@ TEST(RunPlanTest, BatchArithmeticIsGroupsTimesSize) {
   EXPECT_THAT(text, HasSubstr("2 of 8 groups"));
   EXPECT_THAT(text, HasSubstr("32 of 64 images"));
   EXPECT_THAT(text, HasSubstr("100 steps, 200 updates, 6400 images"));
+}
+
+// At 512 pixels, where a latent is 16 x 64 x 64.
+TEST(RunPlanTest, TheSd35RecipesHaveRoomForTheirExperience) {
+  ModelFacts facts = Facts(kMillion);
+  facts.latent_shape = {16, 64, 64};
+  int recipes = 0;
+  for (const auto& [name, text] : config::Recipes()) {
+    if (name.rfind("sd35m", 0) != 0) continue;
+    ++recipes;
+    const v1::RunConfig run = config::LoadRunConfig({}, {"recipe=" + name}, {}).value().config;
+    EXPECT_LE(SinkBytesNeeded(run, facts), run.services().sink_bytes_max()) << name;
+    EXPECT_LE(OfferBytes(run, facts), buffer::kOfferBytesMax) << name;
+  }
+  EXPECT_EQ(recipes, 19);
 }
 
 TEST(RunPlanTest, AConfiguredNumberOfKeptStepsBeatsTheRule) {
