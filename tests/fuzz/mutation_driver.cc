@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kInputMax = 4096;
 
-// What parsers of JSON and of sizes tend to trip over.
+// What parsers of JSON, of sizes and of text tend to trip over.
 const std::vector<std::string> kWords = {"{",
                                          "}",
                                          "[",
@@ -55,6 +55,14 @@ const std::vector<std::string> kWords = {"{",
                                          "\"BF16\"",
                                          "\"I64\"",
                                          "\"shift\"",
+                                         "\"added_tokens_decoder\"",
+                                         "<|endoftext|>",
+                                         "</w>",
+                                         "</s>",
+                                         "'ll",
+                                         "\x1e",
+                                         "\xe2\x96\x81",
+                                         "\xcc\x81",
                                          std::string(1, '\0'),
                                          "\xff",
                                          "\xc3\x28",

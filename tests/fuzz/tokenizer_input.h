@@ -1,0 +1,85 @@
+// What fuzz targets of tokenizers share: an input as several files and a text, and what must hold
+// of the ids of any text.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/check.h"
+
+namespace oxbow::fuzz {
+
+// `count` parts, divided by the first count - 1 record separators (byte 30); the last may hold any.
+inline std::vector<std::string> Parts(const uint8_t* data, size_t size, size_t count) {
+  std::string_view rest(reinterpret_cast<const char*>(data), size);
+  std::vector<std::string> parts;
+  while (parts.size() + 1 < count) {
+    const size_t end = rest.find('\x1e');
+    parts.emplace_back(rest.substr(0, end));
+    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+  }
+  parts.emplace_back(rest);
+  return parts;
+}
+
+// A directory of this process, in memory where there is such a place: every input writes its files.
+// A crash leaves it behind.
+class Scratch {
+ public:
+  Scratch() {
+    const std::filesystem::path memory = "/dev/shm";
+    const bool fast = std::filesystem::is_directory(memory);
+    path_ = (fast ? memory : std::filesystem::temp_directory_path()) /
+            ("oxbow_fuzz." + std::to_string(getpid()));
+    std::filesystem::create_directories(path_);
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  void Write(const std::string& name, const std::string& content) const {
+    std::ofstream(path_ / name, std::ios::binary) << content;
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// A refusal blames the files.
+inline void CheckRefusal(const absl::Status& status) {
+  OXBOW_CHECK(status.code() == absl::StatusCode::kDataLoss ||
+              status.code() == absl::StatusCode::kInvalidArgument)
+      << status.ToString();
+}
+
+// As many ids as asked for, all of them the tokenizer's, and a shorter row is the start of a longer
+// one, ended.
+template <class Tokenizer>
+void CheckRows(const Tokenizer& tokenizer, const std::string& text) {
+  constexpr int64_t kLong = 64;
+  const std::vector<int64_t> row = tokenizer.Encode(text, kLong);
+  OXBOW_CHECK(row.size() == size_t{kLong}) << row.size();
+  for (const int64_t id : row) {
+    OXBOW_CHECK(id >= 0 && id < tokenizer.size()) << id << " of " << tokenizer.size();
+  }
+  for (const int64_t length : {int64_t{2}, int64_t{9}}) {
+    const std::vector<int64_t> start = tokenizer.Encode(text, length);
+    OXBOW_CHECK(start.size() == static_cast<size_t>(length)) << start.size();
+    for (size_t i = 0; i + 1 < start.size(); ++i) {
+      OXBOW_CHECK(start[i] == row[i]) << start[i] << " and " << row[i] << " at " << i;
+    }
+  }
+}
+
+}  // namespace oxbow::fuzz
