@@ -3,18 +3,24 @@
 
     TEST_TMPDIR=/tmp/exports build/dev/tests/model_golden_test --gtest_filter='*ExportedFiles*'
     tools/check_exported_adapter.py goldens tests/golden/models /tmp/exports
+    tools/check_exported_adapter.py record tests/golden/models /tmp/exports
 
     oxbow export RUN --format F --out /tmp/run/F      for F in diffusers, peft and merged
     tools/check_exported_adapter.py run models/digits /tmp/run
 
-The second compares the formats of one run with each other. Velocities must agree within 1e-5. ComfyUI's reading is
+`record` also writes exported.safetensors beside the golden models: which files, by SHA-256, the loaders were given, and the
+velocities they made of them, so that the test can ask for both without Python.
+
+The last compares the formats of one run with each other. Velocities must agree within 1e-5. ComfyUI's reading is
 checked by names: its key map of SD3 has the diffusers names of all linear layers behind `transformer.`.
 """
 import argparse
+import hashlib
 import json
 import pathlib
 import sys
 
+import diffusers
 import peft
 import safetensors.torch
 import torch
@@ -65,8 +71,8 @@ def comfy_keys(directory, transformer):
     return ok
 
 
-def goldens(models, exports):
-    ok = True
+def goldens(models, exports, record=False):
+    ok, velocities, digests = True, {}, {}
     for file in sorted(models.glob("lora_*.safetensors")):
         with safetensors.safe_open(file, "pt") as golden:
             tensors = {key: golden.get_tensor(key) for key in golden.keys()}
@@ -78,9 +84,15 @@ def goldens(models, exports):
             model.load_state_dict({k: v.float() for k, v in section("weight").items()})
             return model
         directory, expected = exports / file.stem, section("out")["v"]
-        ok &= compare(f"{file.stem} by diffusers", with_diffusers(fresh(), directory, section("in")), expected)
-        ok &= compare(f"{file.stem} by peft", with_peft(fresh(), directory / "peft", section("in")), expected)
+        for loader, load, folder in (("diffusers", with_diffusers, directory), ("peft", with_peft, directory / "peft")):
+            v = velocities[f"{file.stem}.{loader}"] = load(fresh(), folder, section("in"))
+            ok &= compare(f"{file.stem} by {loader}", v, expected)
         ok &= comfy_keys(directory / "comfyui", fresh())
+        digests |= {f"{file.stem}/{path.relative_to(directory)}": hashlib.sha256(path.read_bytes()).hexdigest()
+                    for path in sorted(directory.rglob("*")) if path.is_file()}
+    if ok and record:
+        versions = {m.__name__: m.__version__ for m in (diffusers, peft, torch)}
+        safetensors.torch.save_file(velocities, models / "exported.safetensors", metadata=digests | versions)
     return ok
 
 
@@ -100,12 +112,13 @@ def run(model, exports):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("goldens", "run"))
+    parser.add_argument("what", choices=("goldens", "record", "run"))
     parser.add_argument("model", type=pathlib.Path, help="golden models, or the base model's directory")
     parser.add_argument("exports", type=pathlib.Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    return 0 if {"goldens": goldens, "run": run}[args.what](args.model, args.exports) else 1
+    checks = {"goldens": goldens, "record": lambda *paths: goldens(*paths, record=True), "run": run}
+    return 0 if checks[args.what](args.model, args.exports) else 1
 
 
 if __name__ == "__main__":

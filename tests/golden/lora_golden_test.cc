@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/sha256.h"
 #include "core/model/lora.h"
 #include "core/model/parameters.h"
 #include "core/model/sd3.h"
@@ -23,6 +24,21 @@ class LoraGoldenTest : public testing::TestWithParam<std::string> {
   at::Tensor Velocity(const VelocityModel& model) const {
     return model.Velocity(golden_.in.at("x"), golden_.in.at("sigma"),
                           {golden_.in.at("tokens"), golden_.in.at("pooled")});
+  }
+
+  // Our files, in all formats. TEST_TMPDIR says where, for the tool.
+  std::filesystem::path Exported() const {
+    const std::filesystem::path directory = std::filesystem::path(testing::TempDir()) / GetParam();
+    const io::LoraExport lora{.tensors = io::AllFromTorch(golden_.adapter),
+                              .rank = spec_.rank,
+                              .alpha = spec_.alpha,
+                              .targets = spec_.targets,
+                              .base_model = "base",
+                              .provenance = {{"oxbow.step", "7"}}};
+    EXPECT_TRUE(io::WriteDiffusersLora(directory, lora).ok());
+    EXPECT_TRUE(io::WriteComfyLora(directory / "comfyui", "adapter", lora).ok());
+    EXPECT_TRUE(io::WritePeftLora(directory / "peft", lora).ok());
+    return directory;
   }
 
   static std::vector<std::string> KeysOf(const io::Safetensors& file) {
@@ -67,18 +83,7 @@ TEST_P(LoraGoldenTest, VelocitiesAndGradientsAreThoseOfPeft) {
 }
 
 TEST_P(LoraGoldenTest, ExportedFilesHaveTheKeysOfDiffusersAndPeftsOwn) {
-  // TEST_TMPDIR says where, for the tool.
-  const std::filesystem::path directory = std::filesystem::path(testing::TempDir()) / GetParam();
-  const io::LoraExport lora{.tensors = io::AllFromTorch(golden_.adapter),
-                            .rank = spec_.rank,
-                            .alpha = spec_.alpha,
-                            .targets = spec_.targets,
-                            .base_model = "base",
-                            .provenance = {{"oxbow.step", "7"}}};
-  ASSERT_TRUE(io::WriteDiffusersLora(directory, lora).ok());
-  ASSERT_TRUE(io::WriteComfyLora(directory / "comfyui", "adapter", lora).ok());
-  ASSERT_TRUE(io::WritePeftLora(directory / "peft", lora).ok());
-
+  const std::filesystem::path directory = Exported();
   const auto diffusers = nlohmann::json::parse(golden_.metadata.at("diffusers"));
   const auto file = io::ReadSafetensors(directory / "pytorch_lora_weights.safetensors").value();
   EXPECT_EQ(KeysOf(file), diffusers["keys"].get<std::vector<std::string>>());
@@ -99,6 +104,51 @@ TEST_P(LoraGoldenTest, ExportedFilesHaveTheKeysOfDiffusersAndPeftsOwn) {
     if (key == "base_model_name_or_path" || key == "target_modules") continue;
     EXPECT_EQ(value, peft["config"][key]) << key;
   }
+}
+
+// The velocities are what the loaders of diffusers and peft made of these very files.
+TEST_P(LoraGoldenTest, DiffusersAndPeftLoadTheseFilesAsWeMeanThem) {
+  if (!std::filesystem::exists(GoldenPath("exported.safetensors"))) GTEST_SKIP() << "not recorded";
+  const auto recorded = io::ReadSafetensors(GoldenPath("exported.safetensors")).value();
+  const std::filesystem::path directory = Exported();
+  for (const char* file : {"pytorch_lora_weights.safetensors", "comfyui/adapter.safetensors",
+                           "peft/adapter_model.safetensors", "peft/adapter_config.json"}) {
+    EXPECT_EQ(Sha256Hex(ReadFile(directory / file).value()),
+              recorded.metadata.at(GetParam() + "/" + file))
+        << file << ": check and record it anew with tools/check_exported_adapter.py";
+  }
+  ParameterSet matrices(golden_.adapter, /*trainable=*/false);
+  const LoraAdapter adapter{.tensors = matrices.tensors(),
+                            .scale = spec_.alpha / static_cast<double>(spec_.rank)};
+  const auto model = MakeSd3Transformer(params_, golden_.weights, &adapter);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const at::Tensor v = Velocity(**model);
+  for (const char* loader : {".diffusers", ".peft"}) {
+    ExpectClose(v, *io::ToTorch(recorded.tensors.at(GetParam() + loader)));
+  }
+}
+
+// ComfyUI takes alpha / r for 1 where a file has no alpha, and looks weights up by diffusers' names
+// behind "transformer.".
+TEST_P(LoraGoldenTest, ComfyUisReadingHasTheRightStrength) {
+  NamedTensors matrices;
+  const auto file = io::ReadSafetensors(Exported() / "comfyui/adapter.safetensors").value();
+  for (const auto& [name, tensor] : file.tensors) {
+    constexpr std::string_view kPrefix = "transformer.";
+    ASSERT_TRUE(name.starts_with(kPrefix) && !name.ends_with("alpha")) << name;
+    matrices[name.substr(kPrefix.size())] = *io::ToTorch(tensor);
+  }
+  NamedTensors merged = golden_.weights;
+  for (const auto& [name, a] : matrices) {
+    const size_t end = name.find(".lora_A.weight");
+    if (end == std::string::npos) continue;
+    const std::string module = name.substr(0, end);
+    at::Tensor& weight = merged.at(module + ".weight");
+    weight = MergedWeight(weight, a, matrices.at(module + ".lora_B.weight"), /*scale=*/1);
+  }
+  const auto model = MakeSd3Transformer(params_, merged);
+  ASSERT_TRUE(model.ok()) << model.status();
+  ExpectClose(Velocity(**model), golden_.out.at("v"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Configs, LoraGoldenTest, testing::ValuesIn(GoldenNames("lora")),
