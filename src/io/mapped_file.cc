@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -42,6 +43,15 @@ MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other
 
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<char*>(bytes_.data()), bytes_.size());
+}
+
+void MappedFile::Release(std::string_view part) const {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(part.data());
+  const uintptr_t first = (begin + page - 1) / page * page;
+  const uintptr_t end = (begin + part.size()) / page * page;
+  // Advice: nothing is wrong where it is not taken.
+  if (end > first) (void)::madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
 }
 
 }  // namespace oxbow::io

@@ -20,6 +20,10 @@ class MappedFile {
 
   std::string_view bytes() const { return bytes_; }  // Stays in place when this is moved.
 
+  // Takes the whole pages within `part` of bytes() out of this process's memory. They may be looked
+  // at again, and are then read again.
+  void Release(std::string_view part) const;
+
  private:
   MappedFile() = default;
   std::string_view bytes_;

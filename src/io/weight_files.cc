@@ -108,6 +108,11 @@ const WeightFiles::Place& WeightFiles::PlaceOf(const std::string& name) const {
 
 std::string_view WeightFiles::BytesOf(const std::string& name) const { return PlaceOf(name).bytes; }
 
+void WeightFiles::Release(const std::string& name) const {
+  const Place& place = PlaceOf(name);
+  files_[place.file].Release(place.bytes);
+}
+
 TensorBytes WeightFiles::Read(const std::string& name) const {
   const TensorHeader& header = headers_.at(name);
   return {.dtype = header.dtype, .shape = header.shape, .data = std::string(PlaceOf(name).bytes)};

@@ -43,6 +43,10 @@ class WeightFiles {
   // A tensor's bytes in place, unaligned, while this lives. Dies if there is no such tensor.
   std::string_view BytesOf(const std::string& name) const;
 
+  // Takes a tensor's bytes out of memory until they are looked at again. Dies if there is no such
+  // tensor.
+  void Release(const std::string& name) const;
+
   // A copy. Dies if there is no such tensor.
   TensorBytes Read(const std::string& name) const;
 

@@ -42,6 +42,7 @@ absl::StatusOr<std::map<std::string, at::Tensor>> LoadTensors(const WeightFiles&
   for (const auto& [name, header] : files.headers()) {
     if (loading.wanted && !loading.wanted(name)) continue;
     auto tensor = Loaded(header, files.BytesOf(name), loading.floats_as);
+    files.Release(name);  // Or a model would be in memory twice at the end.
     if (!tensor.ok()) {
       return Annotate(tensor.status(), absl::StrCat(files.FileOf(name), ": tensor '", name, "'"));
     }

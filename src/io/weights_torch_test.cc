@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <fstream>
 #include <limits>
 
 #include "gmock/gmock.h"
@@ -47,6 +48,30 @@ TEST(LoadTensorsTest, EveryFloatingPointTypeLoadsAsEveryOther) {
   const auto kept = LoadTensors(files, {.floats_as = std::nullopt, .wanted = {}});
   EXPECT_EQ(kept->at("f16").scalar_type(), at::kHalf);
   EXPECT_EQ(kept->at("f64").scalar_type(), at::kDouble);
+}
+
+// Of this process, in kB: pages of mapped files.
+int64_t MappedResident() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word != "RssFile:") continue;
+    int64_t kilobytes = 0;
+    status >> kilobytes;
+    return kilobytes;
+  }
+  ADD_FAILURE() << "no RssFile in /proc/self/status";
+  return 0;
+}
+
+TEST(LoadTensorsTest, WhatWasCopiedIsNotKeptInMemoryTwice) {
+  const at::Tensor large = at::arange(8 << 20, at::kFloat);  // 32 MiB.
+  const WeightFiles files = Written({{"large", large}});
+  const int64_t before = MappedResident();
+  const auto loaded = LoadTensors(files);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_LT(MappedResident() - before, 8 << 10);
+  EXPECT_TRUE(at::equal(loaded->at("large"), large));
+  EXPECT_TRUE(at::equal(ToTorch(files.Read("large")).value(), large));
 }
 
 TEST(LoadTensorsTest, UnwantedTensorsAreLeftAlone) {
