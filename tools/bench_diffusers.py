@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Our sampling and training step against diffusers with peft in PyTorch's eager mode, on the same files.
+
+    tools/bench_diffusers.py build/release/bin/sd3_bench                  all of it; about twenty minutes
+    tools/bench_diffusers.py BINARY --models tiny --threads 1 --pairs 5
+
+Makes the models with random weights, then runs both sides as processes in turn, A B A B, equally many threads each, and
+prints medians over pairs of theirs / ours: above 1 we are faster. CPU is user and system time, which other work on the
+machine disturbs less than the wall clock. Memory is each process's peak, and the part of it that came after the libraries
+were loaded. What both compute must agree, or nothing is printed.
+
+tiny     width 32, 3 layers, 24 tokens a picture: overhead of operations
+100m     width 512, 10 layers, 102 M weights, 64 tokens a picture, 32 of prompt: matrix products
+Both: 8 rows, an adapter of rank 32 on the attention's projections.
+sampling  10 steps of the ODE without gradients        training  forward, backward, norm limit, AdamW over the adapter
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROWS = 8
+MODELS = {
+    # name: (transformer's config, latent height and width, prompt tokens, repetitions of sampling, of training)
+    "tiny": (dict(num_attention_heads=2, attention_head_dim=16, caption_projection_dim=32, num_layers=3, sample_size=12,
+                  in_channels=4, out_channels=4, joint_attention_dim=32, pooled_projection_dim=32, pos_embed_max_size=12,
+                  dual_attention_layers=(0,), qk_norm="rms_norm"), (12, 8), 8, 20, 60),
+    "100m": (dict(num_attention_heads=8, attention_head_dim=64, caption_projection_dim=512, num_layers=10, sample_size=16,
+                  in_channels=16, out_channels=16, joint_attention_dim=2048, pooled_projection_dim=1024,
+                  pos_embed_max_size=32, dual_attention_layers=(0, 1, 2), qk_norm="rms_norm"), (16, 16), 32, 1, 1),
+}
+TARGETS = [f"attn.{name}" for name in ("add_k_proj", "add_q_proj", "add_v_proj", "to_add_out", "to_k", "to_out.0",
+                                       "to_q", "to_v")]
+RANK, ALPHA, STEPS = 32, 64, 10
+TOLERANCE = 1e-4  # Of results after ten steps, or of an adapter's movement, relative.
+
+
+def make(name, directory):
+    """Weights, adapter and inputs of one model."""
+    import peft
+    import torch
+    from diffusers import SD3Transformer2DModel
+    from peft.utils import get_peft_model_state_dict
+    from safetensors.torch import save_file
+    config, (height, width), tokens, _, _ = MODELS[name]
+    torch.manual_seed(1)
+    model = SD3Transformer2DModel(**config)
+    for p in model.parameters():  # No layer may be zero: its products would still cost, its result would hide mistakes.
+        p.data = torch.randn(p.shape) * (0.02 if p.dim() == 1 else p[0].numel() ** -0.5)
+    for key, p in model.named_parameters():
+        if "norm_" in key and key.endswith("weight") and p.dim() == 1:
+            p.data += 1
+    print(f"{name}: {sum(p.numel() for p in model.parameters()) / 1e6:.1f} M weights", end="")
+    model.save_pretrained(directory / "transformer")
+    model.add_adapter(peft.LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=TARGETS))
+    matrices = {k: torch.randn(v.shape) * (0.3 / v.shape[1]) for k, v in get_peft_model_state_dict(model).items()}
+    print(f", {sum(m.numel() for m in matrices.values()) / 1e6:.2f} M of the adapter")
+    save_file(matrices, directory / "adapter.safetensors",
+              metadata={"rank": str(RANK), "alpha": str(ALPHA), "targets": json.dumps(TARGETS)})
+    shape = (ROWS, config["in_channels"], height, width)
+    save_file({"x": torch.randn(shape), "direction": torch.randn(shape), "sigma": torch.rand(ROWS),
+               "tokens": torch.randn(ROWS, tokens, config["joint_attention_dim"]),
+               "pooled": torch.randn(ROWS, config["pooled_projection_dim"])}, directory / "inputs.safetensors")
+
+
+def eager(args):
+    """The other side: what sd3_bench does, in PyTorch. Prints and writes the same."""
+    import peft
+    import torch
+    from diffusers import FlowMatchEulerDiscreteScheduler, SD3Transformer2DModel
+    from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
+    from safetensors.torch import load_file, save_file
+    torch.set_num_threads(args.threads)
+    torch.ones(64, 64) @ torch.ones(64, 64)
+    # Not getrusage's: that one starts from the peak of whoever started this process.
+    status = lambda: pathlib.Path("/proc/self/status").read_text()
+    peak = lambda: int(status().split("VmHWM:")[1].split()[0]) / 1024
+    before = peak()
+    model = SD3Transformer2DModel.from_pretrained(args.model, subfolder="transformer")
+    model.requires_grad_(False)
+    model.add_adapter(peft.LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=TARGETS))
+    set_peft_model_state_dict(model, load_file(args.model / "adapter.safetensors"))
+    inputs, result = load_file(args.model / "inputs.safetensors"), {}
+    given = dict(encoder_hidden_states=inputs["tokens"], pooled_projections=inputs["pooled"], return_dict=False)
+
+    def sample():
+        scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0)
+        scheduler.set_timesteps(STEPS)
+        x = inputs["x"]
+        with torch.no_grad():
+            for t in scheduler.timesteps:
+                v = model(hidden_states=x, timestep=t.expand(ROWS), **given)[0]
+                x = scheduler.step(v, t, x, return_dict=False)[0]
+        result["x"] = x
+
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=3e-4, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-4)
+
+    def train():
+        optimizer.zero_grad()
+        v = model(hidden_states=inputs["x"], timestep=inputs["sigma"] * 1000, **given)[0]
+        (v * inputs["direction"]).mean().backward()
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+
+    wall, cpu = [], []
+    for i in range(args.repeat + 1):
+        cpu_before, wall_before = time.process_time(), time.perf_counter()
+        {"sampling": sample, "training": train}[args.what]()
+        if i > 0:
+            wall.append(time.perf_counter() - wall_before)
+            cpu.append(time.process_time() - cpu_before)
+    report = {"wall_s": wall, "cpu_s": cpu, "before_mb": before, "peak_mb": peak()}
+    save_file(result or {k: v.contiguous() for k, v in get_peft_model_state_dict(model).items()}, args.out)
+    print(json.dumps(report))
+
+
+def run(command, threads):
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads),
+                                "OMP_WAIT_POLICY": "PASSIVE"}
+    done = subprocess.run([str(c) for c in command], env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}: {done.stderr[-2000:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def agreement(what, directory):
+    """Largest relative difference of the two results: of pictures, or of how far the adapter moved."""
+    from safetensors.torch import load_file
+    ours, theirs = load_file(directory / "ours.safetensors"), load_file(directory / "theirs.safetensors")
+    if ours.keys() != theirs.keys():
+        sys.exit(f"different tensors: {sorted(ours.keys() ^ theirs.keys())[:4]}")
+    zero = load_file(directory / "adapter.safetensors") if what == "training" else {}
+    gone = sum((theirs[k] - zero.get(k, 0)).double().square().sum().item() for k in theirs) ** 0.5
+    return sum((ours[k] - theirs[k]).double().square().sum().item() for k in theirs) ** 0.5 / gone
+
+
+def compare(args, name, what, threads, directory):
+    repeat = MODELS[name][3 if what == "sampling" else 4] * args.repeat
+    common = [what, directory, "--threads", threads, "--repeat", repeat]
+    sides = {"ours": [args.binary], "theirs": [sys.executable, __file__, "--eager"]}
+    runs = {side: [] for side in sides}
+    for _ in range(args.pairs):
+        for side, command in sides.items():
+            runs[side].append(run(command + common + ["--out", directory / f"{side}.safetensors"], threads))
+    difference = agreement(what, directory)
+    if difference > (TOLERANCE if what == "sampling" else 100 * TOLERANCE):
+        sys.exit(f"{name}, {what}: the two sides do not compute the same: {difference:.1e}")
+    best = lambda r, key: statistics.median(r[key])
+    ratio = lambda key: statistics.median(best(t, key) / best(o, key) for o, t in zip(runs["ours"], runs["theirs"]))
+    seconds = statistics.median(best(r, "cpu_s") for r in runs["ours"])
+    megabytes = lambda side, own: max(r["peak_mb"] - (r["before_mb"] if own else 0) for r in runs[side])
+    print(f"| {name} | {what} | {threads} | {seconds:.3g} | {ratio('wall_s'):.2f} | {ratio('cpu_s'):.2f}"
+          f" | {megabytes('ours', False):.0f} / {megabytes('theirs', False):.0f}"
+          f" | {megabytes('ours', True):.0f} / {megabytes('theirs', True):.0f} | {difference:.0e} |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if "--eager" in sys.argv:
+        parser.add_argument("--eager", action="store_true")
+        parser.add_argument("what", choices=("sampling", "training"))
+        parser.add_argument("model", type=pathlib.Path)
+        parser.add_argument("--out", required=True)
+        parser.add_argument("--threads", type=int, default=1)
+        parser.add_argument("--repeat", type=int, default=1)
+        return eager(parser.parse_args())
+    parser.add_argument("binary", type=pathlib.Path, help="sd3_bench")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--what", nargs="+", choices=("sampling", "training"), default=("sampling", "training"))
+    parser.add_argument("--threads", nargs="+", type=int, default=(1, 2))
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--repeat", type=int, default=1, help="times the repetitions a process makes of its work")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in args.models:
+            directory = pathlib.Path(scratch) / name
+            directory.mkdir()
+            make(name, directory)
+        print("| model | what | threads | our CPU s | wall | CPU | peak MB, ours / theirs | after libraries | difference |")
+        print("|---|---|---|---|---|---|---|---|---|")
+        for name in args.models:
+            for what in args.what:
+                for threads in args.threads:
+                    compare(args, name, what, threads, pathlib.Path(scratch) / name)
+
+
+if __name__ == "__main__":
+    main()
