@@ -78,15 +78,17 @@ class TrainingStepGoldenTest : public testing::TestWithParam<std::string> {
   }
 
   std::unique_ptr<Policy> MakePolicy() const {
-    auto policy =
-        Policy::Create({.architecture = "SD3Transformer2DModel",
-                        .config_json = golden_.config,
-                        .base = golden_.weights,
-                        .trained = Trained::kLora,
-                        .lora = {.rank = std::stol(golden_.metadata.at("rank")),
-                                 .alpha = Number("alpha"),
-                                 .targets = nlohmann::json::parse(golden_.metadata.at("targets"))},
-                        .with_ema = false});
+    auto policy = Policy::Create(
+        {.architecture = "SD3Transformer2DModel",
+         .config_json = golden_.config,
+         .base = golden_.weights,
+         .trained = Trained::kLora,
+         .lora = {.rank = std::stol(golden_.metadata.at("rank")),
+                  .alpha = Number("alpha"),
+                  .targets = nlohmann::json::parse(golden_.metadata.at("targets"))},
+         .with_ema = false,
+         .guidance = Number("guidance"),
+         .negative = {golden_.in.at("negative_tokens"), golden_.in.at("negative_pooled")}});
     EXPECT_TRUE(policy.ok()) << policy.status();
     EXPECT_TRUE((*policy)->Load(golden_.adapter).ok());
     return *std::move(policy);
