@@ -51,6 +51,7 @@ uint64_t ActivationBytes(const v1::RunConfig& config, const ModelFacts& facts) {
                                    {.compute = shorter ? at::kBFloat16 : at::kFloat,
                                     .recompute_blocks = config.model().checkpoint_activations()},
                                    {.rows = config.sampling().guidance() == 1 ? rows : 2 * rows,
+                                    .on_cpu = config.model().device() == "cpu",
                                     .latent_height = facts.latent_shape[1],
                                     .latent_width = facts.latent_shape[2],
                                     .prompt_tokens = facts.prompt_tokens});

@@ -85,7 +85,7 @@ uint64_t Sd3ActivationBytes(const Sd3Params& params, const Sd3Execution& executi
   const int64_t p = params.patch_size;
   const Counter count{.params = params,
                       .product_bytes = execution.compute == at::kFloat ? kFloatBytes : 2,
-                      .rows = std::max(size.rows, kRowsMin),
+                      .rows = size.on_cpu ? std::max(size.rows, kRowsMin) : size.rows,
                       .image = size.latent_height / p * (size.latent_width / p),
                       .prompt = size.prompt_tokens};
   int64_t blocks = 0, largest = 0;

@@ -10,6 +10,7 @@ namespace oxbow::model {
 
 struct ForwardSize {
   int64_t rows = 1;           // Of one backward pass; guidance doubles them.
+  bool on_cpu = true;         // Where few rows are padded.
   int64_t latent_height = 0;  // In latents, not patches.
   int64_t latent_width = 0;
   int64_t prompt_tokens = 0;

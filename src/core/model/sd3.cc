@@ -181,8 +181,10 @@ class Sd3Transformer final : public VelocityModel {
     const int64_t rows = x.size(0);
     const at::Device device = position_table_.device();
     const AutocastScope autocast(device.type(), execution_.compute);
+    // A GPU's libraries choose other ways for other numbers of rows, however many there are.
     const auto there = [&](const at::Tensor& input) {
-      return PadRows(BroadcastRows(input, rows)).to(device);
+      const at::Tensor all = BroadcastRows(input, rows);
+      return (device.is_cpu() ? PadRows(all) : all).to(device);
     };
     const at::Tensor v =
         Padded(there(x), there(sigma), there(conditioning.tokens), there(conditioning.pooled))

@@ -1,0 +1,207 @@
+// SD3.5-M at its published size with random weights: milliseconds of a forward pass and of a
+// training step of a LoRA, the share of a device's peak that this is, and memory.
+//
+//   build/release/bin/sd35m_bench --device cuda:0 --compute bf16 --rows 8 --peak-tflops 989
+//
+// Multiplications count twice, as in the peaks that vendors print; attention counts, norms do not.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+
+#include "base/check.h"
+#include "core/model/activation_memory.h"
+#include "core/model/device.h"
+#include "core/model/policy.h"
+#include "core/model/sd3.h"
+#include "core/rl/adamw.h"
+
+namespace oxbow {
+namespace {
+
+struct Flags {
+  std::string device = "cpu", compute = "f32";
+  int64_t rows = 8, pixels = 512, prompt_tokens = 205, layers = 24, rank = 32;
+  int repeat = 3, threads = 1;
+  bool recompute = false;
+  double peak_tflops = 0;
+};
+
+model::Sd3Params Params(int64_t layers) {
+  model::Sd3Params params{.sample_size = 128,
+                          .patch_size = 2,
+                          .in_channels = 16,
+                          .num_layers = layers,
+                          .attention_head_dim = 64,
+                          .num_attention_heads = 24,
+                          .joint_attention_dim = 4096,
+                          .caption_projection_dim = 1536,
+                          .pooled_projection_dim = 2048,
+                          .out_channels = 16,
+                          .pos_embed_max_size = 384,
+                          .qk_rms_norm = true};
+  for (int64_t i = 0; i < std::min<int64_t>(layers, 13); ++i) {
+    params.dual_attention_layers.push_back(i);
+  }
+  return params;
+}
+
+std::unique_ptr<model::Policy> RandomPolicy(const Flags& flags, const model::Sd3Params& params,
+                                            at::Device device) {
+  model::Policy::Options options{
+      .architecture = "SD3Transformer2DModel",
+      .config_json = model::Sd3ConfigJson(params),
+      .trained = model::Trained::kLora,
+      .lora = {.rank = flags.rank,
+               .alpha = 2.0 * static_cast<double>(flags.rank),
+               .targets = {"attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj",
+                           "attn.to_add_out", "attn.to_q", "attn.to_k", "attn.to_v",
+                           "attn.to_out.0"}},
+      .with_ema = false,
+      .compute = flags.compute == "bf16" ? at::kBFloat16 : at::kFloat,
+      .device = device,
+      .recompute_blocks = flags.recompute};
+  if (flags.layers == 1) options.lora.targets = {"attn.to_q", "attn.to_k", "attn.to_v"};
+  for (const auto& [name, shape] : model::Sd3Shapes(params)) {
+    options.base[name] =
+        at::randn(shape, at::TensorOptions(device).dtype(options.compute)).mul_(0.02);
+  }
+  auto policy = model::Policy::Create(std::move(options));
+  OXBOW_CHECK(policy.ok()) << policy.status().ToString();
+  return *std::move(policy);
+}
+
+// Of one row's forward pass: every weight meets the tokens of its stream once, or one condition.
+double ForwardFlops(const model::Sd3Params& params, const Flags& flags) {
+  const auto image = static_cast<double>((flags.pixels / 16) * (flags.pixels / 16));
+  const auto prompt = static_cast<double>(flags.prompt_tokens);
+  double flops = 0;
+  for (const auto& [module, widths] : model::Sd3Linears(params)) {
+    const bool condition = module.find("norm") != std::string::npos ||
+                           module.find("time_text_embed") != std::string::npos;
+    const bool of_prompt =
+        module.find("add_") != std::string::npos || module.find("context") != std::string::npos;
+    const double tokens = condition ? 1 : of_prompt ? prompt : image;
+    flops += 2.0 * static_cast<double>(widths.first * widths.second) * tokens;
+  }
+  const auto width = static_cast<double>(params.width());
+  flops += 4 * width * static_cast<double>(params.num_layers) * (image + prompt) * (image + prompt);
+  flops += 4 * width * static_cast<double>(params.dual_attention_layers.size()) * image * image;
+  return flops;
+}
+
+double MedianMilliseconds(int repeat, at::Device device, const std::function<void()>& work) {
+  const auto wait = [&] {
+    if (device.is_cuda()) at::detail::getCUDAHooks().deviceSynchronize(device.index());
+  };
+  std::vector<double> times;
+  for (int i = 0; i <= repeat; ++i) {
+    wait();
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    wait();
+    const std::chrono::duration<double, std::milli> spent =
+        std::chrono::steady_clock::now() - start;
+    if (i > 0) times.push_back(spent.count());
+  }
+  std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(times.size() / 2),
+                   times.end());
+  return times[times.size() / 2];
+}
+
+double PeakMegabytes(at::Device device) {
+  if (device.is_cuda()) {
+    const auto stats = c10::getDeviceAllocator(at::kCUDA)->getDeviceStats(device.index());
+    return static_cast<double>(stats.allocated_bytes[0].peak) / (1 << 20);
+  }
+  std::ifstream status("/proc/self/status");
+  double kilobytes = 0;
+  for (std::string word; status >> word;) {
+    if (word == "VmHWM:") status >> kilobytes;
+  }
+  return kilobytes / 1024;
+}
+
+void Print(const char* what, double milliseconds, double flops, const Flags& flags) {
+  const double tflops = flops / milliseconds / 1e9;
+  std::printf("%-14s %10.1f ms  %8.3f TFLOP/s", what, milliseconds, tflops);
+  if (flags.peak_tflops > 0) std::printf("  MFU %.1f %%", 100 * tflops / flags.peak_tflops);
+  std::printf("\n");
+}
+
+void Run(const Flags& flags) {
+  at::set_num_threads(flags.threads);
+  at::manual_seed(1);
+  const auto device = model::DeviceNamed(flags.device);
+  OXBOW_CHECK(device.ok()) << device.status().ToString();
+  const model::Sd3Params params = Params(flags.layers);
+  const auto policy = RandomPolicy(flags, params, *device);
+  const int64_t side = flags.pixels / 8;
+  const at::Tensor x = at::randn({flags.rows, 16, side, side}), sigma = at::rand({flags.rows});
+  const model::Conditioning prompts{.tokens = at::randn({1, flags.prompt_tokens, 4096}),
+                                    .pooled = at::randn({1, 2048})};
+  const double flops = ForwardFlops(params, flags) * static_cast<double>(flags.rows);
+  std::printf("%ld blocks, %ld rows of %ld px, %ld prompt tokens, %s on %s, %.1f TFLOP a forward\n",
+              flags.layers, flags.rows, flags.pixels, flags.prompt_tokens, flags.compute.c_str(),
+              flags.device.c_str(), flops / 1e12);
+  const auto forward = [&] {
+    const at::NoGradGuard no_grad;
+    (void)policy->current().Velocity(x, sigma, prompts);
+  };
+  Print("forward", MedianMilliseconds(flags.repeat, *device, forward), flops, flags);
+  rl::AdamW optimizer({}, policy->parameters().flat());
+  const auto step = [&] {
+    policy->parameters().ZeroGrad();
+    policy->current().Velocity(x, sigma, prompts).square().mean().backward();
+    (void)rl::ClipGradNorm(policy->parameters().flat_grad(), 1);
+    optimizer.Step(policy->parameters().flat(), policy->parameters().flat_grad());
+  };
+  // Frozen weights want no gradient: backward costs one forward more, recomputing another.
+  Print("training step", MedianMilliseconds(flags.repeat, *device, step),
+        flops * (flags.recompute ? 3 : 2), flags);
+  const model::Sd3Execution execution{
+      .compute = flags.compute == "bf16" ? at::kBFloat16 : at::kFloat,
+      .recompute_blocks = flags.recompute};
+  const auto activations =
+      static_cast<double>(model::Sd3ActivationBytes(params, execution,
+                                                    {.rows = flags.rows,
+                                                     .on_cpu = device->is_cpu(),
+                                                     .latent_height = side,
+                                                     .latent_width = side,
+                                                     .prompt_tokens = flags.prompt_tokens}));
+  std::printf("peak memory    %10.0f MiB, activations at most %.0f MiB of it\n",
+              PeakMegabytes(*device), activations / (1 << 20));
+}
+
+}  // namespace
+}  // namespace oxbow
+
+int main(int argc, char** argv) {
+  oxbow::Flags flags;
+  CLI::App app("Full-size SD3.5-M with random weights and a LoRA: speed and memory.");
+  app.add_option("--device", flags.device, "cpu or cuda:N")->capture_default_str();
+  app.add_option("--compute", flags.compute, "f32 or bf16")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->capture_default_str();
+  app.add_option("--rows", flags.rows)->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--pixels", flags.pixels, "of a side, a multiple of 16")->capture_default_str();
+  app.add_option("--prompt-tokens", flags.prompt_tokens)->capture_default_str();
+  app.add_option("--layers", flags.layers, "fewer blocks, for small machines")
+      ->check(CLI::Range(1, 24))
+      ->capture_default_str();
+  app.add_option("--rank", flags.rank, "of the LoRA")->capture_default_str();
+  app.add_option("--repeat", flags.repeat)->check(CLI::Range(1, 1000))->capture_default_str();
+  app.add_option("--threads", flags.threads)->capture_default_str();
+  app.add_flag("--checkpoint", flags.recompute, "recompute blocks in the backward pass");
+  app.add_option("--peak-tflops", flags.peak_tflops, "of the device, for the MFU");
+  CLI11_PARSE(app, argc, argv);
+  oxbow::Run(flags);
+}
