@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <utility>
+
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "core/model/binding.h"
@@ -28,7 +30,7 @@ NamedTensors Merged(const NamedTensors& a, const NamedTensors& b) {
 
 class Sd3Policy final : public Policy {
  public:
-  static absl::StatusOr<std::unique_ptr<Policy>> Create(const Options& options) {
+  static absl::StatusOr<std::unique_ptr<Policy>> Create(Options options) {
     OXBOW_ASSIGN_OR_RETURN(const Sd3Params params, ParseSd3Config(options.config_json));
     OXBOW_RETURN_IF_ERROR(Annotate(CheckFit(Sd3Shapes(params), options.base), kSd3));
     auto policy = std::unique_ptr<Sd3Policy>(new Sd3Policy(params, options));
@@ -36,7 +38,7 @@ class Sd3Policy final : public Policy {
     OXBOW_CHECK(!options.merged || (options.trained == Trained::kLora && !options.trainable))
         << "only adapters that do not train are merged";
     if (options.trained == Trained::kLora) {
-      policy->frozen_ = Detached(options.base, options.compute, options.device);
+      policy->frozen_ = Detached(std::move(options.base), options.compute, options.device);
       OXBOW_ASSIGN_OR_RETURN(trained,
                              InitialLora(Sd3Linears(params), options.lora, options.lora_seed));
     } else {
@@ -113,12 +115,13 @@ class Sd3Policy final : public Policy {
         guidance_(options.guidance),
         negative_(options.negative) {}
 
-  // Copies of its own, so that nobody else can change what must not change. The position table is
-  // no factor of a product.
-  static NamedTensors Detached(const NamedTensors& tensors, at::ScalarType dtype,
-                               at::Device device) {
+  // Copies of its own, so that nobody else can change what must not change; each original is let go
+  // of before the next is copied, so that a model is not in memory twice. The position table is no
+  // factor of a product.
+  static NamedTensors Detached(NamedTensors tensors, at::ScalarType dtype, at::Device device) {
     NamedTensors copies;
-    for (const auto& [name, tensor] : tensors) {
+    for (; !tensors.empty(); tensors.erase(tensors.begin())) {
+      const auto& [name, tensor] = *tensors.begin();
       copies[name] =
           tensor.detach()
               .to(device, name == kSd3PositionTable ? at::kFloat : dtype, /*non_blocking=*/false,
@@ -206,7 +209,7 @@ absl::StatusOr<std::unique_ptr<Policy>> Policy::Create(Options options) {
         "unknown transformer architecture (SD3Transformer2DModel is supported): " +
         options.architecture);
   }
-  return Sd3Policy::Create(options);
+  return Sd3Policy::Create(std::move(options));
 }
 
 }  // namespace oxbow::model
