@@ -50,7 +50,8 @@ absl::StatusOr<json> ParseObject(const std::string& line) {
 }
 
 bool IsEmpty(const json& value) {
-  return value.is_null() || value.empty() || (value.is_string() && value == "");
+  if (value.is_string()) return value.get_ref<const std::string&>().empty();
+  return value.is_null() || value.empty();
 }
 
 std::string KeysOf(const json& object) {

@@ -161,7 +161,7 @@ class MethodSections {
                                     " at once) does not divide the epoch's ", pictures,
                                     "; take `auto`, and gradient_step_per_epoch updates"));
     }
-    t_.Set("batch.updates", static_cast<double>(pictures / per_update), accumulation);
+    t_.Set("batch.updates", absl::StrCat(pictures / per_update), accumulation);
   }
 
   void Advantages() {
