@@ -8,8 +8,10 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 
 # GCC 12 sees overlapping copies in std::string (bug 105651) and unset members behind designated
 # initialisers (bug 105562) that are not there.
-add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -Wno-restrict
-                    -Wno-maybe-uninitialized -Werror)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(_gcc_only -Wno-restrict -Wno-maybe-uninitialized)
+endif()
+add_compile_options(-Wall -Wextra -Wno-missing-field-initializers ${_gcc_only} -Werror)
 if(OXBOW_SANITIZE)
   list(JOIN OXBOW_SANITIZE "," _sanitizers)
   add_compile_options(-fsanitize=${_sanitizers} -fno-omit-frame-pointer -O1)
@@ -22,7 +24,9 @@ if(OXBOW_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
       CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${OXBOW_CCACHE})
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+  endif()
 endif()
 find_program(OXBOW_MOLD mold)
 if(OXBOW_MOLD)
