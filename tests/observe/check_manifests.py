@@ -4,11 +4,13 @@
 Per rendering: selectors of Services, PodDisruptionBudgets and PodMonitors match pods; ports that are named or probed
 exist; mounts, claims and ConfigMaps exist; each container has limits, probes and a locked-down security context; each
 workload has a NetworkPolicy; addresses in flags are Services and ports of the rendering. Flags and subcommands, also of
-deploy/compose, are in the binary's --help; each run.yaml resolves.
+deploy/compose, are in the binary's --help; each run.yaml resolves, and so does every recipe of configs/, with room in the
+learner's sink for the groups of its steps. Workers that have a GPU compute on it.
 
   check_manifests.py --bin build/release/bin [--kubectl PATH]
 """
 import argparse
+import json
 import re
 import subprocess
 import sys
@@ -164,8 +166,69 @@ class Help:
                 yield f"{' '.join(command)} knows no {flag}"
 
 
+def latent_bytes(config):
+    """Of an embedded model as its directory says, else of Stable Diffusion 3."""
+    model = ROOT / config["model"]["path"] / "transformer" / "config.json"
+    channels, factor = (json.loads(model.read_text())["in_channels"], 1) if model.is_file() else (16, 8)
+    sampling = config["sampling"]
+    width = {"f32": 4, "bf16": 2, "f16": 2}[sampling["storage"]]
+    return width * channels * (sampling["height"] // factor) * (sampling["width"] // factor)
+
+
+def sink_bytes_needed(config):
+    """CheckSink of services/learner/run_setup.cc: the groups that may be held at once, with all their latents."""
+    sampling, batch = config["sampling"], config["batch"]
+    window = sampling["window"]
+    latents = 1
+    if config["replay"]["fraction"] > 0 and sampling["tail"] == "sde":
+        latents = sampling["steps"] + 1
+    elif config["method"]["name"] not in ("nft", "awm", "v_grpo") and sampling["dynamics"] != "ode":
+        end = min(sampling["sde_first"] + sampling["sde_count"], sampling["steps"] - 1)
+        span = window["size"]
+        if window["kind"] == "fixed":
+            span = max(window["steps"]) - min(window["steps"]) + 1
+        elif window["kind"] == "all" or (window["kind"] == "subset" and span > 1):
+            span = end - sampling["sde_first"]
+        latents = span + 1
+    groups = batch["groups"] * (config["off_policy"]["staleness_max"] + 2) + batch["refill_max"]
+    return groups * batch["group_size"] * latents * latent_bytes(config)
+
+
+def resolved(file, directory):
+    """The run that a file makes and None, or None and why there is none."""
+    done = subprocess.run([directory / "oxbow", "config", "show", file, "--resolved"], cwd=ROOT,
+                          capture_output=True, text=True, check=False)
+    return (yaml.safe_load(done.stdout), None) if done.returncode == 0 else (None, done.stderr.strip())
+
+
+def sink_breaches(config):
+    needed, there = sink_bytes_needed(config), config["services"]["sink_bytes_max"]
+    if needed > there:
+        yield f"services.sink_bytes_max is {there} and the learner will ask for {needed}"
+
+
+def recipe_breaches(directory):
+    for file in sorted((ROOT / "configs").glob("recipes/*.yaml")) + sorted((ROOT / "configs").glob("*.yaml")):
+        if file.name == "defaults.yaml":
+            continue
+        config, why = resolved(file, directory)
+        # What a recipe leaves to who builds on it has no size.
+        whole = config and config["sampling"]["height"] > 0
+        for what in [why] if why else sink_breaches(config) if whole else []:
+            yield f"{file.relative_to(ROOT)}: {what}"
+
+
+def device_breaches(container):
+    """A worker that asks for a GPU computes on it."""
+    if Path(container["command"][0]).name != "rollout_worker":
+        return
+    gpu = "nvidia.com/gpu" in container["resources"].get("limits", {})
+    if gpu != any(word.startswith("--device=cuda") for word in container.get("args", [])):
+        yield "a GPU without --device=cuda, or the other way round"
+
+
 def run_breaches(documents, directory):
-    """Of the ConfigMap `run`: the services must be able to read what is made of it."""
+    """Of the ConfigMap `run`: the services must be able to read what is made of it, and the learner to start."""
     for document in documents:
         text = document.get("data", {}).get("run.yaml") if document["kind"] == "ConfigMap" else None
         if text is None:
@@ -173,10 +236,9 @@ def run_breaches(documents, directory):
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             file.write(text)
             file.flush()
-            done = subprocess.run([directory / "oxbow", "config", "show", file.name, "--resolved"],
-                                  capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            yield document, done.stderr.strip()
+            config, why = resolved(file.name, directory)
+        for what in [why] if why else sink_breaches(config):
+            yield document, what
 
 
 def compose_commands():
@@ -199,7 +261,7 @@ def main():
     parser.add_argument("--kubectl", default="kubectl")
     arguments = parser.parse_args()
     binaries = Help(arguments.bin)
-    breaches, commands = [], 0
+    breaches, commands = list(recipe_breaches(arguments.bin)), 0
     for name, documents in all_rendered(arguments.kubectl).items():
         def breach(document, what):
             breaches.append(f"{name}: {document['kind']} {document['metadata']['name']}: {what}")
@@ -216,7 +278,8 @@ def main():
             for container in containers(pod):
                 commands += 1
                 words = [*container["command"], *container.get("args", [])]
-                for what in (*binaries.breaches(words), *address_breaches(container, services)):
+                for what in (*binaries.breaches(words), *address_breaches(container, services),
+                             *device_breaches(container)):
                     breach(pod, what)
     for place, words in compose_commands():
         commands += 1
