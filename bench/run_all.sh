@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs every benchmark: bench/run_all.sh BUILD. The figures of docs/benchmarks.md come from here.
+# Runs the benchmarks that need nothing but a build: bench/run_all.sh BUILD. Figures of docs/benchmarks.md come from here.
+# By hand: oxbow bench learning configs/bench/*.yaml, sd35m_bench, and tools/bench_diffusers.py, which runs sd3_bench.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build/release}
