@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "cli/trained_part.h"
 #include "core/flow/schedule.h"
+#include "core/model/device.h"
 #include "core/model/picture_sampler.h"
 #include "core/model/policy.h"
 #include "core/task/world.h"
@@ -60,6 +61,7 @@ absl::StatusOr<std::unique_ptr<model::Policy>> PolicyFor(Drawing& drawing) {
       .with_ema = false,
       .trainable = false,
       .guidance = config.sampling().guidance()};
+  OXBOW_ASSIGN_OR_RETURN(options.device, model::DeviceNamed(config.model().device()));
   OXBOW_ASSIGN_OR_RETURN(options.compute, rpc::ScalarTypeFromConfig(config.model().compute_dtype(),
                                                                     "model.compute_dtype"));
   if (options.guidance != 1) {
@@ -80,6 +82,7 @@ absl::StatusOr<Drawing> Load(const ModelSource& source, const std::string& promp
     OXBOW_ASSIGN_OR_RETURN(trained, io::AllToTorch(std::move(part.tensors)));
     drawing.config = std::move(part.config);
   }
+  drawing.config.mutable_model()->set_device(options.device);  // Not where the run trained.
   v1::SamplingConfig& sampling = *drawing.config.mutable_sampling();
   if (options.guidance > 0) sampling.set_guidance(options.guidance);
   if (!options.negative_prompt.empty()) sampling.set_negative_prompt(options.negative_prompt);

@@ -24,6 +24,7 @@ struct PictureOptions {
   uint64_t seed = 0;
   double guidance = 0;  // 0: the run's; of a model 1, none.
   std::string negative_prompt;
+  std::string device = "cpu";
 };
 
 struct DrawnPicture {

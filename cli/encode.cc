@@ -161,6 +161,7 @@ void AddEncode(CLI::App& app, int& exit_code) {
                    ".txt or .jsonl file, or a directory of train and test files; may be repeated")
       ->allow_extra_args(false);
   command->add_option("--cache", flags->cache, "directory to fill");
+  command->add_option("--negative-prompt", flags->negative, "what guidance leads away from");
   command->add_option("--t5-length", flags->t5_length, "tokens of T5")->capture_default_str();
   command->add_option("--threads", flags->threads, "torch threads")
       ->check(CLI::Range(1, 256))

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/exit_code.h"
@@ -13,6 +14,12 @@ namespace oxbow::cli {
 namespace {
 
 constexpr absl::Duration kDrainCall = absl::Seconds(5);
+
+// "rollout_worker-3" -> 3.
+uint32_t NumberOf(const std::string& name) {
+  uint32_t number = 0;
+  return absl::SimpleAtoi(name.substr(name.rfind('-') + 1), &number) ? number : 0;
+}
 
 const char* BinaryOf(Role role) {
   switch (role) {
@@ -120,8 +127,10 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
       break;
     }
     case Role::kWorker:
+      // After the learner's ranks, which have a GPU each.
       add({"--learner", members_.at("learner").grpc, "--id", name, "--device",
-           config.model().device()});
+           config.model().device(), "--gpu-slot",
+           absl::StrCat(config.learner().ranks() + NumberOf(name))});
       break;
   }
   return argv;

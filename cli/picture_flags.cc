@@ -22,6 +22,7 @@ void AddPictureFlags(CLI::App& command, PictureOptions& pictures) {
       ->check(CLI::Range(1.0, 100.0));
   command.add_option("--negative-prompt", pictures.negative_prompt,
                      "what guidance leads away from");
+  command.add_option("--device", pictures.device, "cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--seed", pictures.seed, "of the noise")->capture_default_str();
 }
 

@@ -46,7 +46,11 @@ uint64_t ActivationBytes(const v1::RunConfig& config, const ModelFacts& facts) {
   const auto params = model::ParseSd3Config(facts.transformer_config_json);
   if (!params.ok()) return 0;
   const bool shorter = config.model().compute_dtype() == v1::STORAGE_D_TYPE_BF16;
-  const auto rows = static_cast<int64_t>(RowsOfPass(config));
+  // An anchor asks for one more row of each sample.
+  const uint64_t anchored = config.method().anchor().weight() > 0
+                                ? RowsOfPass(config) / std::max<uint64_t>(1, TrainedSteps(config))
+                                : 0;
+  const auto rows = static_cast<int64_t>(RowsOfPass(config) + anchored);
   return model::Sd3ActivationBytes(*params,
                                    {.compute = shorter ? at::kBFloat16 : at::kFloat,
                                     .recompute_blocks = config.model().checkpoint_activations()},
@@ -123,8 +127,8 @@ uint64_t RowsOfPass(const v1::RunConfig& config) {
   const uint64_t ranks = std::max(1u, config.learner().ranks());
   const uint64_t samples = (of_update + ranks - 1) / ranks;
   const uint64_t steps = TrainedSteps(config);
-  if (batch.rows_per_pass() == 0) return samples * steps;
-  return std::min(samples * steps, std::max<uint64_t>(steps, batch.rows_per_pass()));
+  if (batch.rows_per_pass() == 0 || steps == 0) return samples * steps;
+  return steps * std::min(samples, std::max<uint64_t>(1, batch.rows_per_pass() / steps));
 }
 
 std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const ModelFacts& facts) {
@@ -133,6 +137,7 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const ModelFa
   const uint64_t all = kFloat * facts.transformer_parameters;
   const bool shorter = config.model().compute_dtype() == v1::STORAGE_D_TYPE_BF16;
   const uint64_t frozen = lora ? (shorter ? all / 2 : all) : all - trained;
+  const uint64_t decoder = kFloat * facts.decoder_parameters;
   const uint64_t average = config.ema().enabled() ? trained : 0;
   const bool keeps_old = learner::OldPolicyOf(config.method()) != model::OldPolicy::kNone;
   const bool moves = config.method().reference_every() > 0;
@@ -144,10 +149,12 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const ModelFa
           {"running average", average},
           {"old policy", keeps_old ? trained : 0},
           {"copy to undo a step", 3 * trained + average},
-          {"published snapshots", config.services().snapshots_kept() * trained + 2 * frozen},
+          {"published snapshots",
+           config.services().snapshots_kept() * trained + 2 * (frozen + decoder)},
           {"text encoder", kFloat * facts.text_encoder_parameters},
-          {"decoder of pictures", kFloat * facts.decoder_parameters},
-          {"activations, at most", ActivationBytes(config, facts)},
+          {"decoder of pictures", decoder},
+          {"short copies of what trains", shorter ? trained / 2 : 0},
+          {"activations, about", ActivationBytes(config, facts)},
           {"experience, at most", config.services().sink_bytes_max()}};
 }
 

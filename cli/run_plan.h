@@ -28,8 +28,8 @@ struct MemoryItem {
 // Trained steps whose gradients one backward pass of one rank computes.
 uint64_t RowsOfPass(const v1::RunConfig& config);
 
-// What the learner holds at once. Everything it trains is float32; activations are an upper bound,
-// and none where the transformer is not known.
+// What the learner holds at once. Everything it trains is float32; activations are those of a
+// backward pass within a quarter, and none where the transformer is not known.
 std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const ModelFacts& facts);
 
 // Latent bytes of the groups that may be under way or waiting at once; services.sink_bytes_max must

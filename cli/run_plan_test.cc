@@ -96,7 +96,7 @@ TEST(RunPlanTest, FullFineTuningHoldsAReferenceAndLoraHoldsTheBase) {
 TEST(RunPlanTest, RowsOfAPassAreThoseOfAnUpdateOrWholeSamplesOfIt) {
   EXPECT_EQ(RowsOfPass(Config()), 32u * 5);  // Two updates of 32 images, five trained steps.
   EXPECT_EQ(RowsOfPass(Config({"learner.ranks=2"})), 16u * 5);
-  EXPECT_EQ(RowsOfPass(Config({"batch.rows_per_pass=12"})), 12u);
+  EXPECT_EQ(RowsOfPass(Config({"batch.rows_per_pass=12"})), 10u);
   EXPECT_EQ(RowsOfPass(Config({"batch.rows_per_pass=1"})), 5u);
   EXPECT_EQ(RowsOfPass(Config({"batch.rows_per_pass=1000"})), 32u * 5);
 }
@@ -107,10 +107,10 @@ TEST(RunPlanTest, ActivationsShrinkWithThePassAndWithCheckpoints) {
   facts.transformer_config_json = R"({"num_layers": 24})";
   facts.latent_shape = {16, 64, 64};
   const auto bytes = [&](const std::vector<std::string>& overrides) {
-    return BytesOf("activations, at most", LearnerMemory(Config(overrides), facts));
+    return BytesOf("activations, about", LearnerMemory(Config(overrides), facts));
   };
   const uint64_t whole = bytes({});
-  EXPECT_NEAR(static_cast<double>(bytes({"batch.rows_per_pass=16"})) / whole, 0.1, 1e-6);
+  EXPECT_NEAR(static_cast<double>(bytes({"batch.rows_per_pass=20"})) / whole, 0.125, 1e-6);
   EXPECT_NEAR(static_cast<double>(bytes({"sampling.guidance=4.5"})) / whole, 2, 1e-6);
   EXPECT_LT(bytes({"model.checkpoint_activations=true"}), whole / 8);
   EXPECT_LT(bytes({"model.compute_dtype=bf16"}), whole);

@@ -47,6 +47,14 @@ std::string ConfigFingerprint(v1::RunConfig config) {
   config.clear_publish();
   config.clear_learner();
   config.mutable_reward()->clear_endpoints();
+  config.mutable_prompts()->clear_cache();
+  config.mutable_batch()->clear_rows_per_pass();
+  v1::ModelConfig& model = *config.mutable_model();
+  model.set_device("cpu");
+  model.clear_checkpoint_activations();
+  model.mutable_lora()->clear_merge_for_rollouts();
+  // As before there was another.
+  if (model.compute_dtype() == v1::STORAGE_D_TYPE_F32) model.clear_compute_dtype();
   return Sha256Hex(config.DebugString());
 }
 

@@ -154,6 +154,7 @@ absl::Status LearnerProcess::MakeLoop() {
       Publisher::Options{.epoch = epoch_,
                          .probe_shape = probe_shape,
                          .probe_seed = config.run().seed(),
+                         .probe_tolerance = ProbeToleranceOf(setup_),
                          .gate = {.reward_floor = config.publish().reward_floor(),
                                   .staleness_max = config.off_policy().staleness_max(),
                                   .best_reward = from_.best_reward},

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "core/model/device.h"
@@ -44,6 +45,12 @@ absl::Status RunLearner(RunOptions options) {
   OXBOW_ASSIGN_OR_RETURN(
       const at::Device device,
       model::DeviceNamed(options.config.model().device(), options.place.local_rank));
+  if (options.place.size > 1 && absl::StartsWith(options.config.model().device(), "cuda:")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("with several learner ranks model.device must be cuda, the GPU of each rank's "
+                     "number: ",
+                     options.config.model().device()));
+  }
   options.config.mutable_model()->set_device(device.str());
   options.place.device = device.str();
   OXBOW_ASSIGN_OR_RETURN(RunSetup setup, ReadSetup(std::move(options.config)));

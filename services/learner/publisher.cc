@@ -77,10 +77,10 @@ absl::StatusOr<bool> Publisher::Publish(PolicyVersion version, LearnerStep commi
                        << Field("best_reward", gate_.best_reward());
     return admitted;
   }
-  Taken taken{
-      .identity = {.epoch = options_.epoch, .version = version, .step = committed},
-      .trained = BytesOf(policy_.sampler_parameters().tensors()),
-      .probe = weights::RunProbe(policy_.sampler(), options_.probe_shape, options_.probe_seed)};
+  Taken taken{.identity = {.epoch = options_.epoch, .version = version, .step = committed},
+              .trained = BytesOf(policy_.sampler_parameters().tensors()),
+              .probe = weights::RunProbe(policy_.sampler(), options_.probe_shape,
+                                         options_.probe_seed, options_.probe_tolerance)};
   absl::MutexLock lock(&mutex_);
   const auto free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !taken_.has_value(); };
   mutex_.Await(absl::Condition(&free));

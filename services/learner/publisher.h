@@ -37,6 +37,7 @@ class Publisher {
     Epoch epoch;
     weights::ProbeShape probe_shape;
     uint64_t probe_seed = 0;
+    double probe_tolerance = 1e-4;  // What rounding may make of a velocity elsewhere.
     PublicationGate::Options gate;
     model::NamedTensors decoder;  // Goes out with the frozen part; none: the latent is the picture.
   };

@@ -96,6 +96,12 @@ absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
   return setup;
 }
 
+double ProbeToleranceOf(const RunSetup& setup) {
+  if (setup.compute != at::kFloat) return 0.25;
+  const bool merged = setup.config.model().lora().merge_for_rollouts();
+  return merged || !setup.device.is_cpu() ? 5e-3 : 1e-4;
+}
+
 absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
   const v1::RunConfig& config = setup.config;
   const v1::LoraConfig& lora = config.model().lora();

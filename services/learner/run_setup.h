@@ -37,6 +37,10 @@ struct RunSetup {
 // ReadPrompts.
 absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config);
 
+// How far a worker's velocities, of about 1, may be from the learner's: a step of bf16 is 2^-8, and
+// other devices and merged weights sum in another order.
+double ProbeToleranceOf(const RunSetup& setup);
+
 // The policy that is trained. Takes the transformer's tensors out of `setup`.
 absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup);
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <string>
 #include <thread>
 
@@ -28,6 +29,7 @@ struct Flags {
   std::string learner;
   std::string id;
   std::string device = "cpu";
+  int gpu_slot = 0;
   int threads = 1;
 };
 
@@ -43,7 +45,12 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->required();
   app.add_option("--id", flags.id,
                  "name of this worker, unique in the run (default: host and process id)");
-  app.add_option("--device", flags.device, "where the model runs: cpu or cuda:N")
+  app.add_option("--device", flags.device, "where the model runs: cpu, cuda or cuda:N")
+      ->capture_default_str();
+  app.add_option(
+         "--gpu-slot", flags.gpu_slot,
+         "with --device cuda: number among the processes of this machine that share its GPUs")
+      ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app.add_option("--threads", flags.threads, "threads of the numerics library")
       ->check(CLI::Range(1, 256));
@@ -52,7 +59,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
 absl::Status Serve(const Flags& flags) {
   at::set_num_threads(flags.threads);
   at::set_num_interop_threads(1);
-  OXBOW_ASSIGN_OR_RETURN(const at::Device device, model::DeviceNamed(flags.device));
+  OXBOW_ASSIGN_OR_RETURN(
+      const at::Device device,
+      model::DeviceNamed(flags.device, flags.gpu_slot % std::max(1, model::GpuCount())));
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<telemetry::Metrics> metrics,
                          telemetry::Metrics::Serve(flags.service.metrics_listen));
   RolloutMetrics rollout_metrics(metrics->registry());

@@ -15,9 +15,12 @@
 namespace oxbow::rollout {
 namespace {
 
-absl::StatusOr<model::NamedTensors> TensorsOf(const weights::VerifiedSnapshot& snapshot) {
+// Of a snapshot; with `wanted`, those of its names alone.
+absl::StatusOr<model::NamedTensors> TensorsOf(const weights::VerifiedSnapshot& snapshot,
+                                              const model::NamedTensors* wanted) {
   model::NamedTensors tensors;
   for (const v1::TensorManifest& entry : snapshot.manifest.tensors()) {
+    if (wanted != nullptr && !wanted->contains(entry.name())) continue;
     absl::StatusOr<at::Tensor> tensor =
         io::ToTorch(weights::AssembleTensor(entry, snapshot.chunks));
     if (!tensor.ok()) return Annotate(tensor.status(), entry.name());
@@ -62,7 +65,10 @@ absl::StatusOr<std::unique_ptr<model::ImageDecoder>> DecoderOf(const std::string
 ModelKeeper::ModelKeeper(const RunSpec& spec) : spec_(spec) {}
 
 absl::Status ModelKeeper::Load(const weights::VerifiedSnapshot& snapshot) {
-  OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors tensors, TensorsOf(snapshot));
+  // Within an epoch the frozen part stays, and may be a hundred times the trained one.
+  OXBOW_ASSIGN_OR_RETURN(
+      const model::NamedTensors tensors,
+      TensorsOf(snapshot, policy_ == nullptr ? nullptr : &policy_->parameters().tensors()));
   if (policy_ == nullptr) {
     OXBOW_ASSIGN_OR_RETURN(policy_,
                            model::Policy::Create({.architecture = spec_.architecture,

@@ -67,12 +67,23 @@ bool IsDevice(const std::string& device) {
 void ModelRules(const RunConfig& c, Findings& f) {
   const v1::ModelConfig& m = c.model();
   f.Require(!m.path().empty(), "model.path", "must name a diffusers directory", "\"\"");
-  f.Require(IsDevice(m.device()), "model.device", "must be cpu or cuda:N", m.device());
+  f.Require(IsDevice(m.device()), "model.device", "must be cpu, cuda or cuda:N", m.device());
   if (m.compute_dtype() == v1::STORAGE_D_TYPE_F16) {
     f.Error("model.compute_dtype",
             "must be f32 or bf16: gradients in f16 vanish without loss scaling");
   }
+  if (c.learner().ranks() > 1 && absl::StartsWith(m.device(), "cuda:")) {
+    f.Error("model.device",
+            absl::StrCat("must be cuda with several learner ranks, each on the GPU of its number, "
+                         "got ",
+                         m.device()));
+  }
   if (m.trained() != v1::TRAINED_PART_LORA) return;
+  if (m.lora().merge_for_rollouts() && m.compute_dtype() == v1::STORAGE_D_TYPE_BF16) {
+    f.Error("model.lora.merge_for_rollouts",
+            "loses most of a young adapter in bf16 weights, whose steps are larger than it; set it "
+            "to false, or model.compute_dtype to f32");
+  }
   f.Require(m.lora().rank() >= 1, "model.lora.rank", "must be at least 1", m.lora().rank());
   f.Require(m.lora().alpha() > 0, "model.lora.alpha", "must be above 0", m.lora().alpha());
   f.Require(m.lora().targets_size() > 0, "model.lora.targets",
@@ -105,6 +116,9 @@ void SamplingRules(const RunConfig& c, Findings& f) {
             "must be at least 1: 1 follows the prompt alone, above 1 leads away from "
             "sampling.negative_prompt",
             s.guidance());
+  if (s.guidance() == 1 && !s.negative_prompt().empty()) {
+    f.Warn("sampling.negative_prompt", "is not used: sampling.guidance is 1");
+  }
   if (s.noise() == v1::SHARING_STEP) {
     f.Error("sampling.noise",
             "must be sample or group: prompts of a learner step have noises of their own");

@@ -10,14 +10,17 @@ namespace {
 constexpr int64_t kFloatBytes = 4;
 constexpr int64_t kDoubleBytes = 8;
 
-// Numbers per token and unit of width: those that stay float32, and those of the products' type.
+// Numbers per token and unit of width: those that stay float32, those of the products' type, and
+// float32 copies of such, where that is another.
 struct PerToken {
   int64_t exact = 0;
   int64_t computed = 0;
+  int64_t copied = 0;
 
   PerToken& operator+=(PerToken other) {
     exact += other.exact;
     computed += other.computed;
+    copied += other.copied;
     return *this;
   }
 };
@@ -27,12 +30,12 @@ struct PerToken {
 // after the activation, its output.
 constexpr PerToken kStream = {.exact = 4, .computed = 3 + 10};
 // RMS norms keep the products q, k, v and the normalised q and k before their weights.
-constexpr PerToken kRmsNorms = {.computed = 5};
+constexpr PerToken kRmsNorms = {.exact = 2, .computed = 3, .copied = 2};
 // q, k, v and the output of the joint attention.
 constexpr PerToken kAttention = {.computed = 4};
 // The second attention: residual and norm; its input, q, k, v, output, projection.
 constexpr PerToken kSecond = {.exact = 2, .computed = 6};
-constexpr PerToken kSecondRmsNorms = {.computed = 4};
+constexpr PerToken kSecondRmsNorms = {.exact = 2, .computed = 2, .copied = 2};
 // Prompt tokens of the last block: input and norm; input of the product, k, v; their norms.
 constexpr PerToken kLastContext = {.exact = 2, .computed = 3};
 // Shifts, scales and gates of both streams, and what they are made from.
@@ -45,7 +48,8 @@ struct Counter {
 
   int64_t Bytes(PerToken per, int64_t tokens) const {
     return rows * tokens * params.width() *
-           (per.exact * kFloatBytes + per.computed * product_bytes);
+           (per.exact * kFloatBytes + per.computed * product_bytes +
+            (product_bytes == kFloatBytes ? 0 : per.copied * kFloatBytes));
   }
 
   bool Dual(int64_t block) const {

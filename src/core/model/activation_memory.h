@@ -16,7 +16,8 @@ struct ForwardSize {
   int64_t prompt_tokens = 0;
 };
 
-// Bytes at most. Exact to a few per cent where all weights train in float32; an adapter keeps less.
+// Bytes that a forward pass keeps, at most; the peak of its backward pass is within a quarter of
+// it. Casts of weights are not counted. An adapter keeps less than all weights.
 uint64_t Sd3ActivationBytes(const Sd3Params& params, const Sd3Execution& execution,
                             const ForwardSize& size);
 

@@ -9,6 +9,10 @@
 
 namespace oxbow::model {
 
+int GpuCount() {
+  return at::hasCUDA() ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0;
+}
+
 absl::StatusOr<at::Device> DeviceNamed(const std::string& name, int local_rank) {
   if (name == "cpu") return at::Device(at::kCPU);
   absl::string_view number = name;
@@ -17,7 +21,7 @@ absl::StatusOr<at::Device> DeviceNamed(const std::string& name, int local_rank) 
       !(absl::ConsumePrefix(&number, "cuda:") && absl::SimpleAtoi(number, &index) && index >= 0)) {
     return absl::InvalidArgumentError("a device is cpu, cuda or cuda:N: " + name);
   }
-  const int count = at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
+  const int count = GpuCount();
   if (index >= count) {
     return absl::UnavailableError(absl::StrCat("no such device here, of ", count, " GPUs: ", name));
   }

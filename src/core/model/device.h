@@ -10,6 +10,8 @@
 
 namespace oxbow::model {
 
+int GpuCount();
+
 // "cpu", "cuda:N", or "cuda" for the GPU of number `local_rank`. kInvalidArgument for another name,
 // kUnavailable if there is no such device or the library was built without it.
 absl::StatusOr<at::Device> DeviceNamed(const std::string& name, int local_rank = 0);

@@ -74,7 +74,8 @@ at::Tensor AddGated(const at::Tensor& x, const at::Tensor& gate, const at::Tenso
 
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight) {
   if (!weight.defined()) return x;
-  return x * at::rsqrt(x.square().mean(-1, /*keepdim=*/true) + kNormEpsilon) * weight;
+  const at::Tensor exact = x.to(at::kFloat);
+  return exact * at::rsqrt(exact.square().mean(-1, /*keepdim=*/true) + kNormEpsilon) * weight;
 }
 
 at::Tensor TimestepEmbedding(const at::Tensor& t) {

@@ -33,8 +33,9 @@ class VelocityModel {
   // Predicts v = noise - data. x [B, C, H, W] float32; sigma [B] float32 in [0, 1] (models that
   // want timesteps multiply by 1000 themselves). Returns [B, C, H, W] float32.
   //
-  // A row's result does not depend, bit for bit, on the other rows or on their number: batches
-  // below an implementation's minimum are padded. Ratios are exactly 1 on-policy because of this.
+  // On a CPU a row's result does not depend, bit for bit, on the other rows or on their number:
+  // batches below an implementation's minimum are padded. Ratios are exactly 1 on-policy because of
+  // this. A GPU's libraries promise nothing of the kind.
   at::Tensor Velocity(const at::Tensor& x, const at::Tensor& sigma,
                       const Conditioning& conditioning) const;
 

@@ -79,7 +79,7 @@ absl::StatusOr<Preparation> ForwardProcess::Prepare(LearnerStep step, StepPlan& 
   old_.Compute(
       policy_.current(), plan,
       [&](const std::vector<RowRef>& refs) { return Gather(groups, refs); },
-      [&](size_t group) { return own.Has(group); });
+      [&](size_t group) { return own.Has(group); }, options_.RowsPerForward());
   return prepared;
 }
 

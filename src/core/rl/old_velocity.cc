@@ -7,15 +7,10 @@
 #include <set>
 
 namespace oxbow::rl {
-namespace {
-
-// Rows of one no-gradient forward; bounds its memory.
-constexpr size_t kRowsPerPass = 256;
-
-}  // namespace
 
 void OldVelocities::Compute(const model::VelocityModel& policy, StepPlan& plan,
-                            const Gather& gather, const std::function<bool(size_t group)>& own) {
+                            const Gather& gather, const std::function<bool(size_t group)>& own,
+                            size_t rows_max) {
   const at::NoGradGuard no_grad;
   velocities_.clear();
   std::set<size_t> later;
@@ -27,8 +22,8 @@ void OldVelocities::Compute(const model::VelocityModel& policy, StepPlan& plan,
   std::erase_if(wanted, [&](const RowRef& ref) {
     return !ref.row->trained || ref.sample->weight <= 0 || !own(ref.address.group);
   });
-  for (size_t begin = 0; begin < wanted.size(); begin += kRowsPerPass) {
-    const size_t end = std::min(begin + kRowsPerPass, wanted.size());
+  for (size_t begin = 0; begin < wanted.size(); begin += rows_max) {
+    const size_t end = std::min(begin + rows_max, wanted.size());
     const std::vector<RowRef> part(wanted.begin() + static_cast<std::ptrdiff_t>(begin),
                                    wanted.begin() + static_cast<std::ptrdiff_t>(end));
     const RowBatch batch = gather(part);

@@ -19,9 +19,10 @@ class OldVelocities {
   using Gather = std::function<RowBatch(const std::vector<RowRef>&)>;
 
   // Computes the velocities of the trained rows of samples that an update after the first has and
-  // whose latents are here (`own`), and gives those rows their places. Without gradients.
+  // whose latents are here (`own`), and gives those rows their places. Without gradients, at most
+  // `rows_max` rows at once.
   void Compute(const model::VelocityModel& policy, StepPlan& plan, const Gather& gather,
-               const std::function<bool(size_t group)>& own);
+               const std::function<bool(size_t group)>& own, size_t rows_max);
 
   // [R, C, H, W] of rows whose current velocity is `v`; no gradient.
   at::Tensor Of(const std::vector<RowRef>& refs, const at::Tensor& v) const;

@@ -40,9 +40,13 @@ struct TrainerOptions {
   uint64_t run_seed = 0;
   int updates = 2;  // Per pass.
   int passes = 1;   // Over the samples of a learner step.
-  // Of one backward pass, rounded up to whole samples; 0: all of an update. Not with
+  // Of one backward pass, whole samples and at least one; 0: all of an update. Not with
   // guard_batch_bias, whose loss wants whole groups.
   int rows_per_pass = 0;
+  // Of one forward pass without gradients.
+  size_t RowsPerForward() const {
+    return rows_per_pass > 0 ? static_cast<size_t>(rows_per_pass) : 256;
+  }
   // One gradient per group, added in the order of groups: the same bits for every number of ranks.
   // Costs smaller batches, and a gradient per group on the wire.
   bool deterministic = false;

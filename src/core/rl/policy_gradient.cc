@@ -22,9 +22,6 @@
 namespace oxbow::rl {
 namespace {
 
-// Rows of one no-gradient forward; bounds its memory.
-constexpr size_t kRowsPerPass = 256;
-
 std::vector<int> StochasticSteps(const flow::SamplingSpec& spec) {
   std::vector<int> steps;
   for (int i = 0; i < spec.steps(); ++i) {
@@ -161,8 +158,9 @@ void PolicyGradient::ScoreUnderOldPolicy(StepPlan& plan, const std::vector<Group
   std::erase_if(wanted, [&](const RowRef& ref) {
     return !ref.row->needs_old || !own.Has(ref.address.group);
   });
-  for (size_t begin = 0; begin < wanted.size(); begin += kRowsPerPass) {
-    const size_t end = std::min(begin + kRowsPerPass, wanted.size());
+  const size_t rows_max = options_.RowsPerForward();
+  for (size_t begin = 0; begin < wanted.size(); begin += rows_max) {
+    const size_t end = std::min(begin + rows_max, wanted.size());
     const std::vector<RowRef> part(wanted.begin() + static_cast<std::ptrdiff_t>(begin),
                                    wanted.begin() + static_cast<std::ptrdiff_t>(end));
     const RowBatch batch = GatherTransitions(groups, part);
@@ -217,7 +215,7 @@ absl::StatusOr<Preparation> PolicyGradient::Prepare(LearnerStep, StepPlan& plan,
     old_.Compute(
         policy_.current(), plan,
         [&](const std::vector<RowRef>& refs) { return GatherTransitions(groups, refs); },
-        [&](size_t group) { return own.Has(group); });
+        [&](size_t group) { return own.Has(group); }, options_.RowsPerForward());
   }
   return prepared;
 }

@@ -23,7 +23,7 @@ class RankOptimizer {
   RankOptimizer(const AdamWOptions& options, bool shards, bool sums,
                 model::ParameterSet& parameters, parallel::Ranks& ranks);
 
-  // Before the only backward pass of an update, and where a rank has nothing to add to it.
+  // Before the last backward pass of an update, and where a rank has nothing to add to it.
   void Begin();
   // After it: sums the flat gradient over ranks and limits the norm to `norm_max` (0: never).
   // Returns the norm before. Errors as in parallel/ranks.h.

@@ -242,7 +242,10 @@ absl::Status Trainer::TakeStateOfRankZero(std::map<std::string, at::Tensor> stat
     state["adamw.second_moment"] = at::zeros_like(weights);
     state["counters"] = at::zeros({2}, at::kLong);
   }
-  for (auto& [name, tensor] : state) OXBOW_RETURN_IF_ERROR(impl.ranks.Broadcast(tensor, 0));
+  for (auto& [name, tensor] : state) {
+    tensor = tensor.to(impl.ranks.device());
+    OXBOW_RETURN_IF_ERROR(impl.ranks.Broadcast(tensor, 0));
+  }
   return LoadState(state);
 }
 

@@ -199,7 +199,7 @@ TEST_P(TrainerMethodsTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRa
   }
 }
 
-// Rounded up to whole samples, of which 7 rows hold one.
+// Whole samples, of which 7 rows hold one.
 TEST_P(TrainerMethodsTest, PassesOfFewRowsAddUpToTheWholeGradient) {
   TrainerOptions options = Options(GetParam());
   options.guard_batch_bias = false;  // Wants whole groups.
