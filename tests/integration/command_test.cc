@@ -110,7 +110,7 @@ TEST_F(CommandTest, ALiveRunTellsItsStatusAndAnEndedOneSaysSo) {
   const Outcome early = RunOxbow(
       {"eval", "--run", directory, "--prompts", kSource + "/configs/prompts/digits_eval.txt"});
   EXPECT_EQ(early.exit_code, 4);
-  EXPECT_THAT(early.message, HasSubstr("is the run finished?"));
+  EXPECT_THAT(early.message, HasSubstr("no checkpoint in"));
 
   run.process().Kill(SIGINT);
   ASSERT_EQ(run.WaitExit(absl::Seconds(60)).value(), 130) << run.process().error_output();
