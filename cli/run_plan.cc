@@ -153,7 +153,7 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const ModelFa
            config.services().snapshots_kept() * trained + 2 * (frozen + decoder)},
           {"text encoder", kFloat * facts.text_encoder_parameters},
           {"decoder of pictures", decoder},
-          {"short copies of what trains", shorter ? trained / 2 : 0},
+          {"casts of weights", shorter ? trained / 2 : 0},
           {"activations, about", ActivationBytes(config, facts)},
           {"experience, at most", config.services().sink_bytes_max()}};
 }

@@ -89,6 +89,23 @@ Measured Measure(const Sd3Params& params, const Sd3Execution& execution, const F
   return {.kept = measured.kept, .most = CountingAllocator::Get().most() - before};
 }
 
+Sd3Params FourHeads(int64_t blocks, int64_t head_dim) {
+  return {.patch_size = 2,
+          .in_channels = 4,
+          .num_layers = blocks,
+          .attention_head_dim = head_dim,
+          .num_attention_heads = 4,
+          .joint_attention_dim = 32,
+          .caption_projection_dim = 4 * head_dim,
+          .pooled_projection_dim = 24,
+          .out_channels = 4,
+          .pos_embed_max_size = 16,
+          .qk_rms_norm = true};
+}
+
+constexpr ForwardSize kSize{
+    .rows = 8, .latent_height = 24, .latent_width = 24, .prompt_tokens = 20};
+
 class ActivationMemoryTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -137,45 +154,23 @@ TEST_F(ActivationMemoryTest, IsAnUpperBoundAndCloseOnRandomNetworks) {
 }
 
 TEST_F(ActivationMemoryTest, RecomputedBlocksTakeWhatIsSaidAndMuchLess) {
-  const Sd3Params params{.patch_size = 2,
-                         .in_channels = 4,
-                         .num_layers = 12,
-                         .attention_head_dim = 16,
-                         .num_attention_heads = 4,
-                         .joint_attention_dim = 32,
-                         .caption_projection_dim = 64,
-                         .pooled_projection_dim = 24,
-                         .out_channels = 4,
-                         .pos_embed_max_size = 16,
-                         .qk_rms_norm = true};
-  const ForwardSize size{.rows = 8, .latent_height = 24, .latent_width = 24, .prompt_tokens = 20};
-  const Measured kept = Measure(params, {}, size);
+  const Sd3Params params = FourHeads(/*blocks=*/12, /*head_dim=*/16);
+  const Measured kept = Measure(params, {}, kSize);
   const Sd3Execution recompute{.recompute_blocks = true};
-  const Measured recomputed = Measure(params, recompute, size);
-  const auto bound = static_cast<double>(Sd3ActivationBytes(params, recompute, size));
+  const Measured recomputed = Measure(params, recompute, kSize);
+  const auto bound = static_cast<double>(Sd3ActivationBytes(params, recompute, kSize));
   EXPECT_LE(static_cast<double>(recomputed.most), 1.25 * bound);
   EXPECT_GE(static_cast<double>(recomputed.most), 0.7 * bound);
   EXPECT_LT(recomputed.most, kept.most / 4);
 }
 
 TEST_F(ActivationMemoryTest, ShorterProductsTakeLess) {
-  const Sd3Params params{.patch_size = 2,
-                         .in_channels = 4,
-                         .num_layers = 4,
-                         .attention_head_dim = 32,
-                         .num_attention_heads = 4,
-                         .joint_attention_dim = 32,
-                         .caption_projection_dim = 128,
-                         .pooled_projection_dim = 24,
-                         .out_channels = 4,
-                         .pos_embed_max_size = 16,
-                         .qk_rms_norm = true};
-  const ForwardSize size{.rows = 8, .latent_height = 24, .latent_width = 24, .prompt_tokens = 20};
+  const Sd3Params params = FourHeads(/*blocks=*/4, /*head_dim=*/32);
   const Sd3Execution shorter{.compute = at::kBFloat16};
-  const auto bound = static_cast<double>(Sd3ActivationBytes(params, shorter, size));
-  const Measured measured = Measure(params, shorter, size, Trained::kLora);
+  const auto bound = static_cast<double>(Sd3ActivationBytes(params, shorter, kSize));
+  const Measured measured = Measure(params, shorter, kSize, Trained::kLora);
   EXPECT_LE(static_cast<double>(measured.kept), bound);
-  EXPECT_LT(bound, 0.75 * static_cast<double>(Sd3ActivationBytes(params, {}, size)));
+  EXPECT_LT(bound, 0.75 * static_cast<double>(Sd3ActivationBytes(params, {}, kSize)));
 }
 
 }  // namespace
