@@ -70,7 +70,7 @@ TEST_F(ServedTest, StatusNamesProgressWorkersAndTheBottleneck) {
   ASSERT_TRUE(status.ok()) << status.status();
   const std::string text = StatusText(*status);
   EXPECT_THAT(text, testing::HasSubstr("step 7/9"));
-  EXPECT_THAT(text, testing::HasSubstr("limit: rollouts: waiting for rollouts 62 %"));
+  EXPECT_THAT(text, testing::HasSubstr("limit      rollouts: waiting for rollouts 62 %"));
   EXPECT_THAT(text, testing::HasSubstr("rank 1     seen 0.0 s ago, metrics at h:9"));
   EXPECT_THAT(text, testing::HasSubstr("rollout_worker-0                   14"));
 }

@@ -5,12 +5,14 @@
 #include "base/exit_code.h"
 #include "cli/bench_learning.h"
 #include "cli/config_show.h"
+#include "cli/doctor.h"
 #include "cli/encode.h"
 #include "cli/eval.h"
 #include "cli/export.h"
 #include "cli/health.h"
 #include "cli/import_config.h"
 #include "cli/pretrain.h"
+#include "cli/replay.h"
 #include "cli/report.h"
 #include "cli/rollback.h"
 #include "cli/sample.h"
@@ -28,6 +30,8 @@ void AddAll(CLI::App& app, int& exit_code) {
   AddTrain(app, exit_code);
   AddValidate(app, exit_code);
   AddStatus(app, exit_code);
+  AddDoctor(app, exit_code);
+  AddReplay(app, exit_code);
   AddReport(app, exit_code);
   AddRollback(app, exit_code);
   AddHealth(app, exit_code);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -12,8 +13,13 @@ namespace oxbow::cli {
 
 absl::StatusOr<v1::StatusResponse> AskStatus(const std::string& endpoint, absl::Duration timeout);
 
-// The status for a person: a few lines and a table of workers.
-std::string StatusText(const v1::StatusResponse& status);
+// The status for a person: a few lines and a table of workers. `steps_per_second` as watched; what
+// is not known is taken from the learner's own measure of its last step.
+std::string StatusText(const v1::StatusResponse& status,
+                       std::optional<double> steps_per_second = std::nullopt);
+
+// One JSON object on one line: the message, with metrics and time shares as objects.
+std::string StatusJson(const v1::StatusResponse& status);
 
 void AddStatus(CLI::App& app, int& exit_code);
 

@@ -85,6 +85,19 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::filesystem::
       new Database(path, options.statistics, db, families[0], families[1]));
 }
 
+absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(
+    const std::filesystem::path& path) {
+  std::vector<rocksdb::ColumnFamilyHandle*> families;
+  rocksdb::DB* db = nullptr;
+  rocksdb::DBOptions options = Options(/*create=*/false, nullptr);
+  options.statistics = rocksdb::CreateDBStatistics();
+  const rocksdb::Status status =
+      rocksdb::DB::OpenForReadOnly(options, path.string(), Families(), &families, &db);
+  if (!status.ok()) return FromRocks(status, path);
+  return std::unique_ptr<Database>(
+      new Database(path, options.statistics, db, families[0], families[1]));
+}
+
 Database::Database(std::filesystem::path path, std::shared_ptr<rocksdb::Statistics> statistics,
                    rocksdb::DB* db, rocksdb::ColumnFamilyHandle* index,
                    rocksdb::ColumnFamilyHandle* payload)
@@ -134,6 +147,19 @@ absl::Status Database::ForEach(
     if (absl::Status s = visit(at->key().ToString(), at->value().ToString()); !s.ok()) return s;
   }
   return FromRocks(at->status(), path_);
+}
+
+absl::StatusOr<std::optional<std::pair<std::string, std::string>>> Database::After(
+    char letter, const std::string& key) const {
+  const std::unique_ptr<rocksdb::Iterator> at(db_->NewIterator(rocksdb::ReadOptions(), index_));
+  // The next string in byte order.
+  const std::string from = key.empty() ? std::string(1, letter) : key + std::string(1, '\0');
+  at->Seek(from);
+  if (at->Valid() && at->key().starts_with(std::string(1, letter))) {
+    return std::optional(std::pair(at->key().ToString(), at->value().ToString()));
+  }
+  if (!at->status().ok()) return FromRocks(at->status(), path_);
+  return std::optional<std::pair<std::string, std::string>>();
 }
 
 absl::Status Database::CopyTo(const std::filesystem::path& path) {

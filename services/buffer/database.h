@@ -9,7 +9,9 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -30,6 +32,9 @@ class Database {
   // or incomplete, kResourceExhausted if the disk is full.
   static absl::StatusOr<std::unique_ptr<Database>> Open(const std::filesystem::path& path,
                                                         bool create, rocksdb::Env* environment);
+  // What is there, without writing a byte: its log is replayed in memory. kDataLoss if it is
+  // damaged or no database. Write, Resume and CopyTo fail.
+  static absl::StatusOr<std::unique_ptr<Database>> OpenReadOnly(const std::filesystem::path& path);
   ~Database();
 
   // Writes, syncs and deletes a file of 1 MiB beside `path`: is there room to open a database
@@ -50,6 +55,11 @@ class Database {
   absl::Status ForEach(char letter,
                        const std::function<absl::Status(const std::string& key,
                                                         const std::string& value)>& visit) const;
+
+  // The first index entry behind `key` (key, value) that starts with `letter`; nothing behind the
+  // last one.
+  absl::StatusOr<std::optional<std::pair<std::string, std::string>>> After(
+      char letter, const std::string& key) const;
 
   // Writes a copy made of hard links to `path`, which must not exist; it appears whole or not at
   // all.

@@ -56,6 +56,7 @@ absl::StatusOr<v1::ReplayEntry> EntryToProto(const EntryView& view) {
   entry.set_uses(static_cast<uint32_t>(view.facts.uses));
   entry.set_last_used_step(view.facts.last_used.value);
   entry.set_priority(view.priority);
+  entry.set_stored_bytes(view.extent.bytes());
   return entry;
 }
 
@@ -73,6 +74,21 @@ v1::OfferOutcome ToProto(Outcome outcome) {
       return v1::OFFER_OUTCOME_REJECTED_INVALID;
   }
   return v1::OFFER_OUTCOME_UNSPECIFIED;
+}
+
+v1::VerifyResponse ToProto(const VerifiedPage& page) {
+  v1::VerifyResponse response;
+  response.set_next_cursor(page.next);
+  for (const VerifiedRecord& record : page.entries) {
+    v1::VerifiedEntry& entry = *response.add_entries();
+    entry.set_entry_id(record.entry.value);
+    entry.set_prompt_id(record.prompt.value);
+    entry.set_table(record.table);
+    entry.set_retired(record.retired);
+    entry.set_stored_bytes(record.bytes);
+    for (const std::string& problem : record.problems) entry.add_problems(problem);
+  }
+  return response;
 }
 
 }  // namespace oxbow::buffer

@@ -19,5 +19,6 @@ absl::StatusOr<NewEntry> EntryFromProto(const v1::ReplayEntry& header);
 absl::StatusOr<v1::ReplayEntry> EntryToProto(const EntryView& view);
 
 v1::OfferOutcome ToProto(Outcome outcome);
+v1::VerifyResponse ToProto(const VerifiedPage& page);
 
 }  // namespace oxbow::buffer

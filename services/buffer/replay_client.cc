@@ -1,6 +1,8 @@
 #include "services/buffer/replay_client.h"
 
 #include <functional>
+#include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -123,17 +125,38 @@ absl::StatusOr<v1::DrawResponse> ReplayClient::Draw(Epoch epoch, LearnerStep ste
 
 absl::StatusOr<std::vector<v1::ReplayEntry>> ReplayClient::List(const std::string& table) {
   std::vector<v1::ReplayEntry> entries;
+  EntryId after;
+  while (true) {
+    OXBOW_ASSIGN_OR_RETURN(std::vector<v1::ReplayEntry> page, ListPage(table, after, 0));
+    if (page.empty()) return entries;
+    after = EntryId(page.back().entry_id());
+    for (v1::ReplayEntry& entry : page) entries.push_back(std::move(entry));
+  }
+}
+
+absl::StatusOr<std::vector<v1::ReplayEntry>> ReplayClient::ListPage(const std::string& table,
+                                                                    EntryId after, uint32_t limit) {
   v1::ListRequest request;
   request.set_table(table);
-  while (true) {
-    v1::ListResponse response;
-    OXBOW_RETURN_IF_ERROR(impl_->Call("List", [&](grpc::ClientContext& context) {
-      return impl_->stub->List(&context, request, &response);
-    }));
-    if (response.entries_size() == 0) return entries;
-    request.set_after_entry_id(response.entries().rbegin()->entry_id());
-    for (v1::ReplayEntry& entry : *response.mutable_entries()) entries.push_back(std::move(entry));
-  }
+  request.set_after_entry_id(after.value);
+  request.set_limit(limit);
+  v1::ListResponse response;
+  OXBOW_RETURN_IF_ERROR(impl_->Call("List", [&](grpc::ClientContext& context) {
+    return impl_->stub->List(&context, request, &response);
+  }));
+  return std::vector<v1::ReplayEntry>(std::make_move_iterator(response.mutable_entries()->begin()),
+                                      std::make_move_iterator(response.mutable_entries()->end()));
+}
+
+absl::StatusOr<v1::VerifyResponse> ReplayClient::Verify(const std::string& cursor, uint32_t limit) {
+  v1::VerifyRequest request;
+  request.set_cursor(cursor);
+  request.set_limit(limit);
+  v1::VerifyResponse response;
+  OXBOW_RETURN_IF_ERROR(impl_->Call("Verify", [&](grpc::ClientContext& context) {
+    return impl_->stub->Verify(&context, request, &response);
+  }));
+  return response;
 }
 
 absl::StatusOr<EntryWithLatents> ReplayClient::Read(EntryId entry, uint32_t first, uint32_t count) {
@@ -141,6 +164,17 @@ absl::StatusOr<EntryWithLatents> ReplayClient::Read(EntryId entry, uint32_t firs
   request.set_entry_id(entry.value);
   request.set_first_latent(first);
   request.set_latents(count);
+  return Read(request);
+}
+
+absl::StatusOr<EntryWithLatents> ReplayClient::ReadWhole(EntryId entry) {
+  v1::ReadRequest request;
+  request.set_entry_id(entry.value);
+  request.set_whole(true);
+  return Read(request);
+}
+
+absl::StatusOr<EntryWithLatents> ReplayClient::Read(const v1::ReadRequest& request) {
   EntryWithLatents answer;
   OXBOW_RETURN_IF_ERROR(impl_->Call("Read", [&](grpc::ClientContext& context) {
     answer = EntryWithLatents();

@@ -33,6 +33,13 @@ class ReplayClient {
                                         uint64_t seed, const std::string& table = "");
   // All entries of a table, without latents and conditioning.
   absl::StatusOr<std::vector<v1::ReplayEntry>> List(const std::string& table);
+  // The entries behind `after`, at most `limit`; none: those were all.
+  absl::StatusOr<std::vector<v1::ReplayEntry>> ListPage(const std::string& table, EntryId after,
+                                                        uint32_t limit);
+  // The next page of checked entries; none: an empty cursor.
+  absl::StatusOr<v1::VerifyResponse> Verify(const std::string& cursor, uint32_t limit);
+  // All stored latents with the entry's header.
+  absl::StatusOr<EntryWithLatents> ReadWhole(EntryId entry);
   // Latents [first, first + count) with the entry's header.
   absl::StatusOr<EntryWithLatents> Read(EntryId entry, uint32_t first, uint32_t count);
   absl::Status Advance(Epoch epoch, LearnerStep step, const std::vector<EntryId>& used,
@@ -42,6 +49,7 @@ class ReplayClient {
   absl::StatusOr<v1::InfoResponse> Info();
 
  private:
+  absl::StatusOr<EntryWithLatents> Read(const v1::ReadRequest& request);
   struct Impl;
   const std::unique_ptr<Impl> impl_;
 };

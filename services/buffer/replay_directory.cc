@@ -77,6 +77,21 @@ absl::StatusOr<std::unique_ptr<ReplayDirectory>> ReplayDirectory::Open(const fs:
   return std::unique_ptr<ReplayDirectory>(new ReplayDirectory(path, lock));
 }
 
+absl::StatusOr<std::unique_ptr<ReplayDirectory>> ReplayDirectory::OpenForReading(
+    const fs::path& path) {
+  const int lock = open((path / "LOCK").c_str(), O_RDONLY | O_CLOEXEC);
+  if (lock < 0 && errno == ENOENT) {
+    return absl::NotFoundError(absl::StrCat("not a replay store (no LOCK in it): ", path.string()));
+  }
+  if (lock < 0) return FromErrno("cannot open the lock file", path / "LOCK", errno);
+  if (flock(lock, LOCK_SH | LOCK_NB) != 0) {
+    close(lock);
+    return absl::UnavailableError(absl::StrCat(
+        "a replay_buffer serves this directory; ask it instead (--buffer): ", path.string()));
+  }
+  return std::unique_ptr<ReplayDirectory>(new ReplayDirectory(path, lock));
+}
+
 ReplayDirectory::ReplayDirectory(fs::path path, int lock) : path_(std::move(path)), lock_(lock) {}
 ReplayDirectory::~ReplayDirectory() { close(lock_); }
 

@@ -23,6 +23,12 @@ class ReplayDirectory {
  public:
   // Makes the directory if it is not there and locks it. kUnavailable if another process holds it.
   static absl::StatusOr<std::unique_ptr<ReplayDirectory>> Open(const std::filesystem::path& path);
+
+  // To look into it only: FindLive and FindCheckpoint. Writes nothing; while it is open no
+  // replay_buffer can start on it. kNotFound if it is no replay store, kUnavailable while a process
+  // holds it.
+  static absl::StatusOr<std::unique_ptr<ReplayDirectory>> OpenForReading(
+      const std::filesystem::path& path);
   ~ReplayDirectory();
 
   struct Live {

@@ -3,10 +3,14 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "rpc/channel.h"
 #include "rpc/convert.h"
 #include "rpc/status.h"
+#include "rpc/trace.h"
 #include "services/buffer/entry_conversion.h"
 
 namespace oxbow::buffer {
@@ -40,7 +44,10 @@ ReplayService::ReplayService(Options options, ReplayStore& store, ReplayMetrics&
 }
 
 grpc::Status ReplayService::Ended(const absl::Status& status) {
-  if (!status.ok()) metrics_.CallFailed();
+  if (!status.ok()) {
+    metrics_.CallFailed();
+    OXBOW_LOG(Debug) << "call refused" << Field("reason", status.ToString());
+  }
   metrics_.Holds(store_.Info());
   return rpc::ToGrpc(status);
 }
@@ -48,6 +55,7 @@ grpc::Status ReplayService::Ended(const absl::Status& status) {
 grpc::Status ReplayService::Offer(grpc::ServerContext* context,
                                   grpc::ServerReader<v1::OfferRequest>* reader,
                                   v1::OfferResponse* response) {
+  const TraceScope scope(rpc::TraceOf(context));
   return Ended(DoOffer(*context, *reader, *response));
 }
 
@@ -71,11 +79,14 @@ absl::Status ReplayService::DoOffer(grpc::ServerContext& context,
     result.set_error(report.results[i].error);
   }
   metrics_.Offered(report, assembly.bytes(), clock_.Now() - start);
+  OXBOW_LOG(Debug) << "entries offered" << Field("epoch", assembly.epoch())
+                   << Field("entries", entries.size()) << Field("bytes", assembly.bytes());
   return absl::OkStatus();
 }
 
-grpc::Status ReplayService::Draw(grpc::ServerContext*, const v1::DrawRequest* request,
+grpc::Status ReplayService::Draw(grpc::ServerContext* context, const v1::DrawRequest* request,
                                  v1::DrawResponse* response) {
+  const TraceScope scope(rpc::TraceOf(context));
   return Ended(DoDraw(*request, *response));
 }
 
@@ -97,11 +108,14 @@ absl::Status ReplayService::DoDraw(const v1::DrawRequest& request, v1::DrawRespo
     OXBOW_ASSIGN_OR_RETURN(*response.add_entries(), EntryToProto(view));
   }
   metrics_.Drawn(report.entries.size());
+  OXBOW_LOG(Debug) << "entries drawn" << Field("step", step)
+                   << Field("entries", report.entries.size());
   return absl::OkStatus();
 }
 
-grpc::Status ReplayService::Read(grpc::ServerContext*, const v1::ReadRequest* request,
+grpc::Status ReplayService::Read(grpc::ServerContext* context, const v1::ReadRequest* request,
                                  grpc::ServerWriter<v1::ReadResponse>* writer) {
+  const TraceScope scope(rpc::TraceOf(context));
   return Ended(DoRead(*request, *writer));
 }
 
@@ -113,21 +127,25 @@ absl::Status ReplayService::DoRead(const v1::ReadRequest& request,
   OXBOW_ASSIGN_OR_RETURN(*message.mutable_header(), EntryToProto(view));
   v1::Trajectory& trajectory = *message.mutable_header()->mutable_trajectory();
   const uint64_t stored_first = trajectory.first_latent();
-  const uint64_t end = uint64_t{request.first_latent()} + request.latents();
-  if (request.first_latent() < stored_first || end > stored_first + view.extent.latents) {
+  const uint64_t first = request.whole() ? stored_first : request.first_latent();
+  const uint64_t latents = request.whole() ? view.extent.latents : request.latents();
+  const uint64_t end = first + latents;
+  if (first < stored_first || end > stored_first + view.extent.latents) {
     return absl::OutOfRangeError(absl::StrCat("entry ", id.value, " holds latents ", stored_first,
                                               " to ", stored_first + view.extent.latents,
                                               " (exclusive), asked for ", request.first_latent(),
                                               " + ", request.latents()));
   }
-  trajectory.set_first_latent(request.first_latent());
-  if (view.extent.latents > 0) trajectory.mutable_latents()->set_shape(0, request.latents());
+  trajectory.set_first_latent(static_cast<uint32_t>(first));
+  if (view.extent.latents > 0) {
+    trajectory.mutable_latents()->set_shape(0, static_cast<int64_t>(latents));
+  }
   const auto gone = [] { return absl::CancelledError("reader is gone"); };
   if (!writer.Write(message)) return gone();
   const uint64_t per_read =
       std::max<uint64_t>(1, rpc::kChunkBytes / std::max<uint64_t>(1, view.extent.latent_bytes));
   uint64_t sent = 0;
-  for (uint64_t i = request.first_latent() - stored_first; i < end - stored_first; i += per_read) {
+  for (uint64_t i = first - stored_first; i < end - stored_first; i += per_read) {
     const uint64_t count = std::min(per_read, end - stored_first - i);
     OXBOW_ASSIGN_OR_RETURN(
         const std::string latents,
@@ -143,11 +161,13 @@ absl::Status ReplayService::DoRead(const v1::ReadRequest& request,
     sent += latents.size();
   }
   metrics_.BytesRead(sent);
+  OXBOW_LOG(Debug) << "entry read" << Field("entry", id) << Field("bytes", sent);
   return absl::OkStatus();
 }
 
-grpc::Status ReplayService::Advance(grpc::ServerContext*, const v1::AdvanceRequest* request,
+grpc::Status ReplayService::Advance(grpc::ServerContext* context, const v1::AdvanceRequest* request,
                                     v1::AdvanceResponse*) {
+  const TraceScope scope(rpc::TraceOf(context));
   return Ended(DoAdvance(*request));
 }
 
@@ -157,17 +177,30 @@ absl::Status ReplayService::DoAdvance(const v1::AdvanceRequest& request) {
       store_.Advance(Epoch(request.epoch()), LearnerStep(request.step()),
                      Ids(request.used_entry_ids()), Ids(request.evict_entry_ids())));
   metrics_.Advanced(report);
+  OXBOW_LOG(Debug) << "step advanced" << Field("step", request.step())
+                   << Field("used", request.used_entry_ids_size())
+                   << Field("evicted", report.evicted);
   return absl::OkStatus();
 }
 
-grpc::Status ReplayService::Checkpoint(grpc::ServerContext*, const v1::CheckpointRequest* request,
+grpc::Status ReplayService::Checkpoint(grpc::ServerContext* context,
+                                       const v1::CheckpointRequest* request,
                                        v1::CheckpointResponse*) {
-  return Ended(store_.Checkpoint(Epoch(request->epoch()), request->name(), request->keep()));
+  const TraceScope scope(rpc::TraceOf(context));
+  const absl::Status status =
+      store_.Checkpoint(Epoch(request->epoch()), request->name(), request->keep());
+  OXBOW_LOG(Info) << "checkpoint asked for" << Field("checkpoint", request->name())
+                  << Field("status", status.ToString());
+  return Ended(status);
 }
 
-grpc::Status ReplayService::Restore(grpc::ServerContext*, const v1::RestoreRequest* request,
+grpc::Status ReplayService::Restore(grpc::ServerContext* context, const v1::RestoreRequest* request,
                                     v1::RestoreResponse*) {
-  return Ended(store_.Restore(Epoch(request->epoch()), request->name()));
+  const TraceScope scope(rpc::TraceOf(context));
+  const absl::Status status = store_.Restore(Epoch(request->epoch()), request->name());
+  OXBOW_LOG(Info) << "restore asked for" << Field("checkpoint", request->name())
+                  << Field("status", status.ToString());
+  return Ended(status);
 }
 
 grpc::Status ReplayService::Info(grpc::ServerContext*, const v1::InfoRequest*,
@@ -195,6 +228,9 @@ grpc::Status ReplayService::Info(grpc::ServerContext*, const v1::InfoRequest*,
     told.set_bytes(table.bytes);
     told.set_evicted(table.evicted);
   }
+  response->set_disk_bytes(info.disk_bytes);
+  response->set_disk_free_bytes(info.disk_free_bytes);
+  response->set_unix_time(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
   for (size_t i = 0; i < info.offers.size(); ++i) {
     v1::NamedValue& count = *response->add_offers();
     count.set_name(OutcomeName(i));
@@ -222,6 +258,20 @@ absl::Status ReplayService::DoList(const v1::ListRequest& request, v1::ListRespo
     if (bytes > kResponseBytesMax) break;  // The caller asks on from the last id it got.
     OXBOW_ASSIGN_OR_RETURN(*response.add_entries(), EntryToProto(view));
   }
+  return absl::OkStatus();
+}
+
+grpc::Status ReplayService::Verify(grpc::ServerContext*, const v1::VerifyRequest* request,
+                                   v1::VerifyResponse* response) {
+  return Ended(DoVerify(*request, *response));
+}
+
+absl::Status ReplayService::DoVerify(const v1::VerifyRequest& request,
+                                     v1::VerifyResponse& response) {
+  const uint64_t limit =
+      request.limit() == 0 ? kListMax : std::min<uint64_t>(request.limit(), kListMax);
+  OXBOW_ASSIGN_OR_RETURN(const VerifiedPage page, store_.Verify(request.cursor(), limit));
+  response = ToProto(page);
   return absl::OkStatus();
 }
 

@@ -22,20 +22,22 @@ class ReplayService final : public v1::ReplayBuffer::Service {
 
   grpc::Status Offer(grpc::ServerContext* context, grpc::ServerReader<v1::OfferRequest>* reader,
                      v1::OfferResponse* response) override;
-  grpc::Status Draw(grpc::ServerContext*, const v1::DrawRequest* request,
+  grpc::Status Draw(grpc::ServerContext* context, const v1::DrawRequest* request,
                     v1::DrawResponse* response) override;
-  grpc::Status Read(grpc::ServerContext*, const v1::ReadRequest* request,
+  grpc::Status Read(grpc::ServerContext* context, const v1::ReadRequest* request,
                     grpc::ServerWriter<v1::ReadResponse>* writer) override;
-  grpc::Status Advance(grpc::ServerContext*, const v1::AdvanceRequest* request,
+  grpc::Status Advance(grpc::ServerContext* context, const v1::AdvanceRequest* request,
                        v1::AdvanceResponse*) override;
-  grpc::Status Checkpoint(grpc::ServerContext*, const v1::CheckpointRequest* request,
+  grpc::Status Checkpoint(grpc::ServerContext* context, const v1::CheckpointRequest* request,
                           v1::CheckpointResponse*) override;
-  grpc::Status Restore(grpc::ServerContext*, const v1::RestoreRequest* request,
+  grpc::Status Restore(grpc::ServerContext* context, const v1::RestoreRequest* request,
                        v1::RestoreResponse*) override;
   grpc::Status Info(grpc::ServerContext*, const v1::InfoRequest*,
                     v1::InfoResponse* response) override;
   grpc::Status List(grpc::ServerContext*, const v1::ListRequest* request,
                     v1::ListResponse* response) override;
+  grpc::Status Verify(grpc::ServerContext*, const v1::VerifyRequest* request,
+                      v1::VerifyResponse* response) override;
 
  private:
   grpc::Status Ended(const absl::Status& status);
@@ -44,6 +46,7 @@ class ReplayService final : public v1::ReplayBuffer::Service {
   absl::Status DoDraw(const v1::DrawRequest& request, v1::DrawResponse& response);
   absl::Status DoRead(const v1::ReadRequest& request, grpc::ServerWriter<v1::ReadResponse>& writer);
   absl::Status DoAdvance(const v1::AdvanceRequest& request);
+  absl::Status DoVerify(const v1::VerifyRequest& request, v1::VerifyResponse& response);
   absl::Status DoList(const v1::ListRequest& request, v1::ListResponse& response);
 
   const Options options_;

@@ -122,6 +122,8 @@ TEST_F(ReplayServiceTest, EntryComesBackAsItWent) {
   EXPECT_EQ(drawn->eligible(), 1u);
   v1::ReplayEntry expected = entry.header;
   expected.set_priority(0.5);
+  EXPECT_GT(drawn->entries(0).stored_bytes(), entry.latents.size());
+  expected.set_stored_bytes(drawn->entries(0).stored_bytes());
   EXPECT_EQ(drawn->entries(0).SerializeAsString(), expected.SerializeAsString());
 
   const auto part = client_->Read(EntryId(7), 1, 2);
@@ -129,6 +131,7 @@ TEST_F(ReplayServiceTest, EntryComesBackAsItWent) {
   EXPECT_EQ(part->latents, entry.latents.substr(3 << 20));
   EXPECT_EQ(part->header.trajectory().first_latent(), 1u);
   EXPECT_EQ(part->header.trajectory().latents().shape(0), 2);
+  EXPECT_EQ(client_->ReadWhole(EntryId(7)).value().latents == entry.latents, true);
   EXPECT_EQ(client_->Read(EntryId(7), 2, 2).status().code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(client_->Read(EntryId(8), 0, 1).status().code(), absl::StatusCode::kNotFound);
 }

@@ -37,6 +37,33 @@ absl::StatusOr<std::unique_ptr<ReplayStore>> ReplayStore::Open(Options options) 
   return store;
 }
 
+absl::StatusOr<std::unique_ptr<ReplayStore>> ReplayStore::OpenForReading(
+    const std::filesystem::path& path, const replay::Decay& decay) {
+  OXBOW_RETURN_IF_ERROR(replay::Validate(decay));
+  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<ReplayDirectory> directory,
+                         ReplayDirectory::OpenForReading(path));
+  OXBOW_ASSIGN_OR_RETURN(const ReplayDirectory::Live live, directory->FindLive());
+  if (!live.settled) {
+    return absl::NotFoundError(absl::StrCat("replay store holds nothing yet: ", path.string()));
+  }
+  OXBOW_ASSIGN_OR_RETURN(auto database, Database::OpenReadOnly(live.path));
+  OXBOW_ASSIGN_OR_RETURN(auto state, ReplayState::Load(*database, decay, {}));
+  Options options{.directory = path,
+                  .capacity = std::max<uint64_t>(1, state->index().size()),
+                  .decay = decay,
+                  .read_only = true};
+  for (const auto& [_, queue] : state->queues()) {
+    options.queues.push_back(queue.policy());
+    options.queues.back().capacity = queue.size();
+  }
+  std::unique_ptr<ReplayStore> store(new ReplayStore(std::move(options), std::move(directory)));
+  absl::MutexLock lock(&store->mutex_);
+  store->live_ = live.path;
+  store->database_ = std::move(database);
+  store->state_ = std::move(state);
+  return store;
+}
+
 ReplayStore::ReplayStore(Options options, std::unique_ptr<ReplayDirectory> directory)
     : options_(std::move(options)), directory_(std::move(directory)) {}
 
@@ -75,6 +102,9 @@ absl::Status ReplayStore::CheckUsable() const {
 }
 
 absl::Status ReplayStore::Begin(Epoch epoch) {
+  if (options_.read_only) {
+    return absl::FailedPreconditionError("replay store was opened to look into it only");
+  }
   if (write_failed_ || state_ == nullptr) OXBOW_RETURN_IF_ERROR(Recover());
   const ClockRecord clock = state_->clock();
   if (epoch < clock.epoch) {
@@ -458,6 +488,9 @@ StoreInfo ReplayStore::Info() const {
   info.writes_stopped = pressure.writes_stopped;
   info.compaction_pending_bytes = pressure.compaction_pending_bytes;
   info.stall_seconds = pressure.stall_seconds;
+  std::error_code ignored;
+  const std::filesystem::space_info space = std::filesystem::space(options_.directory, ignored);
+  if (!ignored) info.disk_free_bytes = space.available;
   info.step = state_->clock().step;
   info.epoch = state_->clock().epoch;
   if (index.size() == 0) return info;
@@ -497,6 +530,12 @@ absl::StatusOr<std::vector<EntryView>> ReplayStore::List(uint64_t limit, EntryId
     views.push_back(std::move(view));
   }
   return views;
+}
+
+absl::StatusOr<VerifiedPage> ReplayStore::Verify(const std::string& cursor, uint64_t limit) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  OXBOW_RETURN_IF_ERROR(CheckUsable());
+  return VerifyEntries(*database_, cursor, limit);
 }
 
 absl::StatusOr<std::vector<EntryView>> ReplayStore::ListQueued(const std::string& table,

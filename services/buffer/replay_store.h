@@ -39,6 +39,7 @@
 #include "base/clock.h"
 #include "core/replay/draw.h"
 #include "services/buffer/replay_state.h"
+#include "services/buffer/verification.h"
 
 namespace rocksdb {
 class Env;
@@ -102,6 +103,7 @@ struct StoreInfo {
   uint64_t compaction_pending_bytes = 0;
   double stall_seconds =
       0;  // Writes held back since the database was opened; Restore opens another.
+  uint64_t disk_free_bytes = 0;
   LearnerStep step;
   Epoch epoch;
   double reward_mean = 0;
@@ -131,12 +133,19 @@ class ReplayStore {
     uint64_t remembered_max = 1'000'000;    // Ids; Offer is refused past this.
     rocksdb::Env* environment = nullptr;    // Tests inject faults here. Not owned.
     const Clock* clock = &Clock::Steady();  // Not owned.
+    bool read_only = false;                 // Of OpenForReading.
   };
 
   // Opens the store, creating it if absent; evicts the lowest entries past the capacity.
   // kInvalidArgument for options out of range, kDataLoss if the store is damaged, kUnavailable if
   // another process holds it.
   static absl::StatusOr<std::unique_ptr<ReplayStore>> Open(Options options);
+
+  // Looks into a store that no process serves, writing nothing: every change is
+  // kFailedPrecondition. Queues are those that have entries; the capacity is what is there.
+  // kNotFound if there is no store, kUnavailable while a process holds it, kDataLoss as above.
+  static absl::StatusOr<std::unique_ptr<ReplayStore>> OpenForReading(
+      const std::filesystem::path& directory, const replay::Decay& decay);
   ~ReplayStore();
 
   absl::StatusOr<OfferReport> Offer(Epoch epoch, std::span<const NewEntry> entries)
@@ -177,6 +186,10 @@ class ReplayStore {
 
   // Up to `limit` live entries with id > `after`, by id, without conditioning.
   absl::StatusOr<std::vector<EntryView>> List(uint64_t limit, EntryId after) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // What is stored of the next entries of all tables (verification.h).
+  absl::StatusOr<VerifiedPage> Verify(const std::string& cursor, uint64_t limit) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Up to `limit` entries of a queue that are newer than `after`, oldest first; all of them where

@@ -3,11 +3,13 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/trace.h"
 
 namespace oxbow {
 namespace {
@@ -54,6 +56,9 @@ LogEvent::LogEvent(LogLevel level, const char* file, int line)
     : level_(level), file_(file), line_(line) {}
 
 LogEvent::~LogEvent() {
+  if (const std::optional<Trace> trace = CurrentTrace(); trace.has_value()) {
+    fields_.emplace_back("trace", TraceId(*trace));
+  }
   const absl::Time time = absl::Now();
   std::string out;
   if (Settings().format == LogFormat::kJson) {

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "absl/time/clock.h"
+#include "base/trace.h"
+#include "rpc/trace.h"
 
 namespace oxbow::rpc {
 
@@ -29,6 +32,9 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint) {
 std::unique_ptr<grpc::ClientContext> ContextWithDeadline(absl::Duration timeout) {
   auto context = std::make_unique<grpc::ClientContext>();
   context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
+  if (const std::optional<Trace> trace = CurrentTrace(); trace.has_value()) {
+    context->AddMetadata(kTraceparent, Traceparent(*trace));
+  }
   return context;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/log.h"
 #include "rpc/status.h"
 
@@ -174,7 +175,10 @@ grpc::Status CoordinatorService::Status(grpc::ServerContext*, const v1::StatusRe
     response->set_epoch(registration_.epoch());
     response->set_run_id(registration_.run_id());
     response->set_run_name(registration_.config().run().name());
+    *response->mutable_buffer_endpoints() = registration_.buffer_endpoints();
+    *response->mutable_reward_endpoints() = registration_.reward_endpoints();
   }
+  response->set_unix_time(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
   coordinator_.FillStatus(*response);
   fill_status_(*response);
   return grpc::Status::OK;

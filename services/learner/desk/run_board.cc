@@ -27,7 +27,8 @@ RunBoard::RunBoard(const Clock& clock, LearnerMetrics& metrics, uint64_t steps_t
       metrics_(metrics),
       steps_total_(steps_total),
       start_(clock.Now()),
-      since_(start_) {}
+      since_(start_),
+      step_at_(start_) {}
 
 void RunBoard::CloseLap() {
   const absl::Duration now = clock_.Now();
@@ -56,6 +57,7 @@ void RunBoard::StepCommitted(uint64_t committed, uint64_t policy_version,
   absl::MutexLock lock(&mutex_);
   committed_ = committed;
   version_ = policy_version;
+  step_at_ = clock_.Now();
   for (auto& [name, value] : metrics) numbers_[name] = value;
 }
 
@@ -68,6 +70,7 @@ void RunBoard::FillStatus(v1::StatusResponse& response) const {
   response.set_policy_version(version_);
   response.set_phase(InWords(phase_));
   response.set_wall_seconds(wall_seconds());
+  response.set_seconds_since_step(absl::ToDoubleSeconds(clock_.Now() - step_at_));
   for (const auto& [name, value] : numbers_) {
     v1::NamedValue& number = *response.add_metrics();
     number.set_name(name);

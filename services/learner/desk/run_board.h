@@ -41,6 +41,7 @@ class RunBoard {
   mutable absl::Mutex mutex_;
   std::string phase_ ABSL_GUARDED_BY(mutex_) = "plan";
   absl::Duration since_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration step_at_ ABSL_GUARDED_BY(mutex_);  // When a step committed; at first, the start.
   std::map<std::string, double> lap_ ABSL_GUARDED_BY(mutex_);  // Since TakeSeconds.
   std::map<std::string, double> share_
       ABSL_GUARDED_BY(mutex_);  // Seconds, fading over some 20 steps.

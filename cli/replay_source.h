@@ -1,0 +1,69 @@
+// Where `oxbow replay` looks: a replay buffer that runs, or the directory of one that does not.
+//
+// Nothing here changes what it looks at: calls to a live buffer are List, Read, Verify and Info; a
+// directory is opened for reading, and no replay_buffer can start on it meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/ids.h"
+#include "core/replay/priority.h"
+#include "oxbow/v1/config.pb.h"
+#include "oxbow/v1/replay_buffer.pb.h"
+#include "services/buffer/replay_client.h"
+
+namespace oxbow::cli {
+
+class ReplaySource {
+ public:
+  virtual ~ReplaySource() = default;
+
+  // "127.0.0.1:7001" or "runs/digits/replay".
+  virtual std::string name() const = 0;
+  virtual bool live() const = 0;
+
+  virtual absl::StatusOr<v1::InfoResponse> Info() = 0;
+
+  // Entries of a table behind `after`, without latents and conditioning; none: those were all.
+  virtual absl::StatusOr<std::vector<v1::ReplayEntry>> Page(const std::string& table,
+                                                            EntryId after) = 0;
+
+  // An entry of any table, whole. kNotFound if it is not there.
+  virtual absl::StatusOr<buffer::EntryWithLatents> Read(EntryId entry) = 0;
+
+  // The next checked entries; the last page has no cursor.
+  virtual absl::StatusOr<v1::VerifyResponse> Verify(const std::string& cursor) = 0;
+};
+
+// Entries held at a time while a table is read.
+inline constexpr uint32_t kReplayPage = 200;
+
+std::unique_ptr<ReplaySource> LiveReplay(const std::string& endpoint, absl::Duration timeout);
+
+// Entries have no priority without a decay: it is the run's, not the store's. An entry whose record
+// is damaged is found by Verify; the other calls are kDataLoss then.
+absl::StatusOr<std::unique_ptr<ReplaySource>> StoredReplay(
+    const std::filesystem::path& directory, const std::optional<replay::Decay>& decay);
+
+struct ReplayPlace {
+  std::string buffer;  // Exactly one of these three is set.
+  std::string data;
+  std::string run_dir;  // Its live buffer if one answers, else its directory.
+  std::string config;   // Resolved; empty: that of the run that the directory is of, if any.
+};
+
+struct OpenedReplay {
+  std::unique_ptr<ReplaySource> source;
+  std::optional<v1::RunConfig> config;  // Of the run, where it is known.
+};
+
+absl::StatusOr<OpenedReplay> OpenReplay(const ReplayPlace& place, absl::Duration timeout);
+
+}  // namespace oxbow::cli

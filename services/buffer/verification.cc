@@ -1,0 +1,222 @@
+#include "services/buffer/verification.h"
+
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "core/replay/table_policy.h"
+#include "oxbow/v1/replay_buffer.pb.h"
+#include "rpc/convert.h"
+#include "services/buffer/database.h"
+
+namespace oxbow::buffer {
+namespace {
+
+constexpr uint64_t kTensorBytesMax = uint64_t{1} << 40;
+constexpr char kLetters[] = {'e', 'q'};  // Of index keys that are entries.
+
+// A number is infinite or NaN where all bits of its exponent are set.
+template <typename Word>
+bool NoExponentFull(std::string_view bytes, Word exponent) {
+  for (size_t i = 0; i + sizeof(Word) <= bytes.size(); i += sizeof(Word)) {
+    Word word;
+    std::memcpy(&word, bytes.data() + i, sizeof word);
+    if ((word & exponent) == exponent) return false;
+  }
+  return true;
+}
+
+std::string Because(const char* what, const absl::Status& status) {
+  return absl::StrCat(what, ": ", std::string(status.message()));
+}
+
+// Checks one entry; what it learns of the latents on the way stays here.
+class EntryCheck {
+ public:
+  EntryCheck(const Database& database, const EntryRecord& record, std::vector<std::string>& found)
+      : database_(database), record_(record), found_(found) {}
+
+  void Run() {
+    if (!std::isfinite(record_.facts.reward)) Found("reward is not finite");
+    CheckHeader();
+    CheckConditioning();
+    CheckLatents();
+  }
+
+ private:
+  void Found(std::string problem) { found_.push_back(std::move(problem)); }
+
+  // The part, if it is there and as long as the record says.
+  bool Get(const char* what, rocksdb::ColumnFamilyHandle* family, const std::string& key,
+           uint64_t size, std::string& part) {
+    absl::StatusOr<std::string> got = database_.Get(family, key);
+    if (absl::IsNotFound(got.status())) {
+      Found(absl::StrCat(what, " is missing"));
+    } else if (!got.ok()) {
+      Found(Because(what, got.status()));
+    } else if (got->size() != size) {
+      Found(absl::StrCat(what, " has ", got->size(), " bytes, not ", size));
+    } else {
+      part = *std::move(got);
+      return true;
+    }
+    return false;
+  }
+
+  void CheckHeader() {
+    std::string bytes;
+    if (!Get("header", database_.index(), HeaderKey(record_.facts.id), record_.extent.header_bytes,
+             bytes)) {
+      return;
+    }
+    v1::ReplayEntry header;
+    if (!header.ParseFromString(bytes)) return Found("header is no message");
+    const replay::EntryFacts& facts = record_.facts;
+    if (header.entry_id() != facts.id.value) Found("header is of another entry");
+    if (header.prompt().id() != facts.prompt.value) Found("header is of another prompt");
+    if (header.birth_step() != facts.birth.value) Found("header has another birth step");
+    if (header.raw_reward() != facts.reward) Found("header has another reward");
+    const v1::Prompt& prompt = header.prompt();
+    if (prompt.id() != rpc::PromptIdOf(prompt.text(), prompt.metadata_json())) {
+      Found("prompt id is not that of its text");
+    }
+    for (const double sigma : header.sigmas()) {
+      if (!std::isfinite(sigma)) return Found("sigmas are not finite");
+    }
+    CheckTrajectory(header.trajectory(), header);
+    for (const v1::Trajectory& member : header.group().trajectories()) {
+      CheckTrajectory(member, header);
+    }
+    TakeLatentHeader(header.trajectory().latents());
+  }
+
+  void CheckTrajectory(const v1::Trajectory& trajectory, const v1::ReplayEntry& header) {
+    const int steps = trajectory.log_prob_size();
+    if (trajectory.sde_size() != steps || trajectory.behaviour_version_size() != steps) {
+      Found("lists per step have different lengths");
+    } else if (steps > 0 && header.sigmas_size() != steps + 1) {
+      Found(absl::StrCat("has ", header.sigmas_size(), " sigmas for ", steps, " steps"));
+    }
+    bool finite = std::isfinite(trajectory.reward());
+    for (const float log_prob : trajectory.log_prob()) finite &= std::isfinite(log_prob);
+    for (const v1::NamedValue& reward : trajectory.rewards()) {
+      finite &= std::isfinite(reward.value());
+    }
+    if (!finite) Found("log-probs or rewards are not finite");
+  }
+
+  void TakeLatentHeader(const v1::Tensor& latents) {
+    const absl::StatusOr<uint64_t> bytes = rpc::DeclaredBytes(latents, kTensorBytesMax);
+    if (!bytes.ok()) return Found(Because("latents", bytes.status()));
+    const uint64_t stored = record_.extent.latents * record_.extent.latent_bytes;
+    if (*bytes != stored) {
+      Found(absl::StrCat("latents declare ", *bytes, " bytes, stored are ", stored));
+    }
+    if (record_.extent.latents > 0) dtype_ = rpc::DTypeFromProto(latents.dtype());
+  }
+
+  void CheckConditioning() {
+    std::string bytes;
+    if (!Get("conditioning", database_.payload(), PartKey(record_.facts.id, kConditioningPart),
+             record_.extent.conditioning_bytes, bytes)) {
+      return;
+    }
+    v1::Conditioning conditioning;
+    if (!conditioning.ParseFromString(bytes)) return Found("conditioning is no message");
+    for (const v1::Tensor* tensor : {&conditioning.tokens(), &conditioning.pooled()}) {
+      const absl::StatusOr<uint64_t> declared = rpc::DeclaredBytes(*tensor, kTensorBytesMax);
+      if (!declared.ok()) {
+        Found(Because("conditioning", declared.status()));
+      } else if (*declared != tensor->data().size()) {
+        Found("conditioning has not the bytes that it declares");
+      }
+    }
+  }
+
+  void CheckLatents() {
+    for (uint32_t i = 0; i < record_.extent.latents; ++i) {
+      std::string latent;
+      const std::string what = absl::StrCat("latent ", i);
+      if (!Get(what.c_str(), database_.payload(), PartKey(record_.facts.id, i),
+               record_.extent.latent_bytes, latent)) {
+        continue;
+      }
+      if (dtype_.ok() && !AllFinite(*dtype_, latent)) Found(absl::StrCat(what, " is not finite"));
+    }
+  }
+
+  const Database& database_;
+  const EntryRecord& record_;
+  std::vector<std::string>& found_;
+  absl::StatusOr<io::DType> dtype_ = absl::UnknownError("no header");
+};
+
+VerifiedRecord VerifyOne(const Database& database, char letter, const std::string& key,
+                         const std::string& value) {
+  VerifiedRecord verified;
+  verified.entry = EntryId(KeyInteger(key, letter == 'q' ? 1 : 0).value_or(0));
+  std::optional<EntryRecord> record;
+  verified.table = replay::kBestTable;
+  if (letter == 'e') {
+    record = DecodeEntry(verified.entry, value);
+  } else if (std::optional<QueuedRecord> queued = DecodeQueued(verified.entry, value)) {
+    verified.table = queued->table;
+    record = queued->record;
+  }
+  if (!record.has_value()) {
+    verified.problems.push_back("record is damaged or of another version");
+    return verified;
+  }
+  verified.prompt = record->facts.prompt;
+  verified.retired = record->retired;
+  verified.bytes = record->extent.bytes();
+  EntryCheck(database, *record, verified.problems).Run();
+  return verified;
+}
+
+}  // namespace
+
+bool AllFinite(io::DType dtype, std::string_view bytes) {
+  switch (dtype) {
+    case io::DType::kF32:
+      return NoExponentFull<uint32_t>(bytes, 0x7f800000u);
+    case io::DType::kF16:
+      return NoExponentFull<uint16_t>(bytes, 0x7c00u);
+    case io::DType::kBF16:
+      return NoExponentFull<uint16_t>(bytes, 0x7f80u);
+    case io::DType::kF64:
+      return NoExponentFull<uint64_t>(bytes, 0x7ff0000000000000u);
+    default:
+      return true;
+  }
+}
+
+absl::StatusOr<VerifiedPage> VerifyEntries(const Database& database, const std::string& cursor,
+                                           uint64_t limit) {
+  if (!cursor.empty() && cursor[0] != kLetters[0] && cursor[0] != kLetters[1]) {
+    return absl::InvalidArgumentError("not a cursor of Verify");
+  }
+  VerifiedPage page;
+  uint64_t bytes = 0;
+  for (const char letter : kLetters) {
+    if (!cursor.empty() && cursor[0] > letter) continue;
+    std::string key = cursor.empty() || cursor[0] != letter ? "" : cursor;
+    while (true) {
+      OXBOW_ASSIGN_OR_RETURN(const auto next, database.After(letter, key));
+      if (!next.has_value()) break;
+      if (page.entries.size() >= limit || bytes >= kVerifiedBytesMax) {
+        page.next = key.empty() ? std::string(1, letter) : key;
+        return page;
+      }
+      key = next->first;
+      page.entries.push_back(VerifyOne(database, letter, key, next->second));
+      bytes += page.entries.back().bytes;
+    }
+  }
+  return page;
+}
+
+}  // namespace oxbow::buffer
