@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "base/trace.h"
 #include "core/model/picture_sampler.h"
 
 namespace oxbow::learner {
@@ -87,7 +89,9 @@ absl::StatusOr<std::vector<Evaluation::Verdict>> Evaluation::Score(
   std::vector<Verdict> verdicts(pictures.size());
   std::vector<absl::Status> outcomes(prompts);
   std::atomic<uint32_t> next = 0;
+  const std::optional<Trace> trace = CurrentTrace();  // Of the step; threads begin without one.
   const auto work = [&] {
+    const TraceScope scope(trace);
     for (uint32_t prompt = next++; prompt < prompts; prompt = next++) {
       outcomes[prompt] = ScorePrompt(prompt, pictures, verdicts);
     }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/trace.h"
 #include "core/parallel/share.h"
 #include "core/replay/table_policy.h"
 #include "rpc/convert.h"
@@ -111,6 +112,7 @@ std::vector<int> LearnerLoop::WindowOf(LearnerStep step) const {
 }
 
 absl::Status LearnerLoop::PlanOne(LearnerStep step) {
+  const TraceScope scope(TraceOfStep(options_.run_id, step));
   const uint32_t wanted = HeadsWanted(options_.fraction, options_.groups);
   const std::vector<bool> sde =
       flow::StepFlags(WindowOf(step), static_cast<int>(options_.offers.sigmas.size()) - 1);
@@ -139,6 +141,8 @@ absl::Status LearnerLoop::Encode(std::vector<PlannedGroup>& groups) {
 
 // Everything about the committed step that workers need not wait for.
 absl::Status LearnerLoop::FinishStep() {
+  const LearnerStep finished(committed_ > 0 ? committed_ - 1 : 0);
+  const TraceScope scope(TraceOfStep(options_.run_id, finished));
   const bool end = last();
   if (EvaluationDue()) Evaluate();
   const bool checkpoints = options_.checkpoint_every > 0 && committed_ > 0 &&
@@ -158,7 +162,12 @@ absl::Status LearnerLoop::FinishStep() {
   const double wall = options_.wall_seconds_before + parts_.board.wall_seconds();
   OXBOW_RETURN_IF_ERROR(parts_.log.Step(static_cast<int64_t>(committed_), wall, numbers_));
   parts_.board.StepCommitted(committed_, parts_.trainer.version().value, numbers_);
-  if (committed_ > 0) parts_.metrics.StepCommitted(total, numbers_);
+  if (committed_ > 0) {
+    parts_.metrics.StepCommitted(total, numbers_);
+    OXBOW_LOG(Info) << "step committed" << Field("step", finished)
+                    << Field("policy_version", parts_.trainer.version())
+                    << Field("reward", numbers_["train/reward_mean"]) << Field("seconds", total);
+  }
   numbers_.clear();
   return absl::OkStatus();
 }
@@ -275,6 +284,7 @@ absl::StatusOr<std::vector<rl::Group>> LearnerLoop::Build(
 }
 
 absl::Status LearnerLoop::TrainOne(LearnerStep step) {
+  const TraceScope scope(TraceOfStep(options_.run_id, step));
   OXBOW_ASSIGN_OR_RETURN(const StepGroups collected, Collect(step));
   const std::vector<ReceivedGroup>& received = collected.received;
   const std::vector<PlannedGroup>& planned = collected.planned;

@@ -44,6 +44,7 @@ class LearnerLoop {
  public:
   struct Options {
     Epoch epoch;
+    std::string run_id;       // Of this start; names the traces of its steps.
     LearnerStep first_step;   // Committed before.
     uint64_t steps = 0;       // In all.
     uint32_t groups = 0;      // U

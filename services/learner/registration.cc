@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "absl/strings/str_cat.h"
 #include "rpc/convert_torch.h"
 
 namespace oxbow::learner {
@@ -11,7 +10,7 @@ v1::RegisterResponse RegistrationOf(const RunSetup& setup, Epoch epoch,
                                     const RunEndpoints& endpoints) {
   v1::RegisterResponse registration;
   registration.set_epoch(epoch.value);
-  registration.set_run_id(absl::StrCat(setup.config.run().name(), "-", epoch.value));
+  registration.set_run_id(RunIdOf(setup, epoch));
   *registration.mutable_config() = setup.config;
   registration.set_transformer_config_json(setup.model.transformer_config_json);
   registration.set_autoencoder_config_json(setup.model.autoencoder_config_json);

@@ -143,6 +143,10 @@ GroupRules GroupRulesOf(const RunSetup& setup) {
           .group_size = setup.config.batch().group_size()};
 }
 
+std::string RunIdOf(const RunSetup& setup, Epoch epoch) {
+  return absl::StrCat(setup.config.run().name(), "-", epoch.value);
+}
+
 Coordinator::Options CoordinatorOptionsOf(const RunSetup& setup, Epoch epoch,
                                           LearnerStep first_step) {
   const double lease_seconds = setup.config.services().lease_seconds();
@@ -155,6 +159,7 @@ Coordinator::Options CoordinatorOptionsOf(const RunSetup& setup, Epoch epoch,
                      .stragglers = {.quantile = setup.config.services().speculation_quantile(),
                                     .factor = setup.config.services().speculation_factor()}},
           .rules = GroupRulesOf(setup),
+          .run_id = RunIdOf(setup, epoch),
           .departure_grace = absl::Seconds(lease_seconds / 10),
           .ranks = static_cast<int>(setup.config.learner().ranks())};
 }
@@ -177,6 +182,7 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
                                    double wall_seconds_before) {
   const v1::RunConfig& config = setup.config;
   return {.epoch = epoch,
+          .run_id = RunIdOf(setup, epoch),
           .first_step = first_step,
           .steps = config.run().steps(),
           .groups = config.batch().groups(),

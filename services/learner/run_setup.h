@@ -45,6 +45,9 @@ double ProbeToleranceOf(const RunSetup& setup);
 absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup);
 
 GroupRules GroupRulesOf(const RunSetup& setup);
+// Names one start of the learner: "digits-1".
+std::string RunIdOf(const RunSetup& setup, Epoch epoch);
+
 Coordinator::Options CoordinatorOptionsOf(const RunSetup& setup, Epoch epoch,
                                           LearnerStep first_step);
 ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,

@@ -1,8 +1,11 @@
 #include "services/reward/reward_service.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "rpc/status.h"
+#include "rpc/trace.h"
 
 namespace oxbow::reward {
 namespace {
@@ -39,17 +42,28 @@ grpc::Status RewardService::Describe(grpc::ServerContext* /*context*/,
   }
   response->set_batch_max(options_.batch_max);
   response->set_version(OXBOW_VERSION);
+  response->set_unix_time(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
   return grpc::Status::OK;
 }
 
 grpc::Status RewardService::Score(grpc::ServerContext* context, Stream* stream) {
+  const TraceScope scope(rpc::TraceOf(context));
   const absl::Duration start = clock_.Now();
-  const absl::Status status = ScoreBatches(*context, *stream);
-  metrics_.CallEnded(clock_.Now() - start, status.ok());
+  Tally tally;
+  const absl::Status status = ScoreBatches(*context, *stream, tally);
+  const absl::Duration took = clock_.Now() - start;
+  metrics_.CallEnded(took, status.ok());
+  if (!tally.failure.ok()) {
+    OXBOW_LOG(Warning) << "pictures not scored" << Field("pictures", tally.pictures)
+                       << Field("failed", tally.failed) << Field("reason", tally.failure.message());
+  }
+  OXBOW_LOG(Debug) << "pictures scored" << Field("pictures", tally.pictures)
+                   << Field("seconds", absl::ToDoubleSeconds(took));
   return rpc::ToGrpc(status);
 }
 
-absl::Status RewardService::ScoreBatches(grpc::ServerContext& context, Stream& stream) {
+absl::Status RewardService::ScoreBatches(grpc::ServerContext& context, Stream& stream,
+                                         Tally& tally) {
   v1::ScoreRequest request;
   while (stream.Read(&request)) {
     metrics_.BatchArrived(request.items_size());
@@ -62,7 +76,14 @@ absl::Status RewardService::ScoreBatches(grpc::ServerContext& context, Stream& s
                            panel_.Select({request.rewards().begin(), request.rewards().end()}));
     for (v1::ScoreItem& item : *request.mutable_items()) {
       if (context.IsCancelled()) return absl::CancelledError("the client is gone");
-      if (!stream.Write(ScoreItem(request.prompt(), item, scorers))) {
+      const v1::ScoreResponse response = ScoreItem(request.prompt(), item, scorers);
+      ++tally.pictures;
+      if (response.status_code() != 0) {
+        ++tally.failed;
+        tally.failure.Update(absl::Status(static_cast<absl::StatusCode>(response.status_code()),
+                                          response.status_message()));
+      }
+      if (!stream.Write(response)) {
         return absl::CancelledError("the client is gone");
       }
     }

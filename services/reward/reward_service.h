@@ -29,7 +29,13 @@ class RewardService final : public v1::Reward::Service {
 
  private:
   using Stream = grpc::ServerReaderWriter<v1::ScoreResponse, v1::ScoreRequest>;
-  absl::Status ScoreBatches(grpc::ServerContext& context, Stream& stream);
+  // Of one call, for its log line.
+  struct Tally {
+    uint64_t pictures = 0;
+    uint64_t failed = 0;
+    absl::Status failure;  // The first.
+  };
+  absl::Status ScoreBatches(grpc::ServerContext& context, Stream& stream, Tally& tally);
   v1::ScoreResponse ScoreItem(const v1::Prompt& prompt, v1::ScoreItem& item,
                               const std::vector<const Scorer*>& scorers);
 

@@ -123,7 +123,7 @@ void Engagement::Leave(absl::Duration timeout) {
 void Engagement::OnMessage(const v1::WorkResponse& message) {
   switch (message.message_case()) {
     case v1::WorkResponse::kLease:
-      if (board_.Arrived(message.lease())) PrepareLease(message.lease());
+      TakeLease(message.lease());
       break;
     case v1::WorkResponse::kCancel:
       board_.Cancel(message.cancel().lease_id());
@@ -150,6 +150,19 @@ void Engagement::DropExpired(const v1::WorkResponse::Renewed& renewed) {
   OfferCredit();
 }
 
+Trace Engagement::TraceOf(const v1::Lease& lease) const {
+  return TraceOfGroup(spec_.run_id, GroupId(lease.group_id()), LeaseId(lease.lease_id()));
+}
+
+void Engagement::TakeLease(const v1::Lease& lease) {
+  const TraceScope scope(TraceOf(lease));
+  if (!board_.Arrived(lease)) return;
+  OXBOW_LOG(Debug) << "lease taken" << Field("group", lease.group_id())
+                   << Field("lease", lease.lease_id()) << Field("step", lease.learner_step())
+                   << Field("attempt", lease.attempt()) << Field("worker", worker_id_);
+  PrepareLease(lease);
+}
+
 void Engagement::PrepareLease(v1::Lease lease) {
   metrics_.GroupsInFlight(board_.held().size());
   if (!lease.has_head()) {
@@ -157,6 +170,7 @@ void Engagement::PrepareLease(v1::Lease lease) {
     return;
   }
   errands_.Push([this, lease = std::move(lease)]() mutable {
+    const TraceScope scope(TraceOf(lease));
     absl::StatusOr<ReplayedHead> head = ReadHead(lease);
     if (head.ok()) {
       board_.Ready({std::move(lease), *std::move(head)});
@@ -280,21 +294,27 @@ void Engagement::SampleBatch(std::vector<ReadyLease> batch) {
 }
 
 void Engagement::Deliver(const v1::Lease& lease, SampledGroup sampled, double sample_seconds) {
+  const TraceScope scope(TraceOf(lease));
   const absl::Duration start = clock_.Now();
   const absl::StatusOr<v1::InsertResponse::Ack> ack =
       ScoreAndSend(lease, std::move(sampled), sample_seconds);
   const double seconds = absl::ToDoubleSeconds(clock_.Now() - start);
   if (!ack.ok()) {
     OXBOW_LOG(Warning) << "group not delivered" << Field("group", lease.group_id())
-                       << Field("lease", lease.lease_id())
-                       << Field("reason", ack.status().ToString());
+                       << Field("lease", lease.lease_id()) << Field("step", lease.learner_step())
+                       << Field("worker", worker_id_) << Field("reason", ack.status().ToString());
     metrics_.GroupDelivered("failed", seconds);
     Finish(lease.lease_id(), ack.status().ToString());
     return;
   }
   metrics_.GroupDelivered(NameOf(ack->outcome()), seconds);
+  OXBOW_LOG(Debug) << "group delivered" << Field("group", lease.group_id())
+                   << Field("lease", lease.lease_id()) << Field("step", lease.learner_step())
+                   << Field("worker", worker_id_) << Field("outcome", NameOf(ack->outcome()))
+                   << Field("seconds", seconds);
   if (ack->outcome() == v1::INSERT_OUTCOME_INVALID) {
     OXBOW_LOG(Error) << "group refused" << Field("group", lease.group_id())
+                     << Field("lease", lease.lease_id()) << Field("worker", worker_id_)
                      << Field("reason", ack->error());
     Finish(lease.lease_id(), absl::StrCat("refused: ", ack->error()));
     return;

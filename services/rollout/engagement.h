@@ -17,6 +17,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/bounded_queue.h"
 #include "base/clock.h"
+#include "base/trace.h"
 #include "services/buffer/replay_client.h"
 #include "services/reward/reward_client.h"
 #include "services/rollout/experience_sender.h"
@@ -52,6 +53,8 @@ class Engagement {
  private:
   void OnMessage(const v1::WorkResponse& message);
   void DropExpired(const v1::WorkResponse::Renewed& renewed);
+  Trace TraceOf(const v1::Lease& lease) const;
+  void TakeLease(const v1::Lease& lease);
   void PrepareLease(v1::Lease lease);
   absl::StatusOr<ReplayedHead> ReadHead(const v1::Lease& lease);
   void SampleLoop();

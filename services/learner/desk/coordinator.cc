@@ -89,8 +89,10 @@ void Coordinator::HelpStragglers() {
     if (!grant.has_value()) continue;
     ++counts_.leases_speculated;
     metrics_.LeaseSpeculated();
+    const TraceScope scope(TraceOf(*grant));
     OXBOW_LOG(Info) << "straggler leased a second time" << Field("group", grant->group)
-                    << Field("worker", grant->worker) << Field("attempt", grant->attempt);
+                    << Field("lease", grant->id) << Field("worker", grant->worker)
+                    << Field("step", grant->step) << Field("attempt", grant->attempt);
     Grant(session, *grant);
   }
 }
@@ -251,9 +253,10 @@ void Coordinator::FailLease(LeaseId lease, const std::string& reason) {
   const LeaseGrant grant = *live;
   metrics_.LeaseFailed();
   const absl::Status status = table_.Fail(lease, reason);
-  OXBOW_LOG(Warning) << "group failed" << Field("group", grant.group)
-                     << Field("worker", grant.worker) << Field("attempt", grant.attempt)
-                     << Field("reason", reason);
+  const TraceScope scope(TraceOf(grant));
+  OXBOW_LOG(Warning) << "group failed" << Field("group", grant.group) << Field("lease", grant.id)
+                     << Field("worker", grant.worker) << Field("step", grant.step)
+                     << Field("attempt", grant.attempt) << Field("reason", reason);
   PlannedGroup& planned = planned_.at(grant.group.value);
   // A second lease that lives was given the head, and its result will have it.
   const bool under_way = table_.book().groups.at(grant.group.value).first.value != 0;
@@ -265,6 +268,10 @@ void Coordinator::FailLease(LeaseId lease, const std::string& reason) {
     metrics_.HeadMissing();
   }
   if (!status.ok()) assembler_.Stop(status);
+}
+
+Trace Coordinator::TraceOf(const LeaseGrant& grant) const {
+  return TraceOfGroup(options_.run_id, grant.group, grant.id);
 }
 
 void Coordinator::PushCancel(const LeaseGrant& grant, const std::string& reason) {
@@ -280,8 +287,10 @@ void Coordinator::ExpireLeases() {
   for (const LeaseGrant& lost : table_.Expire()) {
     ++counts_.leases_expired;
     metrics_.LeaseExpired();
-    OXBOW_LOG(Warning) << "lease expired" << Field("group", lost.group)
-                       << Field("worker", lost.worker) << Field("attempt", lost.attempt);
+    const TraceScope scope(TraceOf(lost));
+    OXBOW_LOG(Warning) << "lease expired" << Field("group", lost.group) << Field("lease", lost.id)
+                       << Field("worker", lost.worker) << Field("step", lost.step)
+                       << Field("attempt", lost.attempt);
     PushCancel(lost, "lease expired");
     const auto worker = workers_.find(lost.worker);
     if (worker == workers_.end() || worker->second.session == nullptr) continue;
@@ -329,6 +338,10 @@ void Coordinator::Grant(Session& session, const LeaseGrant& grant) {
   *response.mutable_lease() = Describe(grant);
   Push(session, std::move(response));
   metrics_.LeaseGranted();
+  const TraceScope scope(TraceOf(grant));
+  OXBOW_LOG(Debug) << "lease granted" << Field("group", grant.group) << Field("lease", grant.id)
+                   << Field("worker", grant.worker) << Field("step", grant.step)
+                   << Field("attempt", grant.attempt);
 }
 
 absl::Status Coordinator::CheckResult(const v1::Group& group, const LeaseGrant& grant) const {
@@ -435,6 +448,11 @@ void Coordinator::FillStatus(v1::StatusResponse& response) const {
   response.set_leases_speculated(counts_.leases_speculated);
   response.set_leases_superseded(counts_.leases_superseded);
   response.set_groups_discarded(counts_.groups_discarded);
+  if (const LeaseBook::Times& running = table_.book().running; !running.empty()) {
+    response.set_lease_age_max_seconds(
+        absl::ToDoubleSeconds(clock_.Now() - running.begin()->first));
+  }
+  response.set_lease_seconds(absl::ToDoubleSeconds(options_.leases.lease_time));
 }
 
 void Coordinator::AddCounts(std::map<std::string, double>& numbers) const {

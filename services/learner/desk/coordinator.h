@@ -27,6 +27,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/ids.h"
+#include "base/trace.h"
 #include "oxbow/v1/coordinator.pb.h"
 #include "oxbow/v1/experience_sink.pb.h"
 #include "services/learner/desk/group_assembler.h"
@@ -43,6 +44,7 @@ class Coordinator final : public ResultReceiver {
   struct Options {
     LeaseTable::Options leases;
     GroupRules rules;
+    std::string run_id;  // Of this start; names the traces of groups.
     absl::Duration departure_grace = absl::Seconds(3);  // Leases of a worker whose stream broke.
     uint32_t head_failures_max =
         2;          // Failures of a mixed group before it is leased without its head.
@@ -147,6 +149,7 @@ class Coordinator final : public ResultReceiver {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   v1::InsertOutcome TakeResult(ReceivedGroup received, const LeaseGrant* live)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Trace TraceOf(const LeaseGrant& grant) const;
   v1::Lease Describe(const LeaseGrant& grant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FailLease(LeaseId lease, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Report() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "rpc/convert.h"
 #include "rpc/status.h"
+#include "rpc/trace.h"
 
 namespace oxbow::learner {
 namespace {
@@ -149,13 +150,20 @@ class Inserting {
     static constexpr const char* kNames[] = {"",       "accepted", "duplicate",
                                              "fenced", "invalid",  "superseded"};
     metrics_.ResultReceived(kNames[outcome], bytes);
+    if (outcome == v1::INSERT_OUTCOME_ACCEPTED || outcome == v1::INSERT_OUTCOME_DUPLICATE) {
+      OXBOW_LOG(Debug) << "result taken" << Field("group", group_.group_id())
+                       << Field("lease", group_.lease_id()) << Field("worker", group_.worker_id())
+                       << Field("outcome", kNames[outcome]) << Field("bytes", bytes);
+    }
     if (outcome == v1::INSERT_OUTCOME_FENCED || outcome == v1::INSERT_OUTCOME_SUPERSEDED) {
       OXBOW_LOG(Info) << "late result refused" << Field("group", group_.group_id())
-                      << Field("worker", group_.worker_id()) << Field("outcome", kNames[outcome]);
+                      << Field("lease", group_.lease_id()) << Field("worker", group_.worker_id())
+                      << Field("outcome", kNames[outcome]);
     }
     if (outcome == v1::INSERT_OUTCOME_INVALID) {
       OXBOW_LOG(Warning) << "result refused" << Field("group", group_.group_id())
-                         << Field("worker", group_.worker_id()) << Field("reason", error);
+                         << Field("lease", group_.lease_id()) << Field("worker", group_.worker_id())
+                         << Field("reason", error);
     }
     return stream_.Write(response);
   }
@@ -180,6 +188,7 @@ ExperienceSinkService::ExperienceSinkService(ResultReceiver& receiver, ByteBudge
     : receiver_(receiver), budget_(budget), rules_(std::move(rules)), metrics_(metrics) {}
 
 grpc::Status ExperienceSinkService::Insert(grpc::ServerContext* context, Stream* stream) {
+  const TraceScope scope(rpc::TraceOf(context));
   return Inserting(*context, *stream, receiver_, budget_, rules_, metrics_).Run();
 }
 

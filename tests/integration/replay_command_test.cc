@@ -1,0 +1,188 @@
+// `oxbow replay` against a real buffer process, and against its directory after it was stopped.
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "io/png.h"
+#include "nlohmann/json.hpp"
+#include "rpc/convert.h"
+#include "services/buffer/replay_client.h"
+#include "tests/integration/oxbow_command.h"
+#include "tests/testing/process.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr absl::Duration kPatience = absl::Seconds(30);
+constexpr uint64_t kEntries = 7;
+
+// Three latents of one channel, 16 x 16; entry n has the reward n / 10 and holds 1000 + n.
+buffer::EntryWithLatents EntryOf(uint64_t id) {
+  buffer::EntryWithLatents entry;
+  entry.header.set_entry_id(id);
+  *entry.header.mutable_prompt() = rpc::MakePrompt("text " + std::to_string(id), "{}");
+  entry.header.set_raw_reward(static_cast<double>(id) / 10);
+  for (const double sigma : {1.0, 0.5, 0.0}) entry.header.add_sigmas(sigma);
+  v1::Trajectory& trajectory = *entry.header.mutable_trajectory();
+  for (int step = 0; step < 2; ++step) {
+    trajectory.add_log_prob(-1.0f);
+    trajectory.add_sde(true);
+    trajectory.add_behaviour_version(0);
+  }
+  v1::Tensor& latents = *trajectory.mutable_latents();
+  latents.set_dtype(v1::DTYPE_F32);
+  for (const int64_t size : {3, 1, 16, 16}) latents.add_shape(size);
+  const std::vector<float> numbers(3 * 16 * 16, 1000.0f + static_cast<float>(id));
+  entry.latents.assign(reinterpret_cast<const char*>(numbers.data()),
+                       numbers.size() * sizeof(float));
+  return entry;
+}
+
+class ReplayCommandTest : public ::testing::Test {
+ protected:
+  ReplayCommandTest() { Start(); }
+
+  void Start() {
+    buffer_ = Process::Start({.argv = {BinaryPath("replay_buffer"), "--data", data()}}).value();
+    const auto ready = buffer_->WaitForLine("READY", kPatience);
+    ASSERT_TRUE(ready.ok()) << ready.status();
+    endpoint_ = ValueOf(*ready, "grpc");
+  }
+  void Stop() {
+    buffer_->Kill(SIGTERM);
+    ASSERT_EQ(buffer_->WaitExit(kPatience).value(), 0);
+  }
+  // Entries 1 to 7; step 0 committed, in which entry 3 was used.
+  void Fill() {
+    buffer::ReplayClient client(endpoint_, kPatience);
+    std::vector<buffer::EntryWithLatents> entries;
+    for (uint64_t id = 1; id <= kEntries; ++id) entries.push_back(EntryOf(id));
+    ASSERT_TRUE(client.Offer(Epoch(1), entries).ok());
+    ASSERT_TRUE(client.Advance(Epoch(1), LearnerStep(0), {EntryId(3)}, {}).ok());
+  }
+  std::string data() const { return scratch_.path() / "data"; }
+
+  Outcome Replay(const std::string& verb, bool live, std::vector<std::string> more = {}) const {
+    std::vector<std::string> arguments = {"replay", verb};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    arguments.insert(arguments.end(), {live ? "--buffer" : "--data", live ? endpoint_ : data()});
+    return RunOxbow(arguments);
+  }
+
+  const ScopedDirectory scratch_;
+  std::unique_ptr<Process> buffer_;
+  std::string endpoint_;
+};
+
+TEST_F(ReplayCommandTest, ShowsTheSameOfALiveBufferAndOfItsDirectory) {
+  Fill();
+  EXPECT_EQ(Replay("list", /*live=*/false).exit_code, 3) << "a process holds it";
+  std::map<bool, nlohmann::json> lists;
+  std::map<bool, nlohmann::json> entries;
+  for (const bool live : {true, false}) {
+    if (!live) Stop();
+    const Outcome list = Replay("list", live, {"--format", "json", "--sort", "uses"});
+    ASSERT_EQ(list.exit_code, 0) << list.message;
+    lists[live] = nlohmann::json::parse(list.output);
+    EXPECT_EQ(lists[live]["entries"], kEntries);
+    EXPECT_EQ(lists[live]["rows"][0]["entry"], "3") << "the only one that was used, once";
+    EXPECT_EQ(lists[live]["rows"][0]["uses"], 1);
+    EXPECT_EQ(lists[live]["rows"][0]["age_steps"], 1);
+    const Outcome text = Replay("list", live, {"--limit", "2"});
+    EXPECT_THAT(text.output, AllOf(HasSubstr("text 7"), HasSubstr("text 6"),
+                                   Not(HasSubstr("text 5")), HasSubstr("2 of 7")));
+    const Outcome show = Replay("show", live, {"5", "--format", "json"});
+    ASSERT_EQ(show.exit_code, 0) << show.message;
+    entries[live] = nlohmann::json::parse(show.output);
+    EXPECT_EQ(entries[live]["latents"][2]["mean"], 1005.0);
+    EXPECT_EQ(Replay("show", live, {"99"}).exit_code, 4) << "no such entry";
+    const Outcome verify = Replay("verify", live);
+    EXPECT_EQ(verify.exit_code, 0) << verify.output;
+    EXPECT_THAT(verify.output, HasSubstr("7 entries"));
+  }
+  // A decay is the run's, not the directory's: without a config beside it there is no priority.
+  for (nlohmann::json& row : lists[true]["rows"]) row["priority"] = nullptr;
+  entries[true]["priority"] = nullptr;
+  EXPECT_EQ(lists[true]["rows"], lists[false]["rows"]);
+  EXPECT_EQ(entries[true], entries[false]);
+  EXPECT_EQ(Replay("list", /*live=*/true).exit_code, 3) << "nobody answers";
+}
+
+TEST_F(ReplayCommandTest, LookingLeavesNoTrace) {
+  Fill();
+  buffer::ReplayClient client(endpoint_, kPatience);
+  const auto told = [&] {
+    v1::InfoResponse info = client.Info().value();
+    info.clear_unix_time();
+    info.clear_disk_free_bytes();
+    std::string all = info.SerializeAsString();
+    const auto entries = client.List("").value();
+    for (const v1::ReplayEntry& entry : entries) all += entry.SerializeAsString();
+    return all;
+  };
+  const std::string before = told();
+  for (const char* verb : {"list", "verify"}) ASSERT_EQ(Replay(verb, true).exit_code, 0);
+  ASSERT_EQ(Replay("show", true, {"3"}).exit_code, 0);
+  ASSERT_EQ(Replay("export", true, {"3", "--out", scratch_.path()}).exit_code, 0);
+  EXPECT_EQ(told() == before, true);
+}
+
+TEST_F(ReplayCommandTest, ExportsAStripOfTheSteps) {
+  Fill();
+  const fs::path out = scratch_.path() / "out";
+  const Outcome outcome = Replay("export", true, {"5", "--out", out});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.message;
+  std::ifstream file(out / "entry_5.png", std::ios::binary);
+  const std::string png((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const auto picture = io::DecodePng(png);
+  ASSERT_TRUE(picture.ok()) << picture.status();
+  EXPECT_GT(picture->width, 2 * picture->height) << "three steps side by side";
+  std::ifstream json(out / "entry_5.json");
+  EXPECT_EQ(nlohmann::json::parse(json)["entry"], "5");
+}
+
+// A byte that the disk turned: found in the directory, and by the process that serves it.
+TEST_F(ReplayCommandTest, VerifyNamesTheDamagedEntry) {
+  Fill();
+  {
+    buffer::ReplayClient client(endpoint_, kPatience);
+    ASSERT_TRUE(client.Checkpoint(Epoch(1), "flushed", 1).ok());  // Entries are in files now.
+  }
+  Stop();
+  const float number = 1004.0f;
+  const std::string mark(reinterpret_cast<const char*>(&number), sizeof number);
+  int damaged = 0;
+  for (const auto& file : fs::directory_iterator(fs::path(data()) / "live-000001")) {
+    std::fstream stream(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+    const std::string bytes((std::istreambuf_iterator<char>(stream)),
+                            std::istreambuf_iterator<char>());
+    const size_t at = bytes.find(mark + mark);
+    if (file.path().extension() == ".log" || at == std::string::npos) continue;
+    stream.clear();
+    stream.seekp(static_cast<std::streamoff>(at));
+    stream.put('\x11');
+    ++damaged;
+  }
+  ASSERT_EQ(damaged, 1);
+  for (const bool live : {false, true}) {
+    if (live) Start();
+    const Outcome verify = Replay("verify", live);
+    EXPECT_EQ(verify.exit_code, 4);
+    EXPECT_THAT(verify.output, AllOf(HasSubstr("entry 4 (best): latent"), HasSubstr("1 damaged"),
+                                     Not(HasSubstr("entry 3"))));
+  }
+}
+
+}  // namespace
+}  // namespace oxbow::testing
