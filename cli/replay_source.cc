@@ -128,6 +128,16 @@ replay::Decay DecayOf(const v1::ReplayConfig& config) {
           .floor = config.reward_floor()};
 }
 
+// config.resolved.yaml of the run whose buffer `data` is; empty where there is none.
+std::filesystem::path ConfigBeside(const std::filesystem::path& data) {
+  if (data.empty()) return {};
+  const std::filesystem::path whole = std::filesystem::absolute(data).lexically_normal();
+  const std::filesystem::path run =  // A path that ends in / has an empty last part.
+      whole.has_filename() ? whole.parent_path() : whole.parent_path().parent_path();
+  const std::filesystem::path config = run / "config.resolved.yaml";
+  return std::filesystem::exists(config) ? config : std::filesystem::path();
+}
+
 // The live buffer of a run, if its run directory names one and it answers.
 std::unique_ptr<ReplaySource> LiveOf(const std::filesystem::path& run_dir, absl::Duration timeout) {
   const auto services = ReadEndpoints(run_dir);
@@ -158,13 +168,7 @@ absl::StatusOr<OpenedReplay> OpenReplay(const ReplayPlace& place, absl::Duration
   OpenedReplay opened;
   const fs::path data =
       place.run_dir.empty() ? fs::path(place.data) : fs::path(place.run_dir) / "replay";
-  fs::path config = place.config;
-  const fs::path beside = fs::absolute(data).lexically_normal();
-  if (config.empty() && !data.empty()) {
-    const fs::path run =
-        beside.has_filename() ? beside.parent_path() : beside.parent_path().parent_path();
-    if (fs::exists(run / "config.resolved.yaml")) config = run / "config.resolved.yaml";
-  }
+  const fs::path config = place.config.empty() ? ConfigBeside(data) : fs::path(place.config);
   if (!config.empty()) {
     OXBOW_ASSIGN_OR_RETURN(opened.config, config::LoadResolved(config));
   }
