@@ -1,0 +1,163 @@
+#include "cli/learning/learning_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/check.h"
+#include "io/report/svg_chart.h"
+
+namespace oxbow::cli {
+namespace {
+
+constexpr uint64_t kBootstrapSeed = 1;
+
+using Cost = double io::CurvePoint::*;
+
+// What reaching the level cost each run of a recipe.
+struct Costs {
+  std::vector<double> values;
+  size_t reached = 0;
+};
+
+Costs CostsOf(const RecipeCurves& recipe, double level, Cost cost) {
+  Costs costs;
+  for (const io::LearningCurve& curve : recipe.curves) {
+    if (curve.points.empty()) continue;
+    const std::optional<io::CurvePoint> reached = io::Reached(curve, level);
+    costs.reached += reached ? 1 : 0;
+    costs.values.push_back((reached ? *reached : curve.points.back()).*cost);
+  }
+  return costs;
+}
+
+// The baseline's own runs are whole: its final reward is the level, which half of its runs meet
+// before the end by luck alone.
+std::vector<double> WholeRuns(const RecipeCurves& recipe, Cost cost) {
+  std::vector<double> values;
+  for (const io::LearningCurve& curve : recipe.curves) {
+    if (!curve.points.empty()) values.push_back(curve.points.back().*cost);
+  }
+  return values;
+}
+
+bool AllKnown(const std::vector<double>& values) {
+  return !values.empty() &&
+         std::all_of(values.begin(), values.end(), [](double x) { return std::isfinite(x); });
+}
+
+std::string RatioText(const Costs& costs, const std::vector<double>& baseline) {
+  if (!AllKnown(costs.values) || !AllKnown(baseline)) return "-";
+  const io::RatioInterval interval = io::BootstrapRatio(costs.values, baseline, kBootstrapSeed);
+  return absl::StrFormat("%s%.3f (%.3f to %.3f)", costs.reached < costs.values.size() ? ">= " : "",
+                         interval.ratio, interval.low, interval.high);
+}
+
+// "0.97 +- 0.01": mean over runs and its standard error.
+std::string MeanText(const std::vector<io::LearningCurve>& curves,
+                     double io::LearningCurve::*value) {
+  std::vector<double> values;
+  for (const io::LearningCurve& curve : curves) {
+    if (std::isfinite(curve.*value)) values.push_back(curve.*value);
+  }
+  if (values.empty()) return "-";
+  const auto count = static_cast<double>(values.size());
+  double mean = 0;
+  for (const double x : values) mean += x / count;
+  double variance = 0;
+  for (const double x : values) variance += (x - mean) * (x - mean);
+  if (values.size() == 1) return absl::StrFormat("%.3f", mean);
+  return absl::StrFormat("%.3f +- %.3f", mean, std::sqrt(variance / (count - 1) / count));
+}
+
+const RecipeCurves& BaselineOf(const Comparison& comparison) {
+  for (const RecipeCurves& recipe : comparison.recipes) {
+    if (recipe.name == comparison.baseline) return recipe;
+  }
+  OXBOW_CHECK(false) << "no recipe is the baseline " << comparison.baseline;
+  return comparison.recipes.front();
+}
+
+std::string Row(const RecipeCurves& recipe, const RecipeCurves& baseline, double level) {
+  const Costs steps = CostsOf(recipe, level, &io::CurvePoint::step);
+  double mean_steps = 0;
+  for (const double x : steps.values) mean_steps += x / static_cast<double>(steps.values.size());
+  const bool all = steps.reached == steps.values.size();
+  const auto collapsed =
+      std::count_if(recipe.curves.begin(), recipe.curves.end(),
+                    [](const io::LearningCurve& curve) { return io::Collapsed(curve); });
+  std::string row = absl::StrFormat("| %s | %d/%d | %s%.1f |", recipe.name, steps.reached,
+                                    recipe.curves.size(), all ? "" : ">= ", mean_steps);
+  for (const Cost cost : {&io::CurvePoint::step, &io::CurvePoint::seconds, &io::CurvePoint::nfe3,
+                          &io::CurvePoint::images}) {
+    absl::StrAppend(&row, " ", RatioText(CostsOf(recipe, level, cost), WholeRuns(baseline, cost)),
+                    " |");
+  }
+  absl::StrAppend(&row, " ", MeanText(recipe.curves, &io::LearningCurve::final_reward), " | ",
+                  MeanText(recipe.curves, &io::LearningCurve::final_strict), " | ",
+                  MeanText(recipe.curves, &io::LearningCurve::final_speckle), " | ",
+                  MeanText(recipe.curves, &io::LearningCurve::final_minority), " | ", collapsed,
+                  " | ", recipe.note, " |\n");
+  return row;
+}
+
+}  // namespace
+
+std::optional<double> LevelOf(const Comparison& comparison) {
+  if (comparison.level > 0) return comparison.level;
+  double sum = 0;
+  int count = 0;
+  for (const io::LearningCurve& curve : BaselineOf(comparison).curves) {
+    if (!std::isfinite(curve.final_reward)) continue;
+    sum += curve.final_reward;
+    ++count;
+  }
+  if (count == 0) return std::nullopt;
+  return sum / count;
+}
+
+std::string LearningTable(const Comparison& comparison) {
+  const std::optional<double> level = LevelOf(comparison);
+  if (!level) return "No run of the baseline is finished.\n";
+  const RecipeCurves& baseline = BaselineOf(comparison);
+  std::string table = absl::StrFormat(
+      "Level: held-out reward %.3f, mean of three evaluations in a row. Ratios are to whole runs "
+      "of %s, with 95 %% bootstrap intervals over seeds; `>=`: some run never reached the level "
+      "and counts with all it took.\n\n",
+      *level, baseline.name);
+  absl::StrAppend(&table,
+                  "| recipe | reached | steps | steps ratio | time ratio | NFE3 ratio | images "
+                  "ratio | final reward | strict | speckle | minority | collapsed | |\n"
+                  "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+  for (const RecipeCurves& recipe : comparison.recipes) {
+    if (recipe.curves.empty()) continue;
+    absl::StrAppend(&table, Row(recipe, baseline, *level));
+  }
+  return table;
+}
+
+std::string LearningPlot(const Comparison& comparison) {
+  std::vector<io::Series> series;
+  for (const RecipeCurves& recipe : comparison.recipes) {
+    std::map<double, std::vector<double>> by_step;
+    for (const io::LearningCurve& curve : recipe.curves) {
+      for (const io::CurvePoint& point : curve.points) by_step[point.step].push_back(point.reward);
+    }
+    io::Series line{.name = recipe.name, .points = {}};
+    for (const auto& [step, rewards] : by_step) {
+      double sum = 0;
+      for (const double reward : rewards) sum += reward;
+      line.points.push_back({.x = step, .y = sum / static_cast<double>(rewards.size())});
+    }
+    if (!line.points.empty()) series.push_back(std::move(line));
+  }
+  return io::Chart({.title = comparison.name + ": held-out reward, mean over seeds",
+                    .unit = "reward",
+                    .y_min = 0,
+                    .y_max = 1},
+                   series);
+}
+
+}  // namespace oxbow::cli

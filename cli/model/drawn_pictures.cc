@@ -1,0 +1,137 @@
+#include "cli/model/drawn_pictures.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_split.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "cli/model/trained_part.h"
+#include "core/flow/schedule.h"
+#include "core/model/device.h"
+#include "core/model/picture_sampler.h"
+#include "core/model/policy.h"
+#include "core/task/world.h"
+#include "io/tensor_torch.h"
+#include "rpc/convert_torch.h"
+#include "services/learner/loaded_model.h"
+
+namespace oxbow::cli {
+namespace {
+
+// A model and how its velocities are asked for.
+struct Drawing {
+  learner::LoadedModel model;
+  v1::RunConfig config;
+  std::unique_ptr<model::Policy> policy;
+};
+
+// Of a directory. An embedded world's pictures have its size, others the transformer's.
+v1::RunConfig ConfigOfModel(const ModelSource& source, const std::string& prompt) {
+  v1::RunConfig config;
+  config.mutable_model()->set_path(source.model);
+  config.mutable_model()->set_trained(v1::TRAINED_PART_FULL);
+  config.mutable_model()->set_compute_dtype(v1::STORAGE_D_TYPE_F32);
+  config.mutable_sampling()->set_guidance(1);
+  if (const task::World* const world = task::WorldOfPrompt(prompt)) {
+    config.mutable_sampling()->set_height(world->format().height);
+    config.mutable_sampling()->set_width(world->format().width);
+  }
+  return config;
+}
+
+// The network that draws; what a run trained is loaded later.
+absl::StatusOr<std::unique_ptr<model::Policy>> PolicyFor(Drawing& drawing) {
+  const v1::RunConfig& config = drawing.config;
+  const v1::LoraConfig& lora = config.model().lora();
+  const bool adapter = config.model().trained() == v1::TRAINED_PART_LORA;
+  model::Policy::Options options{
+      .architecture = drawing.model.architecture,
+      .config_json = drawing.model.transformer_config_json,
+      .base = std::move(drawing.model.transformer),
+      .trained = adapter ? model::Trained::kLora : model::Trained::kFull,
+      .lora = {.rank = lora.rank(),
+               .alpha = lora.alpha(),
+               .targets = {lora.targets().begin(), lora.targets().end()}},
+      .with_reference = false,
+      .with_ema = false,
+      .trainable = false,
+      .guidance = config.sampling().guidance()};
+  OXBOW_ASSIGN_OR_RETURN(options.device, model::DeviceNamed(config.model().device()));
+  OXBOW_ASSIGN_OR_RETURN(options.compute, rpc::ScalarTypeFromConfig(config.model().compute_dtype(),
+                                                                    "model.compute_dtype"));
+  if (options.guidance != 1) {
+    OXBOW_ASSIGN_OR_RETURN(options.negative,
+                           drawing.model.prompts->Get({config.sampling().negative_prompt()}));
+  }
+  return model::Policy::Create(std::move(options));
+}
+
+absl::StatusOr<Drawing> Load(const ModelSource& source, const std::string& prompt,
+                             const PictureOptions& options) {
+  Drawing drawing;
+  model::NamedTensors trained;
+  if (source.run.empty()) {
+    drawing.config = ConfigOfModel(source, prompt);
+  } else {
+    OXBOW_ASSIGN_OR_RETURN(TrainedPart part, ReadTrainedPart(source.run));
+    OXBOW_ASSIGN_OR_RETURN(trained, io::AllToTorch(std::move(part.tensors)));
+    drawing.config = std::move(part.config);
+  }
+  drawing.config.mutable_model()->set_device(options.device);  // Not where the run trained.
+  v1::SamplingConfig& sampling = *drawing.config.mutable_sampling();
+  if (options.guidance > 0) sampling.set_guidance(options.guidance);
+  if (!options.negative_prompt.empty()) sampling.set_negative_prompt(options.negative_prompt);
+  OXBOW_ASSIGN_OR_RETURN(drawing.model, learner::LoadModel(drawing.config.model(),
+                                                           drawing.config.prompts(), sampling));
+  OXBOW_ASSIGN_OR_RETURN(drawing.policy, PolicyFor(drawing));
+  if (!trained.empty()) OXBOW_RETURN_IF_ERROR(drawing.policy->Load(trained));
+  return drawing;
+}
+
+flow::SolverKind SolverNamed(const std::string& name) {
+  if (name == "dpmpp_2m") return flow::SolverKind::kDpmpp2m;
+  return name == "dpmpp_heun" ? flow::SolverKind::kDpmppHeun : flow::SolverKind::kEuler;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path) {
+  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  std::vector<std::string> prompts = absl::StrSplit(text, '\n', absl::SkipWhitespace());
+  if (prompts.empty()) return absl::InvalidArgumentError("no prompts in file: " + path);
+  return prompts;
+}
+
+absl::StatusOr<std::vector<DrawnPicture>> DrawPictures(const ModelSource& source,
+                                                       const std::vector<std::string>& prompts,
+                                                       const PictureOptions& options) {
+  const at::NoGradGuard no_grad;
+  at::set_num_threads(1);
+  OXBOW_ASSIGN_OR_RETURN(const Drawing drawing, Load(source, prompts.front(), options));
+  const learner::LoadedModel& loaded = drawing.model;
+  OXBOW_ASSIGN_OR_RETURN(const model::Conditioning conditioning, loaded.prompts->Get(prompts));
+  const at::Tensor pictures = model::SamplePictures(
+      drawing.policy->current(), *loaded.decoder,
+      model::OdeSpec(flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault,
+                                     static_cast<int>(options.steps), loaded.shift),
+                     SolverNamed(options.solver)),
+      model::RequestsFor(conditioning, static_cast<int>(options.per_prompt), options.seed),
+      loaded.latent_shape);
+  std::vector<DrawnPicture> drawn;
+  for (int64_t i = 0; i < pictures.size(0); ++i) {
+    const std::string pixels = model::PixelsOf(pictures, i);
+    drawn.push_back({.prompt = prompts[i / options.per_prompt],
+                     .picture = {.width = static_cast<int>(pictures.size(2)),
+                                 .height = static_cast<int>(pictures.size(1)),
+                                 .channels = static_cast<int>(pictures.size(3)),
+                                 .pixels = {pixels.begin(), pixels.end()}}});
+  }
+  return drawn;
+}
+
+}  // namespace oxbow::cli

@@ -1,0 +1,179 @@
+#include "cli/model/encode.h"
+
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/clock.h"
+#include "base/exit_code.h"
+#include "base/status_macros.h"
+#include "cli/run/progress_line.h"
+#include "config/run_config.h"
+#include "io/diffusers_directory.h"
+#include "io/prompts/encoded_prompts.h"
+#include "services/learner/desk/prompt_files.h"
+
+namespace oxbow::cli {
+namespace {
+
+struct EncodeFlags {
+  std::string file;  // A run, or what follows:
+  std::vector<std::string> set;
+  std::string model;
+  std::vector<std::string> prompts;
+  std::string cache;
+  int64_t t5_length = io::kT5LengthOfRecipes;
+  std::string negative;  // What guidance leads away from.
+  int threads = 1;
+  size_t batch = 16;
+};
+
+// On a terminal a line that is redrawn; elsewhere a line every ten seconds.
+class EncodingProgress {
+ public:
+  explicit EncodingProgress(const Clock& clock)
+      : clock_(clock), start_(clock.Now()), terminal_(isatty(STDERR_FILENO) != 0) {}
+
+  void Show(const io::EncodedPrompts::Progress& progress) {
+    const absl::Duration now = clock_.Now();
+    const bool ends = progress.done == progress.total;
+    const absl::Duration pause = terminal_ ? absl::Milliseconds(200) : absl::Seconds(10);
+    if (progress.total == 0 || (!ends && now - shown_ < pause)) return;
+    shown_ = now;
+    std::string line = absl::StrFormat("encode  %d/%d prompts", progress.done, progress.total);
+    const double seconds = absl::ToDoubleSeconds(now - start_);
+    if (progress.done > 0 && seconds > 0) {
+      const double rate = static_cast<double>(progress.done) / seconds;
+      absl::StrAppend(&line, absl::StrFormat("  %.1f prompts/s", rate));
+      const auto left = static_cast<double>(progress.total - progress.done);
+      if (!ends) absl::StrAppend(&line, "  ETA ", ClockText(left / rate));
+    }
+    std::fprintf(stderr, terminal_ ? "\r%s\x1b[K" : "%s\n", line.c_str());
+    if (terminal_ && ends) std::fputc('\n', stderr);
+  }
+
+ private:
+  const Clock& clock_;
+  const absl::Duration start_;
+  const bool terminal_;
+  absl::Duration shown_ = -absl::InfiniteDuration();
+};
+
+// Takes from a run what it says, in place of the flags.
+absl::Status ReadRun(EncodeFlags& flags) {
+  if (!flags.model.empty() || !flags.prompts.empty() || !flags.cache.empty()) {
+    return absl::InvalidArgumentError(
+        "give a run file, or --model, --prompts and --cache, but not both");
+  }
+  OXBOW_ASSIGN_OR_RETURN(
+      const config::ResolvedConfig resolved,
+      config::LoadRunConfig(flags.file, flags.set, config::ProcessEnvironment()));
+  const v1::PromptConfig& prompts = resolved.config.prompts();
+  if (prompts.cache().empty()) {
+    return absl::InvalidArgumentError(
+        "the run keeps no prompts on disk: set prompts.cache in it, or add --set "
+        "prompts.cache=DIR here and in `oxbow train`");
+  }
+  flags.model = resolved.config.model().path();
+  flags.cache = prompts.cache();
+  flags.t5_length = prompts.t5_length();
+  flags.negative = resolved.config.sampling().negative_prompt();
+  for (const auto& [path, split] : {std::pair(prompts.train(), learner::PromptSplit::kTrain),
+                                    std::pair(prompts.eval(), learner::PromptSplit::kHeldOut)}) {
+    if (path.empty()) continue;
+    OXBOW_ASSIGN_OR_RETURN(const std::filesystem::path file, learner::PromptFile(path, split));
+    flags.prompts.push_back(file.string());
+  }
+  return absl::OkStatus();
+}
+
+// What a flag names: a file, or both splits of a directory.
+absl::StatusOr<std::vector<v1::Prompt>> ReadNamed(const std::string& path) {
+  OXBOW_ASSIGN_OR_RETURN(std::vector<v1::Prompt> prompts,
+                         learner::ReadPrompts(path, learner::PromptSplit::kTrain));
+  if (!std::filesystem::is_directory(path)) return prompts;
+  if (!learner::PromptFile(path, learner::PromptSplit::kHeldOut).ok()) return prompts;
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::Prompt> held_out,
+                         learner::ReadPrompts(path, learner::PromptSplit::kHeldOut));
+  prompts.insert(prompts.end(), held_out.begin(), held_out.end());
+  return prompts;
+}
+
+absl::Status CheckFlags(const EncodeFlags& flags) {
+  if (flags.model.empty() || flags.prompts.empty() || flags.cache.empty()) {
+    return absl::InvalidArgumentError("give a run file, or --model, --prompts and --cache");
+  }
+  if (flags.t5_length >= 1 && flags.t5_length <= io::kT5LengthMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("T5's length must be between 1 and ", io::kT5LengthMax, ": ", flags.t5_length));
+}
+
+absl::Status Encode(EncodeFlags flags) {
+  if (!flags.file.empty()) OXBOW_RETURN_IF_ERROR(ReadRun(flags));
+  OXBOW_RETURN_IF_ERROR(CheckFlags(flags));
+  at::set_num_threads(flags.threads);
+  std::vector<std::string> texts = {flags.negative};
+  for (const std::string& path : flags.prompts) {
+    OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::Prompt> prompts, ReadNamed(path));
+    for (const v1::Prompt& prompt : prompts) texts.push_back(prompt.text());
+  }
+  OXBOW_ASSIGN_OR_RETURN(const io::DiffusersComponents components,
+                         io::OpenDiffusersDirectory(flags.model));
+  OXBOW_ASSIGN_OR_RETURN(
+      const std::unique_ptr<io::EncodedPrompts> encoded,
+      io::EncodedPrompts::Open(components, {.directory = flags.cache,
+                                            .encoders = {.t5_length = flags.t5_length},
+                                            .batch = flags.batch}));
+  EncodingProgress progress(Clock::Steady());
+  OXBOW_ASSIGN_OR_RETURN(const size_t count, encoded->Prepare(texts, [&](const auto& so_far) {
+    progress.Show(so_far);
+  }));
+  std::cout << "encoded " << count << " prompts into " << encoded->directory().string() << "\n";
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddEncode(CLI::App& app, int& exit_code) {
+  const auto flags = std::make_shared<EncodeFlags>();
+  CLI::App* const command =
+      app.add_subcommand("encode", "Run a model's text encoders over prompts ahead of training");
+  command->footer(
+      "Prompts that are on disk already are left alone; a run with the same prompts.cache and\n"
+      "prompts.t5_length finds them all.\n"
+      "Example: oxbow encode run.yaml --set prompts.cache=prompts");
+  command->add_option("file", flags->file, "run YAML: its model, prompts, cache and T5 length");
+  command->add_option("--set", flags->set, "KEY=VALUE over the run's; may be repeated")
+      ->allow_extra_args(false);
+  command->add_option("--model", flags->model, "diffusers directory");
+  command
+      ->add_option("--prompts", flags->prompts,
+                   ".txt or .jsonl file, or a directory of train and test files; may be repeated")
+      ->allow_extra_args(false);
+  command->add_option("--cache", flags->cache, "directory to fill");
+  command->add_option("--negative-prompt", flags->negative, "what guidance leads away from");
+  command->add_option("--t5-length", flags->t5_length, "tokens of T5")->capture_default_str();
+  command->add_option("--threads", flags->threads, "torch threads")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  command->add_option("--batch", flags->batch, "prompts that are encoded at a time")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command->callback([flags, &exit_code] {
+    const absl::Status status = Encode(*flags);
+    if (!status.ok()) std::cerr << "oxbow encode: " << status.message() << "\n";
+    exit_code = ExitCodeOf(status);
+  });
+}
+
+}  // namespace oxbow::cli

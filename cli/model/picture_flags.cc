@@ -1,0 +1,29 @@
+#include "cli/model/picture_flags.h"
+
+namespace oxbow::cli {
+
+void AddSourceFlags(CLI::App& command, ModelSource& source) {
+  CLI::Option_group* const group = command.add_option_group("source");
+  group->add_option("--model", source.model, "diffusers directory");
+  group->add_option("--run", source.run, "directory of a run: what its newest checkpoint has");
+  group->require_option(1);
+}
+
+void AddPictureFlags(CLI::App& command, PictureOptions& pictures) {
+  command.add_option("--steps", pictures.steps, "ODE steps")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command.add_option("--solver", pictures.solver, "of the ODE")
+      ->check(CLI::IsMember({"euler", "dpmpp_2m", "dpmpp_heun"}))
+      ->capture_default_str();
+  command
+      .add_option("--guidance", pictures.guidance,
+                  "classifier-free guidance; default: the run's, of a model none")
+      ->check(CLI::Range(1.0, 100.0));
+  command.add_option("--negative-prompt", pictures.negative_prompt,
+                     "what guidance leads away from");
+  command.add_option("--device", pictures.device, "cpu, cuda or cuda:N")->capture_default_str();
+  command.add_option("--seed", pictures.seed, "of the noise")->capture_default_str();
+}
+
+}  // namespace oxbow::cli

@@ -1,0 +1,169 @@
+#include "cli/model/pretrain.h"
+
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "base/clock.h"
+#include "base/exit_code.h"
+#include "base/status_macros.h"
+#include "cli/model/drawn_pictures.h"
+#include "cli/model/pretrained_directory.h"
+#include "core/flow/schedule.h"
+#include "core/pretrain/pretraining.h"
+#include "core/pretrain/world_tensors.h"
+#include "core/task/world.h"
+
+namespace oxbow::cli {
+namespace {
+
+constexpr int kSamplingSteps = 10;
+constexpr int kPicturesPerPrompt = 16;  // Standard error of an accuracy: .016.
+constexpr uint64_t kEvaluationSeed = 1;
+
+struct PretrainFlags {
+  std::string world = "digits";
+  std::string out;
+  std::string prompts;   // Empty: configs/prompts/WORLD_train.txt.
+  std::string held_out;  // Empty: configs/prompts/WORLD_eval.txt.
+  uint64_t seed = 0;
+  int64_t steps = 0;          // 0: as the shipped model.
+  double caption_noise = -1;  // Likewise if negative.
+  int threads = 1;
+  bool weak = false;
+  bool replace = false;
+};
+
+// On a terminal a line that is redrawn; elsewhere a line every ten seconds.
+class ProgressLine {
+ public:
+  ProgressLine(int64_t steps, const Clock& clock)
+      : steps_(steps), clock_(clock), start_(clock.Now()), terminal_(isatty(STDERR_FILENO) != 0) {}
+
+  void Show(int64_t step, double loss) {
+    loss_ = step <= 1 ? loss : loss_ + 0.02 * (loss - loss_);
+    const absl::Duration now = clock_.Now();
+    const absl::Duration pause = terminal_ ? absl::Milliseconds(200) : absl::Seconds(10);
+    if (step < steps_ && now - shown_ < pause) return;
+    shown_ = now;
+    const double seconds = absl::ToDoubleSeconds(now - start_);
+    const double left = seconds / static_cast<double>(step) * static_cast<double>(steps_ - step);
+    const std::string line =
+        absl::StrFormat("pretrain  step %d/%d  loss %.4f  %.1f ms/step  %.0f s left", step, steps_,
+                        loss_, 1000 * seconds / static_cast<double>(step), left);
+    std::fprintf(stderr, terminal_ ? "\r%s\x1b[K" : "%s\n", line.c_str());
+    if (terminal_ && step == steps_) std::fputc('\n', stderr);
+  }
+
+ private:
+  const int64_t steps_;
+  const Clock& clock_;
+  const absl::Duration start_;
+  const bool terminal_;
+  absl::Duration shown_ = -absl::InfiniteDuration();
+  double loss_ = 0;
+};
+
+std::string PromptFile(const std::string& given, const std::string& world, const char* part) {
+  return given.empty() ? "configs/prompts/" + world + "_" + part + ".txt" : given;
+}
+
+absl::StatusOr<std::unique_ptr<task::WorldTensors>> WorldOf(const PretrainFlags& flags) {
+  OXBOW_ASSIGN_OR_RETURN(const task::World* const world, task::WorldNamed(flags.world));
+  const std::string path = PromptFile(flags.prompts, flags.world, "train");
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPromptFile(path));
+  absl::StatusOr<std::unique_ptr<task::WorldTensors>> tensors = task::TensorsOf(*world, prompts);
+  if (!tensors.ok()) return Annotate(tensors.status(), path);
+  return tensors;
+}
+
+// Trains to the end.
+absl::StatusOr<std::unique_ptr<task::Pretraining>> Train(const PretrainFlags& flags,
+                                                         const task::WorldTensors& world) {
+  task::PretrainingOptions options;
+  options.batch.seed = flags.seed;
+  options.batch.caption_noise =
+      flags.caption_noise < 0 ? world.caption_noise() : flags.caption_noise;
+  options.steps = flags.steps > 0 ? flags.steps : world.steps();
+  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<task::Pretraining> run,
+                         task::Pretraining::Create(options, world));
+  ProgressLine progress(options.steps, Clock::Steady());
+  while (run->steps_done() < options.steps) {
+    OXBOW_ASSIGN_OR_RETURN(const double loss, run->Step());
+    progress.Show(run->steps_done(), loss);
+  }
+  return run;
+}
+
+absl::Status Pretrain(const PretrainFlags& flags) {
+  if (std::filesystem::exists(flags.out) && !flags.replace) {
+    return absl::InvalidArgumentError("--out exists (remove it or give --replace): " + flags.out);
+  }
+  OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<task::WorldTensors> world, WorldOf(flags));
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> held_out,
+                         ReadPromptFile(PromptFile(flags.held_out, flags.world, "eval")));
+  // Before hours of work: the held-out prompts must be of this world, too.
+  OXBOW_RETURN_IF_ERROR(world->TokenIds(held_out).status());
+  at::set_num_threads(flags.threads);
+  OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<task::Pretraining> run, Train(flags, *world));
+  const model::NamedTensors transformer = run->TransformerWeights();
+  const model::NamedTensors text = run->TextWeights();
+  OXBOW_ASSIGN_OR_RETURN(
+      const std::vector<task::Measure> report,
+      task::EvaluatePretrained(
+          *world, transformer, text, held_out, kPicturesPerPrompt,
+          flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, kSamplingSteps, kPretrainedShift),
+          kEvaluationSeed));
+  for (const task::Measure& measure : report) {
+    std::printf("%-18s %.4g\n", measure.name.c_str(), measure.value);
+  }
+  const absl::Status fit = world->CheckBaseModel(report);
+  // A weak model is a failure of the run, not of a file: exit 1.
+  if (!fit.ok() && !flags.weak) return absl::InternalError(fit.message());
+  if (!fit.ok()) std::cerr << "oxbow pretrain: weak as asked for: " << fit.message() << "\n";
+  OXBOW_RETURN_IF_ERROR(
+      WritePretrainedDirectory(flags.out, *world, transformer, text, flags.replace));
+  std::printf("written to         %s\n", flags.out.c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddPretrain(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<PretrainFlags>();
+  CLI::App* command = app.add_subcommand(
+      "pretrain", "Make an embedded model from nothing and write it if it passes the gate");
+  command->add_option("--world", flags->world, "digits or compose")->capture_default_str();
+  command->add_option("--out", flags->out, "directory to write")->required();
+  command->add_option("--seed", flags->seed, "of every draw")->capture_default_str();
+  command->add_option("--steps", flags->steps, "optimiser steps (default: as the shipped model)")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--caption-noise", flags->caption_noise,
+                   "probability that a fact of a caption is wrong (default: as the shipped model)")
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--threads", flags->threads, "torch threads; 1 is repeatable bit for bit")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  command->add_option("--prompts", flags->prompts,
+                      "prompts to train on (default: configs/prompts/WORLD_train.txt)");
+  command->add_option("--held-out", flags->held_out,
+                      "prompts of the gate, never trained on (default: ..._eval.txt)");
+  command->add_flag(
+      "--weak", flags->weak,
+      "write the model even if it fails the gate: a base to which rewards are sparse");
+  command->add_flag("--replace", flags->replace, "overwrite --out if it exists");
+  command->callback([flags, &exit_code] {
+    const absl::Status status = Pretrain(*flags);
+    if (!status.ok()) std::cerr << "oxbow pretrain: " << status.message() << "\n";
+    exit_code = ExitCodeOf(status);
+  });
+}
+
+}  // namespace oxbow::cli

@@ -1,0 +1,69 @@
+#include "cli/oncall/checkup.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/exit_code.h"
+
+namespace oxbow::cli {
+namespace {
+
+const char* NameOf(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kOk:
+      return "ok";
+    case Verdict::kWarn:
+      return "warn";
+    case Verdict::kFail:
+      break;
+  }
+  return "fail";
+}
+
+int64_t CountOf(const Checks& checks, Verdict verdict) {
+  return std::count_if(checks.begin(), checks.end(),
+                       [&](const Check& check) { return check.verdict == verdict; });
+}
+
+}  // namespace
+
+Verdict WorstOf(const Checks& checks) {
+  Verdict worst = Verdict::kOk;
+  for (const Check& check : checks) worst = std::max(worst, check.verdict);
+  return worst;
+}
+
+std::string CheckupText(const Checks& checks) {
+  std::string text;
+  for (const Check& check : checks) {
+    absl::StrAppend(&text, absl::StrFormat("%-5s %-30s %s\n", NameOf(check.verdict),
+                                           absl::StrCat(check.area, "/", check.name), check.found));
+    if (!check.fix.empty()) absl::StrAppend(&text, "      fix: ", check.fix, "\n");
+  }
+  return absl::StrCat(text, CountOf(checks, Verdict::kOk), " ok, ", CountOf(checks, Verdict::kWarn),
+                      " warn, ", CountOf(checks, Verdict::kFail), " fail\n");
+}
+
+std::string CheckupJson(const Checks& checks) {
+  nlohmann::ordered_json json = {{"verdict", NameOf(WorstOf(checks))},
+                                 {"checks", nlohmann::ordered_json::array()}};
+  for (const Check& check : checks) {
+    json["checks"].push_back({{"area", check.area},
+                              {"name", check.name},
+                              {"verdict", NameOf(check.verdict)},
+                              {"found", check.found},
+                              {"fix", check.fix}});
+  }
+  // Text from elsewhere may not be UTF-8.
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+int CheckupExitCode(const Checks& checks, bool strict) {
+  const Verdict worst = WorstOf(checks);
+  const bool bad = worst == Verdict::kFail || (strict && worst == Verdict::kWarn);
+  return bad ? kExitFailure : kExitOk;
+}
+
+}  // namespace oxbow::cli

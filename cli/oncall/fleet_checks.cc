@@ -1,0 +1,234 @@
+#include "cli/oncall/fleet_checks.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/replay/replay_rows.h"
+#include "cli/run/progress_line.h"
+
+namespace oxbow::cli {
+namespace {
+
+constexpr double kSkewWarn = 1, kSkewFail = 60;              // Seconds.
+constexpr double kStepWarn = 60, kStepFail = 600;            // Seconds without a step, at least.
+constexpr double kStepsWarn = 10, kStepsFail = 50;           // And in durations of a step.
+constexpr double kRefusedWarn = 0.001, kRefusedFail = 0.05;  // Share of pictures.
+constexpr uint64_t kDiskLeast = uint64_t{128} << 20;
+
+class FleetJudge {
+ public:
+  explicit FleetJudge(const FleetFacts& facts) : facts_(facts) {}
+
+  Checks Run() {
+    for (const ServiceFacts& service : facts_.services) Health(service);
+    Clocks();
+    if (facts_.status.has_value()) {
+      LastStep(*facts_.status);
+      Numbers(*facts_.status);
+      Staleness(*facts_.status);
+      Workers(*facts_.status);
+      Leases(*facts_.status);
+      Attached(*facts_.status);
+    }
+    for (const RewardCounts& counts : facts_.rewards) Rewards(counts);
+    for (const v1::InfoResponse& buffer : facts_.buffers) Buffer(buffer);
+    return std::move(checks_);
+  }
+
+ private:
+  void Add(std::string name, Verdict verdict, std::string found, std::string fix = "") {
+    if (verdict == Verdict::kOk) fix.clear();
+    checks_.push_back({"fleet", std::move(name), verdict, std::move(found), std::move(fix)});
+  }
+
+  void Health(const ServiceFacts& service) {
+    const std::string name = absl::StrCat(service.name, " ", service.endpoint);
+    switch (service.state) {
+      case ServiceFacts::State::kServing:
+        return Add(name, Verdict::kOk,
+                   absl::StrFormat("serving, answers in %.1f ms", 1e3 * service.round_trip_s));
+      case ServiceFacts::State::kNotServing:
+        return Add(name, Verdict::kWarn, "up, but not serving",
+                   "it starts or drains: see its log; if it stays so, restart it");
+      case ServiceFacts::State::kSilent:
+        return Add(name, Verdict::kFail, absl::StrCat("does not answer: ", service.why),
+                   service.name == "learner"
+                       ? "has the run ended? oxbow train RUN.yaml --resume goes on from the last "
+                         "checkpoint"
+                       : "see its log; start it again with the same flags, the run takes it up by "
+                         "itself");
+    }
+  }
+
+  void Clocks() {
+    const ServiceFacts* worst = nullptr;
+    double most = -1;
+    for (const ServiceFacts& service : facts_.services) {
+      if (!service.clock_offset_s.has_value()) continue;
+      const double sure = std::abs(*service.clock_offset_s) - service.round_trip_s / 2;
+      if (sure > most) {
+        most = sure;
+        worst = &service;
+      }
+    }
+    if (worst == nullptr) return;
+    const Verdict verdict = most > kSkewFail   ? Verdict::kFail
+                            : most > kSkewWarn ? Verdict::kWarn
+                                               : Verdict::kOk;
+    Add("clocks", verdict,
+        absl::StrFormat("largest difference to this machine %+.3f s (%s)", *worst->clock_offset_s,
+                        worst->name),
+        "synchronise the clocks (chrony): logs of several machines do not line up");
+  }
+
+  void LastStep(const v1::StatusResponse& status) {
+    const double step_s = Metric(status, "time/step_s").value_or(0);
+    const double ago = status.seconds_since_step();
+    const Verdict verdict = ago > std::max(kStepFail, kStepsFail * step_s)   ? Verdict::kFail
+                            : ago > std::max(kStepWarn, kStepsWarn * step_s) ? Verdict::kWarn
+                                                                             : Verdict::kOk;
+    std::string fix = absl::StrCat("the learner is ", status.phase(), ": ");
+    absl::StrAppend(&fix, status.workers().empty()
+                              ? "start a worker: rollout_worker --learner HOST:PORT"
+                              : "look at the workers below and at its log");
+    Add("last step", verdict,
+        absl::StrFormat("step %d of %d, %.1f s ago (a step takes %.1f s), %s",
+                        status.learner_step(), status.steps_total(), ago, step_s, status.phase()),
+        fix);
+  }
+
+  // What a broken number looks like: null in metrics.jsonl, NaN here.
+  void Numbers(const v1::StatusResponse& status) {
+    std::string broken;
+    for (const v1::NamedValue& metric : status.metrics()) {
+      if (!std::isfinite(metric.value())) {
+        absl::StrAppend(&broken, broken.empty() ? "" : ", ", metric.name());
+      }
+    }
+    if (!broken.empty()) {
+      Add("numbers", Verdict::kFail, absl::StrCat("not finite: ", broken),
+          "oxbow rollback RUN --to an earlier step, lower optimizer.learning_rate");
+    }
+    if (const auto error = Metric(status, "train/onpolicy_ratio_err"); error && *error > 0) {
+      Add("on-policy ratio", Verdict::kWarn, absl::StrFormat("off from 1 by %.3g", *error),
+          "worker and learner compute differently: same binaries, device and precision "
+          "everywhere");
+    }
+    if (const auto share = Metric(status, "train/reward_zero_std_ratio"); share && *share > 0.8) {
+      Add("signal", Verdict::kWarn,
+          absl::StrFormat("%.0f %% of groups have equal rewards and teach nothing", 100 * *share),
+          "the task is too easy or too hard: other prompts, a larger batch.group_size, or "
+          "batch.refill_max");
+    }
+  }
+
+  void Staleness(const v1::StatusResponse& status) {
+    const auto most = Metric(status, "rollout/staleness_max");
+    if (!most.has_value()) return;
+    const double mean = Metric(status, "rollout/staleness_mean").value_or(*most);
+    std::string found = absl::StrFormat("mean %.1f, largest %.0f steps", mean, *most);
+    if (!facts_.staleness_max.has_value()) return Add("staleness", Verdict::kOk, found);
+    const auto budget = static_cast<double>(*facts_.staleness_max);
+    absl::StrAppend(&found, absl::StrFormat(", budget %.0f", budget));
+    const Verdict verdict = *most > budget                      ? Verdict::kFail
+                            : budget > 1 && mean > 0.9 * budget ? Verdict::kWarn
+                                                                : Verdict::kOk;
+    Add("staleness", verdict, found,
+        "workers run ahead of the learner: fewer workers, or a lower off_policy.publish_every");
+  }
+
+  void Workers(const v1::StatusResponse& status) {
+    if (status.workers().empty()) {
+      return Add("workers", Verdict::kFail, "none is connected",
+                 "start one: rollout_worker --learner HOST:PORT");
+    }
+    // Updates of a learner step, from what both counts say.
+    const double updates = status.learner_step() > 0
+                               ? static_cast<double>(status.policy_version()) /
+                                     static_cast<double>(status.learner_step())
+                               : 1;
+    const double patience = std::max(5.0, status.lease_seconds());
+    const double steps_behind =
+        std::max(2.0, static_cast<double>(facts_.staleness_max.value_or(1)) + 1);
+    int silent = 0;
+    int behind = 0;
+    double lag_most = 0;
+    for (const v1::WorkerStatus& worker : status.workers()) {
+      const uint64_t lag = status.published_version() -
+                           std::min(status.published_version(), worker.policy_version());
+      const double steps = static_cast<double>(lag) / std::max(1.0, updates);
+      lag_most = std::max(lag_most, steps);
+      silent += worker.seconds_since_seen() > patience ? 1 : 0;
+      behind += steps > steps_behind ? 1 : 0;
+    }
+    Add("workers",
+        silent == 0                       ? Verdict::kOk
+        : silent == status.workers_size() ? Verdict::kFail
+                                          : Verdict::kWarn,
+        absl::StrFormat("%d known, %d silent for more than %.0f s", status.workers_size(), silent,
+                        patience),
+        "they died or cannot reach the learner: see their logs; others do their work meanwhile");
+    Add("weights lag", behind == 0 ? Verdict::kOk : Verdict::kWarn,
+        absl::StrFormat("slowest worker %.1f learner steps behind version %d", lag_most,
+                        status.published_version()),
+        "a slow network or refused weights: see `weights` in the worker's log, and "
+        "services.weight_fanout");
+  }
+
+  void Leases(const v1::StatusResponse& status) {
+    const double age = status.lease_age_max_seconds();
+    const double limit = std::max(60.0, 3 * status.lease_seconds());
+    Add("leases", age > limit ? Verdict::kWarn : Verdict::kOk,
+        absl::StrFormat("%d groups under way, the oldest for %.1f s; %d leases expired, %d results "
+                        "discarded",
+                        status.groups_running(), age, status.leases_expired(),
+                        status.groups_discarded()),
+        "a worker renews but does not finish: see which one holds leases (oxbow status), restart "
+        "it; services.speculation_quantile gives its group to another");
+  }
+
+  void Attached(const v1::StatusResponse& status) {
+    const auto attached = Metric(status, "buffer/attached");
+    if (!attached.has_value()) return;
+    Add("replay", *attached > 0 ? Verdict::kOk : Verdict::kWarn,
+        *attached > 0 ? "the learner has its buffer" : "the learner goes on without its buffer",
+        "start replay_buffer again on the same --data: it is taken up by itself");
+  }
+
+  void Rewards(const RewardCounts& counts) {
+    const double all = counts.scored + counts.refused;
+    const double share = all > 0 ? counts.refused / all : 0;
+    const Verdict verdict = share > kRefusedFail   ? Verdict::kFail
+                            : share > kRefusedWarn ? Verdict::kWarn
+                                                   : Verdict::kOk;
+    Add(absl::StrCat("scores of ", counts.name), verdict,
+        absl::StrFormat("%.0f given, %.0f refused (%.2f %%)", counts.scored, counts.refused,
+                        100 * share),
+        "see oxbow_reward_items_total by outcome and its log: invalid is a picture or prompt that "
+        "the reward cannot read, failed is the reward itself");
+  }
+
+  void Buffer(const v1::InfoResponse& buffer) {
+    const uint64_t least = std::max(kDiskLeast, buffer.disk_bytes() / 4);
+    const uint64_t ample = std::max(8 * kDiskLeast, buffer.disk_bytes());
+    const uint64_t free = buffer.disk_free_bytes();
+    Add("buffer disk",
+        free < least   ? Verdict::kFail
+        : free < ample ? Verdict::kWarn
+                       : Verdict::kOk,
+        absl::StrCat(BytesText(buffer.disk_bytes()), " used, ", BytesText(free), " free; ",
+                     buffer.entries(), " of ", buffer.capacity(), " entries"),
+        "free some space or move --data: on a full disk offers are refused, training goes on");
+  }
+
+  const FleetFacts& facts_;
+  Checks checks_;
+};
+
+}  // namespace
+
+Checks JudgeFleet(const FleetFacts& facts) { return FleetJudge(facts).Run(); }
+
+}  // namespace oxbow::cli

@@ -1,0 +1,186 @@
+#include "cli/oncall/fleet_checks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+#include "cli/oncall/metrics_page.h"
+
+namespace oxbow::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+void Set(v1::StatusResponse& status, const std::string& name, double value) {
+  for (v1::NamedValue& metric : *status.mutable_metrics()) {
+    if (metric.name() == name) return metric.set_value(value);
+  }
+  v1::NamedValue& metric = *status.add_metrics();
+  metric.set_name(name);
+  metric.set_value(value);
+}
+
+// A fleet in which all is well: 40 steps of 2 updates.
+FleetFacts Good() {
+  FleetFacts facts;
+  for (const char* name : {"learner", "replay_buffer", "reward_server-0"}) {
+    facts.services.push_back({.name = name,
+                              .endpoint = "127.0.0.1:1",
+                              .state = ServiceFacts::State::kServing,
+                              .why = "",
+                              .clock_offset_s = 0.01,
+                              .round_trip_s = 0.002});
+  }
+  v1::StatusResponse& status = facts.status.emplace();
+  status.set_learner_step(40);
+  status.set_steps_total(100);
+  status.set_policy_version(80);
+  status.set_published_version(80);
+  status.set_phase("updating");
+  status.set_seconds_since_step(3);
+  status.set_lease_seconds(30);
+  status.set_lease_age_max_seconds(4);
+  status.set_groups_running(2);
+  Set(status, "time/step_s", 2);
+  Set(status, "train/reward_zero_std_ratio", 0.2);
+  Set(status, "train/onpolicy_ratio_err", 0);
+  Set(status, "rollout/staleness_mean", 0.8);
+  Set(status, "rollout/staleness_max", 1);
+  Set(status, "buffer/attached", 1);
+  for (const char* id : {"a", "b"}) {
+    v1::WorkerStatus& worker = *status.add_workers();
+    worker.set_worker_id(id);
+    worker.set_policy_version(78);
+    worker.set_seconds_since_seen(1);
+  }
+  v1::InfoResponse& buffer = facts.buffers.emplace_back();
+  buffer.set_disk_bytes(kGiB);
+  buffer.set_disk_free_bytes(20 * kGiB);
+  facts.rewards = {{"reward_server-0", 10'000, 0}};
+  facts.staleness_max = 2;
+  return facts;
+}
+
+TEST(FleetChecksTest, AFleetThatIsWellHasNothingToFix) {
+  const Checks checks = JudgeFleet(Good());
+  EXPECT_EQ(WorstOf(checks), Verdict::kOk) << CheckupText(checks);
+}
+
+struct Trouble {
+  const char* check;
+  Verdict verdict;
+  void (*make)(FleetFacts&);
+};
+
+class TroubleTest : public ::testing::TestWithParam<Trouble> {};
+
+TEST_P(TroubleTest, IsSeenByItsCheckAloneAndComesWithAFix) {
+  FleetFacts facts = Good();
+  GetParam().make(facts);
+  const Checks checks = JudgeFleet(facts);
+  bool seen = false;
+  for (const Check& check : checks) {
+    const bool meant = check.name == GetParam().check;
+    seen |= meant;
+    EXPECT_EQ(check.verdict, meant ? GetParam().verdict : Verdict::kOk)
+        << check.name << ": " << check.found;
+    EXPECT_EQ(check.fix.empty(), !meant) << check.name;
+  }
+  EXPECT_TRUE(seen) << CheckupText(checks);
+}
+
+using State = ServiceFacts::State;
+INSTANTIATE_TEST_SUITE_P(
+    All, TroubleTest,
+    ::testing::Values(
+        Trouble{"replay_buffer 127.0.0.1:1", Verdict::kFail,
+                [](FleetFacts& f) { f.services[1].state = State::kSilent; }},
+        Trouble{"learner 127.0.0.1:1", Verdict::kWarn,
+                [](FleetFacts& f) { f.services[0].state = State::kNotServing; }},
+        Trouble{"clocks", Verdict::kWarn, [](FleetFacts& f) { f.services[2].clock_offset_s = -3; }},
+        Trouble{"clocks", Verdict::kFail, [](FleetFacts& f) { f.services[2].clock_offset_s = 90; }},
+        Trouble{"last step", Verdict::kWarn,
+                [](FleetFacts& f) { f.status->set_seconds_since_step(90); }},
+        Trouble{"last step", Verdict::kFail,
+                [](FleetFacts& f) { f.status->set_seconds_since_step(900); }},
+        Trouble{"numbers", Verdict::kFail,
+                [](FleetFacts& f) {
+                  Set(*f.status, "train/grad_norm", std::numeric_limits<double>::quiet_NaN());
+                }},
+        Trouble{"on-policy ratio", Verdict::kWarn,
+                [](FleetFacts& f) { Set(*f.status, "train/onpolicy_ratio_err", 1e-6); }},
+        Trouble{"signal", Verdict::kWarn,
+                [](FleetFacts& f) { Set(*f.status, "train/reward_zero_std_ratio", 0.95); }},
+        Trouble{"staleness", Verdict::kWarn,
+                [](FleetFacts& f) {
+                  Set(*f.status, "rollout/staleness_mean", 2);
+                  Set(*f.status, "rollout/staleness_max", 2);
+                }},
+        Trouble{"staleness", Verdict::kFail,
+                [](FleetFacts& f) { Set(*f.status, "rollout/staleness_max", 3); }},
+        Trouble{"workers", Verdict::kWarn,
+                [](FleetFacts& f) { f.status->mutable_workers(0)->set_seconds_since_seen(100); }},
+        Trouble{"workers", Verdict::kFail,
+                [](FleetFacts& f) {
+                  for (auto& w : *f.status->mutable_workers()) w.set_seconds_since_seen(100);
+                }},
+        Trouble{"workers", Verdict::kFail, [](FleetFacts& f) { f.status->clear_workers(); }},
+        Trouble{"weights lag", Verdict::kWarn,
+                [](FleetFacts& f) { f.status->mutable_workers(1)->set_policy_version(60); }},
+        Trouble{"leases", Verdict::kWarn,
+                [](FleetFacts& f) { f.status->set_lease_age_max_seconds(200); }},
+        Trouble{"replay", Verdict::kWarn,
+                [](FleetFacts& f) { Set(*f.status, "buffer/attached", 0); }},
+        Trouble{"scores of reward_server-0", Verdict::kWarn,
+                [](FleetFacts& f) { f.rewards[0].refused = 100; }},
+        Trouble{"scores of reward_server-0", Verdict::kFail,
+                [](FleetFacts& f) { f.rewards[0].refused = 5000; }},
+        Trouble{"buffer disk", Verdict::kWarn,
+                [](FleetFacts& f) { f.buffers[0].set_disk_free_bytes(kGiB / 2); }},
+        Trouble{"buffer disk", Verdict::kFail,
+                [](FleetFacts& f) { f.buffers[0].set_disk_free_bytes(1 << 20); }}));
+
+TEST(FleetChecksTest, SlowStepsAreGivenTheirTime) {
+  FleetFacts facts = Good();
+  Set(*facts.status, "time/step_s", 300);
+  facts.status->set_seconds_since_step(900);
+  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Verdict::kOk);
+}
+
+TEST(FleetChecksTest, ASlowCallIsNoSkew) {
+  FleetFacts facts = Good();
+  facts.services[0].clock_offset_s = 2;
+  facts.services[0].round_trip_s = 4;
+  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Verdict::kOk);
+}
+
+TEST(FleetChecksTest, ALearnerThatIsGoneIsTheOnlyThingToSay) {
+  FleetFacts facts;
+  facts.services = {{.name = "learner", .endpoint = "127.0.0.1:1", .why = "refused"}};
+  const Checks checks = JudgeFleet(facts);
+  ASSERT_EQ(checks.size(), 1u);
+  EXPECT_EQ(checks[0].verdict, Verdict::kFail);
+  EXPECT_THAT(checks[0].fix, HasSubstr("--resume"));
+}
+
+TEST(MetricsPageTest, SumsTheSeriesOfAFamilyByLabel) {
+  const std::string page =
+      "# HELP oxbow_x_total text\n"
+      "oxbow_x_total{outcome=\"scored\",reward=\"a\"} 3\n"
+      "oxbow_x_total{outcome=\"scored\",reward=\"b\"} 4.5\n"
+      "oxbow_x_total{outcome=\"failed\",reward=\"a\"} 1\n"
+      "oxbow_x_total_more 100\n"
+      "oxbow_y 2\n";
+  EXPECT_EQ(SumOfSeries(page, "oxbow_x_total", "outcome=\"scored\""), 7.5);
+  EXPECT_EQ(SumOfSeries(page, "oxbow_x_total", ""), 8.5);
+  EXPECT_EQ(SumOfSeries(page, "oxbow_y", ""), 2);
+  EXPECT_EQ(SumOfSeries(page, "oxbow_z", ""), 0);
+  EXPECT_FALSE(FetchMetrics("127.0.0.1:1", absl::Milliseconds(200)).ok());
+}
+
+}  // namespace
+}  // namespace oxbow::cli

@@ -1,0 +1,140 @@
+#include "cli/oncall/fleet_facts.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "cli/oncall/health.h"
+#include "cli/oncall/metrics_page.h"
+#include "cli/run/endpoints_file.h"
+#include "cli/run/status.h"
+#include "config/run_config.h"
+#include "oxbow/v1/replay_buffer.grpc.pb.h"
+#include "oxbow/v1/reward.grpc.pb.h"
+#include "rpc/channel.h"
+#include "rpc/status.h"
+
+namespace oxbow::cli {
+namespace {
+
+double UnixNow() { return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()); }
+
+class Asking {
+ public:
+  explicit Asking(absl::Duration timeout) : timeout_(timeout) {}
+
+  // The learner first: what it says, the others' addresses among it, stands in facts.status.
+  void Learner(const std::string& endpoint) {
+    ServiceFacts& service = Health("learner", endpoint);
+    if (service.state == ServiceFacts::State::kSilent) return;
+    const double before = UnixNow();
+    auto status = AskStatus(endpoint, timeout_);
+    if (!status.ok()) return;
+    SetClock(service, before, status->unix_time());
+    facts_.status = *std::move(status);
+  }
+
+  void Buffer(const std::string& name, const std::string& endpoint) {
+    ServiceFacts& service = Health(name, endpoint);
+    if (service.state == ServiceFacts::State::kSilent) return;
+    const auto stub = v1::ReplayBuffer::NewStub(rpc::Connect(endpoint));
+    v1::InfoResponse info;
+    const double before = UnixNow();
+    if (!stub->Info(rpc::ContextWithDeadline(timeout_).get(), {}, &info).ok()) return;
+    SetClock(service, before, info.unix_time());
+    facts_.buffers.push_back(std::move(info));
+  }
+
+  void Reward(const std::string& name, const std::string& endpoint, const std::string& metrics) {
+    ServiceFacts& service = Health(name, endpoint);
+    if (service.state == ServiceFacts::State::kSilent) return;
+    const auto stub = v1::Reward::NewStub(rpc::Connect(endpoint));
+    v1::DescribeResponse described;
+    const double before = UnixNow();
+    if (stub->Describe(rpc::ContextWithDeadline(timeout_).get(), {}, &described).ok()) {
+      SetClock(service, before, described.unix_time());
+    }
+    const auto page = FetchMetrics(metrics, timeout_);
+    if (!page.ok()) return;
+    const std::string family = "oxbow_reward_items_total";
+    facts_.rewards.push_back({name, SumOfSeries(*page, family, "outcome=\"scored\""),
+                              SumOfSeries(*page, family, "outcome=\"failed\"") +
+                                  SumOfSeries(*page, family, "outcome=\"invalid\"")});
+  }
+
+  FleetFacts Take() && { return std::move(facts_); }
+  FleetFacts& facts() { return facts_; }
+
+ private:
+  ServiceFacts& Health(const std::string& name, const std::string& endpoint) {
+    ServiceFacts service{.name = name, .endpoint = endpoint, .why = {}};
+    const absl::Time before = absl::Now();
+    const auto serving = IsServing(endpoint, "", timeout_);
+    service.round_trip_s = absl::ToDoubleSeconds(absl::Now() - before);
+    if (serving.ok()) {
+      service.state = *serving ? ServiceFacts::State::kServing : ServiceFacts::State::kNotServing;
+    } else {
+      service.why = std::string(serving.status().message());
+    }
+    facts_.services.push_back(std::move(service));
+    return facts_.services.back();
+  }
+
+  // The other side read its clock at some moment of the call: near its middle, as far as we know.
+  static void SetClock(ServiceFacts& service, double before, double theirs) {
+    if (theirs == 0) return;  // Of an older binary.
+    const double after = UnixNow();
+    service.clock_offset_s = theirs - (before + after) / 2;
+    service.round_trip_s = after - before;
+  }
+
+  const absl::Duration timeout_;
+  FleetFacts facts_;
+};
+
+std::string Numbered(const std::string& name, int i, int count) {
+  return count == 1 ? name : absl::StrCat(name, "-", i);
+}
+
+}  // namespace
+
+FleetFacts AskFleet(const std::string& learner, absl::Duration timeout) {
+  Asking asking(timeout);
+  asking.Learner(learner);
+  if (!asking.facts().status.has_value()) return std::move(asking).Take();
+  const v1::StatusResponse status = *asking.facts().status;
+  for (int i = 0; i < status.buffer_endpoints_size(); ++i) {
+    asking.Buffer(Numbered("replay_buffer", i, status.buffer_endpoints_size()),
+                  status.buffer_endpoints(i));
+  }
+  for (int i = 0; i < status.reward_endpoints_size(); ++i) {
+    asking.Reward(Numbered("reward_server", i, status.reward_endpoints_size()),
+                  status.reward_endpoints(i), "");
+  }
+  return std::move(asking).Take();
+}
+
+absl::StatusOr<FleetFacts> AskFleetOfRun(const std::string& run_dir, absl::Duration timeout) {
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<ServiceEndpoint> services, ReadEndpoints(run_dir));
+  Asking asking(timeout);
+  for (const ServiceEndpoint& service : services) {
+    if (service.name == "learner") asking.Learner(service.grpc);
+  }
+  for (const ServiceEndpoint& service : services) {
+    if (absl::StartsWith(service.name, "replay_buffer")) {
+      asking.Buffer(service.name, service.grpc);
+    } else if (absl::StartsWith(service.name, "reward_server")) {
+      asking.Reward(service.name, service.grpc, service.metrics);
+    }
+  }
+  const auto config = config::LoadResolved(std::filesystem::path(run_dir) / "config.resolved.yaml");
+  if (config.ok()) asking.facts().staleness_max = config->off_policy().staleness_max();
+  return std::move(asking).Take();
+}
+
+}  // namespace oxbow::cli

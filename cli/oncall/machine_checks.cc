@@ -1,0 +1,142 @@
+#include "cli/oncall/machine_checks.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/replay/replay_rows.h"
+
+namespace oxbow::cli {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr double kAmple = 1.25;  // Times what is needed: below it there is a warning.
+
+Check Machine(const char* name, Verdict verdict, std::string found, std::string fix = "") {
+  return {"machine", name, verdict, std::move(found), std::move(fix)};
+}
+
+// Ok from `ample` on, warn from `least` on.
+Verdict Graded(double value, double least, double ample) {
+  return value >= ample ? Verdict::kOk : value >= least ? Verdict::kWarn : Verdict::kFail;
+}
+
+std::string Needed(uint64_t needs) {
+  return needs == 0 ? "" : absl::StrCat(", the run takes about ", BytesText(needs));
+}
+
+Check Memory(const MachineFacts& facts, uint64_t needs) {
+  const auto least = static_cast<double>(std::max(needs, 256 * kMiB));
+  const Verdict verdict =
+      Graded(static_cast<double>(facts.memory_available), least, kAmple * least);
+  return Machine(
+      "memory", verdict,
+      absl::StrCat(BytesText(facts.memory_available), " available",
+                   facts.memory_of_cgroup ? " (limit of the control group)" : "", Needed(needs)),
+      verdict == Verdict::kOk ? ""
+                              : "fewer services.rollout_workers, a smaller "
+                                "services.sink_bytes_max, or a larger limit");
+}
+
+Check Disk(const MachineFacts& facts, uint64_t needs) {
+  if (!facts.disk_writable) {
+    return Machine("disk", Verdict::kFail, absl::StrCat("cannot write to ", facts.disk_path),
+                   "choose another run.directory, or give it to this user");
+  }
+  const auto least = static_cast<double>(std::max(needs, 128 * kMiB));
+  const double ample = std::max(kAmple * least, 1024.0 * kMiB);
+  const Verdict verdict = Graded(static_cast<double>(facts.disk_free), least, ample);
+  return Machine(
+      "disk", verdict,
+      absl::StrCat(BytesText(facts.disk_free), " free at ", facts.disk_path, Needed(needs)),
+      verdict == Verdict::kOk ? ""
+                              : "free some space, lower checkpoint.keep or "
+                                "replay.capacity, or move run.directory");
+}
+
+Check Descriptors(const MachineFacts& facts) {
+  const Verdict verdict =
+      Graded(static_cast<double>(facts.descriptors), static_cast<double>(kDescriptorsLeast),
+             static_cast<double>(kDescriptorsWanted));
+  return Machine(
+      "open files", verdict, absl::StrCat("limit ", facts.descriptors),
+      verdict == Verdict::kOk
+          ? ""
+          : absl::StrCat("ulimit -n ", std::min(facts.descriptors_max, kDescriptorsWanted),
+                         " (LimitNOFILE= of a unit)"));
+}
+
+Check Cores(const MachineFacts& facts, const MachineNeeds& needs) {
+  const double busy = needs.busy_processes;
+  std::string found = absl::StrFormat("%.4g usable, load %.1f", facts.cores, facts.load);
+  if (needs.busy_processes > 0) {
+    absl::StrAppend(&found, ", ", needs.busy_processes,
+                    " processes that compute (learner ranks and workers), ", needs.processes,
+                    " in all");
+  }
+  if (busy > facts.cores) {
+    return Machine("cores", Verdict::kWarn, found,
+                   "lower services.rollout_workers or learner.ranks: more processes than cores "
+                   "slow each other down");
+  }
+  if (facts.load + busy > 1.5 * facts.cores + 1) {
+    return Machine("cores", Verdict::kWarn, found, "something else is busy here: see top");
+  }
+  return Machine("cores", Verdict::kOk, found);
+}
+
+// `oxbow train` sets both for its children; services that something else starts inherit them.
+Check Threads(const MachineFacts& facts) {
+  int threads = 0;
+  const bool many = absl::SimpleAtoi(facts.omp_num_threads, &threads) && threads > 1;
+  const bool spins = absl::AsciiStrToLower(facts.omp_wait_policy) == "active";
+  const auto shown = [](const std::string& value) { return value.empty() ? "not set" : value; };
+  const std::string found = absl::StrCat("OMP_NUM_THREADS ", shown(facts.omp_num_threads),
+                                         ", OMP_WAIT_POLICY ", shown(facts.omp_wait_policy));
+  if (spins || many) {
+    return Machine("OpenMP", Verdict::kWarn, found,
+                   "OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE: each process computes in one "
+                   "thread, more of them only wait for each other");
+  }
+  return Machine("OpenMP", Verdict::kOk, found);
+}
+
+Check Kernels(const MachineFacts& facts) {
+  const bool slow = !facts.fast_blas || facts.cpu_capability == "DEFAULT";
+  return Machine("LibTorch", slow ? Verdict::kWarn : Verdict::kOk,
+                 absl::StrCat("kernels ", facts.cpu_capability, ", ",
+                              facts.fast_blas ? "tuned BLAS" : "generic BLAS"),
+                 slow ? "matrix products are several times slower like this: install the LibTorch "
+                        "wheel that tools/install_deps.sh names"
+                      : "");
+}
+
+Check ClockCheck(bool synchronised) {
+  return Machine("clock", synchronised ? Verdict::kOk : Verdict::kWarn,
+                 synchronised ? "synchronised" : "not synchronised by the kernel's account",
+                 synchronised ? ""
+                              : "run chrony or systemd-timesyncd: leases do not depend on it, log "
+                                "lines of several machines do");
+}
+
+}  // namespace
+
+Checks JudgeMachine(const MachineFacts& facts, const MachineNeeds& needs) {
+  Checks checks = {Memory(facts, needs.memory), Disk(facts, needs.disk), Descriptors(facts),
+                   Cores(facts, needs), Threads(facts)};
+  if (!facts.cpu_capability.empty()) checks.push_back(Kernels(facts));
+  if (facts.clock_synchronised.has_value()) {
+    checks.push_back(ClockCheck(*facts.clock_synchronised));
+  }
+  for (const MachineFacts::Port& port : facts.ports) {
+    const bool free = port.taken.empty();
+    checks.push_back({"machine", absl::StrCat("port ", port.endpoint),
+                      free ? Verdict::kOk : Verdict::kFail, free ? "free" : port.taken,
+                      free ? "" : "stop what listens there (ss -ltnp), or choose another port"});
+  }
+  return checks;
+}
+
+}  // namespace oxbow::cli

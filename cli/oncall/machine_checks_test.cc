@@ -1,0 +1,123 @@
+#include "cli/oncall/machine_checks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/oncall/machine_facts.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+// A machine and a run that fits.
+MachineFacts Good() {
+  return {.memory_available = 8 * kGiB,
+          .disk_path = "/runs",
+          .disk_free = 50 * kGiB,
+          .descriptors = 65536,
+          .descriptors_max = 1048576,
+          .cores = 8,
+          .load = 0.5,
+          .clock_synchronised = true,
+          .omp_num_threads = "",
+          .omp_wait_policy = "",
+          .cpu_capability = "AVX512",
+          .fast_blas = true,
+          .ports = {{"127.0.0.1:7001", ""}}};
+}
+constexpr MachineNeeds kNeeds{
+    .memory = 4 * kGiB, .disk = 4 * kGiB, .busy_processes = 3, .processes = 5};
+
+Check Find(const Checks& checks, const std::string& name) {
+  for (const Check& check : checks) {
+    if (check.name == name) return check;
+  }
+  ADD_FAILURE() << "no such check: " << name;
+  return {};
+}
+
+TEST(MachineChecksTest, AFitMachineHasNothingToFix) {
+  const Checks checks = JudgeMachine(Good(), kNeeds);
+  EXPECT_EQ(WorstOf(checks), Verdict::kOk) << CheckupText(checks);
+  for (const Check& check : checks) EXPECT_EQ(check.fix, "") << check.name;
+  EXPECT_EQ(CheckupExitCode(checks, /*strict=*/true), 0);
+}
+
+// One fact spoilt, one check that says so, and a fix with it.
+struct Spoilt {
+  const char* check;
+  Verdict verdict;
+  void (*spoil)(MachineFacts&);
+};
+
+class SpoiltMachineTest : public ::testing::TestWithParam<Spoilt> {};
+
+TEST_P(SpoiltMachineTest, IsSeenByItsCheckAlone) {
+  MachineFacts facts = Good();
+  GetParam().spoil(facts);
+  const Checks checks = JudgeMachine(facts, kNeeds);
+  for (const Check& check : checks) {
+    const bool meant = check.name == GetParam().check;
+    EXPECT_EQ(check.verdict, meant ? GetParam().verdict : Verdict::kOk) << check.name;
+    EXPECT_EQ(check.fix.empty(), !meant) << check.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, SpoiltMachineTest,
+    ::testing::Values(
+        Spoilt{"memory", Verdict::kFail, [](MachineFacts& f) { f.memory_available = 3 * kGiB; }},
+        Spoilt{"memory", Verdict::kWarn,
+               [](MachineFacts& f) { f.memory_available = 4 * kGiB + (kGiB >> 2); }},
+        Spoilt{"disk", Verdict::kFail, [](MachineFacts& f) { f.disk_free = kGiB; }},
+        Spoilt{"disk", Verdict::kFail, [](MachineFacts& f) { f.disk_writable = false; }},
+        Spoilt{"open files", Verdict::kFail, [](MachineFacts& f) { f.descriptors = 256; }},
+        Spoilt{"open files", Verdict::kWarn, [](MachineFacts& f) { f.descriptors = 1024; }},
+        Spoilt{"cores", Verdict::kWarn, [](MachineFacts& f) { f.cores = 2; }},
+        Spoilt{"cores", Verdict::kWarn, [](MachineFacts& f) { f.load = 20; }},
+        Spoilt{"OpenMP", Verdict::kWarn, [](MachineFacts& f) { f.omp_num_threads = "16"; }},
+        Spoilt{"OpenMP", Verdict::kWarn, [](MachineFacts& f) { f.omp_wait_policy = "ACTIVE"; }},
+        Spoilt{"LibTorch", Verdict::kWarn, [](MachineFacts& f) { f.fast_blas = false; }},
+        Spoilt{"clock", Verdict::kWarn, [](MachineFacts& f) { f.clock_synchronised = false; }},
+        Spoilt{"port 127.0.0.1:7001", Verdict::kFail,
+               [](MachineFacts& f) { f.ports[0].taken = "Address already in use"; }}));
+
+TEST(MachineChecksTest, WithoutARunOnlyWhatIsAlwaysNeededCounts) {
+  MachineFacts facts = Good();
+  facts.memory_available = kGiB;
+  facts.disk_free = 2 * kGiB;
+  facts.cores = 1;
+  EXPECT_EQ(WorstOf(JudgeMachine(facts, {})), Verdict::kOk);
+}
+
+TEST(MachineChecksTest, ExitCodeFollowsTheWorst) {
+  const Checks warns = {{"machine", "a", Verdict::kWarn, "", "do"}, {"machine", "b"}};
+  EXPECT_EQ(CheckupExitCode(warns, /*strict=*/false), 0);
+  EXPECT_EQ(CheckupExitCode(warns, /*strict=*/true), 1);
+  const Checks fails = {{"machine", "a", Verdict::kFail, "x", "do this"}};
+  EXPECT_EQ(CheckupExitCode(fails, /*strict=*/false), 1);
+  EXPECT_THAT(CheckupText(fails), HasSubstr("fix: do this"));
+  EXPECT_THAT(CheckupJson(fails), HasSubstr("\"verdict\": \"fail\""));
+}
+
+TEST(MachineFactsTest, ThisMachineIsLookedAt) {
+  const oxbow::testing::ScopedDirectory directory;
+  const MachineFacts facts =
+      LookAtMachine(directory.path() / "not" / "there", {"127.0.0.1:0", "no port"});
+  EXPECT_GT(facts.memory_available, 0u);
+  EXPECT_GT(facts.disk_free, 0u);
+  EXPECT_GT(facts.descriptors, 0u);
+  EXPECT_GT(facts.cores, 0);
+  EXPECT_EQ(facts.disk_path, directory.path().string()) << "the nearest that is there";
+  ASSERT_EQ(facts.ports.size(), 2u);
+  EXPECT_EQ(facts.ports[0].taken, "");
+  EXPECT_NE(facts.ports[1].taken, "");
+  EXPECT_NE(Find(JudgeMachine(facts, {}), "memory").found, "");
+}
+
+}  // namespace
+}  // namespace oxbow::cli

@@ -1,0 +1,144 @@
+#include "cli/oncall/machine_facts.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/timex.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace oxbow::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string FirstLine(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::optional<uint64_t> NumberIn(const fs::path& path) {
+  uint64_t value = 0;
+  if (!absl::SimpleAtoi(FirstLine(path), &value)) return std::nullopt;
+  return value;
+}
+
+// This process's control group in the unified hierarchy, as it is mounted in most containers.
+fs::path ControlGroup() {
+  const std::string line = FirstLine("/proc/self/cgroup");
+  const std::string prefix = "0::";
+  const fs::path root = "/sys/fs/cgroup";
+  if (!absl::StartsWith(line, prefix)) return root;
+  const fs::path own = root / line.substr(prefix.size() + 1);
+  return fs::exists(own / "memory.max") ? own : root;
+}
+
+void LookAtMemory(MachineFacts& facts) {
+  std::ifstream file("/proc/meminfo");
+  for (std::string name; file >> name;) {
+    uint64_t kib = 0;
+    file >> kib;
+    if (name == "MemAvailable:") facts.memory_available = kib << 10;
+    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  const fs::path group = ControlGroup();
+  const auto most = NumberIn(group / "memory.max");  // "max": no limit.
+  const auto used = NumberIn(group / "memory.current");
+  if (!most.has_value() || !used.has_value()) return;
+  const uint64_t left = *most - std::min(*most, *used);
+  if (left >= facts.memory_available) return;
+  facts.memory_available = left;
+  facts.memory_of_cgroup = true;
+}
+
+void LookAtDisk(const fs::path& directory, MachineFacts& facts) {
+  fs::path at = fs::absolute(directory);
+  while (!fs::exists(at) && at.has_parent_path() && at != at.parent_path()) at = at.parent_path();
+  facts.disk_path = at.string();
+  std::error_code error;
+  const fs::space_info space = fs::space(at, error);
+  if (!error) facts.disk_free = space.available;
+  facts.disk_writable = access(at.c_str(), W_OK) == 0;
+}
+
+void LookAtCores(MachineFacts& facts) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) facts.cores = CPU_COUNT(&set);
+  std::istringstream quota(FirstLine(ControlGroup() / "cpu.max"));  // "200000 100000" or "max ..."
+  double allowed = 0;
+  double period = 0;
+  if (quota >> allowed >> period && period > 0) {
+    facts.cores = std::min(facts.cores, allowed / period);
+  }
+  double load = 0;
+  if (getloadavg(&load, 1) == 1) facts.load = load;
+}
+
+// Why the address cannot be bound; empty if it can.
+std::string WhyTaken(const std::string& endpoint) {
+  const size_t colon = endpoint.rfind(':');
+  if (colon == std::string::npos) return "not host:port";
+  addrinfo hints{};
+  hints.ai_flags = AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(endpoint.substr(0, colon).c_str(),
+                                    endpoint.substr(colon + 1).c_str(), &hints, &found);
+      error != 0) {
+    return gai_strerror(error);
+  }
+  std::string why;
+  const int descriptor = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int yes = 1;  // A connection that has just ended does not count.
+  setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  if (descriptor < 0 || bind(descriptor, found->ai_addr, found->ai_addrlen) != 0 ||
+      listen(descriptor, 1) != 0) {
+    why = std::strerror(errno);
+  }
+  if (descriptor >= 0) close(descriptor);
+  freeaddrinfo(found);
+  return why;
+}
+
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+MachineFacts LookAtMachine(const fs::path& directory, const std::vector<std::string>& ports) {
+  MachineFacts facts;
+  LookAtMemory(facts);
+  LookAtDisk(directory, facts);
+  LookAtCores(facts);
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    facts.descriptors = files.rlim_cur;
+    facts.descriptors_max = files.rlim_max;
+  }
+  timex time{};  // No modes: only asks.
+  if (const int state = adjtimex(&time); state >= 0) facts.clock_synchronised = state != TIME_ERROR;
+  facts.omp_num_threads = Variable("OMP_NUM_THREADS");
+  facts.omp_wait_policy = Variable("OMP_WAIT_POLICY");
+  for (const std::string& port : ports) facts.ports.push_back({port, WhyTaken(port)});
+  return facts;
+}
+
+}  // namespace oxbow::cli

@@ -1,0 +1,17 @@
+// Reads what `oxbow doctor` judges of this machine from the system.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cli/oncall/machine_checks.h"
+
+namespace oxbow::cli {
+
+// `directory` need not exist: the nearest one above it counts. Binds each of `ports` ("host:port")
+// for a moment. LibTorch's two facts are the caller's to fill. What cannot be read stays as it is.
+MachineFacts LookAtMachine(const std::filesystem::path& directory,
+                           const std::vector<std::string>& ports);
+
+}  // namespace oxbow::cli

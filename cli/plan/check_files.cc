@@ -1,0 +1,115 @@
+#include "cli/plan/check_files.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/nearest_name.h"
+#include "cli/plan/model_facts.h"
+#include "core/reward/scorer_table.h"
+#include "services/buffer/offer_limits.h"
+#include "services/learner/desk/prompt_files.h"
+
+namespace oxbow::cli {
+namespace {
+
+using config::Problem;
+using config::Severity;
+
+// The replay buffer takes a step's offers in one call, and refuses one over its limit for ever.
+void CheckOffers(const v1::RunConfig& config, const ModelFacts& facts,
+                 std::vector<Problem>& problems) {
+  const uint64_t offered = OfferBytes(config, facts);
+  if (config.replay().fraction() == 0 || offered <= buffer::kOfferBytesMax) return;
+  problems.push_back(
+      {Severity::kError, "batch.groups",
+       absl::StrCat("a step's offers do not fit into one call to the replay buffer: lower "
+                    "batch.groups, sampling.sde_count or the picture's size, choose a 2-byte "
+                    "sampling.storage, or set replay.fraction to 0: ",
+                    offered, " bytes of latents, limit ", buffer::kOfferBytesMax)});
+}
+
+void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
+  if (config.model().path().empty()) return;  // A rule's business.
+  const absl::StatusOr<ModelFacts> facts = ReadModelFacts(config);
+  if (facts.ok()) return CheckOffers(config, *facts, problems);
+  problems.push_back({Severity::kError, "model.path", std::string(facts.status().message()),
+                      facts.status().code()});
+}
+
+using learner::PromptSplit;
+
+// Reads them all: a bad line is found here and not after the model has been loaded.
+void CheckPrompts(const v1::RunConfig& config, PromptSplit split, std::vector<Problem>& problems) {
+  const bool train = split == PromptSplit::kTrain;
+  const std::string& path = train ? config.prompts().train() : config.prompts().eval();
+  if (path.empty()) return;  // A rule's business.
+  const char* const key = train ? "prompts.train" : "prompts.eval";
+  const auto prompts = learner::ReadPrompts(path, split);
+  if (!prompts.ok()) {
+    const bool missing = absl::IsNotFound(prompts.status());
+    problems.push_back(
+        {Severity::kError, key,
+         absl::StrCat(std::string(prompts.status().message()),
+                      missing ? " (paths are relative to the working directory)" : ""),
+         prompts.status().code()});
+    return;
+  }
+  if (train && prompts->size() < config.batch().groups()) {
+    problems.push_back({Severity::kError, key,
+                        absl::StrCat("has fewer prompts than batch.groups = ",
+                                     config.batch().groups(), ", got ", prompts->size())});
+  }
+  if (const size_t own = learner::CountNegativePrompts(*prompts); own > 0) {
+    problems.push_back({Severity::kWarning, key,
+                        absl::StrCat("a run has one negative prompt for all; the negative_prompt "
+                                     "of a line has no effect but on rewards, got ",
+                                     own, " such lines")});
+  }
+}
+
+void CheckReward(const char* key, const std::string& name, std::vector<Problem>& problems) {
+  const std::vector<std::string> known = reward::ScorerNames();
+  if (std::find(known.begin(), known.end(), name) != known.end()) return;
+  const std::string nearest = NearestName(name, known);
+  problems.push_back(
+      {Severity::kError, key,
+       nearest.empty()
+           ? absl::StrCat("not a reward of this build (", absl::StrJoin(known, ", "),
+                          "): give reward.endpoints = [HOST:PORT] of a server that speaks "
+                          "proto/oxbow/v1/reward.proto and has it (",
+                          name, ")")
+           : absl::StrCat("unknown reward; did you mean `", nearest, "`? (", name, ")")});
+}
+
+}  // namespace
+
+uint64_t OfferBytes(const v1::RunConfig& config, const ModelFacts& facts) {
+  const v1::SamplingConfig& sampling = config.sampling();
+  uint64_t latent = sampling.storage() == v1::STORAGE_D_TYPE_F32 ? 4 : 2;
+  for (const int64_t size : facts.latent_shape) latent *= static_cast<uint64_t>(size);
+  // Up to the end of the last stochastic step.
+  const uint64_t latents = uint64_t{sampling.sde_first()} + sampling.sde_count() + 1;
+  return latent * latents * config.batch().groups();
+}
+
+std::vector<Problem> CheckFiles(const v1::RunConfig& config) {
+  std::vector<Problem> problems;
+  CheckModel(config, problems);
+  CheckPrompts(config, PromptSplit::kTrain, problems);
+  CheckPrompts(config, PromptSplit::kHeldOut, problems);
+  if (config.reward().endpoints_size() > 0) return problems;  // Those servers know their own names.
+  for (const auto& term : config.reward().terms())
+    CheckReward("reward.terms", term.name(), problems);
+  for (const auto& name : config.reward().observed())
+    CheckReward("reward.observed", name, problems);
+  return problems;
+}
+
+std::vector<Problem> CheckRun(const v1::RunConfig& config) {
+  std::vector<Problem> problems = config::Validate(config);
+  for (Problem& problem : CheckFiles(config)) problems.push_back(std::move(problem));
+  return problems;
+}
+
+}  // namespace oxbow::cli

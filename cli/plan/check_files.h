@@ -1,0 +1,22 @@
+// The part of `oxbow validate` that looks at the disk and at this build: model directory, prompt
+// files, names of rewards.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cli/plan/model_facts.h"
+#include "config/validate.h"
+
+namespace oxbow::cli {
+
+// Latent bytes that a learner step may offer to the replay buffer: the best trajectory of every
+// group. Their conditioning comes on top.
+uint64_t OfferBytes(const v1::RunConfig& config, const ModelFacts& facts);
+
+std::vector<config::Problem> CheckFiles(const v1::RunConfig& config);
+
+// Rules and files together.
+std::vector<config::Problem> CheckRun(const v1::RunConfig& config);
+
+}  // namespace oxbow::cli

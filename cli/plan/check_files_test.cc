@@ -1,0 +1,64 @@
+// What `oxbow validate` says about prompt files and rewards that are not there.
+#include "cli/plan/check_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class CheckFilesTest : public ::testing::Test {
+ protected:
+  void Write(const std::string& name, const std::string& content) {
+    std::ofstream(scratch_.path() / name) << content;
+  }
+  // The problems of a key, one per line.
+  std::string Said(const std::string& key) {
+    std::string lines;
+    for (const config::Problem& problem : CheckFiles(config_)) {
+      if (problem.key == key) absl::StrAppend(&lines, problem.message, "\n");
+    }
+    return lines;
+  }
+
+  testing::ScopedDirectory scratch_;
+  v1::RunConfig config_;
+};
+
+TEST_F(CheckFilesTest, PromptFilesAreReadWhole) {
+  Write("train.jsonl", "{\"prompt\":\"a\"}\n{\"prompt\":\"b\",\"negative_prompt\":\"c\"}\n");
+  Write("test.txt", "a\n\xff\n");
+  config_.mutable_prompts()->set_train(scratch_.path());
+  config_.mutable_prompts()->set_eval(scratch_.path());
+  config_.mutable_batch()->set_groups(2);
+  EXPECT_THAT(Said("prompts.train"), HasSubstr("negative_prompt of a line has no effect"));
+  EXPECT_THAT(Said("prompts.eval"), HasSubstr("test.txt:2: not UTF-8"));
+  config_.mutable_batch()->set_groups(3);
+  EXPECT_THAT(Said("prompts.train"), HasSubstr("fewer prompts than batch.groups = 3, got 2"));
+  config_.mutable_prompts()->set_eval("/nowhere/test.txt");
+  EXPECT_THAT(Said("prompts.eval"),
+              AllOf(HasSubstr("/nowhere/test.txt"), HasSubstr("working directory")));
+}
+
+TEST_F(CheckFilesTest, ARewardOfAnotherServerNeedsItsAddress) {
+  config_.mutable_reward()->add_terms()->set_name("pickscore");
+  EXPECT_THAT(Said("reward.terms"), AllOf(HasSubstr("give reward.endpoints"),
+                                          HasSubstr("reward.proto"), HasSubstr("(pickscore)")));
+  config_.mutable_reward()->add_endpoints("scores:7070");
+  EXPECT_EQ(Said("reward.terms"), "");
+  config_.mutable_reward()->clear_endpoints();
+  config_.mutable_reward()->mutable_terms(0)->set_name("digits_orc");
+  EXPECT_THAT(Said("reward.terms"), HasSubstr("did you mean `digits_ocr`?"));
+}
+
+}  // namespace
+}  // namespace oxbow::cli

@@ -1,0 +1,44 @@
+// What a run will do and take, before it starts: batch arithmetic, which steps are kept, memory.
+// Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cli/plan/model_facts.h"
+#include "core/flow/dynamics.h"
+#include "oxbow/v1/config.pb.h"
+
+namespace oxbow::cli {
+
+// Independent of workers and ranks.
+std::string BatchText(const v1::RunConfig& config);
+
+// Noise level and sensitivity kc of every step, and i_off: how many transitions of a stored
+// trajectory are replayed and weighted.
+std::string StepTable(const v1::RunConfig& config, const flow::SamplingSpec& sampling);
+
+struct MemoryItem {
+  std::string what;
+  uint64_t bytes = 0;
+};
+
+// Trained steps whose gradients one backward pass of one rank computes.
+uint64_t RowsOfPass(const v1::RunConfig& config);
+
+// What the learner holds at once. Everything it trains is float32; activations are those of a
+// backward pass within a quarter, and none where the transformer is not known.
+std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const ModelFacts& facts);
+
+// Latent bytes of the groups that may be under way or waiting at once; services.sink_bytes_max must
+// be at least that.
+uint64_t SinkBytesNeeded(const v1::RunConfig& config, const ModelFacts& facts);
+
+std::string MemoryText(const v1::RunConfig& config, const ModelFacts& facts);
+
+// All of the above. kInvalidArgument if the sampling settings make no schedule.
+absl::StatusOr<std::string> RunPlanText(const v1::RunConfig& config, const ModelFacts& facts);
+
+}  // namespace oxbow::cli

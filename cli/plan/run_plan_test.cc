@@ -1,0 +1,127 @@
+#include "cli/plan/run_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/plan/check_files.h"
+#include "config/embedded_yaml.h"
+#include "config/run_config.h"
+#include "services/buffer/offer_limits.h"
+
+namespace oxbow::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::RunConfig Config(const std::vector<std::string>& overrides = {}) {
+  const auto resolved =
+      config::LoadRunConfig(OXBOW_SOURCE_DIR "/configs/recipes/digits-op-grpo.yaml", overrides, {});
+  EXPECT_TRUE(resolved.ok()) << resolved.status();
+  return resolved->config;
+}
+
+constexpr uint64_t kMillion = 1'000'000;
+
+ModelFacts Facts(uint64_t trained) {
+  return {.transformer_parameters = 10 * kMillion,
+          .trained_parameters = trained,
+          .text_encoder_parameters = kMillion,
+          .shift = 3,
+          .latent_shape = {1, 8, 20}};
+}
+
+uint64_t BytesOf(const std::string& what, const std::vector<MemoryItem>& items) {
+  for (const MemoryItem& item : items) {
+    if (item.what == what) return item.bytes;
+  }
+  ADD_FAILURE() << what;
+  return 0;
+}
+
+TEST(RunPlanTest, BatchArithmeticIsGroupsTimesSize) {
+  const std::string text = BatchText(Config());
+  EXPECT_THAT(text, HasSubstr("8 x 8 = 64 images"));
+  EXPECT_THAT(text, HasSubstr("2 of 8 groups"));
+  EXPECT_THAT(text, HasSubstr("32 of 64 images"));
+  EXPECT_THAT(text, HasSubstr("100 steps, 200 updates, 6400 images"));
+}
+
+// At 512 pixels, where a latent is 16 x 64 x 64.
+TEST(RunPlanTest, TheSd35RecipesHaveRoomForTheirExperience) {
+  ModelFacts facts = Facts(kMillion);
+  facts.latent_shape = {16, 64, 64};
+  int recipes = 0;
+  for (const auto& [name, text] : config::Recipes()) {
+    if (name.rfind("sd35m", 0) != 0) continue;
+    ++recipes;
+    const v1::RunConfig run = config::LoadRunConfig({}, {"recipe=" + name}, {}).value().config;
+    EXPECT_LE(SinkBytesNeeded(run, facts), run.services().sink_bytes_max()) << name;
+    EXPECT_LE(OfferBytes(run, facts), buffer::kOfferBytesMax) << name;
+  }
+  EXPECT_EQ(recipes, 19);
+}
+
+TEST(RunPlanTest, AConfiguredNumberOfKeptStepsBeatsTheRule) {
+  const auto by_rule = RunPlanText(Config(), Facts(kMillion));
+  ASSERT_TRUE(by_rule.ok()) << by_rule.status();
+  EXPECT_THAT(*by_rule, HasSubstr("by kc < 0.3"));
+  const auto chosen = RunPlanText(Config({"method.kept_steps=2"}), Facts(kMillion));
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_THAT(*chosen, HasSubstr("i_off = 2, by method.kept_steps"));
+}
+
+TEST(RunPlanTest, StepsOutsideTheWindowAreOdeAndNeverKeptPastIt) {
+  const auto text = RunPlanText(Config({"sampling.sde_count=1"}), Facts(kMillion));
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, HasSubstr("i_off = 1"));
+  EXPECT_THAT(*text, HasSubstr("ode"));
+  EXPECT_THAT(*text, Not(HasSubstr("ode  kept")));
+}
+
+TEST(RunPlanTest, FullFineTuningHoldsAReferenceAndLoraHoldsTheBase) {
+  const auto full = LearnerMemory(Config(), Facts(10 * kMillion));
+  EXPECT_EQ(BytesOf("trained weights", full), 40 * kMillion);
+  EXPECT_EQ(BytesOf("reference policy", full), 40 * kMillion);
+  EXPECT_EQ(BytesOf("frozen weights", full), 0u);
+  EXPECT_EQ(BytesOf("AdamW moments", full), 80 * kMillion);
+  const auto lora = LearnerMemory(Config({"model.trained=lora"}), Facts(kMillion));
+  EXPECT_EQ(BytesOf("trained weights", lora), 4 * kMillion);
+  EXPECT_EQ(BytesOf("reference policy", lora), 0u);
+  EXPECT_EQ(BytesOf("frozen weights", lora), 40 * kMillion);
+  const auto no_average = LearnerMemory(Config({"ema.enabled=false"}), Facts(kMillion));
+  EXPECT_EQ(BytesOf("running average", no_average), 0u);
+}
+
+TEST(RunPlanTest, RowsOfAPassAreThoseOfAnUpdateOrWholeSamplesOfIt) {
+  EXPECT_EQ(RowsOfPass(Config()), 32u * 5);  // Two updates of 32 images, five trained steps.
+  EXPECT_EQ(RowsOfPass(Config({"learner.ranks=2"})), 16u * 5);
+  EXPECT_EQ(RowsOfPass(Config({"batch.rows_per_pass=12"})), 10u);
+  EXPECT_EQ(RowsOfPass(Config({"batch.rows_per_pass=1"})), 5u);
+  EXPECT_EQ(RowsOfPass(Config({"batch.rows_per_pass=1000"})), 32u * 5);
+}
+
+TEST(RunPlanTest, ActivationsShrinkWithThePassAndWithCheckpoints) {
+  ModelFacts facts = Facts(kMillion);
+  facts.prompt_tokens = 205;
+  facts.transformer_config_json = R"({"num_layers": 24})";
+  facts.latent_shape = {16, 64, 64};
+  const auto bytes = [&](const std::vector<std::string>& overrides) {
+    return BytesOf("activations, about", LearnerMemory(Config(overrides), facts));
+  };
+  const uint64_t whole = bytes({});
+  EXPECT_NEAR(static_cast<double>(bytes({"batch.rows_per_pass=20"})) / whole, 0.125, 1e-6);
+  EXPECT_NEAR(static_cast<double>(bytes({"sampling.guidance=4.5"})) / whole, 2, 1e-6);
+  EXPECT_LT(bytes({"model.checkpoint_activations=true"}), whole / 8);
+  EXPECT_LT(bytes({"model.compute_dtype=bf16"}), whole);
+}
+
+TEST(RunPlanTest, ExperienceGrowsWithStalenessAndShrinksWithStorage) {
+  const uint64_t one = 4ull * 160 * 6 * 8 * 8;  // f32, latents of 5 transitions, 8 x 8 samples.
+  EXPECT_EQ(SinkBytesNeeded(Config(), Facts(1)), 2 * one);
+  EXPECT_EQ(SinkBytesNeeded(Config({"off_policy.staleness_max=2"}), Facts(1)), 4 * one);
+  EXPECT_EQ(SinkBytesNeeded(Config({"sampling.storage=bf16"}), Facts(1)), one);
+}
+
+}  // namespace
+}  // namespace oxbow::cli

@@ -1,0 +1,60 @@
+#include "cli/plan/validate.h"
+
+#include <iostream>
+#include <memory>
+
+#include "base/exit_code.h"
+#include "base/status_macros.h"
+#include "cli/plan/check_files.h"
+#include "cli/plan/model_facts.h"
+#include "cli/plan/run_plan.h"
+#include "config/run_config.h"
+
+namespace oxbow::cli {
+namespace {
+
+absl::Status PrintPlan(const v1::RunConfig& config) {
+  OXBOW_ASSIGN_OR_RETURN(const ModelFacts facts, ReadModelFacts(config));
+  OXBOW_ASSIGN_OR_RETURN(const std::string text, RunPlanText(config, facts));
+  std::cout << text;
+  return absl::OkStatus();
+}
+
+int Run(const std::string& file, const std::vector<std::string>& set) {
+  const auto resolved = config::LoadRunConfig(file, set, config::ProcessEnvironment());
+  if (!resolved.ok()) {
+    std::cerr << resolved.status().message() << "\n";
+    return ExitCodeOf(resolved.status());
+  }
+  const std::vector<config::Problem> problems = CheckRun(resolved->config);
+  for (const config::Problem& problem : problems) {
+    std::cerr << config::ProblemLine(problem, resolved->provenance)
+              << (problem.severity == config::Severity::kWarning ? " (warning)" : "") << "\n";
+  }
+  absl::Status status = config::FirstError(problems, resolved->provenance);
+  if (!status.ok()) return ExitCodeOf(status);
+  status = PrintPlan(resolved->config);
+  if (!status.ok()) std::cerr << "oxbow validate: " << status.message() << "\n";
+  return ExitCodeOf(status);
+}
+
+}  // namespace
+
+void AddValidate(CLI::App& app, int& exit_code) {
+  struct Flags {
+    std::string file;
+    std::vector<std::string> set;
+  };
+  const auto flags = std::make_shared<Flags>();  // Lives as long as the callback below.
+  CLI::App* command = app.add_subcommand("validate", "Check a run before it starts");
+  command->footer(
+      "Prints what the run will do and take. Exit code 2 with FILE:LINE: key: reason, 4 if the "
+      "model\n"
+      "cannot be read.\nExample: oxbow validate configs/digits.yaml");
+  command->add_option("file", flags->file, "run YAML")->required();
+  command->add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
+      ->allow_extra_args(false);
+  command->callback([flags, &exit_code] { exit_code = Run(flags->file, flags->set); });
+}
+
+}  // namespace oxbow::cli

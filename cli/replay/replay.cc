@@ -1,0 +1,261 @@
+#include "cli/replay/replay.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "cli/replay/replay_audit.h"
+#include "cli/replay/replay_entry_text.h"
+#include "cli/replay/replay_rows.h"
+#include "cli/replay/replay_source.h"
+#include "cli/replay/replay_strip.h"
+#include "io/png.h"
+#include "services/learner/loaded_model.h"
+
+namespace oxbow::cli {
+namespace {
+
+constexpr uint64_t kRowsMax = 100'000;
+
+struct ReplayFlags {
+  ReplayPlace place;
+  double timeout_s = 10;
+  std::string format = "text";
+  std::string table = "best";
+  std::string sort = "reward";
+  bool reverse = false;
+  uint64_t limit = 50;
+  uint64_t entry = 0;
+  std::string out = ".";
+  std::string model;
+
+  bool json() const { return format == "json"; }
+};
+
+// What was opened, with what its rows are computed with.
+struct Looked {
+  OpenedReplay opened;
+  v1::InfoResponse info;
+  RowContext context;
+
+  ReplaySource& source() const { return *opened.source; }
+};
+
+absl::StatusOr<OpenedReplay> Open(const ReplayFlags& flags) {
+  const int named = static_cast<int>(!flags.place.buffer.empty()) +
+                    static_cast<int>(!flags.place.data.empty()) +
+                    static_cast<int>(!flags.place.run_dir.empty());
+  if (named != 1) {
+    return absl::InvalidArgumentError(
+        "name one place to look: --run runs/NAME, --buffer HOST:PORT or --data DIR");
+  }
+  return OpenReplay(flags.place, absl::Seconds(flags.timeout_s));
+}
+
+absl::StatusOr<Looked> Look(const ReplayFlags& flags) {
+  Looked looked;
+  OXBOW_ASSIGN_OR_RETURN(looked.opened, Open(flags));
+  OXBOW_ASSIGN_OR_RETURN(looked.info, looked.source().Info());
+  const std::optional<v1::RunConfig>& config = looked.opened.config;
+  looked.context.step = looked.info.step();
+  looked.context.priority_known = looked.source().live() || config.has_value();
+  if (config.has_value()) {
+    looked.context.updates = uint64_t{config->batch().updates()} * config->batch().passes();
+  }
+  return looked;
+}
+
+std::string Heading(const Looked& looked, const std::string& table) {
+  uint64_t entries = looked.info.entries();
+  uint64_t bytes = looked.info.bytes();
+  for (const v1::TableInfo& told : looked.info.tables()) {
+    if (told.name() != table) continue;
+    entries = told.entries();
+    bytes = told.bytes();
+  }
+  return absl::StrCat(looked.source().name(), looked.source().live() ? " (live)" : " (directory)",
+                      ": table ", table, ", ", entries, " entries, ", BytesText(bytes), ", step ",
+                      looked.info.step(), "\n");
+}
+
+absl::Status List(const ReplayFlags& flags) {
+  OXBOW_ASSIGN_OR_RETURN(const Looked looked, Look(flags));
+  const uint64_t limit = flags.limit == 0 ? kRowsMax : std::min(flags.limit, kRowsMax);
+  OXBOW_ASSIGN_OR_RETURN(TopRows top, TopRows::By(flags.sort, flags.reverse, limit));
+  EntryId after;
+  while (true) {
+    OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::ReplayEntry> page,
+                           looked.source().Page(flags.table, after));
+    if (page.empty()) break;
+    for (const v1::ReplayEntry& entry : page) top.Add(RowOf(entry, looked.context));
+    after = EntryId(page.back().entry_id());
+  }
+  const uint64_t seen = top.seen();
+  const std::vector<ReplayRow> rows = std::move(top).Take();
+  if (flags.json()) {
+    nlohmann::ordered_json json = {{"source", looked.source().name()},
+                                   {"live", looked.source().live()},
+                                   {"table", flags.table},
+                                   {"step", looked.info.step()},
+                                   {"entries", seen},
+                                   {"rows", nlohmann::ordered_json::array()}};
+    for (const ReplayRow& row : rows) json["rows"].push_back(RowJson(row));
+    std::cout << json.dump(2) << "\n";
+    return absl::OkStatus();
+  }
+  std::cout << Heading(looked, flags.table) << RowsText(rows);
+  if (rows.size() < seen) {
+    std::cout << "(" << rows.size() << " of " << seen << "; --limit N shows more, 0 all)\n";
+  }
+  return absl::OkStatus();
+}
+
+struct ShownEntry {
+  buffer::EntryWithLatents entry;
+  ReplayRow row;
+  std::vector<LatentFacts> latents;
+};
+
+absl::StatusOr<ShownEntry> ReadEntry(const ReplayFlags& flags) {
+  OXBOW_ASSIGN_OR_RETURN(const Looked looked, Look(flags));
+  ShownEntry shown;
+  OXBOW_ASSIGN_OR_RETURN(shown.entry, looked.source().Read(EntryId(flags.entry)));
+  shown.row = RowOf(shown.entry.header, looked.context);
+  const auto latents = LatentsOf(shown.entry);
+  if (latents.ok()) {
+    shown.latents = FactsOf(*latents, shown.entry.header.trajectory().first_latent());
+  } else if (!absl::IsFailedPrecondition(latents.status())) {
+    return latents.status();
+  }
+  return shown;
+}
+
+absl::Status Show(const ReplayFlags& flags) {
+  OXBOW_ASSIGN_OR_RETURN(const ShownEntry shown, ReadEntry(flags));
+  const v1::ReplayEntry& header = shown.entry.header;
+  if (flags.json()) {
+    std::cout << EntryJson(header, shown.row, shown.latents).dump(2) << "\n";
+  } else {
+    std::cout << EntryText(header, shown.row, shown.latents);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Verify(const ReplayFlags& flags) {
+  OXBOW_ASSIGN_OR_RETURN(const OpenedReplay opened, Open(flags));
+  OXBOW_ASSIGN_OR_RETURN(const ReplayAudit audit, AuditReplay(*opened.source));
+  std::cout << (flags.json() ? AuditJson(audit, opened.source->name())
+                             : AuditText(audit, opened.source->name()));
+  if (audit.sound()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("damaged entries: ", audit.damaged));
+}
+
+absl::Status Export(const ReplayFlags& flags) {
+  OXBOW_ASSIGN_OR_RETURN(const ShownEntry shown, ReadEntry(flags));
+  std::error_code error;
+  std::filesystem::create_directories(flags.out, error);
+  if (error) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot make directory: ", error.message(), ": ", flags.out));
+  }
+  const std::string stem =
+      (std::filesystem::path(flags.out) / absl::StrCat("entry_", flags.entry)).string();
+  OXBOW_RETURN_IF_ERROR(WriteFileAtomically(
+      stem + ".json", EntryJson(shown.entry.header, shown.row, shown.latents).dump(2) + "\n"));
+  std::cout << stem << ".json\n";
+  if (shown.latents.empty()) {
+    std::cout << "(no latents that could be drawn)\n";
+    return absl::OkStatus();
+  }
+  std::optional<learner::LoadedModel> loaded;
+  if (!flags.model.empty()) {
+    v1::ModelConfig config;
+    config.set_path(flags.model);
+    OXBOW_ASSIGN_OR_RETURN(loaded,
+                           learner::LoadModel(config, v1::PromptConfig(), v1::SamplingConfig()));
+  }
+  OXBOW_ASSIGN_OR_RETURN(
+      const io::Picture8 strip,
+      StripOf(shown.entry, loaded.has_value() ? loaded->decoder.get() : nullptr));
+  OXBOW_RETURN_IF_ERROR(WriteFileAtomically(stem + ".png", io::EncodePng(strip)));
+  std::cout << stem << ".png\n";
+  return absl::OkStatus();
+}
+
+void AddPlace(CLI::App& command, ReplayFlags& flags) {
+  command.add_option("--run", flags.place.run_dir,
+                     "directory of a run: its live buffer, or what it left in replay/");
+  command.add_option("--buffer", flags.place.buffer, "host:port of a replay_buffer");
+  command.add_option("--data", flags.place.data,
+                     "--data directory of a replay_buffer that is not running");
+  command.add_option("--config", flags.place.config,
+                     "resolved config of the run, for decay and staleness; default: beside --data");
+  command.add_option("--timeout", flags.timeout_s, "of one call to a live buffer, seconds")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+}
+
+void AddFormat(CLI::App& command, ReplayFlags& flags) {
+  command.add_option("--format", flags.format)
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void AddReplay(CLI::App& app, int& exit_code) {
+  const auto flags = std::make_shared<ReplayFlags>();  // Lives as long as the callbacks below.
+  CLI::App* replay = app.add_subcommand("replay", "Look into a replay buffer; changes nothing");
+  replay->require_subcommand(1);
+  const auto add = [&](const char* name, const char* help, const char* footer,
+                       absl::Status (*run)(const ReplayFlags&)) {
+    CLI::App* command = replay->add_subcommand(name, help);
+    command->footer(footer);
+    AddPlace(*command, *flags);
+    command->callback([flags, run, &exit_code] {
+      const absl::Status status = run(*flags);
+      if (!status.ok()) std::cerr << "oxbow replay: " << status.message() << "\n";
+      exit_code = ExitCodeOf(status);
+    });
+    return command;
+  };
+  CLI::App* list = add("list", "A table of entries",
+                       "Example: oxbow replay list --run runs/digits --sort age", List);
+  AddFormat(*list, *flags);
+  list->add_option("--table", flags->table, "best, hard_prompts or recent_groups")
+      ->capture_default_str();
+  list->add_option("--sort", flags->sort, "largest first; id and prompt smallest first")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kRowKeys), std::end(kRowKeys))))
+      ->capture_default_str();
+  list->add_flag("--reverse", flags->reverse, "the other way round");
+  list->add_option("--limit", flags->limit, "rows; 0: all, at most 100000")->capture_default_str();
+  CLI::App* show = add("show", "Everything of one entry",
+                       "Example: oxbow replay show 6172839 --run runs/digits", Show);
+  AddFormat(*show, *flags);
+  show->add_option("entry", flags->entry, "id of an entry of any table")->required();
+  CLI::App* verify =
+      add("verify", "Read everything and name what is damaged",
+          "Exit code: 0 all sound, 4 something is damaged, 3 nobody answers or a replay_buffer "
+          "holds\nthe directory.\nExample: oxbow replay verify --data runs/digits/replay",
+          Verify);
+  AddFormat(*verify, *flags);
+  CLI::App* exported =
+      add("export", "Write one entry as JSON and its steps as a PNG strip",
+          "Writes DIR/entry_ID.json and DIR/entry_ID.png, x_i from left to right.\n"
+          "Example: oxbow replay export 6172839 --run runs/digits --out /tmp",
+          Export);
+  exported->add_option("entry", flags->entry, "id of an entry of any table")->required();
+  exported->add_option("--out", flags->out, "directory")->capture_default_str();
+  exported->add_option("--model", flags->model,
+                       "diffusers directory whose autoencoder decodes the latents; without it "
+                       "latents of many channels are shown in false colours");
+}
+
+}  // namespace oxbow::cli

@@ -1,0 +1,190 @@
+#include "cli/replay/replay_source.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "cli/run/endpoints_file.h"
+#include "config/run_config.h"
+#include "services/buffer/database.h"
+#include "services/buffer/entry_conversion.h"
+#include "services/buffer/replay_directory.h"
+#include "services/buffer/replay_store.h"
+#include "services/buffer/verification.h"
+
+namespace oxbow::cli {
+namespace {
+
+class Live final : public ReplaySource {
+ public:
+  Live(const std::string& endpoint, absl::Duration timeout)
+      : endpoint_(endpoint), client_(endpoint, timeout) {}
+
+  std::string name() const override { return endpoint_; }
+  bool live() const override { return true; }
+  absl::StatusOr<v1::InfoResponse> Info() override { return client_.Info(); }
+  absl::StatusOr<std::vector<v1::ReplayEntry>> Page(const std::string& table,
+                                                    EntryId after) override {
+    return client_.ListPage(table, after, kReplayPage);
+  }
+  absl::StatusOr<buffer::EntryWithLatents> Read(EntryId entry) override {
+    return client_.ReadWhole(entry);
+  }
+  absl::StatusOr<v1::VerifyResponse> Verify(const std::string& cursor) override {
+    return client_.Verify(cursor, kReplayPage);
+  }
+
+ private:
+  const std::string endpoint_;
+  buffer::ReplayClient client_;
+};
+
+// Verify opens the database by itself: a store with a damaged record cannot be opened whole.
+class Stored final : public ReplaySource {
+ public:
+  Stored(std::filesystem::path directory, std::optional<replay::Decay> decay)
+      : directory_(std::move(directory)), decay_(decay) {}
+
+  std::string name() const override { return directory_.string(); }
+  bool live() const override { return false; }
+
+  absl::StatusOr<v1::InfoResponse> Info() override {
+    OXBOW_RETURN_IF_ERROR(Open());
+    const buffer::StoreInfo info = store_->Info();
+    v1::InfoResponse response;
+    response.set_entries(info.entries);
+    response.set_bytes(info.bytes);
+    response.set_step(info.step.value);
+    response.set_disk_bytes(info.disk_bytes);
+    for (const buffer::TableState& table : info.tables) {
+      v1::TableInfo& told = *response.add_tables();
+      told.set_name(table.policy.name);
+      told.set_entries(table.entries);
+      told.set_bytes(table.bytes);
+    }
+    return response;
+  }
+
+  absl::StatusOr<std::vector<v1::ReplayEntry>> Page(const std::string& table,
+                                                    EntryId after) override {
+    OXBOW_RETURN_IF_ERROR(Open());
+    const bool best = table.empty() || table == replay::kBestTable;
+    OXBOW_ASSIGN_OR_RETURN(
+        const std::vector<buffer::EntryView> views,
+        best ? store_->List(kReplayPage, after) : store_->ListQueued(table, kReplayPage, after));
+    std::vector<v1::ReplayEntry> entries;
+    for (const buffer::EntryView& view : views) {
+      OXBOW_ASSIGN_OR_RETURN(v1::ReplayEntry entry, buffer::EntryToProto(view));
+      entries.push_back(std::move(entry));
+    }
+    return entries;
+  }
+
+  absl::StatusOr<buffer::EntryWithLatents> Read(EntryId id) override {
+    OXBOW_RETURN_IF_ERROR(Open());
+    OXBOW_ASSIGN_OR_RETURN(const buffer::EntryView view, store_->Find(id));
+    buffer::EntryWithLatents entry;
+    OXBOW_ASSIGN_OR_RETURN(entry.header, buffer::EntryToProto(view));
+    OXBOW_ASSIGN_OR_RETURN(entry.latents, store_->ReadLatents(id, 0, view.extent.latents));
+    return entry;
+  }
+
+  absl::StatusOr<v1::VerifyResponse> Verify(const std::string& cursor) override {
+    if (database_ == nullptr) {
+      OXBOW_ASSIGN_OR_RETURN(lock_, buffer::ReplayDirectory::OpenForReading(directory_));
+      OXBOW_ASSIGN_OR_RETURN(const buffer::ReplayDirectory::Live live, lock_->FindLive());
+      OXBOW_ASSIGN_OR_RETURN(database_, buffer::Database::OpenReadOnly(live.path));
+    }
+    OXBOW_ASSIGN_OR_RETURN(const buffer::VerifiedPage page,
+                           buffer::VerifyEntries(*database_, cursor, kReplayPage));
+    return buffer::ToProto(page);
+  }
+
+ private:
+  absl::Status Open() {
+    if (store_ != nullptr) return absl::OkStatus();
+    auto store = buffer::ReplayStore::OpenForReading(directory_, decay_.value_or(replay::Decay()));
+    if (absl::IsDataLoss(store.status())) {
+      return absl::DataLossError(absl::StrCat(std::string(store.status().message()),
+                                              " (oxbow replay verify names all that is damaged)"));
+    }
+    OXBOW_RETURN_IF_ERROR(store.status());
+    store_ = *std::move(store);
+    return absl::OkStatus();
+  }
+
+  const std::filesystem::path directory_;
+  const std::optional<replay::Decay> decay_;
+  std::unique_ptr<buffer::ReplayStore> store_;
+  std::unique_ptr<buffer::ReplayDirectory> lock_;
+  std::unique_ptr<buffer::Database> database_;
+};
+
+replay::Decay DecayOf(const v1::ReplayConfig& config) {
+  return {.form = config.decay() == v1::DECAY_FORM_SUBTRACTIVE ? replay::DecayForm::kSubtractive
+                                                               : replay::DecayForm::kMultiplicative,
+          .rate = config.decay_rate(),
+          .floor = config.reward_floor()};
+}
+
+// config.resolved.yaml of the run whose buffer `data` is; empty where there is none.
+std::filesystem::path ConfigBeside(const std::filesystem::path& data) {
+  if (data.empty()) return {};
+  const std::filesystem::path whole = std::filesystem::absolute(data).lexically_normal();
+  const std::filesystem::path run =  // A path that ends in / has an empty last part.
+      whole.has_filename() ? whole.parent_path() : whole.parent_path().parent_path();
+  const std::filesystem::path config = run / "config.resolved.yaml";
+  return std::filesystem::exists(config) ? config : std::filesystem::path();
+}
+
+// The live buffer of a run, if its run directory names one and it answers.
+std::unique_ptr<ReplaySource> LiveOf(const std::filesystem::path& run_dir, absl::Duration timeout) {
+  const auto services = ReadEndpoints(run_dir);
+  if (!services.ok()) return nullptr;
+  for (const ServiceEndpoint& service : *services) {
+    if (service.name != "replay_buffer" || service.grpc.empty()) continue;
+    std::unique_ptr<ReplaySource> source = LiveReplay(service.grpc, timeout);
+    if (source->Info().ok()) return source;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::unique_ptr<ReplaySource> LiveReplay(const std::string& endpoint, absl::Duration timeout) {
+  return std::make_unique<Live>(endpoint, timeout);
+}
+
+absl::StatusOr<std::unique_ptr<ReplaySource>> StoredReplay(
+    const std::filesystem::path& directory, const std::optional<replay::Decay>& decay) {
+  // Fails early where there is nothing to look into; the store itself opens when it is asked.
+  OXBOW_RETURN_IF_ERROR(buffer::ReplayDirectory::OpenForReading(directory).status());
+  return std::unique_ptr<ReplaySource>(std::make_unique<Stored>(directory, decay));
+}
+
+absl::StatusOr<OpenedReplay> OpenReplay(const ReplayPlace& place, absl::Duration timeout) {
+  namespace fs = std::filesystem;
+  OpenedReplay opened;
+  const fs::path data =
+      place.run_dir.empty() ? fs::path(place.data) : fs::path(place.run_dir) / "replay";
+  const fs::path config = place.config.empty() ? ConfigBeside(data) : fs::path(place.config);
+  if (!config.empty()) {
+    OXBOW_ASSIGN_OR_RETURN(opened.config, config::LoadResolved(config));
+  }
+  if (!place.buffer.empty()) {
+    opened.source = LiveReplay(place.buffer, timeout);
+    return opened;
+  }
+  if (!place.run_dir.empty()) {
+    opened.source = LiveOf(place.run_dir, std::min(timeout, absl::Seconds(2)));
+    if (opened.source != nullptr) return opened;
+  }
+  OXBOW_ASSIGN_OR_RETURN(
+      opened.source,
+      StoredReplay(data, opened.config.has_value() ? std::optional(DecayOf(opened.config->replay()))
+                                                   : std::nullopt));
+  return opened;
+}
+
+}  // namespace oxbow::cli

@@ -1,0 +1,99 @@
+#include "cli/replay/replay_strip.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "core/model/picture_sampler.h"
+#include "io/tensor_torch.h"
+#include "rpc/convert.h"
+
+namespace oxbow::cli {
+namespace {
+
+constexpr int kPictureSideMin = 96;  // Small pictures are enlarged to about this.
+constexpr int kCellsMax = 1024;
+constexpr int kColumnsMax = 24;
+
+// [n, C, H, W] -> uint8 [n, H, W, 1 or 3].
+at::Tensor PicturesOf(const at::Tensor& latents, const model::ImageDecoder* decoder) {
+  if (decoder != nullptr) return decoder->Decode(latents);
+  if (latents.size(1) == 1 || latents.size(1) == 3) return model::ToBytes(latents);
+  const at::Tensor shown = latents.slice(1, 0, std::min<int64_t>(3, latents.size(1)));
+  const at::Tensor colours = shown.size(1) == 3 ? shown : shown.slice(1, 0, 1);
+  return model::ToBytes(colours / colours.abs().amax({1, 2, 3}, true).clamp_min(1e-6));
+}
+
+// "x3 0.60": which latent, and its noise level.
+std::string LabelOf(const v1::ReplayEntry& header, uint64_t index) {
+  if (index >= static_cast<uint64_t>(header.sigmas_size())) return absl::StrCat("x", index);
+  return absl::StrFormat("x%d %.2f", index, header.sigmas(static_cast<int>(index)));
+}
+
+}  // namespace
+
+absl::StatusOr<at::Tensor> LatentsOf(const buffer::EntryWithLatents& entry) {
+  const v1::Tensor& header = entry.header.trajectory().latents();
+  if (header.shape_size() == 0 || header.shape(0) == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("entry has no latents: ", entry.header.entry_id()));
+  }
+  if (header.shape_size() != 4) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "only latents [n, C, H, W] can be shown, these have ", header.shape_size(), " dimensions"));
+  }
+  OXBOW_ASSIGN_OR_RETURN(const io::TensorBytes bytes, rpc::TensorFromProto(header, entry.latents));
+  OXBOW_ASSIGN_OR_RETURN(const at::Tensor tensor, io::ToTorch(bytes));
+  return tensor.to(at::kFloat);
+}
+
+std::vector<LatentFacts> FactsOf(const at::Tensor& latents, uint64_t first) {
+  std::vector<LatentFacts> facts;
+  for (int64_t i = 0; i < latents.size(0); ++i) {
+    const at::Tensor latent = latents[i];
+    facts.push_back({.index = first + static_cast<uint64_t>(i),
+                     .min = latent.min().item<double>(),
+                     .max = latent.max().item<double>(),
+                     .mean = latent.mean().item<double>(),
+                     .finite = at::isfinite(latent).all().item<bool>()});
+  }
+  return facts;
+}
+
+absl::StatusOr<io::Picture8> StripOf(const buffer::EntryWithLatents& entry,
+                                     const model::ImageDecoder* decoder) {
+  const at::NoGradGuard no_grad;
+  OXBOW_ASSIGN_OR_RETURN(const at::Tensor latents, LatentsOf(entry));
+  const v1::ReplayEntry& header = entry.header;
+  int64_t per_row = latents.size(0);
+  if (header.group().trajectories_size() > 0) {
+    per_row = std::max<int64_t>(1, latents.size(0) / header.group().trajectories_size());
+  }
+  const uint64_t first = header.group().trajectories_size() > 0
+                             ? header.group().trajectories(0).first_latent()
+                             : header.trajectory().first_latent();
+  std::vector<io::GridCell> cells;
+  const int64_t count = std::min<int64_t>(latents.size(0), kCellsMax);
+  int side = 1;
+  for (int64_t i = 0; i < count; ++i) {  // One at a time: decoded pictures may be large.
+    const at::Tensor picture = PicturesOf(latents.slice(0, i, i + 1), decoder).contiguous();
+    const std::string pixels = model::PixelsOf(picture, 0);
+    cells.push_back({.picture = {.width = static_cast<int>(picture.size(2)),
+                                 .height = static_cast<int>(picture.size(1)),
+                                 .channels = static_cast<int>(picture.size(3)),
+                                 .pixels = {pixels.begin(), pixels.end()}},
+                     .frame = std::nullopt,
+                     .label = LabelOf(header, first + static_cast<uint64_t>(i % per_row))});
+    side = std::max({side, cells.back().picture.width, cells.back().picture.height});
+  }
+  io::GridOptions options;
+  options.columns = static_cast<int>(std::min<int64_t>(per_row, kColumnsMax));
+  options.scale = std::max(1, kPictureSideMin / side);
+  return io::Grid(cells, options);
+}
+
+}  // namespace oxbow::cli

@@ -1,0 +1,51 @@
+#include "cli/run/endpoints_file.h"
+
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+
+namespace oxbow::cli {
+namespace {
+
+constexpr char kFile[] = "endpoints.json";
+
+}  // namespace
+
+absl::Status WriteEndpoints(const std::filesystem::path& run_dir,
+                            const std::vector<ServiceEndpoint>& services) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const ServiceEndpoint& s : services) {
+    list.push_back({{"name", s.name}, {"grpc", s.grpc}, {"metrics", s.metrics}});
+    if (s.pid != 0) list.back()["pid"] = s.pid;
+  }
+  const nlohmann::json root = {{"supervisor_pid", getpid()}, {"services", list}};
+  return WriteFileAtomically(run_dir / kFile, root.dump(2) + "\n");
+}
+
+absl::StatusOr<std::vector<ServiceEndpoint>> ReadEndpoints(const std::filesystem::path& run_dir) {
+  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(run_dir / kFile, 1 << 20));
+  const nlohmann::json root = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto damaged = absl::DataLossError(absl::StrCat("damaged: ", (run_dir / kFile).string()));
+  if (!root.is_object() || !root.contains("services") || !root["services"].is_array())
+    return damaged;
+  std::vector<ServiceEndpoint> services;
+  for (const nlohmann::json& item : root["services"]) {
+    const auto text_of = [&](const char* key) {
+      return item.is_object() && item.contains(key) && item[key].is_string()
+                 ? item[key].get<std::string>()
+                 : std::string();
+    };
+    const bool has_pid =
+        item.is_object() && item.contains("pid") && item["pid"].is_number_integer();
+    services.push_back({text_of("name"), text_of("grpc"), text_of("metrics"),
+                        has_pid ? item["pid"].get<pid_t>() : 0});
+    if (services.back().name.empty()) return damaged;
+  }
+  return services;
+}
+
+}  // namespace oxbow::cli

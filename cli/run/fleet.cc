@@ -1,0 +1,238 @@
+#include "cli/run/fleet.h"
+
+#include <signal.h>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "oxbow/v1/coordinator.grpc.pb.h"
+#include "rpc/channel.h"
+
+namespace oxbow::cli {
+namespace {
+
+constexpr absl::Duration kDrainCall = absl::Seconds(5);
+
+// "rollout_worker-3" -> 3.
+uint32_t NumberOf(const std::string& name) {
+  uint32_t number = 0;
+  return absl::SimpleAtoi(name.substr(name.rfind('-') + 1), &number) ? number : 0;
+}
+
+const char* BinaryOf(Role role) {
+  switch (role) {
+    case Role::kBuffer:
+      return "replay_buffer";
+    case Role::kReward:
+      return "reward_server";
+    case Role::kLearner:
+      return "learner";
+    case Role::kWorker:
+      return "rollout_worker";
+  }
+  return "";
+}
+
+// One thread per process: more were measured slower at the sizes of a CPU run, and spinning OpenMP
+// threads starve the neighbours.
+std::vector<std::string> ChildEnvironment() {
+  // The poll interval lets idle gRPC clients see a closing server at once instead of every 5 s.
+  return {"OMP_NUM_THREADS=1", "OMP_WAIT_POLICY=PASSIVE", "MKL_NUM_THREADS=1",
+          "GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS=200", "MALLOC_ARENA_MAX=2"};
+}
+
+bool Drain(const std::string& learner) {
+  v1::DrainRequest request;
+  request.set_reason("stop signal");
+  v1::DrainResponse response;
+  return v1::Coordinator::NewStub(rpc::Connect(learner))
+      ->Drain(rpc::ContextWithDeadline(kDrainCall).get(), request, &response)
+      .ok();
+}
+
+}  // namespace
+
+Fleet::Fleet(Options options, const Clock& clock)
+    : options_(std::move(options)), supervisor_({}, clock) {
+  members_["replay_buffer"] = {.role = Role::kBuffer};
+  if (options_.config.reward().endpoints_size() == 0) {
+    for (uint32_t i = 0; i < options_.config.services().reward_servers(); ++i) {
+      members_[absl::StrCat("reward_server-", i)] = {.role = Role::kReward};
+    }
+  }
+  members_["learner"] = {.role = Role::kLearner};
+  for (uint32_t i = 0; i < options_.config.services().rollout_workers(); ++i) {
+    members_[absl::StrCat("rollout_worker-", i)] = {.role = Role::kWorker};
+  }
+}
+
+std::filesystem::path Fleet::LogOf(const std::string& child) const {
+  return options_.run_dir / "logs" / (child + ".log");
+}
+
+std::string Fleet::learner() const {
+  const Member& member = members_.at("learner");
+  return member.ready ? member.grpc : "";
+}
+
+bool Fleet::AllReady(Role role) const {
+  for (const auto& [name, member] : members_) {
+    if (member.role == role && member.grpc.empty()) return false;
+  }
+  return true;
+}
+
+std::vector<std::string> Fleet::EndpointsOf(Role role) const {
+  std::vector<std::string> endpoints;
+  for (const auto& [name, member] : members_) {
+    if (member.role == role) endpoints.push_back(member.grpc);
+  }
+  return endpoints;
+}
+
+std::vector<std::string> Fleet::Arguments(const std::string& name, const Member& member,
+                                          bool resume) const {
+  const v1::RunConfig& config = options_.config;
+  const std::string any = absl::StrCat(config.services().host(), ":0");
+  const std::string resolved = (options_.run_dir / "config.resolved.yaml").string();
+  std::vector<std::string> argv = {(options_.binaries / BinaryOf(member.role)).string()};
+  const auto add = [&argv](std::vector<std::string> more) {
+    argv.insert(argv.end(), more.begin(), more.end());
+  };
+  add({"--listen", member.grpc.empty() ? any : member.grpc});
+  add({"--metrics-listen", member.metrics.empty() ? any : member.metrics});
+  add({"--log-level", config.services().log_level(), "--log-format",
+       config.services().log_format()});
+  switch (member.role) {
+    case Role::kBuffer:
+      add({"--data", (options_.run_dir / "replay").string(), "--config", resolved});
+      break;
+    case Role::kReward: {
+      std::vector<std::string> names(config.reward().observed().begin(),
+                                     config.reward().observed().end());
+      for (const v1::RewardTerm& term : config.reward().terms()) names.push_back(term.name());
+      add({"--rewards", absl::StrJoin(names, ",")});
+      break;
+    }
+    case Role::kLearner: {
+      std::vector<std::string> rewards(config.reward().endpoints().begin(),
+                                       config.reward().endpoints().end());
+      if (rewards.empty()) rewards = EndpointsOf(Role::kReward);
+      add({"--config", resolved, "--run-dir", options_.run_dir.string(), "--buffer",
+           absl::StrJoin(EndpointsOf(Role::kBuffer), ","), "--reward",
+           absl::StrJoin(rewards, ",")});
+      if (resume) add({"--resume"});
+      break;
+    }
+    case Role::kWorker:
+      // After the learner's ranks, which have a GPU each.
+      add({"--learner", members_.at("learner").grpc, "--id", name, "--device",
+           config.model().device(), "--gpu-slot",
+           absl::StrCat(config.learner().ranks() + NumberOf(name))});
+      break;
+  }
+  return argv;
+}
+
+void Fleet::Start(const std::string& name, bool resume) {
+  Member& member = members_.at(name);
+  member.process.reset();
+  member.others.clear();
+  auto process = ChildProcess::Start({.spawner = options_.binaries / "oxbow_spawn",
+                                      .argv = Arguments(name, member, resume || options_.resume),
+                                      .environment = ChildEnvironment(),
+                                      .log = LogOf(name)});
+  if (!process.ok()) {
+    Apply(supervisor_.Abort(ExitCodeOf(process.status()), std::string(process.status().message())));
+    return;
+  }
+  member.process = *std::move(process);
+  supervisor_.Started(name, member.role);
+}
+
+void Fleet::StartWaiting() {
+  if (supervisor_.phase() != Supervisor::Phase::kRunning) return;
+  const bool services = AllReady(Role::kBuffer) && AllReady(Role::kReward);
+  const bool learner = AllReady(Role::kLearner);
+  for (const auto& [name, member] : members_) {
+    if (member.process != nullptr) continue;
+    if (member.role == Role::kLearner && !services) continue;
+    if (member.role == Role::kWorker && !learner) continue;
+    Start(name, options_.resume);
+    if (supervisor_.phase() != Supervisor::Phase::kRunning) return;
+  }
+}
+
+void Fleet::ReadLines(const std::string& name, Member& member) {
+  for (const std::string& line : member.process->TakeLines()) {
+    const auto ready = ParseReady(line);
+    if (!ready) continue;
+    if (ready->name != BinaryOf(member.role)) {
+      member.others[ready->name] = {ready->name, ready->grpc, ready->metrics};
+      Publish();
+      continue;
+    }
+    member.ready = true;
+    if (member.grpc.empty()) member.grpc = ready->grpc;
+    if (member.metrics.empty()) member.metrics = ready->metrics;
+    supervisor_.Ready(name);
+    Publish();
+  }
+}
+
+void Fleet::Poll() {
+  StartWaiting();
+  for (auto& [name, member] : members_) {
+    if (member.process == nullptr) continue;
+    ReadLines(name, member);
+    const auto exit = member.process->Exit();
+    if (!exit) continue;
+    // Kept until the restart: a null process would be started by StartWaiting.
+    if (!supervisor_.alive(name)) continue;
+    member.ready = false;
+    Apply(supervisor_.Exited(name, *exit));
+    if (supervisor_.phase() == Supervisor::Phase::kRunning) {
+      OXBOW_LOG(Warning) << "child ended and is started again" << Field("child", name)
+                         << Field("exit", *exit);
+    }
+  }
+  Apply(supervisor_.Tick());
+}
+
+void Fleet::Stop(int signal) { Apply(supervisor_.StopRequested(signal)); }
+
+void Fleet::Apply(const std::vector<Supervisor::Action>& actions) {
+  for (const Supervisor::Action& action : actions) {
+    switch (action.what) {
+      case Supervisor::Do::kStart:
+        Start(action.child, action.resume);
+        break;
+      case Supervisor::Do::kDrain:
+        if (!Drain(members_.at(action.child).grpc)) Apply(supervisor_.DrainFailed());
+        break;
+      case Supervisor::Do::kTerminate:
+        members_.at(action.child).process->Signal(SIGTERM);
+        break;
+      case Supervisor::Do::kKill:
+        members_.at(action.child).process->Signal(SIGKILL);
+        break;
+    }
+  }
+}
+
+void Fleet::Publish() const {
+  std::vector<ServiceEndpoint> endpoints;
+  for (const auto& [name, member] : members_) {
+    if (member.process == nullptr) continue;
+    endpoints.push_back({name, member.grpc, member.metrics, member.process->pid()});
+    for (const auto& [other, endpoint] : member.others) endpoints.push_back(endpoint);
+  }
+  const absl::Status status = WriteEndpoints(options_.run_dir, endpoints);
+  if (!status.ok()) {
+    OXBOW_LOG(Warning) << "cannot write endpoints.json" << Field("why", status.message());
+  }
+}
+
+}  // namespace oxbow::cli

@@ -1,0 +1,69 @@
+// The processes of one run on this machine: what each is started with, and what the supervisor's
+// actions do to them.
+//
+// Buffer and reward servers come first, the learner once they are ready, workers once it is. A
+// child keeps the ports of its first READY line through every restart, so that its peers find it
+// again.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "cli/run/child_process.h"
+#include "cli/run/endpoints_file.h"
+#include "cli/run/supervisor.h"
+#include "oxbow/v1/config.pb.h"
+
+namespace oxbow::cli {
+
+class Fleet {
+ public:
+  struct Options {
+    std::filesystem::path binaries;
+    std::filesystem::path run_dir;  // Holds config.resolved.yaml.
+    v1::RunConfig config;
+    bool resume = false;
+  };
+  Fleet(Options options, const Clock& clock);
+
+  // Starts what may start, reads what children say, sees who has died, restarts. Never blocks.
+  void Poll();
+  // A stop signal reached us.
+  void Stop(int signal);
+
+  const Supervisor& supervisor() const { return supervisor_; }
+  // host:port of the learner's Coordinator; empty until it is ready.
+  std::string learner() const;
+  std::filesystem::path LogOf(const std::string& child) const;
+
+ private:
+  struct Member {
+    Role role;
+    std::unique_ptr<ChildProcess> process;
+    bool ready = false;
+    std::string grpc;  // Of the first READY line.
+    std::string metrics;
+    // Processes that the child started and that tell on its stdout where they are: learner ranks.
+    std::map<std::string, ServiceEndpoint> others;
+  };
+
+  void StartWaiting();
+  void Start(const std::string& name, bool resume);
+  void Apply(const std::vector<Supervisor::Action>& actions);
+  void ReadLines(const std::string& name, Member& member);
+  std::vector<std::string> Arguments(const std::string& name, const Member& member,
+                                     bool resume) const;
+  std::vector<std::string> EndpointsOf(Role role) const;
+  bool AllReady(Role role) const;
+  void Publish() const;
+
+  const Options options_;
+  Supervisor supervisor_;
+  std::map<std::string, Member> members_;
+};
+
+}  // namespace oxbow::cli

@@ -1,0 +1,85 @@
+#include "cli/run/progress_line.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace oxbow::cli {
+
+void StepRate::Observe(absl::Duration now, uint64_t step) {
+  if (!seen_.empty() && step < seen_.back().second) seen_.clear();  // The learner went back.
+  if (seen_.empty() || step != seen_.back().second) seen_.emplace_back(now, step);
+  while (seen_.size() > 2 && seen_.back().first - seen_.front().first > window_) seen_.pop_front();
+}
+
+std::optional<double> StepRate::per_second() const {
+  if (seen_.size() < 2 || seen_.back().first <= seen_.front().first) return std::nullopt;
+  return static_cast<double>(seen_.back().second - seen_.front().second) /
+         absl::ToDoubleSeconds(seen_.back().first - seen_.front().first);
+}
+
+std::optional<double> Metric(const v1::StatusResponse& status, const std::string& name) {
+  for (const v1::NamedValue& metric : status.metrics()) {
+    if (metric.name() == name && std::isfinite(metric.value())) return metric.value();
+  }
+  return std::nullopt;
+}
+
+std::string ProgressLine(const v1::StatusResponse& status, std::optional<double> steps_per_second,
+                         uint64_t images_per_step) {
+  std::string line = absl::StrCat("step ", status.learner_step(), "/", status.steps_total());
+  if (const auto reward = Metric(status, "train/reward_mean")) {
+    absl::StrAppend(&line, absl::StrFormat("  reward %.3f", *reward));
+  }
+  if (const auto reward = Metric(status, "eval/reward_mean")) {
+    absl::StrAppend(&line, absl::StrFormat("  held-out %.3f", *reward));
+  }
+  if (const auto clip = Metric(status, "train/clip_frac_total")) {
+    absl::StrAppend(&line, absl::StrFormat("  clip %.1f %%", 100 * *clip));
+  }
+  if (const auto stale = Metric(status, "buffer/staleness_mean")) {
+    absl::StrAppend(&line, absl::StrFormat("  staleness %.1f", *stale));
+  }
+  if (!steps_per_second || *steps_per_second <= 0) return absl::StrCat(line, "  ", status.phase());
+  absl::StrAppend(&line, absl::StrFormat("  %.0f images/s", *steps_per_second * images_per_step));
+  const uint64_t left =
+      status.steps_total() - std::min(status.steps_total(), status.learner_step());
+  absl::StrAppend(&line, "  ETA ", ClockText(left / *steps_per_second));
+  return line;
+}
+
+std::string Bottleneck(const v1::StatusResponse& status) {
+  struct Words {
+    std::string limit;  // Who would have to be faster.
+    std::string phase;  // What the learner does meanwhile.
+  };
+  static const auto& words =
+      *new std::map<std::string, Words>{{"wait", {"rollouts", "waiting for rollouts"}},
+                                        {"update", {"learner update", "updating the policy"}},
+                                        {"eval", {"evaluation", "evaluating"}},
+                                        {"publish", {"publishing", "publishing weights"}},
+                                        {"offer", {"replay buffer", "writing to the buffer"}},
+                                        {"plan", {"planning", "planning, with the replay buffer"}},
+                                        {"checkpoint", {"checkpoints", "writing checkpoints"}}};
+  const v1::NamedValue* most = nullptr;
+  for (const v1::NamedValue& share : status.time_share()) {
+    if (most == nullptr || share.value() > most->value()) most = &share;
+  }
+  if (most == nullptr) return "";
+  const auto found = words.find(most->name());
+  const Words word = found == words.end() ? Words{most->name(), most->name()} : found->second;
+  return absl::StrFormat("%s: %s %.0f %%", word.limit, word.phase, 100 * most->value());
+}
+
+std::string ClockText(double seconds) {
+  const auto total = static_cast<int64_t>(std::llround(std::clamp(seconds, 0.0, 3.6e6)));
+  if (total >= 3600) {
+    return absl::StrFormat("%d:%02d:%02d", total / 3600, total / 60 % 60, total % 60);
+  }
+  return absl::StrFormat("%d:%02d", total / 60, total % 60);
+}
+
+}  // namespace oxbow::cli

@@ -1,0 +1,67 @@
+#include "cli/run/progress_line.h"
+
+#include <gtest/gtest.h>
+
+namespace oxbow::cli {
+namespace {
+
+v1::StatusResponse Status() {
+  v1::StatusResponse status;
+  status.set_learner_step(37);
+  status.set_steps_total(100);
+  status.set_phase("waiting");
+  for (const auto& [name, value] : std::map<std::string, double>{{"train/reward_mean", 0.9},
+                                                                 {"train/clip_frac_total", 0.004},
+                                                                 {"buffer/staleness_mean", 1.5}}) {
+    auto& metric = *status.add_metrics();
+    metric.set_name(name);
+    metric.set_value(value);
+  }
+  return status;
+}
+
+TEST(ProgressLineTest, SaysWhatARunDoes) {
+  EXPECT_EQ(ProgressLine(Status(), 5.0, 64),
+            "step 37/100  reward 0.900  clip 0.4 %  staleness 1.5  320 images/s  ETA 0:13");
+  EXPECT_EQ(ProgressLine(Status(), std::nullopt, 64),
+            "step 37/100  reward 0.900  clip 0.4 %  staleness 1.5  waiting");
+}
+
+TEST(ProgressLineTest, ARunWithoutNumbersIsStillALine) {
+  v1::StatusResponse status;
+  status.set_phase("loading");
+  EXPECT_EQ(ProgressLine(status, std::nullopt, 64), "step 0/0  loading");
+  EXPECT_EQ(Bottleneck(status), "");
+}
+
+TEST(ProgressLineTest, TheLargestTimeShareLimits) {
+  v1::StatusResponse status;
+  for (const auto& [name, value] : std::map<std::string, double>{{"update", 0.3}, {"wait", 0.62}}) {
+    auto& share = *status.add_time_share();
+    share.set_name(name);
+    share.set_value(value);
+  }
+  EXPECT_EQ(Bottleneck(status), "rollouts: waiting for rollouts 62 %");
+  status.mutable_time_share(0)->set_value(0.7);
+  EXPECT_EQ(Bottleneck(status), "learner update: updating the policy 70 %");
+}
+
+TEST(StepRateTest, FollowsTheLastSecondsAndForgetsAResume) {
+  StepRate rate(absl::Seconds(10));
+  rate.Observe(absl::Seconds(0), 0);
+  EXPECT_FALSE(rate.per_second());
+  rate.Observe(absl::Seconds(5), 10);
+  EXPECT_DOUBLE_EQ(*rate.per_second(), 2);
+  rate.Observe(absl::Seconds(20), 25);  // The first 5 s are out of the window.
+  EXPECT_DOUBLE_EQ(*rate.per_second(), 1);
+  rate.Observe(absl::Seconds(21), 20);
+  EXPECT_FALSE(rate.per_second());
+}
+
+TEST(ClockTextTest, GrowsWithTheTime) {
+  EXPECT_EQ(ClockText(12.4), "0:12");
+  EXPECT_EQ(ClockText(3 * 3600 + 4 * 60 + 5), "3:04:05");
+}
+
+}  // namespace
+}  // namespace oxbow::cli

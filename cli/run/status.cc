@@ -1,0 +1,234 @@
+#include "cli/run/status.h"
+
+#include <google/protobuf/util/json_util.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/exit_code.h"
+#include "base/status_macros.h"
+#include "cli/run/endpoints_file.h"
+#include "cli/run/progress_line.h"
+#include "oxbow/v1/coordinator.grpc.pb.h"
+#include "rpc/channel.h"
+#include "rpc/status.h"
+
+namespace oxbow::cli {
+namespace {
+
+absl::StatusOr<std::string> LearnerOf(const std::string& run_dir) {
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<ServiceEndpoint> services, ReadEndpoints(run_dir));
+  for (const ServiceEndpoint& service : services) {
+    if (service.name == "learner") return service.grpc;
+  }
+  return absl::NotFoundError(absl::StrCat("the run has no learner yet: ", run_dir));
+}
+
+struct StatusFlags {
+  std::string endpoint;
+  std::string run_dir;
+  std::string format = "text";
+  double watch_s = 0;  // 0: once.
+  double timeout_s = 5;
+};
+
+absl::StatusOr<std::string> EndpointOf(const StatusFlags& flags) {
+  if (!flags.endpoint.empty()) return flags.endpoint;
+  return LearnerOf(flags.run_dir);
+}
+
+absl::StatusOr<v1::StatusResponse> Ask(const StatusFlags& flags) {
+  OXBOW_ASSIGN_OR_RETURN(const std::string learner, EndpointOf(flags));
+  auto status = AskStatus(learner, absl::Seconds(flags.timeout_s));
+  if (status.ok()) return status;
+  return Annotate(status.status(),
+                  absl::StrCat("no learner answers at ", learner, " (has the run ended?)"));
+}
+
+// Again and again until the learner is gone, which is an error only before its first answer. A
+// learner that starts again has its old address, so one silence is not its end.
+absl::Status Show(const StatusFlags& flags) {
+  constexpr int kSilencesMax = 3;
+  StepRate rate;
+  bool answered = false;
+  const bool clears = flags.watch_s > 0 && flags.format == "text" && isatty(STDOUT_FILENO) == 1;
+  for (int silences = 0;;) {
+    const auto status = Ask(flags);
+    if (status.ok()) {
+      silences = 0;
+      answered = true;
+      rate.Observe(Clock::Steady().Now(), status->learner_step());
+      const std::string text =
+          flags.format == "json" ? StatusJson(*status) : StatusText(*status, rate.per_second());
+      // Home, then each line with the rest of it cleared, then all below: nothing flickers.
+      std::cout << (clears ? absl::StrCat("\x1b[H", absl::StrReplaceAll(text, {{"\n", "\x1b[K\n"}}),
+                                          "\x1b[J")
+                           : text)
+                << std::flush;
+    } else if (!answered || ++silences >= kSilencesMax) {
+      if (!answered) return status.status();
+      std::cout << "the learner no longer answers: the run has ended, or its machine is away\n";
+      return absl::OkStatus();
+    }
+    if (flags.watch_s <= 0) return absl::OkStatus();
+    absl::SleepFor(absl::Seconds(flags.watch_s));
+    if (!clears && flags.format == "text") std::cout << "\n";
+  }
+}
+
+// Each reward by its own name, where there is more than one to tell apart; staleness beside it.
+std::string RewardLine(const v1::StatusResponse& status) {
+  const std::string prefix = "train/reward_";
+  std::string line;
+  for (const v1::NamedValue& metric : status.metrics()) {
+    const std::string& name = metric.name();
+    if (!absl::StartsWith(name, prefix) || !absl::EndsWith(name, "_mean")) continue;
+    const std::string reward = name.substr(prefix.size(), name.size() - prefix.size() - 5);
+    if (reward.empty() || reward == "group_std" || reward == "mean") continue;
+    absl::StrAppend(&line, line.empty() ? "" : ", ", reward,
+                    absl::StrFormat(" %.3f", metric.value()));
+  }
+  if (const auto equal = Metric(status, "train/reward_zero_std_ratio")) {
+    absl::StrAppend(&line, line.empty() ? "" : "; ",
+                    absl::StrFormat("%.0f %% of groups without a signal", 100 * *equal));
+  }
+  return line.empty() ? "" : absl::StrCat("rewards    ", line, "\n");
+}
+
+std::string BufferLine(const v1::StatusResponse& status) {
+  const auto attached = Metric(status, "buffer/attached");
+  if (!attached.has_value()) return "";
+  if (*attached == 0) return "replay     the buffer is away, training goes on without it\n";
+  std::string line = "replay     ";
+  if (const auto size = Metric(status, "buffer/size")) {
+    absl::StrAppend(&line, absl::StrFormat("%.0f entries", *size));
+  }
+  if (const auto age = Metric(status, "buffer/age_mean")) {
+    absl::StrAppend(&line, absl::StrFormat(", %.1f steps old", *age));
+  }
+  if (const auto reward = Metric(status, "buffer/raw_reward_mean")) {
+    absl::StrAppend(&line, absl::StrFormat(", reward %.3f", *reward));
+  }
+  return line + "\n";
+}
+
+std::string PeersText(const v1::StatusResponse& status) {
+  std::string text;
+  for (const v1::RankStatus& rank : status.ranks()) {
+    absl::StrAppend(&text,
+                    absl::StrFormat("rank %-5d seen %.1f s ago, metrics at %s\n", rank.rank(),
+                                    rank.seconds_since_seen(), rank.metrics_endpoint()));
+  }
+  if (status.workers().empty()) {
+    return text + "no worker is connected: rollout_worker --learner HOST:PORT starts one\n";
+  }
+  absl::StrAppend(&text, absl::StrFormat("%-28s %8s %7s %7s %10s\n", "worker", "version", "leases",
+                                         "groups", "seen"));
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    absl::StrAppend(&text, absl::StrFormat("%-28s %8d %7d %7d %8.1f s\n", worker.worker_id(),
+                                           worker.policy_version(), worker.leases(),
+                                           worker.groups_done(), worker.seconds_since_seen()));
+  }
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::StatusResponse> AskStatus(const std::string& endpoint, absl::Duration timeout) {
+  const auto stub = v1::Coordinator::NewStub(rpc::Connect(endpoint));
+  v1::StatusResponse response;
+  const grpc::Status status =
+      stub->Status(rpc::ContextWithDeadline(timeout).get(), v1::StatusRequest(), &response);
+  if (!status.ok()) return rpc::FromGrpc(status);
+  return response;
+}
+
+std::string StatusText(const v1::StatusResponse& status, std::optional<double> steps_per_second) {
+  const double images = Metric(status, "train/samples").value_or(0);
+  if (!steps_per_second.has_value()) {
+    if (const auto rate = Metric(status, "throughput/samples_per_s"); rate && images > 0) {
+      steps_per_second = *rate / images;
+    }
+  }
+  std::string text = absl::StrCat("run        ", status.run_name(), "  (epoch ", status.epoch(),
+                                  ", ", ClockText(status.wall_seconds()), ")\n");
+  absl::StrAppend(&text, "progress   ",
+                  ProgressLine(status, steps_per_second, static_cast<uint64_t>(images)), "\n");
+  absl::StrAppend(&text, "doing      ", status.phase(),
+                  absl::StrFormat(", last step %.1f s ago\n", status.seconds_since_step()));
+  if (const std::string limit = Bottleneck(status); !limit.empty()) {
+    absl::StrAppend(&text, "limit      ", limit, "\n");
+  }
+  absl::StrAppend(&text, RewardLine(status), "weights    version ", status.policy_version(),
+                  ", published ", status.published_version(), "\n");
+  absl::StrAppend(&text, "groups     ", status.groups_running(), " running",
+                  absl::StrFormat(" (the oldest for %.1f s), %d ready\n",
+                                  status.lease_age_max_seconds(), status.groups_ready()));
+  if (status.leases_expired() + status.leases_speculated() + status.groups_discarded() > 0) {
+    absl::StrAppend(&text, "leases     ", status.leases_expired(), " expired, ",
+                    status.leases_speculated(), " of stragglers given twice; ",
+                    status.groups_discarded(), " results discarded\n");
+  }
+  return absl::StrCat(text, BufferLine(status), PeersText(status));
+}
+
+std::string StatusJson(const v1::StatusResponse& status) {
+  std::string message;
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  const auto printed = google::protobuf::util::MessageToJsonString(status, &message, options);
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(message, nullptr, false);
+  OXBOW_CHECK(printed.ok() && json.is_object()) << message;
+  const auto as_object = [&](const char* key, const auto& values) {
+    json[key] = nlohmann::ordered_json::object();
+    for (const v1::NamedValue& value : values) {
+      json[key][value.name()] = std::isfinite(value.value()) ? nlohmann::ordered_json(value.value())
+                                                             : nlohmann::ordered_json(nullptr);
+    }
+  };
+  as_object("metrics", status.metrics());
+  as_object("time_share", status.time_share());
+  return json.dump() + "\n";
+}
+
+void AddStatus(CLI::App& app, int& exit_code) {
+  const auto flags = std::make_shared<StatusFlags>();  // Lives as long as the callback below.
+  CLI::App* command = app.add_subcommand("status", "Show what a live run is doing");
+  command->footer(
+      "Example: oxbow status --run runs/digits --watch 2\n"
+      "With --watch, --format json prints one object a line.");
+  auto* endpoint =
+      command->add_option("--addr,--learner", flags->endpoint, "host:port of the learner");
+  command->add_option("--run", flags->run_dir, "directory of the run")->excludes(endpoint);
+  command->add_option("--watch", flags->watch_s, "ask again every so many seconds; default 2")
+      ->expected(0, 1)
+      ->default_str("2")
+      ->check(CLI::Range(0.1, 3600.0));
+  command->add_option("--format", flags->format)
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  command->add_option("--timeout", flags->timeout_s, "of one question, seconds")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->callback([flags, &exit_code] {
+    const absl::Status status =
+        flags->endpoint.empty() && flags->run_dir.empty()
+            ? absl::InvalidArgumentError("name a run: --run runs/NAME or --addr HOST:PORT")
+            : Show(*flags);
+    if (!status.ok()) std::cerr << "oxbow status: " << status.message() << "\n";
+    exit_code = ExitCodeOf(status);
+  });
+}
+
+}  // namespace oxbow::cli

@@ -1,0 +1,69 @@
+#include "cli/run/status.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace oxbow::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::StatusResponse SomeStatus() {
+  v1::StatusResponse status;
+  status.set_run_name("digits");
+  status.set_learner_step(12);
+  status.set_steps_total(100);
+  status.set_phase("waiting for rollouts");
+  status.set_seconds_since_step(1.5);
+  status.set_groups_running(3);
+  status.set_lease_age_max_seconds(2.5);
+  const auto set = [&](const char* name, double value) {
+    v1::NamedValue& metric = *status.add_metrics();
+    metric.set_name(name);
+    metric.set_value(value);
+  };
+  set("train/reward_mean", 0.5);
+  set("train/reward_digits_ocr_mean", 0.75);
+  set("train/reward_group_std_mean", 0.1);
+  set("train/reward_zero_std_ratio", 0.25);
+  set("train/kl_div", std::numeric_limits<double>::quiet_NaN());
+  set("buffer/attached", 1);
+  set("buffer/size", 40);
+  return status;
+}
+
+TEST(StatusTest, TextSaysWhatAPersonAsksFirst) {
+  const std::string text = StatusText(SomeStatus());
+  EXPECT_THAT(
+      text, AllOf(HasSubstr("step 12/100"), HasSubstr("waiting for rollouts, last step 1.5 s ago"),
+                  HasSubstr("digits_ocr 0.750; 25 % of groups without a signal"),
+                  HasSubstr("3 running (the oldest for 2.5 s)"), HasSubstr("replay     40 entries"),
+                  HasSubstr("no worker is connected"), Not(HasSubstr("group_std"))));
+}
+
+TEST(StatusTest, TextTakesTheRateThatWasWatched) {
+  v1::StatusResponse status = SomeStatus();
+  v1::NamedValue& samples = *status.add_metrics();
+  samples.set_name("train/samples");
+  samples.set_value(100);
+  EXPECT_THAT(StatusText(status, 2.0), AllOf(HasSubstr("200 images/s"), HasSubstr("ETA 0:44")));
+}
+
+TEST(StatusTest, JsonIsOneLineWithEveryNumberAndNullForBrokenOnes) {
+  const std::string line = StatusJson(SomeStatus());
+  EXPECT_EQ(line.find('\n'), line.size() - 1);
+  const nlohmann::json json = nlohmann::json::parse(line);
+  EXPECT_EQ(json["run_name"], "digits");
+  EXPECT_EQ(json["metrics"]["train/reward_mean"], 0.5);
+  EXPECT_TRUE(json["metrics"]["train/kl_div"].is_null());
+  EXPECT_EQ(json["lease_age_max_seconds"], 2.5);
+  EXPECT_TRUE(json["workers"].is_array());
+}
+
+}  // namespace
+}  // namespace oxbow::cli

@@ -1,0 +1,141 @@
+// What the supervisor decides, on a clock that moves only when told to.
+#include "cli/run/supervisor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/exit_code.h"
+
+namespace oxbow::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using Action = Supervisor::Action;
+using Do = Supervisor::Do;
+using Phase = Supervisor::Phase;
+
+constexpr int kKilled = 128 + 9;
+constexpr int kInterrupt = 2;
+constexpr int kTerminate = 15;
+
+class SupervisorTest : public ::testing::Test {
+ protected:
+  SupervisorTest() {
+    supervisor_.Started("buffer", Role::kBuffer);
+    supervisor_.Started("learner", Role::kLearner);
+    supervisor_.Started("worker", Role::kWorker);
+    for (const char* child : {"buffer", "learner", "worker"}) supervisor_.Ready(child);
+  }
+  std::vector<Action> After(absl::Duration wait) {
+    clock_.Advance(wait);
+    return supervisor_.Tick();
+  }
+  FakeClock clock_;
+  Supervisor supervisor_{{.restarts_max = 2}, clock_};
+};
+
+TEST_F(SupervisorTest, ADeadWorkerIsStartedAgainAfterABackoffThatDoubles) {
+  EXPECT_THAT(supervisor_.Exited("worker", kKilled), IsEmpty());
+  EXPECT_THAT(After(absl::Milliseconds(199)), IsEmpty());
+  EXPECT_THAT(After(absl::Milliseconds(1)), ElementsAre(Action{Do::kStart, "worker"}));
+  EXPECT_THAT(After(absl::Seconds(9)), IsEmpty());
+  supervisor_.Started("worker", Role::kWorker);
+  supervisor_.Exited("worker", 1);
+  EXPECT_THAT(After(absl::Milliseconds(399)), IsEmpty());
+  EXPECT_THAT(After(absl::Milliseconds(1)), ElementsAre(Action{Do::kStart, "worker"}));
+  EXPECT_EQ(supervisor_.phase(), Phase::kRunning);
+}
+
+TEST_F(SupervisorTest, ADeadLearnerResumes) {
+  supervisor_.Exited("learner", kKilled);
+  EXPECT_THAT(After(absl::Seconds(1)), ElementsAre(Action{Do::kStart, "learner", true}));
+}
+
+TEST_F(SupervisorTest, TooManyDeathsInARowEndTheRunWithItsFailure) {
+  for (int i = 0; i < 2; ++i) {
+    supervisor_.Exited("worker", kKilled);
+    ASSERT_EQ(After(absl::Seconds(5)).size(), 1);
+    supervisor_.Started("worker", Role::kWorker);
+  }
+  EXPECT_THAT(supervisor_.Exited("worker", kKilled),
+              ElementsAre(Action{Do::kTerminate, "buffer"}, Action{Do::kTerminate, "learner"}));
+  EXPECT_EQ(supervisor_.failure(), "worker was ended by signal 9, after 2 restarts");
+  EXPECT_EQ(supervisor_.exit_code(), kExitFailure);
+}
+
+TEST_F(SupervisorTest, ALongLifeForgivesEarlierDeaths) {
+  for (int i = 0; i < 5; ++i) {
+    clock_.Advance(absl::Seconds(31));
+    supervisor_.Exited("worker", kKilled);
+    ASSERT_THAT(After(absl::Milliseconds(200)), ElementsAre(Action{Do::kStart, "worker"}));
+    supervisor_.Started("worker", Role::kWorker);
+  }
+  EXPECT_EQ(supervisor_.phase(), Phase::kRunning);
+}
+
+TEST_F(SupervisorTest, BadConfigIsNotTriedAgain) {
+  supervisor_.Exited("learner", kExitData);
+  EXPECT_EQ(supervisor_.phase(), Phase::kStopping);
+  EXPECT_EQ(supervisor_.exit_code(), kExitData);
+  EXPECT_EQ(supervisor_.failed_child(), "learner");
+}
+
+TEST_F(SupervisorTest, TheRunEndsWellWhenTheLearnerIsDone) {
+  EXPECT_THAT(supervisor_.Exited("learner", 0),
+              ElementsAre(Action{Do::kTerminate, "buffer"}, Action{Do::kTerminate, "worker"}));
+  supervisor_.Exited("worker", 0);
+  EXPECT_EQ(supervisor_.phase(), Phase::kStopping);
+  supervisor_.Exited("buffer", 0);
+  EXPECT_EQ(supervisor_.phase(), Phase::kDone);
+  EXPECT_EQ(supervisor_.exit_code(), 0);
+  EXPECT_EQ(supervisor_.failure(), "");
+}
+
+TEST_F(SupervisorTest, AStopSignalDrainsTheLearnerAndKeepsItsWorkersAlive) {
+  EXPECT_THAT(supervisor_.StopRequested(kInterrupt), ElementsAre(Action{Do::kDrain, "learner"}));
+  supervisor_.Exited("worker", kKilled);
+  EXPECT_THAT(After(absl::Seconds(1)), ElementsAre(Action{Do::kStart, "worker"}));
+  supervisor_.Started("worker", Role::kWorker);
+  EXPECT_EQ(supervisor_.Exited("learner", 0).size(), 2);
+  supervisor_.Exited("worker", 0);
+  supervisor_.Exited("buffer", 0);
+  EXPECT_EQ(supervisor_.phase(), Phase::kDone);
+  EXPECT_EQ(supervisor_.exit_code(), kExitInterrupted);
+}
+
+TEST_F(SupervisorTest, ASecondSignalKills) {
+  supervisor_.StopRequested(kTerminate);
+  EXPECT_EQ(supervisor_.StopRequested(kTerminate).size(), 3);
+  for (const char* child : {"buffer", "learner", "worker"}) supervisor_.Exited(child, kKilled);
+  EXPECT_EQ(supervisor_.phase(), Phase::kDone);
+  EXPECT_EQ(supervisor_.exit_code(), kExitTerminated);
+}
+
+TEST_F(SupervisorTest, WhoIgnoresSigtermIsKilledAfterTheGrace) {
+  supervisor_.Exited("learner", 0);
+  supervisor_.Exited("worker", 0);
+  EXPECT_THAT(After(absl::Seconds(14)), IsEmpty());
+  EXPECT_THAT(After(absl::Seconds(1)), ElementsAre(Action{Do::kKill, "buffer"}));
+  EXPECT_THAT(After(absl::Seconds(60)), IsEmpty());
+}
+
+TEST_F(SupervisorTest, ADrainThatNeverEndsIsAFailure) {
+  supervisor_.StopRequested(kInterrupt);
+  EXPECT_EQ(After(absl::Seconds(120)).size(), 3);
+  EXPECT_EQ(supervisor_.exit_code(), kExitFailure);
+  EXPECT_NE(supervisor_.failure(), "");
+}
+
+TEST(SupervisorStartTest, AStopBeforeTheLearnerExistsEndsTheRest) {
+  FakeClock clock;
+  Supervisor supervisor({}, clock);
+  supervisor.Started("buffer", Role::kBuffer);
+  EXPECT_THAT(supervisor.StopRequested(kInterrupt), ElementsAre(Action{Do::kTerminate, "buffer"}));
+  supervisor.Exited("buffer", 0);
+  EXPECT_EQ(supervisor.phase(), Phase::kDone);
+  EXPECT_EQ(supervisor.exit_code(), kExitInterrupted);
+}
+
+}  // namespace
+}  // namespace oxbow::cli

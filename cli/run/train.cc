@@ -1,0 +1,222 @@
+#include "cli/run/train.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/exit_code.h"
+#include "base/status_macros.h"
+#include "cli/plan/check_files.h"
+#include "cli/run/fleet.h"
+#include "cli/run/progress_line.h"
+#include "cli/run/status.h"
+#include "config/run_config.h"
+#include "io/metrics_file.h"
+#include "io/report/report.h"
+
+namespace oxbow::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr absl::Duration kPollEvery = absl::Milliseconds(50);
+constexpr absl::Duration kShowEvery = absl::Milliseconds(500);  // On a terminal.
+constexpr absl::Duration kLogEvery = absl::Seconds(10);         // Elsewhere.
+
+struct Flags {
+  std::string file;
+  std::vector<std::string> set;
+  std::string name;
+  bool resume = false;
+  bool overwrite = false;
+  bool no_progress = false;
+};
+
+// Makes the run's directory fit to start in. kInvalidArgument if another run lies there.
+absl::Status PrepareDirectory(const fs::path& run_dir, const Flags& flags) {
+  std::error_code error;
+  const bool used = fs::exists(run_dir, error) && !fs::is_empty(run_dir, error);
+  if (used && flags.overwrite) {
+    if (!fs::exists(run_dir / "config.resolved.yaml")) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("not a run's directory, so it is not deleted: ", run_dir.string()));
+    }
+    fs::remove_all(run_dir, error);
+  } else if (used && !flags.resume) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the run exists; continue it with --resume, replace it with --overwrite, or "
+                     "choose --name: ",
+                     run_dir.string()));
+  } else if (!used && flags.resume) {
+    return absl::NotFoundError(absl::StrCat("no run to resume: ", run_dir.string()));
+  }
+  if (!error) fs::create_directories(run_dir / "logs", error);
+  if (!error) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      "cannot prepare the run's directory: ", error.message(), ": ", run_dir.string()));
+}
+
+absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const Flags& flags) {
+  std::vector<std::string> set = flags.set;
+  if (!flags.name.empty()) set.push_back("run.name=" + flags.name);
+  OXBOW_ASSIGN_OR_RETURN(config::ResolvedConfig resolved,
+                         config::LoadRunConfig(flags.file, set, config::ProcessEnvironment()));
+  const std::vector<config::Problem> problems = CheckRun(resolved.config);
+  OXBOW_RETURN_IF_ERROR(config::FirstError(problems, resolved.provenance));
+  for (const config::Problem& problem : problems) {
+    std::cerr << "oxbow train: warning: " << config::ProblemLine(problem, resolved.provenance)
+              << "\n";
+  }
+  return resolved;
+}
+
+// The line that follows the run: rewritten in place on a terminal, one of many elsewhere.
+class Display {
+ public:
+  Display(const v1::RunConfig& config, bool quiet)
+      : images_(uint64_t{config.batch().groups()} * config.batch().group_size()),
+        terminal_(!quiet && isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr) {}
+
+  void Update(absl::Duration now, const std::string& learner) {
+    if (learner.empty() || now < next_) return;
+    next_ = now + kShowEvery;
+    const auto status = AskStatus(learner, absl::Milliseconds(400));
+    if (!status.ok()) return;  // Between two steps of a busy learner; the next poll will tell.
+    rate_.Observe(now, status->learner_step());
+    const std::string line = ProgressLine(*status, rate_.per_second(), images_);
+    if (terminal_) {
+      std::cout << "\r\033[K" << line << std::flush;
+    } else if (now >= next_log_) {
+      next_log_ = now + kLogEvery;
+      std::cout << line << std::endl;
+    }
+  }
+  void End() {
+    if (terminal_) std::cout << "\r\033[K" << std::flush;
+  }
+
+ private:
+  const uint64_t images_;
+  const bool terminal_;
+  absl::Duration next_;
+  absl::Duration next_log_;
+  StepRate rate_;
+};
+
+// A stop signal that arrived within `wait`; 0 if none did.
+int TakeStopSignal(absl::Duration wait) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  const timespec timeout = absl::ToTimespec(wait);
+  return std::max(0, sigtimedwait(&signals, nullptr, &timeout));
+}
+
+void Supervise(Fleet& fleet, Display& display) {
+  const Clock& clock = Clock::Steady();
+  while (true) {
+    fleet.Poll();
+    if (fleet.supervisor().phase() == Supervisor::Phase::kDone) break;
+    display.Update(clock.Now(), fleet.learner());
+    const int signal = TakeStopSignal(kPollEvery);
+    if (signal == 0) continue;
+    display.End();
+    std::cerr << (fleet.supervisor().phase() == Supervisor::Phase::kRunning
+                      ? "stopping after this step; once more to stop at once\n"
+                      : "stopping at once\n");
+    fleet.Stop(signal);
+  }
+  display.End();
+}
+
+std::optional<double> Find(const std::map<std::string, double>& line, const std::string& name) {
+  const auto found = line.find(name);
+  return found == line.end() ? std::nullopt : std::optional(found->second);
+}
+
+// Reward before and after, and where things lie.
+void Summarise(const fs::path& run_dir) {
+  const auto lines = io::ReadMetrics(run_dir / "metrics.jsonl");
+  if (!lines.ok() || lines->empty()) return;
+  for (const char* name : {"eval/reward_mean", "eval/strict_mean", "train/reward_mean"}) {
+    std::optional<double> first;
+    std::optional<double> last;
+    for (const auto& line : *lines) {
+      const auto value = Find(line, name);
+      if (!value) continue;
+      if (!first) first = value;
+      last = value;
+    }
+    if (first) std::cout << absl::StrFormat("%-18s %.3f -> %.3f\n", name, *first, *last);
+  }
+  const absl::Status report = io::WriteReport(run_dir);
+  if (report.ok()) {
+    std::cout << absl::StrFormat("%-18s %s\n", "report", (run_dir / "report.html").string());
+  } else {
+    std::cerr << "oxbow train: no report: " << report.message() << "\n";
+  }
+  std::cout << absl::StrFormat("%-18s %s\n", "weights", (run_dir / "weights").string())
+            << absl::StrFormat("%-18s tensorboard --logdir %s\n", "curves", run_dir.string());
+}
+
+absl::StatusOr<int> Run(const Flags& flags) {
+  if (flags.resume && flags.overwrite) {
+    return absl::InvalidArgumentError("--resume and --overwrite exclude each other; choose one");
+  }
+  OXBOW_ASSIGN_OR_RETURN(const config::ResolvedConfig resolved, ResolveAndCheck(flags));
+  const fs::path run_dir =
+      fs::path(resolved.config.run().directory()) / resolved.config.run().name();
+  OXBOW_RETURN_IF_ERROR(PrepareDirectory(run_dir, flags));
+  OXBOW_RETURN_IF_ERROR(config::WriteResolved(resolved, run_dir / "config.resolved.yaml"));
+
+  Fleet fleet({.binaries = BinaryDirectory(),
+               .run_dir = run_dir,
+               .config = resolved.config,
+               .resume = flags.resume},
+              Clock::Steady());
+  Display display(resolved.config, flags.no_progress);
+  Supervise(fleet, display);
+
+  const Supervisor& supervisor = fleet.supervisor();
+  if (!supervisor.failure().empty()) {
+    std::cerr << "oxbow train: " << supervisor.failure() << "\n";
+    if (const std::string& child = supervisor.failed_child(); !child.empty()) {
+      std::cerr << LogTail(fleet.LogOf(child), 10)
+                << "\n(all of it: " << fleet.LogOf(child).string() << ")\n";
+    }
+  }
+  Summarise(run_dir);
+  return supervisor.exit_code();
+}
+
+}  // namespace
+
+void AddTrain(CLI::App& app, int& exit_code) {
+  const auto flags = std::make_shared<Flags>();  // Lives as long as the callback below.
+  CLI::App* command = app.add_subcommand("train", "Run everything on this machine");
+  command->footer(
+      "Ctrl-C finishes the step and writes a checkpoint; a second one stops at once.\n"
+      "Example: oxbow train configs/digits.yaml --set run.steps=50 --name short");
+  command->add_option("file", flags->file, "run YAML")->required();
+  command->add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
+      ->allow_extra_args(false);
+  command->add_option("--name", flags->name, "name of the run; the same as --set run.name=NAME");
+  command->add_flag("--resume", flags->resume, "continue the run from its last checkpoint");
+  command->add_flag("--overwrite", flags->overwrite, "delete an earlier run of this name");
+  command->add_flag("--no-progress", flags->no_progress, "one line per 10 s even on a terminal");
+  command->callback([flags, &exit_code] {
+    const auto code = Run(*flags);
+    if (!code.ok()) std::cerr << "oxbow train: " << code.status().message() << "\n";
+    exit_code = code.ok() ? *code : ExitCodeOf(code.status());
+  });
+}
+
+}  // namespace oxbow::cli
