@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/status_macros.h"
 #include "cli/oncall/checkup.h"
 #include "cli/oncall/fleet_facts.h"
 #include "cli/oncall/machine_facts.h"
@@ -20,6 +21,7 @@
 #include "cli/plan/model_facts.h"
 #include "cli/plan/run_plan.h"
 #include "config/run_config.h"
+#include "rpc/tls_flags.h"
 
 namespace oxbow::cli {
 namespace {
@@ -35,6 +37,7 @@ struct DoctorFlags {
   double timeout_s = 3;
   std::string format = "text";
   bool strict = false;
+  rpc::TlsOptions tls;
 };
 
 // What the run of `config` takes on one machine, activations excepted.
@@ -113,6 +116,7 @@ absl::Status JudgeFleetOf(const DoctorFlags& flags, Checks& checks) {
 }
 
 absl::Status Examine(const DoctorFlags& flags, int& exit_code) {
+  OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls));
   Checks checks;
   MachineNeeds needs;
   std::string directory = flags.run_dir.empty() ? "." : flags.run_dir;
@@ -157,6 +161,7 @@ void AddDoctor(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   command->add_flag("--strict", flags->strict, "warnings count as failures");
+  rpc::AddTlsFlags(*command, flags->tls);
   command->callback([flags, &exit_code] {
     const absl::Status status = Examine(*flags, exit_code);
     if (status.ok()) return;

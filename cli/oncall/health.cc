@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "rpc/channel.h"
 #include "rpc/status.h"
+#include "rpc/tls_flags.h"
 
 namespace oxbow::cli {
 namespace {
@@ -75,6 +76,7 @@ void AskHealth(CLI::App& command, int& exit_code) {
     std::string endpoint;
     std::string service;
     double timeout = 2;
+    rpc::TlsOptions tls;
   };
   const auto flags = std::make_shared<Flags>();  // Lives as long as the callback below.
   command.footer(
@@ -88,7 +90,13 @@ void AskHealth(CLI::App& command, int& exit_code) {
       ->transform(
           CLI::AsNumberWithUnit(std::map<std::string, double>{{"ms", 1e-3}, {"s", 1}, {"m", 60}}))
       ->check(CLI::PositiveNumber);
+  rpc::AddTlsFlags(command, flags->tls);
   command.callback([flags, &exit_code] {
+    if (const absl::Status tls = rpc::UseTls(flags->tls); !tls.ok()) {
+      exit_code = 3;
+      std::cerr << "oxbow health: " << tls.message() << "\n";
+      return;
+    }
     const auto serving = IsServing(flags->endpoint, flags->service, absl::Seconds(flags->timeout));
     exit_code = HealthExitCode(serving);
     if (!serving.ok()) {

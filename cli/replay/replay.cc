@@ -17,6 +17,7 @@
 #include "cli/replay/replay_source.h"
 #include "cli/replay/replay_strip.h"
 #include "io/png.h"
+#include "rpc/tls_flags.h"
 #include "services/learner/loaded_model.h"
 
 namespace oxbow::cli {
@@ -219,8 +220,12 @@ void AddReplay(CLI::App& app, int& exit_code) {
     CLI::App* command = replay->add_subcommand(name, help);
     command->footer(footer);
     AddPlace(*command, *flags);
-    command->callback([flags, run, &exit_code] {
-      const absl::Status status = run(*flags);
+    // One for each: the environment speaks to all commands, also those that were not called.
+    const auto tls = std::make_shared<rpc::TlsOptions>();
+    rpc::AddTlsFlags(*command, *tls);
+    command->callback([flags, tls, run, &exit_code] {
+      absl::Status status = rpc::UseTls(*tls);
+      if (status.ok()) status = run(*flags);
       if (!status.ok()) std::cerr << "oxbow replay: " << status.message() << "\n";
       exit_code = ExitCodeOf(status);
     });

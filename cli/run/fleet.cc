@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
 #include "rpc/channel.h"
+#include "rpc/tls_flags.h"
 
 namespace oxbow::cli {
 namespace {
@@ -37,10 +38,13 @@ const char* BinaryOf(Role role) {
 
 // One thread per process: more were measured slower at the sizes of a CPU run, and spinning OpenMP
 // threads starve the neighbours.
-std::vector<std::string> ChildEnvironment() {
+std::vector<std::string> ChildEnvironment(const rpc::TlsOptions& tls) {
+  std::vector<std::string> environment = rpc::TlsEnvironment(tls);
   // The poll interval lets idle gRPC clients see a closing server at once instead of every 5 s.
-  return {"OMP_NUM_THREADS=1", "OMP_WAIT_POLICY=PASSIVE", "MKL_NUM_THREADS=1",
-          "GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS=200", "MALLOC_ARENA_MAX=2"};
+  environment.insert(environment.end(),
+                     {"OMP_NUM_THREADS=1", "OMP_WAIT_POLICY=PASSIVE", "MKL_NUM_THREADS=1",
+                      "GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS=200", "MALLOC_ARENA_MAX=2"});
+  return environment;
 }
 
 bool Drain(const std::string& learner) {
@@ -142,7 +146,7 @@ void Fleet::Start(const std::string& name, bool resume) {
   member.others.clear();
   auto process = ChildProcess::Start({.spawner = options_.binaries / "oxbow_spawn",
                                       .argv = Arguments(name, member, resume || options_.resume),
-                                      .environment = ChildEnvironment(),
+                                      .environment = ChildEnvironment(options_.tls),
                                       .log = LogOf(name)});
   if (!process.ok()) {
     Apply(supervisor_.Abort(ExitCodeOf(process.status()), std::string(process.status().message())));

@@ -17,6 +17,7 @@
 #include "cli/run/endpoints_file.h"
 #include "cli/run/supervisor.h"
 #include "oxbow/v1/config.pb.h"
+#include "rpc/tls.h"
 
 namespace oxbow::cli {
 
@@ -27,6 +28,7 @@ class Fleet {
     std::filesystem::path run_dir;  // Holds config.resolved.yaml.
     v1::RunConfig config;
     bool resume = false;
+    rpc::TlsOptions tls;  // Of the children, and of this process already.
   };
   Fleet(Options options, const Clock& clock);
 

@@ -22,6 +22,7 @@
 #include "oxbow/v1/coordinator.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/status.h"
+#include "rpc/tls_flags.h"
 
 namespace oxbow::cli {
 namespace {
@@ -40,6 +41,7 @@ struct StatusFlags {
   std::string format = "text";
   double watch_s = 0;  // 0: once.
   double timeout_s = 5;
+  rpc::TlsOptions tls;
 };
 
 absl::StatusOr<std::string> EndpointOf(const StatusFlags& flags) {
@@ -58,6 +60,7 @@ absl::StatusOr<v1::StatusResponse> Ask(const StatusFlags& flags) {
 // Again and again until the learner is gone, which is an error only before its first answer. A
 // learner that starts again has its old address, so one silence is not its end.
 absl::Status Show(const StatusFlags& flags) {
+  OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls));
   constexpr int kSilencesMax = 3;
   StepRate rate;
   bool answered = false;
@@ -221,6 +224,7 @@ void AddStatus(CLI::App& app, int& exit_code) {
   command->add_option("--timeout", flags->timeout_s, "of one question, seconds")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  rpc::AddTlsFlags(*command, flags->tls);
   command->callback([flags, &exit_code] {
     const absl::Status status =
         flags->endpoint.empty() && flags->run_dir.empty()

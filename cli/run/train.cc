@@ -20,6 +20,7 @@
 #include "config/run_config.h"
 #include "io/metrics_file.h"
 #include "io/report/report.h"
+#include "rpc/tls_flags.h"
 
 namespace oxbow::cli {
 namespace {
@@ -37,6 +38,7 @@ struct Flags {
   bool resume = false;
   bool overwrite = false;
   bool no_progress = false;
+  rpc::TlsOptions tls;
 };
 
 // Makes the run's directory fit to start in. kInvalidArgument if another run lies there.
@@ -171,6 +173,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
   if (flags.resume && flags.overwrite) {
     return absl::InvalidArgumentError("--resume and --overwrite exclude each other; choose one");
   }
+  OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls));
   OXBOW_ASSIGN_OR_RETURN(const config::ResolvedConfig resolved, ResolveAndCheck(flags));
   const fs::path run_dir =
       fs::path(resolved.config.run().directory()) / resolved.config.run().name();
@@ -180,7 +183,8 @@ absl::StatusOr<int> Run(const Flags& flags) {
   Fleet fleet({.binaries = BinaryDirectory(),
                .run_dir = run_dir,
                .config = resolved.config,
-               .resume = flags.resume},
+               .resume = flags.resume,
+               .tls = flags.tls},
               Clock::Steady());
   Display display(resolved.config, flags.no_progress);
   Supervise(fleet, display);
@@ -212,6 +216,7 @@ void AddTrain(CLI::App& app, int& exit_code) {
   command->add_flag("--resume", flags->resume, "continue the run from its last checkpoint");
   command->add_flag("--overwrite", flags->overwrite, "delete an earlier run of this name");
   command->add_flag("--no-progress", flags->no_progress, "one line per 10 s even on a terminal");
+  rpc::AddTlsFlags(*command, flags->tls);
   command->callback([flags, &exit_code] {
     const auto code = Run(*flags);
     if (!code.ok()) std::cerr << "oxbow train: " << code.status().message() << "\n";

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "rpc/tls.h"
 #include "services/weights/relay_tree.h"
 
 namespace oxbow::weights {
@@ -13,10 +14,6 @@ namespace {
 constexpr size_t kAccusedMax = 2;  // Peers with corrupt bytes that one worker is believed about.
 
 bool IsWildcard(const std::string& host) { return host == "0.0.0.0" || host == "[::]"; }
-
-bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.");
-}
 
 }  // namespace
 
@@ -103,7 +100,8 @@ std::string RelayEndpoint(const std::string& advertised, const std::string& peer
   const std::string host = advertised.substr(0, colon);
   const std::string from = PeerHost(peer);
   if (IsWildcard(host)) return from.empty() ? "" : absl::StrCat(from, advertised.substr(colon));
-  if (IsLoopback(host) && !from.empty() && !IsLoopback(from)) return "";
+  const bool elsewhere = !from.empty() && !rpc::IsLoopback(from);
+  if (elsewhere && rpc::IsLoopback(host)) return "";
   return advertised;
 }
 

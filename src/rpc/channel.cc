@@ -9,6 +9,7 @@
 
 #include "absl/time/clock.h"
 #include "base/trace.h"
+#include "rpc/tls.h"
 #include "rpc/trace.h"
 
 namespace oxbow::rpc {
@@ -26,7 +27,8 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint) {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
-  return grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments);
+  const std::shared_ptr<grpc::ChannelCredentials> credentials = ClientCredentials(arguments);
+  return grpc::CreateCustomChannel(endpoint, credentials, arguments);
 }
 
 std::unique_ptr<grpc::ClientContext> ContextWithDeadline(absl::Duration timeout) {

@@ -17,7 +17,7 @@ namespace oxbow::rpc {
 inline constexpr int kMessageBytesMax = 16 << 20;  // Both directions, every service.
 inline constexpr int kChunkBytes = 1 << 20;        // Of tensors that are streamed in pieces.
 
-// Plaintext on loopback. Keep-alive and message limits are set; connects lazily.
+// TLS as rpc/tls.h says. Keep-alive and message limits are set; connects lazily.
 std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint);
 
 // Every call has a deadline: contexts come from here alone.

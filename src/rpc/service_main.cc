@@ -5,7 +5,9 @@
 
 #include "base/exit_code.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "rpc/server.h"
+#include "rpc/tls_flags.h"
 
 namespace oxbow::rpc {
 namespace {
@@ -21,13 +23,24 @@ void AddSharedFlags(CLI::App& app, ServiceFlags& flags, const std::string& name)
   app.add_option("--log-level", flags.log_level)
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
   app.add_option("--log-format", flags.log_format)->check(CLI::IsMember({"text", "json"}));
+  AddTlsFlags(app, flags.tls);
   for (CLI::Option* option : app.get_options()) option->capture_default_str();
+}
+
+// Refuses an address before a model is loaded for it.
+absl::Status ConfigureTls(const ServiceFlags& flags) {
+  OXBOW_RETURN_IF_ERROR(UseTls(flags.tls));
+  if (const std::string& cert = flags.tls.files.cert; !cert.empty()) {
+    OXBOW_LOG(Info) << "mutual TLS" << Field("cert", cert) << Field("name", flags.tls.name);
+  }
+  return MayListen(flags.listen);
 }
 
 }  // namespace
 
 void AddListenFlag(CLI::App& app, ServiceFlags& flags, const std::string& service) {
   app.add_option("--listen", flags.listen, "host:port of the " + service + "; port 0: any");
+  AddPlaintextFlag(app, flags.tls);
 }
 
 int RunService(const std::string& name, const std::string& purpose, int argc, char** argv,
@@ -44,7 +57,8 @@ int RunService(const std::string& name, const std::string& purpose, int argc, ch
   }
   ConfigureLog(kLevels.at(flags.log_level),
                flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText, name);
-  const absl::Status status = serve();
+  absl::Status status = ConfigureTls(flags);
+  if (status.ok()) status = serve();
   if (!status.ok()) std::cerr << name << ": " << status.message() << "\n";
   return ExitCodeOf(status);
 }

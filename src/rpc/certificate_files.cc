@@ -1,0 +1,125 @@
+#include "rpc/certificate_files.h"
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509_vfy.h>
+#include <openssl/x509v3.h>
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+
+namespace oxbow::rpc {
+namespace {
+
+constexpr uint64_t kPemBytesMax = 1 << 20;
+
+template <auto Function>
+struct FreedBy {
+  template <typename T>
+  void operator()(T* object) const {
+    Function(object);
+  }
+};
+using Bio = std::unique_ptr<BIO, FreedBy<BIO_free>>;
+using Certificate = std::unique_ptr<X509, FreedBy<X509_free>>;
+using Key = std::unique_ptr<EVP_PKEY, FreedBy<EVP_PKEY_free>>;
+using Store = std::unique_ptr<X509_STORE, FreedBy<X509_STORE_free>>;
+using StoreContext = std::unique_ptr<X509_STORE_CTX, FreedBy<X509_STORE_CTX_free>>;
+
+struct FreeStack {
+  void operator()(STACK_OF(X509) * stack) const { sk_X509_free(stack); }  // Not what is in it.
+};
+
+absl::Status Unfit(const std::string& flag, const std::string& what, const std::string& path) {
+  return absl::FailedPreconditionError(absl::StrCat(flag, ": ", what, ": ", path));
+}
+
+absl::StatusOr<Bio> Open(const std::string& flag, const std::string& path, std::string& content) {
+  absl::StatusOr<std::string> read = ReadFile(path, kPemBytesMax);
+  if (!read.ok()) {
+    const bool missing = absl::IsNotFound(read.status());
+    return absl::Status(
+        missing ? absl::StatusCode::kNotFound : absl::StatusCode::kFailedPrecondition,
+        absl::StrCat(flag, ": ", std::string(read.status().message())));
+  }
+  content = *std::move(read);
+  return Bio(BIO_new_mem_buf(content.data(), static_cast<int>(content.size())));
+}
+
+absl::StatusOr<std::vector<Certificate>> ReadCertificates(const std::string& flag,
+                                                          const std::string& path) {
+  std::string content;
+  OXBOW_ASSIGN_OR_RETURN(const Bio bio, Open(flag, path, content));
+  std::vector<Certificate> found;
+  while (X509* one = PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) {
+    found.emplace_back(one);
+  }
+  ERR_clear_error();  // The end of the file is one, to the library.
+  if (found.empty()) return Unfit(flag, "no certificate in PEM", path);
+  return found;
+}
+
+absl::StatusOr<Key> ReadKey(const std::string& path) {
+  std::string content;
+  OXBOW_ASSIGN_OR_RETURN(const Bio bio, Open("--tls-key", path, content));
+  // Nobody is there to be asked for a passphrase.
+  constexpr auto kNoPassphrase = [](char*, int, int, void*) { return -1; };
+  Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, kNoPassphrase, nullptr));
+  ERR_clear_error();
+  if (key == nullptr) return Unfit("--tls-key", "no private key in PEM without passphrase", path);
+  return key;
+}
+
+// As gRPC will: any certificate of the file is an anchor, root or not.
+absl::Status CheckIssued(const std::vector<Certificate>& anchors,
+                         const std::vector<Certificate>& chain, const CertificateFiles& files,
+                         absl::Time now) {
+  const Store store(X509_STORE_new());
+  for (const Certificate& anchor : anchors) X509_STORE_add_cert(store.get(), anchor.get());
+  X509_STORE_set_flags(store.get(), X509_V_FLAG_PARTIAL_CHAIN | X509_V_FLAG_TRUSTED_FIRST);
+  const std::unique_ptr<STACK_OF(X509), FreeStack> intermediates(sk_X509_new_null());
+  for (size_t i = 1; i < chain.size(); ++i) sk_X509_push(intermediates.get(), chain[i].get());
+  const StoreContext context(X509_STORE_CTX_new());
+  X509_STORE_CTX_init(context.get(), store.get(), chain[0].get(), intermediates.get());
+  X509_STORE_CTX_set_time(context.get(), 0, absl::ToTimeT(now));
+  if (X509_verify_cert(context.get()) == 1) return absl::OkStatus();
+  const int error = X509_STORE_CTX_get_error(context.get());
+  ERR_clear_error();
+  return Unfit("--tls-cert",
+               absl::StrCat("not one that --tls-ca (", files.ca,
+                            ") vouches for: ", X509_verify_cert_error_string(error)),
+               files.cert);
+}
+
+}  // namespace
+
+absl::Status CheckCertificateFiles(const CertificateFiles& files, const std::string& name,
+                                   absl::Time now) {
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<Certificate> anchors,
+                         ReadCertificates("--tls-ca", files.ca));
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<Certificate> chain,
+                         ReadCertificates("--tls-cert", files.cert));
+  OXBOW_ASSIGN_OR_RETURN(const Key key, ReadKey(files.key));
+  X509* const shown = chain[0].get();
+  const bool fits = X509_check_private_key(shown, key.get()) == 1;
+  ERR_clear_error();
+  if (!fits) {
+    return Unfit("--tls-key", absl::StrCat("not the key of --tls-cert (", files.cert, ")"),
+                 files.key);
+  }
+  OXBOW_RETURN_IF_ERROR(CheckIssued(anchors, chain, files, now));
+  if (!name.empty() && X509_check_host(shown, name.c_str(), name.size(),
+                                       X509_CHECK_FLAG_NEVER_CHECK_SUBJECT, nullptr) != 1) {
+    return Unfit("--tls-cert", absl::StrCat("no DNS name ", name, " (--tls-name) in it"),
+                 files.cert);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace oxbow::rpc

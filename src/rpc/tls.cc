@@ -1,0 +1,174 @@
+#include "rpc/tls.h"
+
+#include <arpa/inet.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_certificate_verifier.h>
+#include <grpcpp/security/tls_credentials_options.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+
+namespace oxbow::rpc {
+namespace {
+
+namespace tls = grpc::experimental;
+
+struct Credentials {
+  std::shared_ptr<grpc::ChannelCredentials> client = grpc::InsecureChannelCredentials();
+  std::shared_ptr<grpc::ServerCredentials> server = grpc::InsecureServerCredentials();
+  std::string name;
+  bool encrypted = false;
+  bool plaintext = false;
+};
+
+class Process {
+ public:
+  static Process& This() {
+    static Process& process = *new Process;  // Never destroyed: threads may outlive main.
+    return process;
+  }
+  void Set(Credentials credentials) {
+    absl::MutexLock lock(&mutex_);
+    credentials_ = std::move(credentials);
+  }
+  Credentials Get() const {
+    absl::MutexLock lock(&mutex_);
+    return credentials_;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  Credentials credentials_ ABSL_GUARDED_BY(mutex_);
+};
+
+// A caller's certificate must have the fleet's name, as a server's must.
+class NameVerifier final : public tls::ExternalCertificateVerifier {
+ public:
+  explicit NameVerifier(std::string name) : name_(std::move(name)) {}
+
+  bool Verify(tls::TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)>,
+              grpc::Status* status) override {
+    const auto names = request->dns_names();
+    const bool known = std::any_of(names.begin(), names.end(), [&](const grpc::string_ref& one) {
+      return absl::EqualsIgnoreCase(absl::string_view(one.data(), one.size()), name_);
+    });
+    if (!known) *status = {grpc::StatusCode::UNAUTHENTICATED, "the caller is not of this fleet"};
+    return true;  // Decided at once.
+  }
+  void Cancel(tls::TlsCustomVerificationCheckRequest*) override {}
+
+ private:
+  const std::string name_;
+};
+
+// One watcher of the files, and so one set of credentials, for all channels and servers: channels
+// to the same endpoint share a connection only if they share credentials.
+Credentials MakeCredentials(const TlsOptions& options) {
+  const auto files = std::make_shared<tls::FileWatcherCertificateProvider>(
+      options.files.key, options.files.cert, options.files.ca,
+      static_cast<unsigned>(std::max<int64_t>(1, absl::ToInt64Seconds(options.reload_every))));
+  tls::TlsChannelCredentialsOptions client;
+  client.set_certificate_provider(files);
+  client.watch_root_certs();
+  client.watch_identity_key_cert_pairs();
+  tls::TlsServerCredentialsOptions server(files);
+  server.watch_root_certs();
+  server.watch_identity_key_cert_pairs();
+  server.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  if (!options.name.empty()) {
+    server.set_certificate_verifier(
+        tls::ExternalCertificateVerifier::Create<NameVerifier>(options.name));
+  }
+  return {.client = tls::TlsCredentials(client),
+          .server = tls::TlsServerCredentials(server),
+          .name = options.name,
+          .encrypted = true};
+}
+
+bool IsLoopbackHost(const std::string& host) {
+  if (absl::EqualsIgnoreCase(host, "localhost")) return true;
+  in_addr v4{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  in6_addr v6{};
+  if (inet_pton(AF_INET6, host.c_str(), &v6) != 1) return false;
+  if (IN6_IS_ADDR_V4MAPPED(&v6)) return v6.s6_addr[12] == 127;
+  return IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+}  // namespace
+
+absl::Status UseTls(const TlsOptions& options) {
+  const CertificateFiles& files = options.files;
+  const int given = !files.ca.empty() + !files.cert.empty() + !files.key.empty();
+  if (given == 0) {
+    if (!options.name.empty()) {
+      return absl::InvalidArgumentError(
+          "--tls-name is of use only with --tls-ca, --tls-cert and --tls-key");
+    }
+    Process::This().Set({.plaintext = options.plaintext});
+    return absl::OkStatus();
+  }
+  if (given < 3) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tls-ca, --tls-cert and --tls-key belong together; missing:",
+                     files.ca.empty() ? " --tls-ca" : "", files.cert.empty() ? " --tls-cert" : "",
+                     files.key.empty() ? " --tls-key" : ""));
+  }
+  if (options.plaintext) {
+    return absl::InvalidArgumentError(
+        "--plaintext and --tls-cert exclude each other (OXBOW_PLAINTEXT, OXBOW_TLS_CERT in the "
+        "environment)");
+  }
+  OXBOW_RETURN_IF_ERROR(CheckCertificateFiles(files, options.name, absl::Now()));
+  Process::This().Set(MakeCredentials(options));
+  return absl::OkStatus();
+}
+
+absl::Status MayListen(const std::string& address) {
+  const Credentials credentials = Process::This().Get();
+  if (credentials.encrypted || credentials.plaintext || IsLoopback(address)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("listening beyond this machine takes --tls-ca, --tls-cert and --tls-key, or "
+                   "--plaintext where the network can be trusted: ",
+                   address));
+}
+
+bool IsLoopback(const std::string& address) {
+  absl::string_view rest = address;
+  if (absl::StartsWith(rest, "unix:") || absl::StartsWith(rest, "unix-abstract:")) return true;
+  // gRPC's schemes: "ipv4:H:P", "dns:H:P", "dns:///H:P".
+  for (const char* scheme : {"ipv4:", "ipv6:", "dns:"}) {
+    if (absl::ConsumePrefix(&rest, scheme)) break;
+  }
+  absl::ConsumePrefix(&rest, "///");
+  if (absl::ConsumePrefix(&rest, "[")) {
+    return IsLoopbackHost(std::string(rest.substr(0, rest.find(']'))));
+  }
+  return IsLoopbackHost(std::string(rest.substr(0, rest.rfind(':'))));
+}
+
+std::shared_ptr<grpc::ChannelCredentials> ClientCredentials(grpc::ChannelArguments& arguments) {
+  const Credentials credentials = Process::This().Get();
+  if (!credentials.name.empty()) arguments.SetSslTargetNameOverride(credentials.name);
+  return credentials.client;
+}
+
+std::shared_ptr<grpc::ServerCredentials> ServerCredentials() {
+  return Process::This().Get().server;
+}
+
+}  // namespace oxbow::rpc

@@ -1,0 +1,53 @@
+// Mutual TLS for every gRPC connection of this process, and when plaintext will do.
+//
+//   files set            every server and channel, on loopback too: both sides show a certificate
+//   of
+//                        the authority and refuse a peer without one
+//   none set             plaintext; a server beyond loopback only with `plaintext`
+//
+// Clients check that the server is the host they called. With `name` both sides check for that DNS
+// name instead: one certificate for a whole fleet whose members have no lasting addresses.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "rpc/certificate_files.h"
+
+namespace grpc {
+class ChannelArguments;
+class ChannelCredentials;
+class ServerCredentials;
+}  // namespace grpc
+
+namespace oxbow::rpc {
+
+struct TlsOptions {
+  CertificateFiles files;  // All three or none.
+  std::string name;
+  bool plaintext = false;  // Servers beyond loopback may do without TLS.
+  // How often files are looked at: new connections use the new content. Whole seconds, at least 1.
+  absl::Duration reload_every = absl::Seconds(10);
+};
+
+// What servers and channels made from here on use. Call before the first; a later call changes
+// nothing for those that are there. kInvalidArgument for half a set of files or contradictions,
+// else as CheckCertificateFiles.
+absl::Status UseTls(const TlsOptions& options);
+
+// OK if a server may listen there: it has TLS, stays on this machine, or plaintext was chosen.
+// kInvalidArgument otherwise.
+absl::Status MayListen(const std::string& address);
+
+// True for addresses that other machines cannot reach: 127.0.0.0/8, ::1, localhost, unix sockets.
+// Other host names are not looked up, and are false.
+bool IsLoopback(const std::string& address);
+
+// For Connect and Server::Start alone.
+std::shared_ptr<grpc::ChannelCredentials> ClientCredentials(grpc::ChannelArguments& arguments);
+std::shared_ptr<grpc::ServerCredentials> ServerCredentials();
+
+}  // namespace oxbow::rpc

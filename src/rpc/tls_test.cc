@@ -1,0 +1,180 @@
+// Who may talk to whom, by real handshakes on loopback.
+#include "rpc/tls.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "base/file.h"
+#include "oxbow/v1/coordinator.grpc.pb.h"
+#include "rpc/channel.h"
+#include "rpc/server.h"
+#include "rpc/status.h"
+#include "tests/testing/certificates.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::rpc {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kAnswer = absl::Seconds(10);  // Of who will answer.
+
+TEST(TlsAddressTest, LoopbackIsWhatOtherMachinesCannotReach) {
+  for (const char* address :
+       {"127.0.0.1:0", "127.9.8.7:1", "localhost:7070", "LOCALHOST:1", "[::1]:7070",
+        "[::ffff:127.0.0.1]:1", "unix:/run/oxbow.sock", "unix:///run/oxbow.sock",
+        "unix-abstract:oxbow", "ipv4:127.0.0.1:1", "ipv6:[::1]:1", "dns:///localhost:1"}) {
+    EXPECT_TRUE(IsLoopback(address)) << address;
+  }
+  for (const char* address :
+       {"0.0.0.0:7070", "[::]:7070", "10.0.0.1:7070", "learner:7070", "127.example.org:1",
+        "localhost.example.org:1", "[fe80::1]:1", "[::ffff:10.0.0.1]:1", "dns:///learner:1",
+        "ipv4:10.0.0.1:1", ":7070", ""}) {
+    EXPECT_FALSE(IsLoopback(address)) << address;
+  }
+}
+
+class Answering final : public v1::Coordinator::Service {
+  grpc::Status Status(grpc::ServerContext*, const v1::StatusRequest*,
+                      v1::StatusResponse*) override {
+    return grpc::Status::OK;
+  }
+};
+
+absl::Status Call(const std::shared_ptr<grpc::Channel>& channel) {
+  v1::StatusResponse response;
+  return FromGrpc(
+      v1::Coordinator::NewStub(channel)->Status(ContextWithDeadline(kAnswer).get(), {}, &response));
+}
+
+class TlsTest : public ::testing::Test {
+ protected:
+  TlsTest() {
+    ours_.Write(Folder("ours"), {.names = "DNS:oxbow"});
+    ours_.Write(Folder("other-name"), {.names = "DNS:ocelot"});
+    ours_.Write(Folder("by-address"), {.names = "IP:127.0.0.1"});
+    theirs_.Write(Folder("theirs"), {.names = "DNS:oxbow"});
+  }
+  ~TlsTest() override { EXPECT_TRUE(UseTls({}).ok()); }
+
+  std::filesystem::path Folder(const std::string& name) const { return scratch_.path() / name; }
+  TlsOptions Of(const std::string& folder, const std::string& name = "oxbow") const {
+    return {.files = {.ca = Folder(folder) / "ca.crt",
+                      .cert = Folder(folder) / "tls.crt",
+                      .key = Folder(folder) / "tls.key"},
+            .name = name,
+            .reload_every = absl::Seconds(1)};
+  }
+  std::unique_ptr<Server> Serve(const TlsOptions& options) {
+    EXPECT_TRUE(UseTls(options).ok());
+    auto server = Server::Start({}, {&service_});
+    EXPECT_TRUE(server.ok()) << server.status();
+    return *std::move(server);
+  }
+  // A call of a client with these options.
+  static absl::Status Ask(const Server& server, const TlsOptions& options) {
+    const absl::Status used = UseTls(options);
+    return used.ok() ? Call(Connect(server.endpoint())) : used;
+  }
+  static void ExpectRefused(const absl::Status& status) {
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  }
+
+  const testing::ScopedDirectory scratch_;
+  const testing::Authority ours_{"ours"};
+  const testing::Authority theirs_{"theirs"};
+  Answering service_;
+};
+
+TEST_F(TlsTest, HalfASetAndContradictionsAreRefusedInOneLine) {
+  TlsOptions half = Of("ours");
+  half.files.key.clear();
+  half.files.ca.clear();
+  absl::Status status = UseTls(half);
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("missing: --tls-ca --tls-key"));
+  EXPECT_TRUE(absl::IsInvalidArgument(UseTls({.name = "oxbow"})));
+  TlsOptions both = Of("ours");
+  both.plaintext = true;
+  EXPECT_TRUE(absl::IsInvalidArgument(UseTls(both)));
+}
+
+TEST_F(TlsTest, ListeningBeyondThisMachineTakesTlsOrTheWordPlaintext) {
+  const auto start = [] { return Server::Start({.listen = "0.0.0.0:0"}, {}).status(); };
+  ASSERT_TRUE(UseTls({}).ok());
+  EXPECT_TRUE(MayListen("127.0.0.1:0").ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(start()));
+  EXPECT_THAT(
+      std::string(start().message()),
+      ::testing::AllOf(HasSubstr("--tls-cert"), HasSubstr("--plaintext"), HasSubstr("0.0.0.0:0")));
+  ASSERT_TRUE(UseTls({.plaintext = true}).ok());
+  EXPECT_TRUE(start().ok());
+  ASSERT_TRUE(UseTls(Of("ours")).ok());
+  EXPECT_TRUE(start().ok());
+}
+
+TEST_F(TlsTest, MembersOfAFleetHearEachOther) {
+  const auto server = Serve(Of("ours"));
+  EXPECT_TRUE(Ask(*server, Of("ours")).ok()) << Ask(*server, Of("ours"));
+}
+
+TEST_F(TlsTest, PlaintextAndAnotherAuthorityAreRefused) {
+  const auto server = Serve(Of("ours"));
+  ExpectRefused(Ask(*server, {}));
+  ExpectRefused(Ask(*server, Of("theirs")));
+}
+
+// Callers that UseTls would not make: they believe the server, and show what they should not.
+TEST_F(TlsTest, ACallerIsRefusedUnlessItsCertificateIsOfTheFleet) {
+  const auto call = [&](const Server& server, const std::string& shown) {
+    const auto read = [&](const std::string& folder, const char* file) {
+      return ReadFile(Folder(folder) / file).value();
+    };
+    grpc::SslCredentialsOptions options{.pem_root_certs = read("ours", "ca.crt")};
+    if (!shown.empty()) {
+      options.pem_private_key = read(shown, "tls.key");
+      options.pem_cert_chain = read(shown, "tls.crt");
+    }
+    grpc::ChannelArguments arguments;
+    arguments.SetSslTargetNameOverride("oxbow");
+    return Call(
+        grpc::CreateCustomChannel(server.endpoint(), grpc::SslCredentials(options), arguments));
+  };
+  for (const char* name : {"", "oxbow"}) {
+    const auto server = Serve(Of("ours", name));
+    EXPECT_TRUE(call(*server, "ours").ok()) << call(*server, "ours");
+    ExpectRefused(call(*server, ""));
+    ExpectRefused(call(*server, "theirs"));
+    // Without a name, being of the authority is all it takes.
+    EXPECT_EQ(call(*server, "other-name").ok(), std::string(name).empty());
+  }
+}
+
+TEST_F(TlsTest, AServerWithTheWrongNameIsRefused) {
+  const auto other = Serve(Of("other-name", ""));
+  ExpectRefused(Ask(*other, Of("ours")));
+  ExpectRefused(Ask(*other, Of("ours", "")));  // Not the host that was called, either.
+}
+
+TEST_F(TlsTest, WithoutANameTheHostIsChecked) {
+  const auto server = Serve(Of("by-address", ""));
+  EXPECT_TRUE(Ask(*server, Of("ours", "")).ok()) << Ask(*server, Of("ours", ""));
+}
+
+TEST_F(TlsTest, NewFilesAreUsedWithoutARestart) {
+  const auto server = Serve(Of("ours"));
+  ASSERT_TRUE(UseTls(Of("theirs")).ok());
+  const auto newcomer = Connect(server->endpoint());
+  ExpectRefused(Call(newcomer));  // It shows what the server does not know.
+  theirs_.Write(Folder("ours"), {});
+  EXPECT_TRUE(
+      newcomer->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(30)))
+      << "the server goes on with its old certificate";
+}
+
+}  // namespace
+}  // namespace oxbow::rpc
