@@ -52,7 +52,7 @@ check-observe: deps $(BUILD)/build.ninja
 ifeq ($(INSTALL),yes)
 	@tools/install_deps.sh --observe
 endif
-	@cmake --build $(BUILD) -j $(JOBS) --target oxbow oxbow_spawn learner rollout_worker replay_buffer reward_server
+	@cmake --build $(BUILD) -j $(JOBS) --target oxbow oxbow_health oxbow_spawn learner rollout_worker replay_buffer reward_server
 	@tests/observe/check.sh $(BUILD)
 
 CHAOS_RUNS ?= 200

@@ -40,7 +40,7 @@ build=(g++ cmake ninja-build ccache mold make git pkg-config python3 python3-ven
   libcli11-dev libpng-dev zlib1g-dev libre2-dev libssl-dev libc-ares-dev
   libicu-dev libgloo-dev libxxhash-dev)
 lint=(clang-format clang-tidy)
-observe=(python3 python3-venv)
+observe=(python3 python3-venv openssl)
 # A Node.js that is there already, from wherever, is as good.
 command -v npm >/dev/null || observe+=(nodejs npm)
 case "$profile" in

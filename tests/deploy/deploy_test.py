@@ -71,7 +71,7 @@ def build(docker, image, ledger):
 def check_images(docker, ledger):
     def services():
         for command, flags, health in [
-                ((), ["--tmpfs", "/data:uid=10001"], "127.0.0.1:7071"),
+                ((), ["--tmpfs", "/data:uid=10001", "--env", "OXBOW_PLAINTEXT=1"], "127.0.0.1:7071"),
                 (("reward_server", "--listen", "127.0.0.1:7072"), [], "127.0.0.1:7072"),
                 (("rollout_worker", "--learner", "127.0.0.1:7070", "--listen", "127.0.0.1:7073"), [], "127.0.0.1:7073")]:
             image = "oxbow/torch" if command else "oxbow/buffer"

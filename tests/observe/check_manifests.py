@@ -2,8 +2,9 @@
 """What no type says of the manifests: do their parts fit together, and do the binaries know the flags?
 
 Per rendering: selectors of Services, PodDisruptionBudgets and PodMonitors match pods; ports that are named or probed
-exist; mounts, claims and ConfigMaps exist; each container has limits, probes and a locked-down security context; each
-workload has a NetworkPolicy; addresses in flags are Services and ports of the rendering. Flags and subcommands, also of
+exist; mounts, claims, ConfigMaps and secrets exist; each container has limits, probes and a locked-down security context; each
+workload has a NetworkPolicy; each server has TLS, its files and probes that can speak it, or says that it is plaintext;
+addresses in flags are Services and ports of the rendering. Flags and subcommands, also of
 deploy/compose, are in the binary's --help; each run.yaml resolves, and so does every recipe of configs/, with room in the
 learner's sink for the groups of its steps. Workers that have a GPU compute on it.
 
@@ -19,7 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from rendered import ROOT, all_rendered, containers, pod_template
+from rendered import ROOT, all_rendered, config_maps, containers, pod_template, variables
 
 WORKLOADS = {"Deployment", "StatefulSet", "JobSet"}
 ADDRESS = re.compile(r"^([a-z0-9-]+):(\d+)$")
@@ -63,7 +64,7 @@ def selector_breaches(documents, workloads):
                 yield pod, "has no port for metrics"
 
 
-def container_breaches(pod, container, is_init):
+def container_breaches(pod, container):
     context = container.get("securityContext", {})
     if (context.get("allowPrivilegeEscalation") is not False
             or context.get("readOnlyRootFilesystem") is not True
@@ -71,15 +72,51 @@ def container_breaches(pod, container, is_init):
         yield f"{container['name']}: security context"
     if "memory" not in container["resources"].get("limits", {}):
         yield f"{container['name']}: no limit of memory"
-    ports = {port["containerPort"] for port in container.get("ports", [])}
-    for probe in () if is_init else ("startupProbe", "livenessProbe"):
-        if container.get(probe, {}).get("grpc", {}).get("port") not in ports:
-            yield f"{container['name']}: {probe} asks no port of the container"
     claims = {claim["metadata"]["name"] for claim in pod["spec"].get("volumeClaimTemplates", [])}
     volumes = claims | {volume["name"] for volume in pod_template(pod)["spec"].get("volumes", [])}
     for mount in container.get("volumeMounts", []):
         if mount["name"] not in volumes:
             yield f"{container['name']}: no such volume: {mount['name']}"
+
+
+def probe_breaches(container, said):
+    """Of a service: each probe asks a port of its own, in the way that the port speaks."""
+    ports = {port["containerPort"] for port in container.get("ports", [])}
+    address, tls = said.get("OXBOW_HEALTH_ADDR") or ":0", "OXBOW_TLS_CERT" in said
+    if int(address.rsplit(":", 1)[1]) not in ports:
+        yield f"{container['name']}: OXBOW_HEALTH_ADDR is no port of the container"
+    if {"startupProbe", "livenessProbe"} - set(container):
+        yield f"{container['name']}: no startupProbe or livenessProbe"
+    for probe in {"startupProbe", "readinessProbe", "livenessProbe"} & set(container):
+        asked = container[probe]
+        if tls and asked.get("exec", {}).get("command") != ["oxbow_health"]:
+            yield f"{container['name']}: {probe} knows no TLS"
+        if not tls and asked.get("grpc", {}).get("port") not in ports:
+            yield f"{container['name']}: {probe} asks no port of the container"
+
+
+def transport_breaches(pod, container, said):
+    """TLS with files that a volume holds, or plaintext, and not both."""
+    files = [said[name] for name in ("OXBOW_TLS_CA", "OXBOW_TLS_CERT", "OXBOW_TLS_KEY") if name in said]
+    if ("OXBOW_PLAINTEXT" in said) == bool(files) or len(files) not in (0, 3):
+        yield f"{container['name']}: neither TLS nor plaintext, or both"
+    secrets = {volume["name"] for volume in pod_template(pod)["spec"].get("volumes", []) if "secret" in volume}
+    folders = {mount["mountPath"] for mount in container.get("volumeMounts", []) if mount["name"] in secrets}
+    yield from (f"{container['name']}: no volume holds {file}" for file in files
+                if str(Path(file).parent) not in folders)
+
+
+def service_breaches(pod, documents):
+    maps = config_maps(documents)
+    for container in pod_template(pod)["spec"]["containers"]:
+        missing = [source["configMapRef"]["name"] for source in container.get("envFrom", [])
+                   if source["configMapRef"]["name"] not in maps]
+        if missing:
+            yield f"{container['name']}: no such ConfigMap: {missing[0]}"
+            continue
+        said = variables(container, maps)
+        yield from probe_breaches(container, said)
+        yield from transport_breaches(pod, container, said)
 
 
 def pod_breaches(pod, documents):
@@ -91,13 +128,13 @@ def pod_breaches(pod, documents):
         yield "gets a token of the cluster that it does not need"
     if "terminationGracePeriodSeconds" not in spec:
         yield "no time to drain"
-    for container in spec["containers"]:
-        yield from container_breaches(pod, container, False)
-    for container in spec.get("initContainers", []):
-        yield from container_breaches(pod, container, True)
+    for container in containers(pod):
+        yield from container_breaches(pod, container)
     names = {(document["kind"], document["metadata"]["name"]) for document in documents}
+    names |= {("Secret", document["spec"]["secretName"]) for document in documents if document["kind"] == "Certificate"}
     for volume in spec.get("volumes", []):
         for kind, name in (("ConfigMap", volume.get("configMap", {}).get("name")),
+                           ("Secret", volume.get("secret", {}).get("secretName")),
                            ("PersistentVolumeClaim", volume.get("persistentVolumeClaim", {}).get("claimName"))):
             if name and (kind, name) not in names:
                 yield f"no such {kind}: {name}"
@@ -252,6 +289,25 @@ def compose_commands():
                 yield f"{path.name}: {name}", words
 
 
+def compose_breaches():
+    """Services that listen beyond their container say that it is in plaintext, and tls.yaml takes that back for each."""
+    plain, tls = (yaml.safe_load((ROOT / "deploy/compose" / name).read_text())
+                  for name in ("docker-compose.yml", "tls.yaml"))
+    listening = {name for name, service in plain["services"].items()
+                 if "--listen" in service.get("command", []) and service["image"].startswith("${OXBOW_")}
+    said = {name for name, service in plain["services"].items()
+            if "OXBOW_PLAINTEXT" in (service.get("environment") or {})}
+    for name in listening ^ said:
+        yield f"docker-compose.yml: {name}: OXBOW_PLAINTEXT belongs to who listens"
+    for name in listening ^ set(tls["services"]):
+        yield f"tls.yaml: {name}: not one of the services that listen"
+    for name, service in tls["services"].items():
+        files = {f"/run/secrets/{secret}" for secret in set(service["secrets"]) & set(tls["secrets"])}
+        said = service["environment"]
+        if said["OXBOW_PLAINTEXT"] or {said[f"OXBOW_TLS_{file}"] for file in ("CA", "CERT", "KEY")} != files:
+            yield f"tls.yaml: {name}: still plaintext, or a file that is no secret"
+
+
 OURS = {"learner", "rollout_worker", "replay_buffer", "reward_server", "oxbow"}
 
 
@@ -273,7 +329,7 @@ def main():
         for document, what in run_breaches(documents, arguments.bin):
             breach(document, what)
         for pod in workloads:
-            for what in (*pod_breaches(pod, documents), *rank_breaches(pod)):
+            for what in (*pod_breaches(pod, documents), *service_breaches(pod, documents), *rank_breaches(pod)):
                 breach(pod, what)
             for container in containers(pod):
                 commands += 1
@@ -281,6 +337,7 @@ def main():
                 for what in (*binaries.breaches(words), *address_breaches(container, services),
                              *device_breaches(container)):
                     breach(pod, what)
+    breaches += compose_breaches()
     for place, words in compose_commands():
         commands += 1
         breaches += [f"{place}: {what}" for what in binaries.breaches(words)]

@@ -2,7 +2,7 @@
 """Are manifests and dashboards what Kubernetes and Grafana publish as their types?
 
   - dashboards, and the options of their panels, against @grafana/schema (TypeScript);
-  - built-in kinds against kubernetes-types, PodMonitor, PrometheusRule and ScaledObject against
+  - built-in kinds against kubernetes-types, PodMonitor, PrometheusRule, ScaledObject, Issuer and Certificate against
     @kubernetes-models (TypeScript: unknown keys, wrong types);
   - all of those against the models' own schemas (required fields, ranges, patterns);
   - JobSet against the models of kubeflow-trainer-api, its Job template as a built-in kind.
@@ -34,7 +34,8 @@ BUILT_IN = {
     "autoscaling/v2": "autoscaling/v2",
 }
 CUSTOM = {"monitoring.coreos.com/v1": "@kubernetes-models/prometheus-operator",
-          "keda.sh/v1alpha1": "@kubernetes-models/keda"}
+          "keda.sh/v1alpha1": "@kubernetes-models/keda",
+          "cert-manager.io/v1": "@kubernetes-models/cert-manager"}
 PANEL_OPTIONS = {"timeseries": "timeseries/panelcfg/x/TimeSeriesPanelCfg_types.gen",
                  "stat": "stat/panelcfg/x/StatPanelCfg_types.gen",
                  "heatmap": "heatmap/panelcfg/x/HeatmapPanelCfg_types.gen"}

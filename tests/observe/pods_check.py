@@ -2,8 +2,10 @@
 """The manifests' command lines and environment, as processes of this machine: do they make a run that trains?
 
 Each pod gets an address of its own in 127.0.0.0/8 in place of its IP, Services the address of a pod behind them, and
-volumes a folder. Init containers run first. Then: the learner commits two steps, every probe's port answers `oxbow health`,
-and SIGTERM ends every process with exit code 0. No kubelet, no network policy, no volume is tested by this.
+volumes a folder; a Certificate's secret is made by the recipe of docs/operations.md. Init containers run first. Then: the
+learner commits two steps, every probe's port answers `oxbow_health` in the pod's environment and, under TLS, nobody
+without a certificate, and SIGTERM ends every process with exit code 0. No kubelet, no network policy, no volume is
+tested by this.
 
   pods_check.py --bin build/release/bin [--kubectl PATH] RENDERING...
 """
@@ -20,9 +22,19 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from rendered import ROOT, all_rendered, pod_template
+from rendered import ROOT, all_rendered, config_maps, pod_template
 
 SECONDS = 60
+
+
+def make_secret(folder, certificate):
+    """What cert-manager does, by the recipe of docs/operations.md: the first block below "TLS"."""
+    recipe = (ROOT / "docs/operations.md").read_text().split("## TLS")[1].split("```bash\n")[1].split("```")[0]
+    name, = certificate["spec"]["dnsNames"]
+    if f"DNS:{name}\\n" not in recipe:
+        raise SystemExit(f"docs/operations.md: the recipe makes no certificate for {name}")
+    folder.mkdir(parents=True)
+    subprocess.run(["bash", "-ec", recipe], cwd=folder, capture_output=True, check=True)
 
 
 class Pod:
@@ -46,7 +58,7 @@ class Pod:
     def here(self, text, hosts):
         """A word of a command line or a variable's value, as it is on this machine."""
         text = text.replace("$(POD_IP)", self.address).replace("$(POD_NAME)", self.name)
-        text = text.replace("0.0.0.0", self.address)
+        text = re.sub(r"0\.0\.0\.0|127\.0\.0\.1", self.address, text)
         for host, address in hosts.items():
             text = re.sub(rf"(?<![\w.-]){re.escape(host)}(?=:\d)", address, text)
         mounts = {mount["mountPath"] for part in ("initContainers", "containers")
@@ -55,8 +67,11 @@ class Pod:
             text = re.sub(rf"(?<![\w/]){re.escape(mount)}(?=/|$)", str(self.root) + mount, text)
         return text
 
-    def environment(self, container, hosts):
+    def environment(self, container, maps, hosts):
         made = {"OMP_NUM_THREADS": "1", **self.variables}
+        for source in container.get("envFrom", []):
+            for name, value in maps[source["configMapRef"]["name"]].items():
+                made[name] = self.here(value, hosts)
         for variable in container.get("env", []):
             field = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
             value = {"status.podIP": self.address, "metadata.name": self.name}.get(field, "0")
@@ -64,16 +79,22 @@ class Pod:
             made[variable["name"]] = hosts.get(value) or self.here(value, hosts)
         return made
 
-    def start(self, binaries, config_map, hosts):
+    def mount(self, maps, secrets):
+        """Fills the folders that stand for volumes."""
+        volumes = {volume["name"]: volume for volume in self.spec.get("volumes", [])}
         for container in (*self.spec.get("initContainers", []), *self.spec["containers"]):
             for mount in container.get("volumeMounts", []):
-                (self.root / mount["mountPath"][1:]).mkdir(parents=True, exist_ok=True)
-        for volume in self.spec.get("volumes", []):
-            if "configMap" in volume:
-                for mount in self.spec["initContainers"][0]["volumeMounts"]:
-                    if mount["name"] == volume["name"]:
-                        for file, text in config_map.items():
-                            (self.root / mount["mountPath"][1:] / file).write_text(text)
+                folder = self.root / mount["mountPath"][1:]
+                folder.mkdir(parents=True, exist_ok=True)
+                volume = volumes.get(mount["name"], {})
+                for file, text in maps.get(volume.get("configMap", {}).get("name"), {}).items():
+                    (folder / file).write_text(text)
+                if "secret" in volume:
+                    for file in ("ca.crt", "tls.crt", "tls.key"):
+                        shutil.copy(secrets / volume["secret"]["secretName"] / file, folder)
+
+    def start(self, binaries, maps, secrets, hosts):
+        self.mount(maps, secrets)
         path = {**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}"}
         for container in self.spec.get("initContainers", []):
             words = [self.here(word, hosts) for word in container["command"]]
@@ -81,11 +102,22 @@ class Pod:
         container = self.spec["containers"][0]
         words = [self.here(word, hosts) for word in (*container["command"], *container["args"])]
         self.root.mkdir(parents=True, exist_ok=True)
-        self.process = subprocess.Popen(words, env={**path, **self.environment(container, hosts)}, cwd=ROOT,
-                                        stdout=subprocess.DEVNULL, stderr=(self.root / "log").open("w"))
+        self.known = {**path, **self.environment(container, maps, hosts)}
+        self.process = subprocess.Popen(words, env=self.known, cwd=ROOT, stdout=subprocess.DEVNULL,
+                                        stderr=(self.root / "log").open("w"))
 
-    def probed_port(self):
-        return self.spec["containers"][0]["startupProbe"]["grpc"]["port"]
+    def probe(self):
+        """What is wrong with the probe's answer."""
+        asked = self.spec["containers"][0]["startupProbe"]
+        command = asked.get("exec", {}).get("command") or [
+            "oxbow_health", f"--addr={self.address}:{asked['grpc']['port']}"]
+        done = subprocess.run(command, env=self.known, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            yield f"{self.name}: the probe's port does not serve: {done.stdout}{done.stderr}"
+        if "OXBOW_TLS_CERT" in self.known:
+            bare = {name: value for name, value in self.known.items() if not name.startswith("OXBOW_TLS_")}
+            if subprocess.run(command, env=bare, capture_output=True, check=False).returncode != 2:
+                yield f"{self.name}: answers who has no certificate"
 
     def last_words(self):
         return f"{self.name}: " + " | ".join((self.root / "log").read_text().splitlines()[-3:])
@@ -127,12 +159,13 @@ def committed_updates(address):
 def problems_of(name, documents, binaries, root):
     pods = pods_of(documents, root)
     hosts = names_of(documents, pods)
-    runs = next(document["data"] for document in documents
-                if document["kind"] == "ConfigMap" and "run.yaml" in document["data"])
+    for document in documents:
+        if document["kind"] == "Certificate" and "dnsNames" in document["spec"]:
+            make_secret(root / "secrets" / document["spec"]["secretName"], document)
     deadline = time.monotonic() + SECONDS
     try:
         for pod in pods:
-            pod.start(binaries, runs, hosts)
+            pod.start(binaries, config_maps(documents), root / "secrets", hosts)
         while committed_updates(hosts["learner"]) < 4:
             ended = [pod for pod in pods if pod.process.poll() is not None]
             if ended or time.monotonic() > deadline:
@@ -141,10 +174,7 @@ def problems_of(name, documents, binaries, root):
                 return
             time.sleep(0.3)
         for pod in pods:
-            asked = subprocess.run([binaries / "oxbow", "health", "--addr", f"{pod.address}:{pod.probed_port()}"],
-                                   capture_output=True, text=True, check=False)
-            if asked.returncode != 0:
-                yield f"{name}: {pod.name}: the probe's port does not serve: {asked.stdout}{asked.stderr}"
+            yield from (f"{name}: {what}" for what in pod.probe())
         for pod in pods:
             pod.process.send_signal(signal.SIGTERM)
         for pod in pods:

@@ -12,6 +12,8 @@ K8S = ROOT / "deploy" / "k8s"
 MIXTURES = {
     "statefulset-gpu-hpa-monitoring": ["learner-statefulset", "gpu", "hpa", "monitoring"],
     "jobset-hpa": ["learner-jobset", "hpa"],
+    "statefulset-tls": ["learner-statefulset", "tls"],
+    "jobset-gpu-tls": ["learner-jobset", "gpu", "tls"],
 }
 
 
@@ -58,6 +60,20 @@ def pod_template(document):
     if document["kind"] == "JobSet":
         return spec["replicatedJobs"][0]["template"]["spec"]["template"]
     return spec.get("template") if "template" in spec else None
+
+
+def config_maps(documents):
+    """name -> data."""
+    return {document["metadata"]["name"]: document["data"] for document in documents if document["kind"] == "ConfigMap"}
+
+
+def variables(container, maps):
+    """name -> value, what a container's environment says itself; None for what only a cluster knows."""
+    made = {}
+    for source in container.get("envFrom", []):
+        made.update(maps[source["configMapRef"]["name"]])
+    made.update({one["name"]: one.get("value") for one in container.get("env", [])})
+    return made
 
 
 def containers(document):
