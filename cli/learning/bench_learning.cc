@@ -28,6 +28,7 @@ struct Flags {
   std::string plan;
   std::string out;
   uint32_t seeds = 0;  // 0: the plan's.
+  double level = 0;    // 0: the plan's.
   bool table_only = false;
 };
 
@@ -91,6 +92,7 @@ absl::StatusOr<Comparison> Compare(const v1::LearningBench& bench,
 absl::Status Bench(const Flags& flags) {
   OXBOW_ASSIGN_OR_RETURN(v1::LearningBench bench, ReadLearningBench(flags.plan));
   if (flags.seeds > 0) bench.set_seeds(flags.seeds);
+  if (flags.level > 0) bench.set_level(flags.level);
   const fs::path out =
       flags.out.empty() ? fs::path("runs/bench") / bench.name() : fs::path(flags.out);
   std::error_code error;
@@ -127,6 +129,10 @@ void AddBench(CLI::App& app, int& exit_code) {
                       "directory of runs and table (default: runs/bench/NAME)");
   command->add_option("--seeds", flags->seeds, "seeds of each recipe (default: the plan's)")
       ->check(CLI::Range(1, 1000));
+  command
+      ->add_option("--level", flags->level,
+                   "held-out reward to reach (default: the plan's, or the baseline's at its end)")
+      ->check(CLI::PositiveNumber);
   command->add_flag("--table-only", flags->table_only, "train nothing, show what is finished");
   command->callback([flags, &exit_code] {
     const absl::Status status = Bench(*flags);
