@@ -7,6 +7,8 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "base/check.h"
@@ -69,6 +71,19 @@ struct RecomputeNode final : torch::autograd::Node {
   std::vector<torch::autograd::SavedVariable> saved;  // Inputs, then leaves.
 };
 
+// Who owns a graph's nodes: std::shared_ptr up to LibTorch 2.11, their own count since.
+using NodePointer = std::decay_t<decltype(std::declval<const at::Tensor&>().grad_fn())>;
+
+// A template, or both ways would have to compile.
+template <typename Pointer, typename Made>
+Pointer Make(const Segment& segment, const Tensors& inputs, const Tensors& leaves) {
+  if constexpr (std::is_same_v<Pointer, std::shared_ptr<torch::autograd::Node>>) {
+    return std::make_shared<Made>(segment, inputs, leaves);
+  } else {
+    return c10::make_intrusive<Made>(segment, inputs, leaves);
+  }
+}
+
 bool AnyRequiresGrad(const Tensors& tensors) {
   for (const at::Tensor& tensor : tensors) {
     if (tensor.requires_grad()) return true;
@@ -82,7 +97,7 @@ Tensors Recomputed(const Segment& segment, const Tensors& inputs, const Tensors&
   if (!at::GradMode::is_enabled() || !(AnyRequiresGrad(inputs) || AnyRequiresGrad(leaves))) {
     return segment(inputs);
   }
-  auto node = c10::make_intrusive<RecomputeNode>(segment, inputs, leaves);
+  const NodePointer node = Make<NodePointer, RecomputeNode>(segment, inputs, leaves);
   Tensors all = inputs;
   all.insert(all.end(), leaves.begin(), leaves.end());
   node->set_next_edges(torch::autograd::collect_next_edges(all));
