@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
 #include "cli/plan/model_facts.h"
+#include "core/model/graphs_built.h"
 #include "core/reward/scorer_table.h"
 #include "services/buffer/offer_limits.h"
 #include "services/learner/desk/prompt_files.h"
@@ -35,6 +36,13 @@ void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
   if (facts.ok()) return CheckOffers(config, *facts, problems);
   problems.push_back({Severity::kError, "model.path", std::string(facts.status().message()),
                       facts.status().code()});
+}
+
+void CheckBuild(const v1::RunConfig& config, std::vector<Problem>& problems) {
+  if (!config.model().cuda_graphs() || model::HasCudaGraphs()) return;
+  problems.push_back({Severity::kError, "model.cuda_graphs",
+                      "this build has no CUDA graphs: build it with -DOXBOW_CUDA=ON, or set it to "
+                      "false"});
 }
 
 using learner::PromptSplit;
@@ -96,6 +104,7 @@ uint64_t OfferBytes(const v1::RunConfig& config, const ModelFacts& facts) {
 std::vector<Problem> CheckFiles(const v1::RunConfig& config) {
   std::vector<Problem> problems;
   CheckModel(config, problems);
+  CheckBuild(config, problems);
   CheckPrompts(config, PromptSplit::kTrain, problems);
   CheckPrompts(config, PromptSplit::kHeldOut, problems);
   if (config.reward().endpoints_size() > 0) return problems;  // Those servers know their own names.

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "core/model/graphs_built.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
@@ -47,6 +48,15 @@ TEST_F(CheckFilesTest, PromptFilesAreReadWhole) {
   config_.mutable_prompts()->set_eval("/nowhere/test.txt");
   EXPECT_THAT(Said("prompts.eval"),
               AllOf(HasSubstr("/nowhere/test.txt"), HasSubstr("working directory")));
+}
+
+TEST_F(CheckFilesTest, GraphsNeedABuildThatHasThem) {
+  config_.mutable_model()->set_cuda_graphs(true);
+  if (model::HasCudaGraphs()) {
+    EXPECT_EQ(Said("model.cuda_graphs"), "");
+  } else {
+    EXPECT_THAT(Said("model.cuda_graphs"), HasSubstr("-DOXBOW_CUDA=ON"));
+  }
 }
 
 TEST_F(CheckFilesTest, ARewardOfAnotherServerNeedsItsAddress) {

@@ -52,6 +52,7 @@ std::string ConfigFingerprint(v1::RunConfig config) {
   v1::ModelConfig& model = *config.mutable_model();
   model.set_device("cpu");
   model.clear_checkpoint_activations();
+  model.clear_cuda_graphs();
   model.mutable_lora()->clear_merge_for_rollouts();
   // As before there was another.
   if (model.compute_dtype() == v1::STORAGE_D_TYPE_F32) model.clear_compute_dtype();

@@ -252,6 +252,7 @@ v1::RegisterResponse FakeLearner::Registration() const {
   config.mutable_run()->set_seed(11);
   config.mutable_model()->set_trained(v1::TRAINED_PART_FULL);
   config.mutable_model()->set_compute_dtype(v1::STORAGE_D_TYPE_F32);
+  config.mutable_model()->set_cuda_graphs(script_.cuda_graphs);
   v1::SamplingConfig& sampling = *config.mutable_sampling();
   sampling.set_steps(4);
   sampling.set_schedule(v1::SCHEDULE_KIND_LINSPACE);

@@ -35,6 +35,7 @@ class FakeLearner {
     int leases = 0;            // Of groups 100, 101, ...
     uint64_t version_min = 0;  // Of every lease.
     bool hangs_up = false;     // The line of a worker that wants no more.
+    bool cuda_graphs = false;  // model.cuda_graphs
     bool renews = true;        // False: every lease has expired when it is asked about.
   };
   // What the worker did, in the learner's eyes.

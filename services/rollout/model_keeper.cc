@@ -70,21 +70,24 @@ absl::Status ModelKeeper::Load(const weights::VerifiedSnapshot& snapshot) {
       const model::NamedTensors tensors,
       TensorsOf(snapshot, policy_ == nullptr ? nullptr : &policy_->parameters().tensors()));
   if (policy_ == nullptr) {
-    OXBOW_ASSIGN_OR_RETURN(policy_,
-                           model::Policy::Create({.architecture = spec_.architecture,
-                                                  .config_json = spec_.transformer_config_json,
-                                                  .base = BaseOf(tensors),
-                                                  .trained = spec_.trained,
-                                                  .lora = spec_.lora,
-                                                  .lora_seed = 0,
-                                                  .with_reference = false,
-                                                  .with_ema = false,
-                                                  .trainable = false,
-                                                  .merged = spec_.merged,
-                                                  .guidance = spec_.sampling.guidance,
-                                                  .negative = spec_.negative,
-                                                  .compute = spec_.compute,
-                                                  .device = spec_.device}));
+    OXBOW_ASSIGN_OR_RETURN(
+        policy_,
+        model::Policy::Create(
+            {.architecture = spec_.architecture,
+             .config_json = spec_.transformer_config_json,
+             .base = BaseOf(tensors),
+             .trained = spec_.trained,
+             .lora = spec_.lora,
+             .lora_seed = 0,
+             .with_reference = false,
+             .with_ema = false,
+             .trainable = false,
+             .merged = spec_.merged,
+             .guidance = spec_.sampling.guidance,
+             .negative = spec_.negative,
+             .compute = spec_.compute,
+             .device = spec_.device,
+             .graphs = spec_.graphs ? model::MakeCudaGraphRecorder(spec_.device) : nullptr}));
     OXBOW_ASSIGN_OR_RETURN(decoder_,
                            DecoderOf(spec_.autoencoder_config_json, tensors, spec_.device));
   }

@@ -56,6 +56,7 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
                                                                  "model.compute_dtype"));
   if (config.model().trained() == v1::TRAINED_PART_LORA) spec.trained = model::Trained::kLora;
   spec.merged = spec.trained == model::Trained::kLora && config.model().lora().merge_for_rollouts();
+  spec.graphs = config.model().cuda_graphs();
   spec.lora.rank = config.model().lora().rank();
   spec.lora.alpha = config.model().lora().alpha();
   spec.lora.targets = Strings(config.model().lora().targets());

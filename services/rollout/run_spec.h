@@ -37,6 +37,7 @@ struct RunSpec {
   model::LoraSpec lora;
   at::Device device = at::kCPU;  // The worker's own; the learner knows nothing of it.
   bool merged = false;           // The adapter is added to the weights it changes.
+  bool graphs = false;           // Forward passes are recorded; for devices that can.
   at::ScalarType compute = at::kFloat;
   model::Conditioning negative;  // With guidance.
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "core/model/graph_recorder.h"
 #include "rpc/channel.h"
 #include "rpc/status.h"
 #include "services/rollout/reward_stage.h"
@@ -70,6 +71,7 @@ absl::Status Worker::Run() {
 absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   OXBOW_ASSIGN_OR_RETURN(RunSpec spec, RunSpecFrom(registration));
   spec.device = options_.device;
+  if (spec.graphs) OXBOW_RETURN_IF_ERROR(model::CheckGraphs(spec.device));
   OXBOW_ASSIGN_OR_RETURN(
       std::unique_ptr<reward::RewardClient> rewards,
       reward::RewardClient::Create({.endpoints = spec.reward_endpoints,

@@ -170,6 +170,15 @@ TEST(WorkerTest, StopFinishesWhatIsHeldAndSaysGoodbye) {
   EXPECT_EQ(seen.groups.size(), 1u);
 }
 
+TEST(WorkerTest, ARunWithGraphsIsNothingForAWorkerOnACpu) {
+  FakeLearner learner({.leases = 1, .cuda_graphs = true});
+  RunningWorker worker(learner.endpoint());
+  ASSERT_TRUE(worker.AwaitEnd());
+  const absl::Status status = worker.Stop();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("model.cuda_graphs needs a GPU"));
+}
+
 TEST(WorkerTest, ALineThatEndsWhileStoppingTakesNothingFromWhatIsHeld) {
   FakeLearner learner({.leases = 1, .hangs_up = true});
   learner.HoldScores(true);

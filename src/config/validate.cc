@@ -78,6 +78,10 @@ void ModelRules(const RunConfig& c, Findings& f) {
                          "got ",
                          m.device()));
   }
+  if (m.cuda_graphs() && m.device() == "cpu") {
+    f.Error("model.cuda_graphs",
+            "needs a GPU: set it to false, or model.device to cuda; a CPU has nothing to launch");
+  }
   if (m.trained() != v1::TRAINED_PART_LORA) return;
   if (m.lora().merge_for_rollouts() && m.compute_dtype() == v1::STORAGE_D_TYPE_BF16) {
     f.Error("model.lora.merge_for_rollouts",

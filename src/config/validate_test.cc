@@ -166,6 +166,7 @@ INSTANTIATE_TEST_SUITE_P(
                  kError,
                  "model.lora.merge_for_rollouts",
                  "young adapter"},
+        RuleCase{"GraphsOnACpu", {"model.cuda_graphs=true"}, kError, "model.cuda_graphs", "GPU"},
         RuleCase{"OneGpuForTwoRanks",
                  {"model.device=cuda:0", "learner.ranks=2"},
                  kError,

@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "core/model/binding.h"
 #include "core/model/guidance.h"
+#include "core/model/recorded_velocity.h"
 #include "core/model/sd3.h"
 
 namespace oxbow::model {
@@ -28,6 +29,12 @@ NamedTensors Merged(const NamedTensors& a, const NamedTensors& b) {
   return all;
 }
 
+std::vector<at::Tensor> Handles(const NamedTensors& tensors) {
+  std::vector<at::Tensor> handles;
+  for (const auto& [name, tensor] : tensors) handles.push_back(tensor);
+  return handles;
+}
+
 class Sd3Policy final : public Policy {
  public:
   static absl::StatusOr<std::unique_ptr<Policy>> Create(Options options) {
@@ -37,6 +44,8 @@ class Sd3Policy final : public Policy {
     NamedTensors trained;
     OXBOW_CHECK(!options.merged || (options.trained == Trained::kLora && !options.trainable))
         << "only adapters that do not train are merged";
+    OXBOW_CHECK(options.graphs == nullptr || !options.trainable)
+        << "recorded forward passes have no gradients";
     if (options.trained == Trained::kLora) {
       policy->frozen_ = Detached(std::move(options.base), options.compute, options.device);
       OXBOW_ASSIGN_OR_RETURN(trained,
@@ -112,6 +121,7 @@ class Sd3Policy final : public Policy {
         lora_scale_(options.lora.alpha / static_cast<double>(options.lora.rank)),
         execution_{.compute = options.compute, .recompute_blocks = options.recompute_blocks},
         device_(options.device),
+        graphs_(options.graphs),
         guidance_(options.guidance),
         negative_(options.negative) {}
 
@@ -184,8 +194,17 @@ class Sd3Policy final : public Policy {
                                       const LoraAdapter* adapter) const {
     auto model = MakeSd3Transformer(params_, tensors, adapter, execution_);
     OXBOW_CHECK(model.ok()) << model.status().ToString();
-    if (guidance_ == 1) return *std::move(model);
-    return MakeGuided(*std::move(model), guidance_, negative_);
+    std::unique_ptr<VelocityModel> network = *std::move(model);
+    if (graphs_ != nullptr) {
+      std::vector<at::Tensor> weights = Handles(tensors);
+      if (adapter != nullptr) {
+        const std::vector<at::Tensor> matrices = Handles(adapter->tensors);
+        weights.insert(weights.end(), matrices.begin(), matrices.end());
+      }
+      network = MakeRecorded(std::move(network), std::move(weights), graphs_);
+    }
+    if (guidance_ == 1) return network;
+    return MakeGuided(std::move(network), guidance_, negative_);
   }
 
   const Sd3Params params_;
@@ -194,6 +213,7 @@ class Sd3Policy final : public Policy {
   const double lora_scale_;
   const Sd3Execution execution_;
   const at::Device device_;
+  const std::shared_ptr<GraphRecorder> graphs_;  // Shared by the networks.
   const double guidance_;
   const Conditioning negative_;
   NamedTensors frozen_;

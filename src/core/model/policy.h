@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/graph_recorder.h"
 #include "core/model/lora.h"
 #include "core/model/parameters.h"
 #include "core/model/velocity_model.h"
@@ -49,6 +50,9 @@ class Policy {
     at::ScalarType compute = at::kFloat;
     at::Device device = at::kCPU;   // Of all weights.
     bool recompute_blocks = false;  // Less memory for a third forward pass; see recompute.h.
+    // Not trainable: forward passes are recorded and replayed; see recorded_velocity.h. Null: not.
+    // Shared by the networks, whose recordings share memory.
+    std::shared_ptr<GraphRecorder> graphs;
   };
 
   // kInvalidArgument names every missing, extra or misshapen tensor, an unknown architecture, or a
