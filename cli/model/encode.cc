@@ -19,6 +19,7 @@
 #include "base/status_macros.h"
 #include "cli/run/progress_line.h"
 #include "config/run_config.h"
+#include "core/model/device.h"
 #include "io/diffusers_directory.h"
 #include "io/prompts/encoded_prompts.h"
 #include "services/learner/desk/prompt_files.h"
@@ -34,6 +35,7 @@ struct EncodeFlags {
   std::string cache;
   int64_t t5_length = io::kT5LengthOfRecipes;
   std::string negative;  // What guidance leads away from.
+  std::string device = "cpu";
   int threads = 1;
   size_t batch = 16;
 };
@@ -87,6 +89,7 @@ absl::Status ReadRun(EncodeFlags& flags) {
   flags.model = resolved.config.model().path();
   flags.cache = prompts.cache();
   flags.t5_length = prompts.t5_length();
+  flags.device = resolved.config.model().encoder_device();
   flags.negative = resolved.config.sampling().negative_prompt();
   for (const auto& [path, split] : {std::pair(prompts.train(), learner::PromptSplit::kTrain),
                                     std::pair(prompts.eval(), learner::PromptSplit::kHeldOut)}) {
@@ -122,6 +125,7 @@ absl::Status Encode(EncodeFlags flags) {
   if (!flags.file.empty()) OXBOW_RETURN_IF_ERROR(ReadRun(flags));
   OXBOW_RETURN_IF_ERROR(CheckFlags(flags));
   at::set_num_threads(flags.threads);
+  OXBOW_ASSIGN_OR_RETURN(const at::Device device, model::DeviceNamed(flags.device));
   std::vector<std::string> texts = {flags.negative};
   for (const std::string& path : flags.prompts) {
     OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::Prompt> prompts, ReadNamed(path));
@@ -131,9 +135,10 @@ absl::Status Encode(EncodeFlags flags) {
                          io::OpenDiffusersDirectory(flags.model));
   OXBOW_ASSIGN_OR_RETURN(
       const std::unique_ptr<io::EncodedPrompts> encoded,
-      io::EncodedPrompts::Open(components, {.directory = flags.cache,
-                                            .encoders = {.t5_length = flags.t5_length},
-                                            .batch = flags.batch}));
+      io::EncodedPrompts::Open(components,
+                               {.directory = flags.cache,
+                                .encoders = {.t5_length = flags.t5_length, .device = device},
+                                .batch = flags.batch}));
   EncodingProgress progress(Clock::Steady());
   OXBOW_ASSIGN_OR_RETURN(const size_t count, encoded->Prepare(texts, [&](const auto& so_far) {
     progress.Show(so_far);
@@ -163,6 +168,10 @@ void AddEncode(CLI::App& app, int& exit_code) {
   command->add_option("--cache", flags->cache, "directory to fill");
   command->add_option("--negative-prompt", flags->negative, "what guidance leads away from");
   command->add_option("--t5-length", flags->t5_length, "tokens of T5")->capture_default_str();
+  command
+      ->add_option("--device", flags->device,
+                   "where the encoders run: cpu, cuda or cuda:N; a run's model.encoder_device")
+      ->capture_default_str();
   command->add_option("--threads", flags->threads, "torch threads")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();

@@ -53,6 +53,7 @@ std::string ConfigFingerprint(v1::RunConfig config) {
   model.set_device("cpu");
   model.clear_checkpoint_activations();
   model.clear_cuda_graphs();
+  model.clear_encoder_device();
   model.mutable_lora()->clear_merge_for_rollouts();
   // As before there was another.
   if (model.compute_dtype() == v1::STORAGE_D_TYPE_F32) model.clear_compute_dtype();

@@ -157,6 +157,7 @@ TEST(ConfigFingerprintTest, WhatChangesNoResultIsLeftOutAndNothingElse) {
   same.mutable_model()->set_device("cuda:1");
   same.mutable_model()->set_checkpoint_activations(true);
   same.mutable_model()->set_cuda_graphs(true);
+  same.mutable_model()->set_encoder_device("cuda");
   same.mutable_model()->set_compute_dtype(v1::STORAGE_D_TYPE_F32);  // Of configs that had none.
   same.mutable_model()->mutable_lora()->set_merge_for_rollouts(true);
   same.mutable_batch()->set_rows_per_pass(8);

@@ -53,6 +53,11 @@ absl::Status RunLearner(RunOptions options) {
   }
   options.config.mutable_model()->set_device(device.str());
   options.place.device = device.str();
+  if (options.config.model().encoder_device() == "cuda") {
+    OXBOW_ASSIGN_OR_RETURN(const at::Device encoders,
+                           model::DeviceNamed("cuda", options.place.local_rank));
+    options.config.mutable_model()->set_encoder_device(encoders.str());
+  }
   OXBOW_ASSIGN_OR_RETURN(RunSetup setup, ReadSetup(std::move(options.config)));
   if (options.place.local_rank > 0) {
     // All ranks are given the same arguments, and a machine has each port once.

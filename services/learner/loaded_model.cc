@@ -40,9 +40,14 @@ absl::StatusOr<model::NamedTensors> ReadTensors(
   return io::LoadTensors(files, {.wanted = std::move(wanted)});
 }
 
+// Configs of tests may name none.
+absl::StatusOr<at::Device> DeviceOf(const std::string& name) {
+  return model::DeviceNamed(name.empty() ? "cpu" : name);
+}
+
 absl::StatusOr<std::unique_ptr<io::EncodedPrompts>> OpenPrompts(
-    const io::DiffusersComponents& components, const v1::PromptConfig& config) {
-  io::EncodedPrompts::Options options{.directory = config.cache()};
+    const io::DiffusersComponents& components, const v1::PromptConfig& config, at::Device device) {
+  io::EncodedPrompts::Options options{.directory = config.cache(), .encoders = {.device = device}};
   if (config.t5_length() > 0) options.encoders.t5_length = config.t5_length();
   return io::EncodedPrompts::Open(components, options);
 }
@@ -114,8 +119,8 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
                                       const v1::SamplingConfig& sampling) {
   auto components = io::OpenDiffusersDirectory(config.path());
   if (!components.ok()) return DataError(components.status(), config.path());
-  OXBOW_ASSIGN_OR_RETURN(const at::Device device,
-                         model::DeviceNamed(config.device().empty() ? "cpu" : config.device()));
+  OXBOW_ASSIGN_OR_RETURN(const at::Device device, DeviceOf(config.device()));
+  OXBOW_ASSIGN_OR_RETURN(const at::Device encoder_device, DeviceOf(config.encoder_device()));
   const io::DiffusersComponent& transformer = components->at("transformer");
   LoadedModel loaded;
   loaded.architecture = transformer.class_name;
@@ -136,7 +141,7 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
                                   TokensOf(loaded.latent_shape, params->patch_size));
   if (!shift.ok()) return DataError(shift.status(), config.path());
   loaded.shift = *shift;
-  auto encoded = OpenPrompts(*components, prompts);
+  auto encoded = OpenPrompts(*components, prompts, encoder_device);
   if (!encoded.ok()) return DataError(encoded.status(), config.path());
   loaded.prompts = *std::move(encoded);
   return loaded;

@@ -68,6 +68,8 @@ void ModelRules(const RunConfig& c, Findings& f) {
   const v1::ModelConfig& m = c.model();
   f.Require(!m.path().empty(), "model.path", "must name a diffusers directory", "\"\"");
   f.Require(IsDevice(m.device()), "model.device", "must be cpu, cuda or cuda:N", m.device());
+  f.Require(IsDevice(m.encoder_device()), "model.encoder_device", "must be cpu, cuda or cuda:N",
+            m.encoder_device());
   if (m.compute_dtype() == v1::STORAGE_D_TYPE_F16) {
     f.Error("model.compute_dtype",
             "must be f32 or bf16: gradients in f16 vanish without loss scaling");

@@ -85,16 +85,18 @@ absl::StatusOr<T5Side> OpenT5(const DiffusersComponents& components) {
   return T5Side{.component = encoder, .tokenizer = *std::move(tokenizer), .params = *params};
 }
 
-absl::StatusOr<std::unique_ptr<model::ClipTextEncoder>> LoadClip(const ClipSide& side) {
+absl::StatusOr<std::unique_ptr<model::ClipTextEncoder>> LoadClip(const ClipSide& side,
+                                                                 at::Device device) {
   OXBOW_ASSIGN_OR_RETURN(const WeightFiles files, OpenComponentWeights(side.component));
-  OXBOW_ASSIGN_OR_RETURN(const NamedTensors tensors, LoadTensors(files));
+  OXBOW_ASSIGN_OR_RETURN(NamedTensors tensors, LoadTensors(files));
+  for (auto& [name, tensor] : tensors) tensor = tensor.to(device);
   auto encoder = model::MakeClipTextEncoder(side.params, tensors);
   if (!encoder.ok()) return DataError(encoder.status(), side.component.directory);
   return encoder;
 }
 
 // In the type it is stored in: in float32 T5-XXL is 19 GB.
-absl::StatusOr<std::unique_ptr<model::T5Encoder>> LoadT5(const T5Side& side) {
+absl::StatusOr<std::unique_ptr<model::T5Encoder>> LoadT5(const T5Side& side, at::Device device) {
   OXBOW_ASSIGN_OR_RETURN(const WeightFiles files, OpenComponentWeights(side.component));
   const auto of_encoder = [](const std::string& name) {
     return !name.starts_with("decoder.") && name != "lm_head.weight";
@@ -104,7 +106,7 @@ absl::StatusOr<std::unique_ptr<model::T5Encoder>> LoadT5(const T5Side& side) {
   const auto query = tensors.find("encoder.block.0.layer.0.SelfAttention.q.weight");
   at::ScalarType type = query == tensors.end() ? at::kFloat : query->second.scalar_type();
   if (type != at::kHalf && type != at::kBFloat16) type = at::kFloat;
-  for (auto& [name, tensor] : tensors) tensor = tensor.to(model::T5StorageType(name, type));
+  for (auto& [name, tensor] : tensors) tensor = tensor.to(device, model::T5StorageType(name, type));
   auto encoder = model::MakeT5Encoder(side.params, tensors);
   if (!encoder.ok()) return DataError(encoder.status(), side.component.directory);
   return encoder;
@@ -131,7 +133,11 @@ class Encoders : public TextEncoders {
     if (text_ == nullptr) {
       OXBOW_ASSIGN_OR_RETURN(text_, Load());
     }
-    return text_->Encode(Ids(texts));
+    std::vector<at::Tensor> ids = Ids(texts);
+    for (at::Tensor& tensor : ids) tensor = tensor.to(device_);
+    EncodedText text = text_->Encode(ids);
+    for (auto& [name, tensor] : text) tensor = tensor.to(at::kCPU);
+    return text;
   }
   void Release() override { text_.reset(); }
   bool loaded() const override { return text_ != nullptr; }
@@ -139,8 +145,10 @@ class Encoders : public TextEncoders {
   const std::string& identity() const override { return identity_; }
 
  protected:
-  Encoders(model::Shapes shapes, std::string identity)
-      : shapes_(std::move(shapes)), identity_(std::move(identity)) {}
+  Encoders(model::Shapes shapes, std::string identity, at::Device device)
+      : device_(device), shapes_(std::move(shapes)), identity_(std::move(identity)) {}
+
+  const at::Device device_;
 
  private:
   virtual absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const = 0;
@@ -158,10 +166,11 @@ int64_t LengthOf(const ClipTokenizer& tokenizer, const model::ClipTextParams& pa
 
 class OneClip final : public Encoders {
  public:
-  static absl::StatusOr<std::unique_ptr<TextEncoders>> Open(const DiffusersComponents& components) {
+  static absl::StatusOr<std::unique_ptr<TextEncoders>> Open(const DiffusersComponents& components,
+                                                            at::Device device) {
     OXBOW_ASSIGN_OR_RETURN(ClipSide clip, OpenClip(components, ""));
     OXBOW_ASSIGN_OR_RETURN(std::string identity, IdentityOfTextEncoders(components, "one clip"));
-    return std::unique_ptr<TextEncoders>(new OneClip(std::move(clip), std::move(identity)));
+    return std::unique_ptr<TextEncoders>(new OneClip(std::move(clip), std::move(identity), device));
   }
 
   model::Conditioning Compose(const EncodedText& text) const override {
@@ -169,15 +178,15 @@ class OneClip final : public Encoders {
   }
 
  private:
-  OneClip(ClipSide clip, std::string identity)
+  OneClip(ClipSide clip, std::string identity, at::Device device)
       : Encoders({{model::kClipTokens,
                    {1, LengthOf(clip.tokenizer, clip.params), clip.params.hidden_size}},
                   {model::kClipPooled, {1, clip.params.projection_dim}}},
-                 std::move(identity)),
+                 std::move(identity), device),
         clip_(std::move(clip)) {}
 
   absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const override {
-    OXBOW_ASSIGN_OR_RETURN(auto encoder, LoadClip(clip_));
+    OXBOW_ASSIGN_OR_RETURN(auto encoder, LoadClip(clip_, device_));
     return model::MakeSingleClipConditioning(std::move(encoder));
   }
   std::vector<at::Tensor> Ids(const std::vector<std::string>& texts) const override {
@@ -231,7 +240,7 @@ model::Shapes Sd3RowShapes(const Sd3Sides& sides) {
 class Sd3 final : public Encoders {
  public:
   static absl::StatusOr<std::unique_ptr<TextEncoders>> Open(const DiffusersComponents& components,
-                                                            int64_t t5_length) {
+                                                            const Options& options) {
     OXBOW_ASSIGN_OR_RETURN(ClipSide clip, OpenClip(components, ""));
     OXBOW_ASSIGN_OR_RETURN(ClipSide clip_2, OpenClip(components, "_2"));
     std::optional<T5Side> t5;
@@ -246,14 +255,16 @@ class Sd3 final : public Encoders {
                    .clip_2 = std::move(clip_2),
                    .t5 = std::move(t5),
                    .clip_length = clip_length,
-                   .shape = {.t5_length = t5_length, .width = params->joint_attention_dim}};
+                   .shape = {.t5_length = options.t5_length, .width = params->joint_attention_dim}};
     OXBOW_RETURN_IF_ERROR(CheckSd3(sides));
     // Without T5 nothing that is encoded depends on its length.
     OXBOW_ASSIGN_OR_RETURN(
         std::string identity,
         IdentityOfTextEncoders(
-            components, absl::StrCat("sd3, T5 tokens ", sides.t5.has_value() ? t5_length : 0)));
-    return std::unique_ptr<TextEncoders>(new Sd3(std::move(sides), std::move(identity)));
+            components,
+            absl::StrCat("sd3, T5 tokens ", sides.t5.has_value() ? options.t5_length : 0)));
+    return std::unique_ptr<TextEncoders>(
+        new Sd3(std::move(sides), std::move(identity), options.device));
   }
 
   model::Conditioning Compose(const EncodedText& text) const override {
@@ -261,15 +272,15 @@ class Sd3 final : public Encoders {
   }
 
  private:
-  Sd3(Sd3Sides sides, std::string identity)
-      : Encoders(Sd3RowShapes(sides), std::move(identity)), sides_(std::move(sides)) {}
+  Sd3(Sd3Sides sides, std::string identity, at::Device device)
+      : Encoders(Sd3RowShapes(sides), std::move(identity), device), sides_(std::move(sides)) {}
 
   absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const override {
-    OXBOW_ASSIGN_OR_RETURN(auto clip, LoadClip(sides_.clip));
-    OXBOW_ASSIGN_OR_RETURN(auto clip_2, LoadClip(sides_.clip_2));
+    OXBOW_ASSIGN_OR_RETURN(auto clip, LoadClip(sides_.clip, device_));
+    OXBOW_ASSIGN_OR_RETURN(auto clip_2, LoadClip(sides_.clip_2, device_));
     std::unique_ptr<model::T5Encoder> t5;
     if (sides_.t5.has_value()) {
-      OXBOW_ASSIGN_OR_RETURN(t5, LoadT5(*sides_.t5));
+      OXBOW_ASSIGN_OR_RETURN(t5, LoadT5(*sides_.t5, device_));
     }
     return model::MakeSd3TextConditioning(std::move(clip), std::move(clip_2), std::move(t5));
   }
@@ -290,13 +301,13 @@ class Sd3 final : public Encoders {
 absl::StatusOr<std::unique_ptr<TextEncoders>> TextEncoders::Open(
     const DiffusersComponents& components, const Options& options) {
   OXBOW_CHECK(options.t5_length >= 1) << options.t5_length;
-  if (components.contains("text_encoder_2")) return Sd3::Open(components, options.t5_length);
+  if (components.contains("text_encoder_2")) return Sd3::Open(components, options);
   if (components.contains("text_encoder_3")) {
     return absl::FailedPreconditionError(
         "model_index.json has text_encoder_3 but no text_encoder_2: a pipeline of one CLIP, or of "
         "two and perhaps T5, is supported");
   }
-  return OneClip::Open(components);
+  return OneClip::Open(components, options.device);
 }
 
 }  // namespace oxbow::io

@@ -5,6 +5,8 @@
 // again: T5-XXL is 10 GB that a learner needs for a few minutes. Used by one thread at a time.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -25,6 +27,7 @@ class TextEncoders {
  public:
   struct Options {
     int64_t t5_length = kT5LengthOfRecipes;  // Tokens of T5, which pads and cuts to it.
+    at::Device device = at::kCPU;            // Of the weights; what is said about texts is not.
   };
 
   // Reads configs and tokenizers, and enough of the weights to tell them from others. kNotFound,
