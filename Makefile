@@ -2,6 +2,7 @@
 # make test    install what is missing, build, run every test
 # make check-cuda   build and link the CUDA and NCCL code against CUDA LibTorch (4.6 GB in .deps/cuda-venv);
 #                   its tests need a GPU and are skipped without
+# make test-gpu   build the core with CUDA LibTorch, run all its tests, those that need a GPU, and sd35m_bench
 # make check-observe   alerts, dashboards and manifests against promtool and published types, and a live run under a
 #                   live Prometheus; installs what it needs into .deps
 # make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: so many runs, each with kills, stops, a bad network or a full disk
@@ -16,7 +17,7 @@ RUN ?= configs/digits.yaml
 INSTALL ?= yes
 INSTALL_FLAGS ?=
 
-.PHONY: all build train test check-cuda check-observe chaos images deploy-test bench lint format clean deps
+.PHONY: all build train test check-cuda test-gpu check-observe chaos images deploy-test bench lint format clean deps
 all: build
 
 deps:
@@ -39,7 +40,8 @@ test: build
 
 # Not INSTALL_FLAGS: the index that has the CPU wheel is the wrong one here.
 CUDA_INSTALL_FLAGS ?=
-CUDA_TARGETS ?= nccl_ranks_test
+# And the sources that follow LibTorch's innards, which differ between its versions.
+CUDA_TARGETS ?= nccl_ranks_test $(addprefix src/core/model/CMakeFiles/oxbow_model.dir/,cuda_graph_recorder.cc.o recompute.cc.o)
 check-cuda:
 ifeq ($(INSTALL),yes)
 	@tools/install_deps.sh --cuda $(CUDA_INSTALL_FLAGS)
@@ -47,6 +49,15 @@ endif
 	@cmake --preset cuda $(CMAKE_FLAGS)
 	@cmake --build build/cuda -j $(JOBS) --target $(CUDA_TARGETS)
 	@build/cuda/tests/nccl_ranks_test --gtest_brief=1
+
+BENCH_FLAGS ?=
+test-gpu:
+ifeq ($(INSTALL),yes)
+	@tools/install_deps.sh --cuda $(CUDA_INSTALL_FLAGS)
+endif
+	@cmake --preset cuda-core $(CMAKE_FLAGS)
+	@cmake --build build/cuda-core -j $(JOBS)
+	@BENCH_FLAGS="$(BENCH_FLAGS)" tests/gpu/run.sh build/cuda-core
 
 check-observe: deps $(BUILD)/build.ninja
 ifeq ($(INSTALL),yes)

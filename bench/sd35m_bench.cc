@@ -1,5 +1,6 @@
-// SD3.5-M at its published size with random weights: milliseconds of a forward pass and of a
-// training step of a LoRA, the share of a device's peak that this is, and memory.
+// SD3.5-M at its published size with random weights: milliseconds of a forward pass, launched
+// kernel by kernel and, on a GPU, as a CUDA graph, and of a training step of a LoRA; the share of a
+// device's peak that this is, and memory.
 //
 //   build/release/bin/sd35m_bench --device cuda:0 --compute bf16 --rows 8 --peak-tflops 989
 //
@@ -16,10 +17,14 @@
 #include <cstdio>
 #include <fstream>
 #include <functional>
+#include <iostream>
 
 #include "base/check.h"
+#include "base/exit_code.h"
+#include "base/status_macros.h"
 #include "core/model/activation_memory.h"
 #include "core/model/device.h"
+#include "core/model/graph_recorder.h"
 #include "core/model/policy.h"
 #include "core/model/sd3.h"
 #include "core/rl/adamw.h"
@@ -54,8 +59,10 @@ model::Sd3Params Params(int64_t layers) {
   return params;
 }
 
+// `graphs`: as a worker has it that replays forward passes; null: as a learner has it.
 std::unique_ptr<model::Policy> RandomPolicy(const Flags& flags, const model::Sd3Params& params,
-                                            at::Device device) {
+                                            at::Device device,
+                                            std::shared_ptr<model::GraphRecorder> graphs) {
   model::Policy::Options options{
       .architecture = "SD3Transformer2DModel",
       .config_json = model::Sd3ConfigJson(params),
@@ -66,9 +73,11 @@ std::unique_ptr<model::Policy> RandomPolicy(const Flags& flags, const model::Sd3
                            "attn.to_add_out", "attn.to_q", "attn.to_k", "attn.to_v",
                            "attn.to_out.0"}},
       .with_ema = false,
+      .trainable = graphs == nullptr,
       .compute = flags.compute == "bf16" ? at::kBFloat16 : at::kFloat,
       .device = device,
-      .recompute_blocks = flags.recompute};
+      .recompute_blocks = flags.recompute,
+      .graphs = graphs};
   if (flags.layers == 1) options.lora.targets = {"attn.to_q", "attn.to_k", "attn.to_v"};
   for (const auto& [name, shape] : model::Sd3Shapes(params)) {
     options.base[name] =
@@ -132,53 +141,97 @@ double PeakMegabytes(at::Device device) {
 
 void Print(const char* what, double milliseconds, double flops, const Flags& flags) {
   const double tflops = flops / milliseconds / 1e9;
-  std::printf("%-14s %10.1f ms  %8.3f TFLOP/s", what, milliseconds, tflops);
+  std::printf("%-16s %8.1f ms  %8.3f TFLOP/s", what, milliseconds, tflops);
   if (flags.peak_tflops > 0) std::printf("  MFU %.1f %%", 100 * tflops / flags.peak_tflops);
   std::printf("\n");
 }
 
-void Run(const Flags& flags) {
-  at::set_num_threads(flags.threads);
-  at::manual_seed(1);
-  const auto device = model::DeviceNamed(flags.device);
-  OXBOW_CHECK(device.ok()) << device.status().ToString();
-  const model::Sd3Params params = Params(flags.layers);
-  const auto policy = RandomPolicy(flags, params, *device);
+struct Inputs {
+  at::Tensor x, sigma;
+  model::Conditioning prompts;
+};
+
+// On the CPU, as a sampler's and a trainer's are: what a forward pass takes there and brings back
+// is part of its time.
+Inputs RandomInputs(const Flags& flags) {
   const int64_t side = flags.pixels / 8;
-  const at::Tensor x = at::randn({flags.rows, 16, side, side}), sigma = at::rand({flags.rows});
-  const model::Conditioning prompts{.tokens = at::randn({1, flags.prompt_tokens, 4096}),
-                                    .pooled = at::randn({1, 2048})};
-  const double flops = ForwardFlops(params, flags) * static_cast<double>(flags.rows);
-  std::printf("%ld blocks, %ld rows of %ld px, %ld prompt tokens, %s on %s, %.1f TFLOP a forward\n",
-              flags.layers, flags.rows, flags.pixels, flags.prompt_tokens, flags.compute.c_str(),
-              flags.device.c_str(), flops / 1e12);
-  const auto forward = [&] {
+  return {.x = at::randn({flags.rows, 16, side, side}),
+          .sigma = at::rand({flags.rows}),
+          .prompts = {.tokens = at::randn({1, flags.prompt_tokens, 4096}),
+                      .pooled = at::randn({1, 2048})}};
+}
+
+double ForwardMilliseconds(const Flags& flags, const model::Policy& policy, const Inputs& in,
+                           at::Device device) {
+  return MedianMilliseconds(flags.repeat, device, [&] {
     const at::NoGradGuard no_grad;
-    (void)policy->current().Velocity(x, sigma, prompts);
-  };
-  Print("forward", MedianMilliseconds(flags.repeat, *device, forward), flops, flags);
+    (void)policy.current().Velocity(in.x, in.sigma, in.prompts);
+  });
+}
+
+void PrintMemory(const char* what, const Flags& flags, const model::Sd3Params& params,
+                 at::Device device) {
+  const model::Sd3Execution execution{
+      .compute = flags.compute == "bf16" ? at::kBFloat16 : at::kFloat,
+      .recompute_blocks = flags.recompute};
+  const int64_t side = flags.pixels / 8;
+  const auto activations =
+      static_cast<double>(model::Sd3ActivationBytes(params, execution,
+                                                    {.rows = flags.rows,
+                                                     .on_cpu = device.is_cpu(),
+                                                     .latent_height = side,
+                                                     .latent_width = side,
+                                                     .prompt_tokens = flags.prompt_tokens}));
+  std::printf("%-16s %8.0f MiB at most, activations at most %.0f MiB of it\n", what,
+              PeakMegabytes(device), activations / (1 << 20));
+}
+
+void RunLearner(const Flags& flags, const model::Sd3Params& params, const Inputs& in, double flops,
+                at::Device device) {
+  const auto policy = RandomPolicy(flags, params, device, nullptr);
+  Print("forward", ForwardMilliseconds(flags, *policy, in, device), flops, flags);
   rl::AdamW optimizer({}, policy->parameters().flat());
   const auto step = [&] {
     policy->parameters().ZeroGrad();
-    policy->current().Velocity(x, sigma, prompts).square().mean().backward();
+    policy->current().Velocity(in.x, in.sigma, in.prompts).square().mean().backward();
     (void)rl::ClipGradNorm(policy->parameters().flat_grad(), 1);
     optimizer.Step(policy->parameters().flat(), policy->parameters().flat_grad());
   };
   // Frozen weights want no gradient: backward costs one forward more, recomputing another.
-  Print("training step", MedianMilliseconds(flags.repeat, *device, step),
+  Print("training step", MedianMilliseconds(flags.repeat, device, step),
         flops * (flags.recompute ? 3 : 2), flags);
-  const model::Sd3Execution execution{
-      .compute = flags.compute == "bf16" ? at::kBFloat16 : at::kFloat,
-      .recompute_blocks = flags.recompute};
-  const auto activations =
-      static_cast<double>(model::Sd3ActivationBytes(params, execution,
-                                                    {.rows = flags.rows,
-                                                     .on_cpu = device->is_cpu(),
-                                                     .latent_height = side,
-                                                     .latent_width = side,
-                                                     .prompt_tokens = flags.prompt_tokens}));
-  std::printf("peak memory    %10.0f MiB, activations at most %.0f MiB of it\n",
-              PeakMegabytes(*device), activations / (1 << 20));
+  PrintMemory("training memory", flags, params, device);
+}
+
+// With weights of its own, so that the first policy's are gone.
+void RunGraphs(const Flags& flags, const model::Sd3Params& params, const Inputs& in, double flops,
+               at::Device device) {
+  const absl::Status possible = model::CheckGraphs(device);
+  if (!possible.ok()) {
+    std::printf("%-16s not here: no GPU, or a build without CUDA\n", "forward, graph");
+    return;
+  }
+  auto* const allocator = c10::getDeviceAllocator(at::kCUDA);
+  allocator->emptyCache();
+  allocator->resetPeakStats(device.index());
+  const auto policy = RandomPolicy(flags, params, device, model::MakeCudaGraphRecorder(device));
+  Print("forward, graph", ForwardMilliseconds(flags, *policy, in, device), flops, flags);
+  std::printf("%-16s %8.0f MiB at most\n", "graph memory", PeakMegabytes(device));
+}
+
+absl::Status Run(const Flags& flags) {
+  at::set_num_threads(flags.threads);
+  at::manual_seed(1);
+  OXBOW_ASSIGN_OR_RETURN(const at::Device device, model::DeviceNamed(flags.device));
+  const model::Sd3Params params = Params(flags.layers);
+  const Inputs in = RandomInputs(flags);
+  const double flops = ForwardFlops(params, flags) * static_cast<double>(flags.rows);
+  std::printf("%ld blocks, %ld rows of %ld px, %ld prompt tokens, %s on %s, %.1f TFLOP a forward\n",
+              flags.layers, flags.rows, flags.pixels, flags.prompt_tokens, flags.compute.c_str(),
+              flags.device.c_str(), flops / 1e12);
+  RunLearner(flags, params, in, flops, device);
+  RunGraphs(flags, params, in, flops, device);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -203,5 +256,7 @@ int main(int argc, char** argv) {
   app.add_flag("--checkpoint", flags.recompute, "recompute blocks in the backward pass");
   app.add_option("--peak-tflops", flags.peak_tflops, "of the device, for the MFU");
   CLI11_PARSE(app, argc, argv);
-  oxbow::Run(flags);
+  const absl::Status status = oxbow::Run(flags);
+  if (!status.ok()) std::cerr << "sd35m_bench: " << status.message() << "\n";
+  return oxbow::ExitCodeOf(status);
 }

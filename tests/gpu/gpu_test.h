@@ -1,0 +1,144 @@
+// The ground that tests on a GPU stand on: exact float32 products, one thread, and a skip with one
+// line of reason where no GPU is.
+//
+// With OXBOW_REHEARSE_GPU=1 the CPU plays the GPU: what is compared is then equal for little
+// reason, but the tests themselves have run.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "base/check.h"
+#include "core/model/device.h"
+#include "core/model/parameters.h"
+#include "core/model/policy.h"
+#include "core/model/sd3.h"
+#include "gtest/gtest.h"
+
+namespace oxbow::model {
+
+// What float32 sums in another order may differ by, relative to the whole tensor.
+inline constexpr double kExactTolerance = 1e-4;
+// bfloat16 has 8 bits, of which a random network of some blocks loses four at most (on a CPU).
+inline constexpr double kShortTolerance = 6e-2;
+
+inline bool Rehearsed() { return std::getenv("OXBOW_REHEARSE_GPU") != nullptr; }
+
+class GpuTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (GpuCount() == 0 && !Rehearsed()) GTEST_SKIP() << "no GPU on this machine";
+    at::set_num_threads(1);
+    // TF32 has 10 bits.
+    at::globalContext().setAllowTF32CuBLAS(false);
+    at::globalContext().setAllowTF32CuDNN(false);
+  }
+  const at::Device gpu_ = Rehearsed() ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
+};
+
+// What is about CUDA's kernels and graphs themselves.
+class CudaTest : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (Rehearsed()) GTEST_SKIP() << "nothing to rehearse without CUDA";
+  }
+};
+
+inline NamedTensors On(at::Device device, const NamedTensors& tensors) {
+  NamedTensors moved;
+  for (const auto& [name, tensor] : tensors) moved[name] = tensor.to(device);
+  return moved;
+}
+
+inline double RelativeDistance(const at::Tensor& a, const at::Tensor& b) {
+  return ((a.cpu() - b.cpu()).norm() / b.cpu().norm()).item<double>();
+}
+
+inline void ExpectNear(const std::string& what, const at::Tensor& ours, const at::Tensor& theirs,
+                       double tolerance) {
+  ASSERT_EQ(ours.sizes(), theirs.sizes()) << what;
+  EXPECT_LE(RelativeDistance(ours, theirs), tolerance) << what;
+}
+
+// A random SD3 with every kind of layer and heads of the published size, so that attention takes
+// the kernels it takes there.
+inline Sd3Params GpuSizedSd3() {
+  return {.sample_size = 16,
+          .patch_size = 2,
+          .in_channels = 4,
+          .num_layers = 3,
+          .attention_head_dim = 64,
+          .num_attention_heads = 4,
+          .joint_attention_dim = 96,
+          .caption_projection_dim = 256,
+          .pooled_projection_dim = 80,
+          .out_channels = 4,
+          .pos_embed_max_size = 12,
+          .dual_attention_layers = {0},
+          .qk_rms_norm = true};
+}
+
+struct PolicyKind {
+  at::Device device = at::kCPU;
+  Trained trained = Trained::kLora;
+  at::ScalarType compute = at::kFloat;
+  bool trainable = true;
+  bool recompute = false;
+  bool merged = false;
+  double guidance = 1;
+  std::shared_ptr<GraphRecorder> graphs = nullptr;
+};
+
+inline constexpr int64_t kPromptTokens = 20;
+
+inline Conditioning RandomPrompts(int64_t rows) {
+  return {.tokens = at::randn({rows, kPromptTokens, 96}), .pooled = at::randn({rows, 80})};
+}
+
+// The same weights for every kind; an adapter that is not off.
+inline std::unique_ptr<Policy> GpuSizedPolicy(const PolicyKind& kind) {
+  at::manual_seed(11);
+  Policy::Options options{.architecture = "SD3Transformer2DModel",
+                          .config_json = Sd3ConfigJson(GpuSizedSd3()),
+                          .trained = kind.trained,
+                          .with_ema = false,
+                          .trainable = kind.trainable,
+                          .merged = kind.merged,
+                          .guidance = kind.guidance,
+                          .negative = RandomPrompts(1),
+                          .compute = kind.compute,
+                          .device = kind.device,
+                          .recompute_blocks = kind.recompute,
+                          .graphs = kind.graphs};
+  options.lora = {.rank = 4, .alpha = 8, .targets = {"attn.to_q", "attn.to_v", "ff.net.2"}};
+  for (const auto& [name, shape] : Sd3Shapes(GpuSizedSd3())) {
+    options.base[name] = at::randn(shape) * 0.05;
+  }
+  auto policy = *Policy::Create(std::move(options));
+  if (kind.trained == Trained::kLora) {
+    NamedTensors adapter;
+    for (const auto& [name, tensor] : policy->parameters().tensors()) {
+      adapter[name] = at::randn(tensor.sizes()) * 0.1;
+    }
+    OXBOW_CHECK(policy->Load(adapter).ok()) << "an adapter of its own shapes";
+  }
+  return policy;
+}
+
+struct Batch {
+  explicit Batch(int64_t rows, int64_t height = 16, int64_t width = 16, uint64_t seed = 5) {
+    at::manual_seed(seed);
+    x = at::randn({rows, 4, height, width});
+    sigma = at::rand({rows});
+    prompts = RandomPrompts(rows);
+  }
+  at::Tensor Of(const VelocityModel& model) const { return model.Velocity(x, sigma, prompts); }
+  at::Tensor x, sigma;
+  Conditioning prompts;
+};
+
+}  // namespace oxbow::model

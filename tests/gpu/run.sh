@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# tests/gpu/run.sh BUILD: runs every test of a core build with CUDA LibTorch, those that need a GPU among them, and
+# sd35m_bench. One process a binary: each loads gigabytes of libraries. The last line sums up.
+#   BENCH_FLAGS="--peak-tflops 989 --rows 16"   of sd35m_bench, for the MFU of this GPU and other sizes
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+build=${1:?the build directory}
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE OXBOW_MODEL_GOLDENS="$PWD/tests/golden/models"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+passed=0 failed=0 skipped=0
+count() { sed -n "$1" "$log" | tail -1 | grep . || echo 0; }
+
+for binary in "$build"/tests/*_test; do
+  name=$(basename "$binary")
+  timeout 1200 "$binary" --gtest_brief=1 >"$log" 2>&1
+  status=$?
+  good=$(count 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p')
+  bad=$(count 's/^ *\([0-9]*\) FAILED TESTS\{0,1\}$/\1/p')
+  left=$(count 's/^\[  SKIPPED \] \([0-9]*\) test.*/\1/p')
+  [ "$status" = 0 ] || [ "$bad" != 0 ] || bad=1  # It died.
+  printf '%-26s %4d passed %4d failed %4d skipped\n' "$name" "$good" "$bad" "$left"
+  grep -A1 -E ': Skipped$' "$log" | grep -vE ': Skipped$|^--$' | sort | uniq -c | sed 's/^/    skipped/'
+  [ "$bad" = 0 ] || tail -40 "$log"
+  passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + left))
+done
+
+# Where the tests of a GPU cannot run, the CPU plays it, so that they have run at all.
+rehearsal=""
+if "$build/tests/gpu_test" --gtest_filter='TextGpuTest.*' --gtest_brief=1 | grep -q 'no GPU on this machine'; then
+  OXBOW_REHEARSE_GPU=1 "$build/tests/gpu_test" --gtest_brief=1 >"$log" 2>&1 || failed=$((failed + 1))
+  rehearsal="; $(count 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p') tests of a GPU rehearsed on the CPU"
+  grep -E '^\[  FAILED|Failure' "$log"
+fi
+
+for compute in f32 bf16; do
+  # shellcheck disable=SC2086
+  "$build/bin/sd35m_bench" --device cuda --compute "$compute" ${BENCH_FLAGS:-} 2>&1
+  case $? in
+    0) bench=measured ;;
+    3) bench="skipped, no GPU"; break ;;
+    *) bench=failed failed=$((failed + 1)) ;;
+  esac
+done
+
+echo "test-gpu: $passed passed, $failed failed, $skipped skipped; sd35m_bench $bench$rehearsal"
+[ "$failed" = 0 ]
