@@ -11,7 +11,6 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/model/trained_part.h"
-#include "core/flow/schedule.h"
 #include "core/model/device.h"
 #include "core/model/picture_sampler.h"
 #include "core/model/policy.h"
@@ -37,6 +36,9 @@ v1::RunConfig ConfigOfModel(const ModelSource& source, const std::string& prompt
   config.mutable_model()->set_trained(v1::TRAINED_PART_FULL);
   config.mutable_model()->set_compute_dtype(v1::STORAGE_D_TYPE_F32);
   config.mutable_sampling()->set_guidance(1);
+  config.mutable_sampling()->set_steps(10);
+  config.mutable_sampling()->set_schedule(v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT);
+  config.mutable_eval()->set_solver(v1::SOLVER_KIND_EULER);
   if (const task::World* const world = task::WorldOfPrompt(prompt)) {
     config.mutable_sampling()->set_height(world->format().height);
     config.mutable_sampling()->set_width(world->format().width);
@@ -71,6 +73,11 @@ absl::StatusOr<std::unique_ptr<model::Policy>> PolicyFor(Drawing& drawing) {
   return model::Policy::Create(std::move(options));
 }
 
+v1::SolverKind SolverNamed(const std::string& name) {
+  if (name == "dpmpp_2m") return v1::SOLVER_KIND_DPMPP_2M;
+  return name == "dpmpp_heun" ? v1::SOLVER_KIND_DPMPP_HEUN : v1::SOLVER_KIND_EULER;
+}
+
 absl::StatusOr<Drawing> Load(const ModelSource& source, const std::string& prompt,
                              const PictureOptions& options) {
   Drawing drawing;
@@ -86,16 +93,15 @@ absl::StatusOr<Drawing> Load(const ModelSource& source, const std::string& promp
   v1::SamplingConfig& sampling = *drawing.config.mutable_sampling();
   if (options.guidance > 0) sampling.set_guidance(options.guidance);
   if (!options.negative_prompt.empty()) sampling.set_negative_prompt(options.negative_prompt);
+  v1::EvalConfig& eval = *drawing.config.mutable_eval();
+  if (options.steps > 0) eval.set_steps(options.steps);
+  if (!options.solver.empty()) eval.set_solver(SolverNamed(options.solver));
   OXBOW_ASSIGN_OR_RETURN(drawing.model, learner::LoadModel(drawing.config.model(),
                                                            drawing.config.prompts(), sampling));
+  if (sampling.shift() == 0) sampling.set_shift(drawing.model.shift);
   OXBOW_ASSIGN_OR_RETURN(drawing.policy, PolicyFor(drawing));
   if (!trained.empty()) OXBOW_RETURN_IF_ERROR(drawing.policy->Load(trained));
   return drawing;
-}
-
-flow::SolverKind SolverNamed(const std::string& name) {
-  if (name == "dpmpp_2m") return flow::SolverKind::kDpmpp2m;
-  return name == "dpmpp_heun" ? flow::SolverKind::kDpmppHeun : flow::SolverKind::kEuler;
 }
 
 }  // namespace
@@ -115,11 +121,10 @@ absl::StatusOr<std::vector<DrawnPicture>> DrawPictures(const ModelSource& source
   OXBOW_ASSIGN_OR_RETURN(const Drawing drawing, Load(source, prompts.front(), options));
   const learner::LoadedModel& loaded = drawing.model;
   OXBOW_ASSIGN_OR_RETURN(const model::Conditioning conditioning, loaded.prompts->Get(prompts));
+  OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec,
+                         rpc::EvaluationSpecFromConfig(drawing.config));
   const at::Tensor pictures = model::SamplePictures(
-      drawing.policy->current(), *loaded.decoder,
-      model::OdeSpec(flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault,
-                                     static_cast<int>(options.steps), loaded.shift),
-                     SolverNamed(options.solver)),
+      drawing.policy->current(), *loaded.decoder, model::OdeSpec(spec.sigmas, spec.solver),
       model::RequestsFor(conditioning, static_cast<int>(options.per_prompt), options.seed),
       loaded.latent_shape);
   std::vector<DrawnPicture> drawn;

@@ -19,10 +19,12 @@ struct ModelSource {
 
 struct PictureOptions {
   uint32_t per_prompt = 1;
-  uint32_t steps = 10;
-  std::string solver = "euler";  // Or dpmpp_2m, dpmpp_heun.
+  // What is left out is as the run evaluates; of a model: 10 steps of Euler, guidance 1, which is
+  // none.
+  uint32_t steps = 0;
+  std::string solver;  // euler, dpmpp_2m or dpmpp_heun.
+  double guidance = 0;
   uint64_t seed = 0;
-  double guidance = 0;  // 0: the run's; of a model 1, none.
   std::string negative_prompt;
   std::string device = "cpu";
 };

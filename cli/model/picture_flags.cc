@@ -10,12 +10,14 @@ void AddSourceFlags(CLI::App& command, ModelSource& source) {
 }
 
 void AddPictureFlags(CLI::App& command, PictureOptions& pictures) {
-  command.add_option("--steps", pictures.steps, "ODE steps")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  command.add_option("--solver", pictures.solver, "of the ODE")
-      ->check(CLI::IsMember({"euler", "dpmpp_2m", "dpmpp_heun"}))
-      ->capture_default_str();
+  command
+      .add_option("--steps", pictures.steps,
+                  "ODE steps; default: as the run evaluates, of a model 10")
+      ->check(CLI::Range(1, 1000));
+  command
+      .add_option("--solver", pictures.solver,
+                  "of the ODE; default: as the run evaluates, of a model euler")
+      ->check(CLI::IsMember({"euler", "dpmpp_2m", "dpmpp_heun"}));
   command
       .add_option("--guidance", pictures.guidance,
                   "classifier-free guidance; default: the run's, of a model none")

@@ -213,11 +213,7 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
 
 absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup) {
   const v1::EvalConfig& eval = setup.config.eval();
-  v1::SamplingConfig ode = setup.config.sampling();
-  if (eval.steps() > 0) ode.set_steps(eval.steps());
-  ode.set_dynamics(v1::DYNAMICS_KIND_ODE);
-  ode.set_solver(eval.solver());
-  OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec, rpc::SamplingSpecFromConfig(ode));
+  OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec, rpc::EvaluationSpecFromConfig(setup.config));
   return Evaluation::Options{.images = eval.images(),
                              .sheet_images = eval.grid_images(),
                              .sigmas = spec.sigmas,

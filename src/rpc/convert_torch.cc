@@ -163,6 +163,14 @@ absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConf
   return spec;
 }
 
+absl::StatusOr<flow::SamplingSpec> EvaluationSpecFromConfig(const v1::RunConfig& config) {
+  v1::SamplingConfig ode = config.sampling();
+  if (config.eval().steps() > 0) ode.set_steps(config.eval().steps());
+  ode.set_dynamics(v1::DYNAMICS_KIND_ODE);
+  ode.set_solver(config.eval().solver());
+  return SamplingSpecFromConfig(ode);
+}
+
 absl::StatusOr<at::ScalarType> StorageFromConfig(const v1::SamplingConfig& config) {
   return ScalarTypeFromConfig(config.storage(), "sampling.storage");
 }

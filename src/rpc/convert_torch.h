@@ -27,6 +27,10 @@ namespace oxbow::rpc {
 // is the learner's to read.
 absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConfig& config);
 
+// How held-out pictures are drawn: along the run's grid without noise, with the steps and the
+// solver of `eval`. Errors as above.
+absl::StatusOr<flow::SamplingSpec> EvaluationSpecFromConfig(const v1::RunConfig& config);
+
 // kInvalidArgument for STORAGE_D_TYPE_UNSPECIFIED, with the setting's name `key`.
 absl::StatusOr<at::ScalarType> ScalarTypeFromConfig(v1::StorageDType dtype, const char* key);
 absl::StatusOr<at::ScalarType> StorageFromConfig(const v1::SamplingConfig& config);

@@ -5,10 +5,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <random>
 
 #include "base/philox.h"
+#include "core/flow/schedule.h"
 #include "rpc/convert.h"
 
 namespace oxbow::rpc {
@@ -132,6 +134,24 @@ TEST(ConvertTorchTest, RefusesMalformedTrajectories) {
   *twice.add_trajectories() = good;
   *twice.add_trajectories() = good;
   EXPECT_FALSE(GroupFromProto(twice).ok());
+}
+
+TEST(ConvertTorchTest, EvaluationFollowsTheRunsGridWithItsOwnStepsAndSolver) {
+  v1::RunConfig config;
+  config.mutable_sampling()->set_steps(10);
+  config.mutable_sampling()->set_shift(3);
+  config.mutable_sampling()->set_schedule(v1::SCHEDULE_KIND_LINSPACE);
+  config.mutable_sampling()->set_dynamics(v1::DYNAMICS_KIND_FLOW_SDE);
+  config.mutable_sampling()->set_solver(v1::SOLVER_KIND_EULER);
+  config.mutable_eval()->set_solver(v1::SOLVER_KIND_DPMPP_2M);
+  config.mutable_eval()->set_steps(4);
+  const auto spec = EvaluationSpecFromConfig(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->sigmas, flow::SigmaGrid(flow::ScheduleKind::kLinspace, 4, 3));
+  EXPECT_EQ(spec->solver, flow::SolverKind::kDpmpp2m);
+  EXPECT_EQ(std::count(spec->sde.begin(), spec->sde.end(), true), 0);
+  config.mutable_eval()->clear_steps();
+  EXPECT_EQ(EvaluationSpecFromConfig(config)->steps(), 10);
 }
 
 TEST(ConvertTorchTest, TheLastStepIsNeverStochastic) {
