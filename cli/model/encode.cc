@@ -35,7 +35,7 @@ struct EncodeFlags {
   std::string cache;
   int64_t t5_length = io::kT5LengthOfRecipes;
   std::string negative;  // What guidance leads away from.
-  std::string device = "cpu";
+  std::string device;    // Empty: the run's, or the CPU.
   int threads = 1;
   size_t batch = 16;
 };
@@ -89,7 +89,7 @@ absl::Status ReadRun(EncodeFlags& flags) {
   flags.model = resolved.config.model().path();
   flags.cache = prompts.cache();
   flags.t5_length = prompts.t5_length();
-  flags.device = resolved.config.model().encoder_device();
+  if (flags.device.empty()) flags.device = resolved.config.model().encoder_device();
   flags.negative = resolved.config.sampling().negative_prompt();
   for (const auto& [path, split] : {std::pair(prompts.train(), learner::PromptSplit::kTrain),
                                     std::pair(prompts.eval(), learner::PromptSplit::kHeldOut)}) {
@@ -125,6 +125,7 @@ absl::Status Encode(EncodeFlags flags) {
   if (!flags.file.empty()) OXBOW_RETURN_IF_ERROR(ReadRun(flags));
   OXBOW_RETURN_IF_ERROR(CheckFlags(flags));
   at::set_num_threads(flags.threads);
+  if (flags.device.empty()) flags.device = "cpu";
   OXBOW_ASSIGN_OR_RETURN(const at::Device device, model::DeviceNamed(flags.device));
   std::vector<std::string> texts = {flags.negative};
   for (const std::string& path : flags.prompts) {
@@ -157,7 +158,8 @@ void AddEncode(CLI::App& app, int& exit_code) {
       "Prompts that are on disk already are left alone; a run with the same prompts.cache and\n"
       "prompts.t5_length finds them all.\n"
       "Example: oxbow encode run.yaml --set prompts.cache=prompts");
-  command->add_option("file", flags->file, "run YAML: its model, prompts, cache and T5 length");
+  CLI::Option* const run = command->add_option(
+      "file", flags->file, "run YAML: its model, prompts, cache, T5 length and negative prompt");
   command->add_option("--set", flags->set, "KEY=VALUE over the run's; may be repeated")
       ->allow_extra_args(false);
   command->add_option("--model", flags->model, "diffusers directory");
@@ -166,12 +168,14 @@ void AddEncode(CLI::App& app, int& exit_code) {
                    ".txt or .jsonl file, or a directory of train and test files; may be repeated")
       ->allow_extra_args(false);
   command->add_option("--cache", flags->cache, "directory to fill");
-  command->add_option("--negative-prompt", flags->negative, "what guidance leads away from");
-  command->add_option("--t5-length", flags->t5_length, "tokens of T5")->capture_default_str();
-  command
-      ->add_option("--device", flags->device,
-                   "where the encoders run: cpu, cuda or cuda:N; a run's model.encoder_device")
-      ->capture_default_str();
+  command->add_option("--negative-prompt", flags->negative, "what guidance leads away from")
+      ->excludes(run);
+  command->add_option("--t5-length", flags->t5_length, "tokens of T5")
+      ->capture_default_str()
+      ->excludes(run);
+  command->add_option("--device", flags->device,
+                      "where the encoders run: cpu, cuda or cuda:N; default: the run's "
+                      "model.encoder_device, else cpu");
   command->add_option("--threads", flags->threads, "torch threads")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();

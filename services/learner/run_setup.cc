@@ -213,7 +213,8 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
 
 absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup) {
   const v1::EvalConfig& eval = setup.config.eval();
-  OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec, rpc::EvaluationSpecFromConfig(setup.config));
+  OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec,
+                         rpc::EvaluationSpecFromConfig(setup.config));
   return Evaluation::Options{.images = eval.images(),
                              .sheet_images = eval.grid_images(),
                              .sigmas = spec.sigmas,
