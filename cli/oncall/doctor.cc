@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "cli/oncall/checkup.h"
@@ -116,12 +117,13 @@ absl::Status JudgeFleetOf(const DoctorFlags& flags, Checks& checks) {
 }
 
 absl::Status Examine(const DoctorFlags& flags, int& exit_code) {
-  OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls));
+  OXBOW_ASSIGN_OR_RETURN(const absl::Time certificate_ends, rpc::UseTls(flags.tls));
   Checks checks;
   MachineNeeds needs;
   std::string directory = flags.run_dir.empty() ? "." : flags.run_dir;
   if (!flags.file.empty()) JudgeConfig(flags, checks, needs, directory);
   MachineFacts machine = LookAtMachine(directory, flags.ports);
+  machine.certificate_left = certificate_ends - absl::Now();
   machine.cpu_capability = at::get_cpu_capability();
   machine.fast_blas = at::hasMKL() || at::show_config().find("BLAS_INFO=open") != std::string::npos;
   Checks all = JudgeMachine(machine, needs);

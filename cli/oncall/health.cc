@@ -92,7 +92,7 @@ void AskHealth(CLI::App& command, int& exit_code) {
       ->check(CLI::PositiveNumber);
   rpc::AddTlsFlags(command, flags->tls);
   command.callback([flags, &exit_code] {
-    if (const absl::Status tls = rpc::UseTls(flags->tls); !tls.ok()) {
+    if (const absl::Status tls = rpc::UseTls(flags->tls).status(); !tls.ok()) {
       exit_code = 3;
       std::cerr << "oxbow health: " << tls.message() << "\n";
       return;

@@ -121,6 +121,16 @@ Check ClockCheck(bool synchronised) {
                                 "lines of several machines do");
 }
 
+// One that has ended already ends `doctor` itself.
+Check Certificate(absl::Duration left) {
+  const bool enough = left >= absl::Hours(24 * kCertificateDaysWanted);
+  return Machine("certificate", enough ? Verdict::kOk : Verdict::kWarn,
+                 absl::StrFormat("ends in %.1f days", absl::ToDoubleHours(left) / 24),
+                 enough ? ""
+                        : "renew the files of TLS (docs/operations.md): no new connection is made "
+                          "after its end");
+}
+
 }  // namespace
 
 Checks JudgeMachine(const MachineFacts& facts, const MachineNeeds& needs) {
@@ -129,6 +139,9 @@ Checks JudgeMachine(const MachineFacts& facts, const MachineNeeds& needs) {
   if (!facts.cpu_capability.empty()) checks.push_back(Kernels(facts));
   if (facts.clock_synchronised.has_value()) {
     checks.push_back(ClockCheck(*facts.clock_synchronised));
+  }
+  if (facts.certificate_left < absl::InfiniteDuration()) {
+    checks.push_back(Certificate(facts.certificate_left));
   }
   for (const MachineFacts::Port& port : facts.ports) {
     const bool free = port.taken.empty();

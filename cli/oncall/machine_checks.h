@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "cli/oncall/checkup.h"
 
 namespace oxbow::cli {
@@ -23,6 +24,7 @@ struct MachineFacts {
   double cores = 0;              // That this process may use; fractions by a control group's quota.
   double load = 0;               // Runnable processes, mean of a minute.
   std::optional<bool> clock_synchronised;
+  absl::Duration certificate_left = absl::InfiniteDuration();  // Of TLS; infinite: none.
   // As set in the environment; empty: not set.
   std::string omp_num_threads;
   std::string omp_wait_policy;
@@ -43,6 +45,7 @@ struct MachineNeeds {
   uint32_t processes = 0;
 };
 
+inline constexpr int kCertificateDaysWanted = 14;
 inline constexpr uint64_t kDescriptorsWanted = 4096;
 inline constexpr uint64_t kDescriptorsLeast = 1024;  // RocksDB takes 256, each peer a few.
 

@@ -23,6 +23,7 @@ MachineFacts Good() {
           .cores = 8,
           .load = 0.5,
           .clock_synchronised = true,
+          .certificate_left = absl::Hours(24 * 30),
           .omp_num_threads = "",
           .omp_wait_policy = "",
           .cpu_capability = "AVX512",
@@ -83,6 +84,8 @@ INSTANTIATE_TEST_SUITE_P(
         Spoilt{"OpenMP", Verdict::kWarn, [](MachineFacts& f) { f.omp_wait_policy = "ACTIVE"; }},
         Spoilt{"LibTorch", Verdict::kWarn, [](MachineFacts& f) { f.fast_blas = false; }},
         Spoilt{"clock", Verdict::kWarn, [](MachineFacts& f) { f.clock_synchronised = false; }},
+        Spoilt{"certificate", Verdict::kWarn,
+               [](MachineFacts& f) { f.certificate_left = absl::Hours(24 * 13); }},
         Spoilt{"port 127.0.0.1:7001", Verdict::kFail,
                [](MachineFacts& f) { f.ports[0].taken = "Address already in use"; }}));
 

@@ -60,7 +60,7 @@ absl::StatusOr<v1::StatusResponse> Ask(const StatusFlags& flags) {
 // Again and again until the learner is gone, which is an error only before its first answer. A
 // learner that starts again has its old address, so one silence is not its end.
 absl::Status Show(const StatusFlags& flags) {
-  OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls));
+  OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
   constexpr int kSilencesMax = 3;
   StepRate rate;
   bool answered = false;

@@ -173,7 +173,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
   if (flags.resume && flags.overwrite) {
     return absl::InvalidArgumentError("--resume and --overwrite exclude each other; choose one");
   }
-  OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls));
+  OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
   OXBOW_ASSIGN_OR_RETURN(const config::ResolvedConfig resolved, ResolveAndCheck(flags));
   const fs::path run_dir =
       fs::path(resolved.config.run().directory()) / resolved.config.run().name();

@@ -6,6 +6,7 @@
 #include <openssl/x509_vfy.h>
 #include <openssl/x509v3.h>
 
+#include <ctime>
 #include <memory>
 #include <vector>
 
@@ -97,10 +98,16 @@ absl::Status CheckIssued(const std::vector<Certificate>& anchors,
                files.cert);
 }
 
+absl::Time EndOf(const X509& certificate) {
+  std::tm end{};
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(&certificate), &end) != 1) return absl::InfiniteFuture();
+  return absl::FromTM(end, absl::UTCTimeZone());
+}
+
 }  // namespace
 
-absl::Status CheckCertificateFiles(const CertificateFiles& files, const std::string& name,
-                                   absl::Time now) {
+absl::StatusOr<absl::Time> CheckCertificateFiles(const CertificateFiles& files,
+                                                 const std::string& name, absl::Time now) {
   OXBOW_ASSIGN_OR_RETURN(const std::vector<Certificate> anchors,
                          ReadCertificates("--tls-ca", files.ca));
   OXBOW_ASSIGN_OR_RETURN(const std::vector<Certificate> chain,
@@ -119,7 +126,7 @@ absl::Status CheckCertificateFiles(const CertificateFiles& files, const std::str
     return Unfit("--tls-cert", absl::StrCat("no DNS name ", name, " (--tls-name) in it"),
                  files.cert);
   }
-  return absl::OkStatus();
+  return EndOf(*shown);
 }
 
 }  // namespace oxbow::rpc

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
 namespace oxbow::rpc {
@@ -15,10 +15,11 @@ struct CertificateFiles {
   std::string key;   // --tls-key: its private key, not encrypted.
 };
 
-// kNotFound for a file that is not there; kFailedPrecondition for one that cannot be read or is no
-// PEM, a key of another certificate, a certificate that none of `ca` has issued, that is not valid
-// at `now`, or that lacks the DNS name `name` (unless empty). The message names flag and path.
-absl::Status CheckCertificateFiles(const CertificateFiles& files, const std::string& name,
-                                   absl::Time now);
+// When the certificate ends. kNotFound for a file that is not there; kFailedPrecondition for one
+// that cannot be read or is no PEM, a key of another certificate, a certificate that none of `ca`
+// has issued, that is not valid at `now`, or that lacks the DNS name `name` (unless empty). The
+// message names flag and path.
+absl::StatusOr<absl::Time> CheckCertificateFiles(const CertificateFiles& files,
+                                                 const std::string& name, absl::Time now);
 
 }  // namespace oxbow::rpc

@@ -29,9 +29,10 @@ void AddSharedFlags(CLI::App& app, ServiceFlags& flags, const std::string& name)
 
 // Refuses an address before a model is loaded for it.
 absl::Status ConfigureTls(const ServiceFlags& flags) {
-  OXBOW_RETURN_IF_ERROR(UseTls(flags.tls));
+  OXBOW_ASSIGN_OR_RETURN(const absl::Time end, UseTls(flags.tls));
   if (const std::string& cert = flags.tls.files.cert; !cert.empty()) {
-    OXBOW_LOG(Info) << "mutual TLS" << Field("cert", cert) << Field("name", flags.tls.name);
+    OXBOW_LOG(Info) << "mutual TLS" << Field("cert", cert) << Field("name", flags.tls.name)
+                    << Field("valid_until", absl::FormatTime(end, absl::UTCTimeZone()));
   }
   return MayListen(flags.listen);
 }

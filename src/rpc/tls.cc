@@ -109,7 +109,7 @@ bool IsLoopbackHost(const std::string& host) {
 
 }  // namespace
 
-absl::Status UseTls(const TlsOptions& options) {
+absl::StatusOr<absl::Time> UseTls(const TlsOptions& options) {
   const CertificateFiles& files = options.files;
   const int given = !files.ca.empty() + !files.cert.empty() + !files.key.empty();
   if (given == 0) {
@@ -118,7 +118,7 @@ absl::Status UseTls(const TlsOptions& options) {
           "--tls-name is of use only with --tls-ca, --tls-cert and --tls-key");
     }
     Process::This().Set({.plaintext = options.plaintext});
-    return absl::OkStatus();
+    return absl::InfiniteFuture();
   }
   if (given < 3) {
     return absl::InvalidArgumentError(
@@ -131,9 +131,10 @@ absl::Status UseTls(const TlsOptions& options) {
         "--plaintext and --tls-cert exclude each other (OXBOW_PLAINTEXT, OXBOW_TLS_CERT in the "
         "environment)");
   }
-  OXBOW_RETURN_IF_ERROR(CheckCertificateFiles(files, options.name, absl::Now()));
+  OXBOW_ASSIGN_OR_RETURN(const absl::Time end,
+                         CheckCertificateFiles(files, options.name, absl::Now()));
   Process::This().Set(MakeCredentials(options));
-  return absl::OkStatus();
+  return end;
 }
 
 absl::Status MayListen(const std::string& address) {

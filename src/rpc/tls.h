@@ -34,9 +34,10 @@ struct TlsOptions {
 };
 
 // What servers and channels made from here on use. Call before the first; a later call changes
-// nothing for those that are there. kInvalidArgument for half a set of files or contradictions,
+// nothing for those that are there. Returns when the certificate ends as it is in the file now;
+// InfiniteFuture without one. kInvalidArgument for half a set of files or contradictions,
 // else as CheckCertificateFiles.
-absl::Status UseTls(const TlsOptions& options);
+absl::StatusOr<absl::Time> UseTls(const TlsOptions& options);
 
 // OK if a server may listen there: it has TLS, stays on this machine, or plaintext was chosen.
 // kInvalidArgument otherwise.

@@ -77,7 +77,7 @@ class TlsTest : public ::testing::Test {
   }
   // A call of a client with these options.
   static absl::Status Ask(const Server& server, const TlsOptions& options) {
-    const absl::Status used = UseTls(options);
+    const absl::Status used = UseTls(options).status();
     return used.ok() ? Call(Connect(server.endpoint())) : used;
   }
   static void ExpectRefused(const absl::Status& status) {
@@ -94,13 +94,13 @@ TEST_F(TlsTest, HalfASetAndContradictionsAreRefusedInOneLine) {
   TlsOptions half = Of("ours");
   half.files.key.clear();
   half.files.ca.clear();
-  absl::Status status = UseTls(half);
+  absl::Status status = UseTls(half).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("missing: --tls-ca --tls-key"));
-  EXPECT_TRUE(absl::IsInvalidArgument(UseTls({.name = "oxbow"})));
+  EXPECT_TRUE(absl::IsInvalidArgument(UseTls({.name = "oxbow"}).status()));
   TlsOptions both = Of("ours");
   both.plaintext = true;
-  EXPECT_TRUE(absl::IsInvalidArgument(UseTls(both)));
+  EXPECT_TRUE(absl::IsInvalidArgument(UseTls(both).status()));
 }
 
 TEST_F(TlsTest, ListeningBeyondThisMachineTakesTlsOrTheWordPlaintext) {
