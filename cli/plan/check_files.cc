@@ -17,17 +17,18 @@ namespace {
 using config::Problem;
 using config::Severity;
 
-// The replay buffer takes a step's offers in one call, and refuses one over its limit for ever.
+// The replay buffer refuses a larger entry for ever. How many a step offers does not matter: they
+// go in as many calls as they need.
 void CheckOffers(const v1::RunConfig& config, const ModelFacts& facts,
                  std::vector<Problem>& problems) {
-  const uint64_t offered = OfferBytes(config, facts);
-  if (config.replay().fraction() == 0 || offered <= buffer::kOfferBytesMax) return;
+  const uint64_t entry = OfferBytes(config, facts) / std::max(1U, config.batch().groups());
+  if (config.replay().fraction() == 0 || entry <= buffer::kEntryBytesMax) return;
   problems.push_back(
-      {Severity::kError, "batch.groups",
-       absl::StrCat("a step's offers do not fit into one call to the replay buffer: lower "
-                    "batch.groups, sampling.sde_count or the picture's size, choose a 2-byte "
+      {Severity::kError, "sampling.sde_count",
+       absl::StrCat("a trajectory does not fit into an entry of the replay buffer: lower "
+                    "sampling.sde_count, the picture's size or prompts.t5_length, choose a 2-byte "
                     "sampling.storage, or set replay.fraction to 0: ",
-                    offered, " bytes of latents, limit ", buffer::kOfferBytesMax)});
+                    entry, " bytes with its conditioning, limit ", buffer::kEntryBytesMax)});
 }
 
 void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
@@ -98,7 +99,7 @@ uint64_t OfferBytes(const v1::RunConfig& config, const ModelFacts& facts) {
   for (const int64_t size : facts.latent_shape) latent *= static_cast<uint64_t>(size);
   // Up to the end of the last stochastic step.
   const uint64_t latents = uint64_t{sampling.sde_first()} + sampling.sde_count() + 1;
-  return latent * latents * config.batch().groups();
+  return (latent * latents + facts.conditioning_bytes) * config.batch().groups();
 }
 
 std::vector<Problem> CheckFiles(const v1::RunConfig& config) {

@@ -10,8 +10,8 @@
 
 namespace oxbow::cli {
 
-// Latent bytes that a learner step may offer to the replay buffer: the best trajectory of every
-// group. Their conditioning comes on top.
+// Bytes that a learner step may offer to the replay buffer: the best trajectory of every group,
+// latents and conditioning.
 uint64_t OfferBytes(const v1::RunConfig& config, const ModelFacts& facts);
 
 std::vector<config::Problem> CheckFiles(const v1::RunConfig& config);

@@ -107,6 +107,10 @@ absl::StatusOr<ModelFacts> Read(const v1::RunConfig& config) {
       .latent_shape = LatentShape(transformer.config_json, FactorOf(components), config.sampling()),
       .prompt_tokens = PromptTokens(components, config.prompts()),
       .transformer_config_json = transformer.config_json};
+  const std::string& json = transformer.config_json;
+  facts.conditioning_bytes =
+      4 * static_cast<uint64_t>(facts.prompt_tokens * NumberIn(json, "joint_attention_dim", 4096) +
+                                NumberIn(json, "pooled_projection_dim", 2048));
   if (config.model().trained() == v1::TRAINED_PART_LORA) {
     OXBOW_ASSIGN_OR_RETURN(facts.trained_parameters,
                            LoraParameters(tensors, config.model().lora()));

@@ -21,6 +21,7 @@ struct ModelFacts {
   double shift = 1;                   // sampling.shift, or the scheduler's own.
   std::vector<int64_t> latent_shape;  // [C, H, W]
   int64_t prompt_tokens = 0;
+  uint64_t conditioning_bytes = 0;  // Of one prompt, as it travels and is stored: float32.
   std::string transformer_config_json;
 };
 

@@ -33,25 +33,30 @@ class ModelFactsTest : public ::testing::Test {
   v1::RunConfig config_;
 };
 
-TEST_F(ModelFactsTest, OffersThatFitIntoNoCallToTheBufferAreRefusedInOneLine) {
+TEST_F(ModelFactsTest, ATrajectoryThatFitsIntoNoEntryOfTheBufferIsRefusedInOneLine) {
   config_.mutable_replay()->set_fraction(0.25);
   config_.mutable_sampling()->set_storage(v1::STORAGE_D_TYPE_F32);
-  config_.mutable_sampling()->set_sde_first(1);
-  config_.mutable_sampling()->set_sde_count(2);
-  const uint64_t group = 4ull * 160 * 4;  // Latents before step 0 and after steps 0, 1 and 2.
-  const auto limit = static_cast<uint32_t>((256ull << 20) / group);
-  const auto says = [&](uint32_t groups) {
-    config_.mutable_batch()->set_groups(groups);
+  config_.mutable_batch()->set_groups(3);
+  const ModelFacts facts = ReadModelFacts(config_).value();
+  const uint64_t latent = 160 * 4;
+  const uint64_t conditioning = facts.conditioning_bytes;
+  EXPECT_GT(conditioning, static_cast<uint64_t>(facts.prompt_tokens) * 4);
+  EXPECT_EQ(OfferBytes(config_, facts), 3 * (latent + conditioning)) << "what is before step 0";
+  const auto limit = static_cast<uint32_t>(((128ull << 20) - conditioning) / latent - 1);
+  const auto says = [&](uint32_t steps) {
+    config_.mutable_sampling()->set_sde_count(steps);
     std::string text;
     for (const config::Problem& problem : CheckFiles(config_)) {
-      if (problem.key == "batch.groups") text += problem.message;
+      if (problem.key == "sampling.sde_count") text += problem.message;
     }
     return text;
   };
   EXPECT_EQ(says(limit), "");
   EXPECT_THAT(says(limit + 1), HasSubstr("sampling.storage, or set replay.fraction to 0: " +
-                                         std::to_string((limit + 1) * group) +
-                                         " bytes of latents, limit 268435456"));
+                                         std::to_string((limit + 2) * latent + conditioning) +
+                                         " bytes with its conditioning, limit 134217728"));
+  config_.mutable_batch()->set_groups(100000);
+  EXPECT_EQ(says(limit), "") << "a step offers in as many calls as it needs";
   config_.mutable_replay()->set_fraction(0);
   EXPECT_EQ(says(limit + 1), "") << "nothing is offered";
 }

@@ -7,6 +7,7 @@
 #include "config/embedded_yaml.h"
 #include "config/run_config.h"
 #include "services/buffer/offer_limits.h"
+#include "services/buffer/replay_client.h"
 
 namespace oxbow::cli {
 namespace {
@@ -51,13 +52,17 @@ TEST(RunPlanTest, BatchArithmeticIsGroupsTimesSize) {
 TEST(RunPlanTest, TheSd35RecipesHaveRoomForTheirExperience) {
   ModelFacts facts = Facts(kMillion);
   facts.latent_shape = {16, 64, 64};
+  facts.conditioning_bytes = 4 * (205 * 4096 + 2048);
   int recipes = 0;
   for (const auto& [name, text] : config::Recipes()) {
     if (name.rfind("sd35m", 0) != 0) continue;
     ++recipes;
     const v1::RunConfig run = config::LoadRunConfig({}, {"recipe=" + name}, {}).value().config;
     EXPECT_LE(SinkBytesNeeded(run, facts), run.services().sink_bytes_max()) << name;
-    EXPECT_LE(OfferBytes(run, facts), buffer::kOfferBytesMax) << name;
+    const uint64_t entry = OfferBytes(run, facts) / run.batch().groups();
+    EXPECT_GT(entry, facts.conditioning_bytes) << name;
+    EXPECT_LE(entry, buffer::kEntryBytesMax) << name;
+    EXPECT_LE(entry, buffer::kOfferCallBytes) << "a call takes several, " << name;
   }
   EXPECT_EQ(recipes, 19);
 }

@@ -26,10 +26,15 @@ OfferAssembly::OfferAssembly(uint64_t entry_bytes_max, ByteBudget& budget)
 OfferAssembly::~OfferAssembly() { budget_.Return(taken_); }
 
 absl::Status OfferAssembly::Take(uint64_t bytes) {
+  if (bytes > budget_.bytes_max() - taken_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("one Offer call has more bytes than there may be at a time, limit ",
+                     budget_.bytes_max(), "; offer fewer entries per call"));
+  }
   if (!budget_.TryTake(bytes)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("too many offered bytes at a time, limit ", budget_.bytes_max(),
-                     "; offer fewer entries per call or raise --offer-bytes-max"));
+                     "; offer again later or raise --offer-bytes-max"));
   }
   taken_ += bytes;
   return absl::OkStatus();

@@ -39,8 +39,9 @@ class OfferAssembly {
   OfferAssembly(const OfferAssembly&) = delete;
   OfferAssembly& operator=(const OfferAssembly&) = delete;
 
-  // kInvalidArgument for a chunk without header or out of order, or a second epoch;
-  // kResourceExhausted when the budget is spent. After an error the call is lost.
+  // kInvalidArgument for a chunk without header or out of order, a second epoch, or a call that no
+  // budget would be enough for; kResourceExhausted when others spent it. After an error the call is
+  // lost.
   absl::Status Add(const v1::OfferRequest& request);
 
   // The entries in order, ended; NewEntry::invalid says what is wrong with one.

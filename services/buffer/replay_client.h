@@ -21,6 +21,10 @@ struct EntryWithLatents {
   std::string latents;
 };
 
+// What to put into one Offer where there is more: a quarter of what a buffer takes at a time, for
+// calls that were given up and still fill it.
+inline constexpr uint64_t kOfferCallBytes = uint64_t{64} << 20;
+
 class ReplayClient {
  public:
   ReplayClient(std::string endpoint, absl::Duration timeout);

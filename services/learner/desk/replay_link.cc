@@ -130,19 +130,35 @@ void ReplayLink::Answered(LearnerStep step, const buffer::EntryWithLatents& offe
                    << Field("replaced", result.replaced_entry_id());
 }
 
+// The buffer decides entries one after another and knows their ids again: where a call ends makes
+// no difference, nor does a commit that broke off between two and is handed in from its start.
+absl::Status ReplayLink::HandOffers(const StepCommit& commit, size_t shard) {
+  std::vector<buffer::EntryWithLatents> call;
+  uint64_t bytes = 0;
+  const auto send = [&]() -> absl::Status {
+    if (call.empty()) return absl::OkStatus();
+    OXBOW_ASSIGN_OR_RETURN(const v1::OfferResponse response,
+                           shards_[shard]->Offer(options_.epoch, call));
+    for (size_t i = 0; i < call.size(); ++i) {
+      Answered(commit.step, call[i], response.results(static_cast<int>(i)));
+    }
+    call.clear();
+    bytes = 0;
+    return absl::OkStatus();
+  };
+  for (const buffer::EntryWithLatents& offer : commit.offers) {
+    if (offer.header.prompt().id() % shards_.size() != shard) continue;
+    const uint64_t size = offer.header.ByteSizeLong() + offer.latents.size();
+    if (bytes + size > options_.call_bytes_max) OXBOW_RETURN_IF_ERROR(send());
+    call.push_back(offer);
+    bytes += size;
+  }
+  return send();
+}
+
 absl::Status ReplayLink::HandCommit(const StepCommit& commit) {
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
-    std::vector<buffer::EntryWithLatents> offers;
-    for (const buffer::EntryWithLatents& offer : commit.offers) {
-      if (offer.header.prompt().id() % shards_.size() == shard) offers.push_back(offer);
-    }
-    if (!offers.empty()) {
-      OXBOW_ASSIGN_OR_RETURN(const v1::OfferResponse response,
-                             shards_[shard]->Offer(options_.epoch, offers));
-      for (size_t i = 0; i < offers.size(); ++i) {
-        Answered(commit.step, offers[i], response.results(static_cast<int>(i)));
-      }
-    }
+    OXBOW_RETURN_IF_ERROR(HandOffers(commit, shard));
     OXBOW_RETURN_IF_ERROR(HandGroups(commit, shard));
     OXBOW_RETURN_IF_ERROR(
         shards_[shard]->Advance(options_.epoch, commit.step, commit.used, commit.evict));

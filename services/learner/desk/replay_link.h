@@ -30,6 +30,7 @@ class ReplayLink {
     std::vector<std::string> endpoints;  // One per shard; a prompt lives on shard id % shards.
     absl::Duration timeout = absl::Seconds(10);
     absl::Duration probe_every = absl::Milliseconds(500);  // While the buffer is away.
+    uint64_t call_bytes_max = buffer::kOfferCallBytes;     // Offers beyond it go in another call.
     size_t commits_max = 64;  // Waiting for a buffer that is away; older ones lose their offers.
     Epoch epoch;
     uint64_t seed = 0;
@@ -43,7 +44,7 @@ class ReplayLink {
   // What a committed step means to the buffer.
   struct StepCommit {
     LearnerStep step;
-    std::vector<buffer::EntryWithLatents> offers;  // Of any table.
+    std::vector<buffer::EntryWithLatents> offers;  // Of any table; in as many calls as they need.
     std::vector<buffer::EntryWithLatents> groups;  // Large ones: each a call of its own.
     std::vector<EntryId> used;
     std::vector<EntryId> evict;
@@ -102,6 +103,7 @@ class ReplayLink {
   bool Deliver();  // Hands in what waits; false if the buffer is away.
   absl::Status Hand(const Pending& pending);
   absl::Status HandCommit(const StepCommit& commit);
+  absl::Status HandOffers(const StepCommit& commit, size_t shard);
   absl::Status HandGroups(const StepCommit& commit, size_t shard);
   absl::Status HandRestore(const std::string& checkpoint);
   void Answered(LearnerStep step, const buffer::EntryWithLatents& offer,

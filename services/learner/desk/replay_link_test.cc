@@ -9,11 +9,13 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/flow/window.h"
 #include "rpc/server.h"
+#include "services/buffer/offer_limits.h"
 #include "services/buffer/replay_entries.h"
 #include "services/buffer/replay_service.h"
 #include "services/learner/desk/group_tables.h"
@@ -42,6 +44,11 @@ class Door final : public v1::ReplayBuffer::Service {
   void Shut(bool shut) {
     absl::MutexLock lock(&mutex_);
     shut_ = shut;
+  }
+  // Shuts by itself behind the next call that takes effect.
+  void ShutAfterOne() {
+    absl::MutexLock lock(&mutex_);
+    shuts_ = true;
   }
   std::vector<std::string> journal() const {
     absl::MutexLock lock(&mutex_);
@@ -101,17 +108,23 @@ class Door final : public v1::ReplayBuffer::Service {
     }
     grpc::Status status = call();
     absl::MutexLock lock(&mutex_);
-    if (status.ok() && line != nullptr) journal_.push_back(line());
+    if (status.ok() && line != nullptr) {
+      journal_.push_back(line());
+      shut_ = std::exchange(shuts_, false);
+    }
     return status;
   }
 
   buffer::ReplayService& inner_;
   mutable absl::Mutex mutex_;
   bool shut_ ABSL_GUARDED_BY(mutex_) = false;
+  bool shuts_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::string> journal_ ABSL_GUARDED_BY(mutex_);
 };
 
 struct Shard {
+  explicit Shard(uint64_t offer_bytes_max) : offer_bytes_max(offer_bytes_max) {}
+
   // What can be seen of the content: every entry, and the age.
   std::pair<std::vector<replay::EntryFacts>, LearnerStep> Content() const {
     std::vector<replay::EntryFacts> facts;
@@ -120,6 +133,7 @@ struct Shard {
     return {facts, store->Info().step};
   }
 
+  const uint64_t offer_bytes_max;
   const oxbow::testing::ScopedDirectory directory{oxbow::testing::ScopedDirectory::Memory()};
   const std::unique_ptr<buffer::ReplayStore> store =
       buffer::ReplayStore::Open({.directory = directory.path(),
@@ -128,7 +142,8 @@ struct Shard {
           .value();
   prometheus::Registry registry;
   buffer::ReplayMetrics metrics{registry};
-  buffer::ReplayService service{{}, *store, metrics, Clock::Steady()};
+  buffer::ReplayService service{
+      {.offer_bytes_max = offer_bytes_max}, *store, metrics, Clock::Steady()};
   Door door{service};
   const std::unique_ptr<rpc::Server> server = rpc::Server::Start({}, {&door}).value();
 };
@@ -136,9 +151,11 @@ struct Shard {
 // A link and the shards it is linked to.
 struct Linked {
   explicit Linked(size_t shard_count = 1, size_t commits_max = 64, bool same_window = false,
-                  uint32_t kept_steps = kKept) {
+                  uint32_t kept_steps = kKept, uint64_t call_bytes_max = buffer::kOfferCallBytes,
+                  uint64_t offer_bytes_max = buffer::kOfferBytesMax) {
     ReplayLink::Options options{.timeout = absl::Seconds(20),
                                 .probe_every = absl::Milliseconds(100),
+                                .call_bytes_max = call_bytes_max,
                                 .commits_max = commits_max,
                                 .epoch = kEpoch,
                                 .seed = 3,
@@ -147,7 +164,7 @@ struct Linked {
                                 .latent_bytes = kLatentBytes,
                                 .same_window = same_window};
     for (size_t i = 0; i < shard_count; ++i) {
-      shards.push_back(std::make_unique<Shard>());
+      shards.push_back(std::make_unique<Shard>(offer_bytes_max));
       options.endpoints.push_back(shards.back()->server->endpoint());
     }
     link = std::make_unique<ReplayLink>(options, metrics);
@@ -417,6 +434,74 @@ TEST(ReplayLinkTest, GroupsComeBackWholeForSomeSteps) {
   EXPECT_THAT(linked.link->RecentGroups(), IsEmpty());
   EXPECT_FALSE(linked.link->ReadGroup(recent[0]).has_value());
   EXPECT_TRUE(linked.link->attached()) << "a group that is gone is no absence";
+}
+
+// A link whose calls have at most `bytes`, to a buffer that takes no more at a time.
+std::unique_ptr<Linked> LinkedBy(uint64_t call_bytes, uint64_t offer_bytes) {
+  return std::make_unique<Linked>(/*shard_count=*/1, /*commits_max=*/64, /*same_window=*/false,
+                                  kKept, call_bytes, offer_bytes);
+}
+
+// Seven entries of which conditioning is the larger part, as it is of real models. The last one is
+// of the second one's prompt.
+ReplayLink::StepCommit LargeCommit(uint64_t& entry_bytes) {
+  ReplayLink::StepCommit commit{.step = LearnerStep(1)};
+  for (uint64_t id = 1; id <= 7; ++id) {
+    commit.offers.push_back(Entry(id, id == 7 ? 2 : id, 1, static_cast<double>(id)));
+    v1::ReplayEntry& header = commit.offers.back().header;
+    header.mutable_conditioning()->mutable_tokens()->set_data(std::string(1000, 'c'));
+    header.mutable_conditioning()->mutable_tokens()->set_shape(0, 1000);
+    entry_bytes = header.ByteSizeLong() + commit.offers.back().latents.size();
+  }
+  return commit;
+}
+
+TEST(ReplayLinkTest, ACommitLargerThanACallLeavesWhatOneCallWouldHaveLeft) {
+  uint64_t bytes = 0;
+  const ReplayLink::StepCommit commit = LargeCommit(bytes);
+  const auto whole = LinkedBy(100 * bytes, 100 * bytes);
+  const auto split = LinkedBy(2 * bytes, 2 * bytes);
+  for (const auto& linked : {whole.get(), split.get()}) {
+    linked->link->Commit(commit);
+    EXPECT_TRUE(linked->link->attached());
+    EXPECT_THAT(linked->Metrics(), HasSubstr("oxbow_learner_buffer_commits_dropped_total 0\n"));
+  }
+  EXPECT_THAT(whole->shards[0]->door.journal(), ElementsAre("offer 1 2 3 4 5 6 7", "advance 1"));
+  EXPECT_THAT(split->shards[0]->door.journal(),
+              ElementsAre("offer 1 2", "offer 3 4", "offer 5 6", "offer 7", "advance 1"));
+  EXPECT_EQ(split->shards[0]->Content(), whole->shards[0]->Content());
+  EXPECT_THAT(split->shards[0]->Content().first, SizeIs(6));
+}
+
+TEST(ReplayLinkTest, ACommitThatBrokeOffBetweenItsCallsIsHandedInFromItsStart) {
+  uint64_t bytes = 0;
+  const ReplayLink::StepCommit commit = LargeCommit(bytes);
+  const auto whole = LinkedBy(100 * bytes, 100 * bytes);
+  const auto broken = LinkedBy(3 * bytes, 3 * bytes);
+  broken->shards[0]->door.ShutAfterOne();
+  for (const auto& linked : {whole.get(), broken.get()}) linked->link->Commit(commit);
+  EXPECT_FALSE(broken->link->attached());
+  broken->ComeBack();
+  for (const auto& linked : {whole.get(), broken.get()}) {
+    linked->link->Commit({.step = LearnerStep(2)});
+  }
+  EXPECT_THAT(broken->shards[0]->door.journal(),
+              ElementsAre("offer 1 2 3", "offer 1 2 3", "offer 4 5 6", "offer 7", "advance 1",
+                          "advance 2"));
+  EXPECT_EQ(broken->shards[0]->Content(), whole->shards[0]->Content());
+}
+
+// A buffer that was told to take less than a call has: that is no absence, and asking again would
+// go on for ever.
+TEST(ReplayLinkTest, ACallTheBufferNeverHasRoomForIsARefusal) {
+  uint64_t bytes = 0;
+  const ReplayLink::StepCommit commit = LargeCommit(bytes);
+  const auto linked = LinkedBy(100 * bytes, 2 * bytes);
+  linked->link->Commit(commit);
+  EXPECT_TRUE(linked->link->attached());
+  EXPECT_THAT(linked->Metrics(), HasSubstr("oxbow_learner_buffer_commits_dropped_total 1\n"));
+  linked->link->Commit({.step = LearnerStep(2), .offers = {commit.offers[0]}});
+  EXPECT_THAT(linked->shards[0]->door.journal(), ElementsAre("offer 1", "advance 2"));
 }
 
 // A commit that can never succeed must not keep those behind it waiting for ever.
