@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/flow/window.h"
+#include "rpc/convert.h"
 #include "rpc/server.h"
 #include "services/buffer/offer_limits.h"
 #include "services/buffer/replay_entries.h"
@@ -434,6 +436,34 @@ TEST(ReplayLinkTest, GroupsComeBackWholeForSomeSteps) {
   EXPECT_THAT(linked.link->RecentGroups(), IsEmpty());
   EXPECT_FALSE(linked.link->ReadGroup(recent[0]).has_value());
   EXPECT_TRUE(linked.link->attached()) << "a group that is gone is no absence";
+}
+
+// Of its trajectories the buffer knows no noise levels: a group's are those of its schedule.
+TEST(ReplayLinkTest, AGroupThatIsKeptIsSoundToItsBuffer) {
+  Linked linked;
+  PlannedGroup planned = PlannedOf(1, 0, 0);
+  planned.prompt = rpc::MakePrompt("digits", "{}");
+  v1::Group group;
+  for (int sample = 0; sample < 2; ++sample) {
+    v1::Trajectory& member = *group.add_trajectories();
+    member = Entry(1, 1, 0, 0.5).header.trajectory();
+    member.mutable_latents()->set_data(std::string(3 * kLatentBytes, '\0'));
+    for (int step = 0; step < kSteps; ++step) {
+      member.add_log_prob(-1);
+      member.add_behaviour_version(1);
+    }
+  }
+  linked.link->Commit({.step = LearnerStep(0), .groups = {*GroupEntry(group, planned, 0.5, {})}});
+  group.mutable_trajectories(1)->set_log_prob(0, std::numeric_limits<float>::quiet_NaN());
+  planned.id = GroupId(2);
+  linked.link->Commit({.step = LearnerStep(1), .groups = {*GroupEntry(group, planned, 0.5, {})}});
+  std::vector<std::string> problems;
+  const buffer::VerifiedPage page = linked.shards[0]->store->Verify("", 100).value();
+  ASSERT_THAT(page.entries, SizeIs(2));
+  for (const buffer::VerifiedRecord& record : page.entries) {
+    problems.insert(problems.end(), record.problems.begin(), record.problems.end());
+  }
+  EXPECT_THAT(problems, ElementsAre("log-probs or rewards are not finite"));
 }
 
 // A link whose calls have at most `bytes`, to a buffer that takes no more at a time.
