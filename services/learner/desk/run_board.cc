@@ -1,5 +1,6 @@
 #include "services/learner/desk/run_board.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace oxbow::learner {
@@ -18,6 +19,10 @@ std::string InWords(const std::string& phase) {
                                               {"log", "logging"}};
   const auto found = words.find(phase);
   return found == words.end() ? phase : found->second;
+}
+
+bool OfEvaluation(const std::pair<const std::string, double>& number) {
+  return number.first.starts_with("eval/");
 }
 
 }  // namespace
@@ -58,7 +63,9 @@ void RunBoard::StepCommitted(uint64_t committed, uint64_t policy_version,
   committed_ = committed;
   version_ = policy_version;
   step_at_ = clock_.Now();
-  for (auto& [name, value] : metrics) numbers_[name] = value;
+  const bool evaluated = std::any_of(metrics.begin(), metrics.end(), OfEvaluation);
+  std::erase_if(numbers_, [&](const auto& number) { return evaluated || !OfEvaluation(number); });
+  numbers_.insert(metrics.begin(), metrics.end());
 }
 
 double RunBoard::wall_seconds() const { return absl::ToDoubleSeconds(clock_.Now() - start_); }

@@ -1,5 +1,5 @@
-// What the run is doing, for whoever asks: phase, time by phase, numbers of the last step.
-// Thread-safe.
+// What the run is doing, for whoever asks: phase, time by phase, numbers of the last step and of
+// the last evaluation. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@ class RunBoard {
   // Seconds by phase since the last call; the running phase is counted up to this moment.
   std::map<std::string, double> TakeSeconds();
 
+  // `metrics` take the place of those of the step before; "eval/..." stay until there are others.
   void StepCommitted(uint64_t committed, uint64_t policy_version,
                      const std::map<std::string, double>& metrics);
 

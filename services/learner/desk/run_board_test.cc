@@ -1,0 +1,43 @@
+#include "services/learner/desk/run_board.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace oxbow::learner {
+namespace {
+
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
+
+std::map<std::string, double> NumbersOf(const RunBoard& board) {
+  v1::StatusResponse status;
+  board.FillStatus(status);
+  std::map<std::string, double> numbers;
+  for (const v1::NamedValue& number : status.metrics()) numbers[number.name()] = number.value();
+  return numbers;
+}
+
+// A number that some steps do not have would else be shown for ever, be it finite or not.
+TEST(RunBoardTest, NumbersAreThoseOfTheLastStepAndOfTheLastEvaluation) {
+  FakeClock clock;
+  prometheus::Registry registry;
+  LearnerMetrics metrics(registry, {});
+  RunBoard board(clock, metrics, /*steps_total=*/9);
+  board.StepCommitted(1, 1,
+                      {{"train/loss", 0.5},
+                       {"replay/ratio", std::numeric_limits<double>::quiet_NaN()},
+                       {"eval/reward_mean", 0.25},
+                       {"eval/old", 0.1}});
+  board.StepCommitted(2, 2, {{"train/loss", 0.75}});
+  EXPECT_THAT(NumbersOf(board),
+              UnorderedElementsAre(Pair("train/loss", 0.75), Pair("eval/old", 0.1),
+                                   Pair("eval/reward_mean", 0.25)));
+  board.StepCommitted(3, 3, {{"train/loss", 1}, {"eval/reward_mean", 0.5}});
+  EXPECT_THAT(NumbersOf(board),
+              UnorderedElementsAre(Pair("train/loss", 1), Pair("eval/reward_mean", 0.5)));
+}
+
+}  // namespace
+}  // namespace oxbow::learner
