@@ -96,7 +96,8 @@ Engagement::~Engagement() {
   line_.Cancel();
   board_.Wake();
   errands_.Close();
-  follower_.reset();
+  follower_->Stop();
+  // They use the follower to their end, so it goes after them; its own threads only wake the board.
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -364,12 +365,16 @@ void Engagement::OfferCredit() {
 }
 
 void Engagement::RenewLoop() {
+  absl::Duration renewed = clock_.Now();
   while (true) {
     const absl::Duration third = board_.lease_time_min() / 3;
     if (stopping_.WaitForNotificationWithTimeout(third == absl::ZeroDuration() ? kIdle : third))
       return;
     const std::vector<uint64_t> held = board_.held();
-    if (!held.empty()) line_.Renew(held);
+    // A worker that holds nothing says as often that it is there.
+    if (held.empty() && clock_.Now() - renewed < spec_.lease_time / 3) continue;
+    line_.Renew(held);
+    renewed = clock_.Now();
   }
 }
 

@@ -4,7 +4,7 @@
 //   line (caller's thread)   leases in, renewals answered
 //   clerks (a few threads)   read heads; score, send and report finished groups
 //   sampler (one thread)     the only one that touches torch: applies weights, denoises batches
-//   renewer                  extends the leases held, at a third of their time
+//   renewer                  extends the leases held, at a third of their time; none: a heartbeat
 #pragma once
 
 #include <functional>

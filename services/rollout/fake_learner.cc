@@ -67,6 +67,7 @@ class FakeLearner::Coordinator final : public v1::Coordinator::Service {
     }
     if (request.has_goodbye()) learner_.seen_.goodbye = true;
     if (request.has_renew()) {
+      ++learner_.seen_.renewals;
       learner_.seen_.renewing = {request.renew().lease_ids().begin(),
                                  request.renew().lease_ids().end()};
       v1::WorkResponse::Renewed& renewed = *responses.emplace_back().mutable_renewed();

@@ -46,7 +46,8 @@ class FakeLearner {
     std::vector<v1::WorkRequest::Credit> credits;
     int registrations = 0;
     int scoring = 0;
-    std::vector<uint64_t> renewing;  // Leases that the last renewal asked for.
+    int renewals = 0;
+    std::vector<uint64_t> renewing;  // Leases that the last of them asked for.
     bool goodbye = false;
   };
 

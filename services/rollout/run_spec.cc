@@ -71,6 +71,7 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
     return absl::InvalidArgumentError("the learner named no sink, weight or reward endpoint");
   }
   spec.groups_in_flight = std::max(1u, config.services().groups_in_flight());
+  spec.lease_time = absl::Seconds(response.lease_seconds());
   spec.rpc_timeout = absl::Seconds(std::max(1u, config.services().rpc_timeout_seconds()));
   return spec;
 }

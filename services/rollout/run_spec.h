@@ -48,6 +48,7 @@ struct RunSpec {
   std::vector<std::string> weight_endpoints;
   uint32_t groups_in_flight = 2;
   absl::Duration rpc_timeout;
+  absl::Duration lease_time;  // Without renewal.
 };
 
 // kInvalidArgument names what is missing or cannot be served by this worker.

@@ -87,7 +87,8 @@ void WorkLine::Credit(PolicyVersion version, uint32_t groups) {
 
 void WorkLine::Renew(const std::vector<uint64_t>& lease_ids) {
   v1::WorkRequest request = Request();
-  for (const uint64_t id : lease_ids) request.mutable_renew()->add_lease_ids(id);
+  v1::WorkRequest::Renew& renew = *request.mutable_renew();  // Also of no lease.
+  for (const uint64_t id : lease_ids) renew.add_lease_ids(id);
   absl::MutexLock lock(&mutex_);
   if (stream_ == nullptr || renewals_.size() >= kRenewalsMax) return;
   if (stream_->Write(request)) renewals_.push_back(lease_ids);

@@ -34,6 +34,7 @@ class WorkLine {
 
   // Writes on a line that is down are dropped: the learner learns from expiry and renewals.
   void Credit(PolicyVersion version, uint32_t groups);
+  // Without leases: a sign of life.
   void Renew(const std::vector<uint64_t>& lease_ids);
   // The leases of the oldest unanswered Renew that this answer lacks: the learner has given them to
   // others. By the reader, once for each answer.

@@ -153,6 +153,14 @@ TEST(WorkerTest, ALeaseThatIsNotRenewedMakesRoomForAnother) {
   EXPECT_TRUE(seen.groups.empty());
 }
 
+TEST(WorkerTest, AWorkerThatHoldsNothingSaysThatItIsThere) {
+  FakeLearner learner({.leases = 0});
+  RunningWorker worker(learner.endpoint());
+  const Seen seen = learner.Await([](const Seen& s) { return s.renewals >= 2; });
+  EXPECT_GE(seen.renewals, 2);
+  EXPECT_TRUE(seen.renewing.empty());
+}
+
 TEST(WorkerTest, StopFinishesWhatIsHeldAndSaysGoodbye) {
   FakeLearner learner({.leases = 1});
   learner.HoldScores(true);

@@ -53,15 +53,18 @@ WeightFollower::WeightFollower(Options options, FollowMetrics& metrics, const Cl
 }
 
 WeightFollower::~WeightFollower() {
-  fetcher_.Cancel();
-  if (member_ != nullptr) member_->Stop();
-  {
-    absl::MutexLock lock(&mutex_);
-    stopping_ = true;
-    if (watch_call_ != nullptr) watch_call_->TryCancel();
-  }
+  Stop();
   watch_thread_.join();
   fetch_thread_.join();
+}
+
+void WeightFollower::Stop() {
+  fetcher_.Cancel();
+  if (member_ != nullptr) member_->Stop();
+  absl::MutexLock lock(&mutex_);
+  stopping_ = true;
+  if (watch_call_ != nullptr) watch_call_->TryCancel();
+  for (grpc::ClientContext* call : report_calls_) call->TryCancel();
 }
 
 std::optional<VerifiedSnapshot> WeightFollower::TakeNewest() {
@@ -234,7 +237,15 @@ absl::Status WeightFollower::Report(v1::ReportAppliedRequest report) {
   return rpc::Retry({.tries = 2}, [&] {
     v1::ReportAppliedResponse response;
     const auto context = rpc::ContextWithDeadline(std::min(options_.timeout, kReportAtMost));
-    return rpc::FromGrpc(stub->ReportApplied(context.get(), report, &response));
+    {
+      absl::MutexLock lock(&mutex_);
+      if (stopping_) return absl::CancelledError("stopping");
+      report_calls_.insert(context.get());
+    }
+    const grpc::Status sent = stub->ReportApplied(context.get(), report, &response);
+    absl::MutexLock lock(&mutex_);
+    report_calls_.erase(context.get());
+    return rpc::FromGrpc(sent);
   });
 }
 

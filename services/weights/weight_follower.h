@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -63,7 +64,11 @@ class WeightFollower {
   // has something.
   WeightFollower(Options options, FollowMetrics& metrics, const Clock& clock,
                  std::function<void()> on_ready);
-  ~WeightFollower();  // Cancels what is under way.
+  ~WeightFollower();  // Stops. No other thread may be in a call.
+
+  // Cancels what is under way, calls of Report too, which then and later say kCancelled. For who
+  // has threads to join that may be in a call.
+  void Stop();
 
   // The newest verified snapshot that was not taken yet.
   std::optional<VerifiedSnapshot> TakeNewest();
@@ -100,6 +105,7 @@ class WeightFollower {
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::ClientContext* watch_call_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::set<grpc::ClientContext*> report_calls_ ABSL_GUARDED_BY(mutex_);
   std::optional<Announcement> announced_ ABSL_GUARDED_BY(mutex_);  // Not looked at yet.
   std::optional<VerifiedSnapshot> ready_ ABSL_GUARDED_BY(mutex_);
   bool have_any_ ABSL_GUARDED_BY(mutex_) = false;

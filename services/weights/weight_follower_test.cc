@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <deque>
+#include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "base/sha256.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
@@ -156,10 +158,12 @@ class WeightFollowerTest : public testing::Test {
   int ready_ = 0;
   int taken_ = 0;
   std::vector<v1::ReportAppliedRequest> reports_;
+  std::function<void()> on_report_;
   FaultyService service_{{.epoch = kEpoch, .snapshots_kept = 2},
                          publish_metrics_,
                          Clock::Steady(),
                          [this](const v1::ReportAppliedRequest& report) {
+                           if (on_report_) on_report_();
                            absl::MutexLock lock(&mutex_);
                            reports_.push_back(report);
                          }};
@@ -241,6 +245,25 @@ TEST_F(WeightFollowerTest, LostStreamResumesInTheMiddleOfTheChunk) {
   ASSERT_EQ(requests.size(), 2u);
   EXPECT_EQ(requests[1].chunk_sha256_size(), 1);
   EXPECT_EQ(requests[1].first_offset(), 4u);
+}
+
+TEST_F(WeightFollowerTest, StopEndsAReportThatNobodyAnswers) {
+  absl::Notification arrived;
+  absl::Notification release;
+  on_report_ = [&] {
+    arrived.Notify();
+    release.WaitForNotificationWithTimeout(kDeadline);
+  };
+  Follow();
+  absl::Status reported;
+  std::thread reporter([&] { reported = follower_->Report({}); });
+  EXPECT_TRUE(arrived.WaitForNotificationWithTimeout(kDeadline));
+  follower_->Stop();
+  reporter.join();
+  EXPECT_EQ(reported.code(), absl::StatusCode::kCancelled) << reported;
+  EXPECT_EQ(follower_->Report({}).code(), absl::StatusCode::kCancelled);
+  release.Notify();
+  AwaitReport();  // The server has done with both notifications.
 }
 
 TEST_F(WeightFollowerTest, AnotherEpochIsAborted) {
