@@ -13,6 +13,17 @@ namespace {
 
 constexpr char kFile[] = "endpoints.json";
 
+absl::Status Damaged(const std::filesystem::path& run_dir) {
+  return absl::DataLossError(absl::StrCat("damaged: ", (run_dir / kFile).string()));
+}
+
+absl::StatusOr<nlohmann::json> ReadRoot(const std::filesystem::path& run_dir) {
+  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(run_dir / kFile, 1 << 20));
+  nlohmann::json root = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!root.is_object()) return Damaged(run_dir);
+  return root;
+}
+
 }  // namespace
 
 absl::Status WriteEndpoints(const std::filesystem::path& run_dir,
@@ -22,16 +33,16 @@ absl::Status WriteEndpoints(const std::filesystem::path& run_dir,
     list.push_back({{"name", s.name}, {"grpc", s.grpc}, {"metrics", s.metrics}});
     if (s.pid != 0) list.back()["pid"] = s.pid;
   }
-  const nlohmann::json root = {{"supervisor_pid", getpid()}, {"services", list}};
+  char host[256] = {};
+  if (gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
+  const nlohmann::json root = {
+      {"supervisor_pid", getpid()}, {"host", std::string(host)}, {"services", list}};
   return WriteFileAtomically(run_dir / kFile, root.dump(2) + "\n");
 }
 
 absl::StatusOr<std::vector<ServiceEndpoint>> ReadEndpoints(const std::filesystem::path& run_dir) {
-  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(run_dir / kFile, 1 << 20));
-  const nlohmann::json root = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  const auto damaged = absl::DataLossError(absl::StrCat("damaged: ", (run_dir / kFile).string()));
-  if (!root.is_object() || !root.contains("services") || !root["services"].is_array())
-    return damaged;
+  OXBOW_ASSIGN_OR_RETURN(const nlohmann::json root, ReadRoot(run_dir));
+  if (!root.contains("services") || !root["services"].is_array()) return Damaged(run_dir);
   std::vector<ServiceEndpoint> services;
   for (const nlohmann::json& item : root["services"]) {
     const auto text_of = [&](const char* key) {
@@ -43,9 +54,20 @@ absl::StatusOr<std::vector<ServiceEndpoint>> ReadEndpoints(const std::filesystem
         item.is_object() && item.contains("pid") && item["pid"].is_number_integer();
     services.push_back({text_of("name"), text_of("grpc"), text_of("metrics"),
                         has_pid ? item["pid"].get<pid_t>() : 0});
-    if (services.back().name.empty()) return damaged;
+    if (services.back().name.empty()) return Damaged(run_dir);
   }
   return services;
+}
+
+absl::StatusOr<RunStarter> ReadStarter(const std::filesystem::path& run_dir) {
+  OXBOW_ASSIGN_OR_RETURN(const nlohmann::json root, ReadRoot(run_dir));
+  RunStarter starter;
+  const auto pid = root.find("supervisor_pid");
+  if (pid == root.end() || !pid->is_number_integer()) return Damaged(run_dir);
+  starter.pid = pid->get<pid_t>();
+  const auto host = root.find("host");
+  if (host != root.end() && host->is_string()) starter.host = host->get<std::string>();
+  return starter;
 }
 
 }  // namespace oxbow::cli

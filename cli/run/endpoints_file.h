@@ -1,7 +1,7 @@
 // runs/NAME/endpoints.json: where the processes of a live run listen, for `oxbow status` and
 // scrapers.
 //
-//   {"supervisor_pid":12,
+//   {"supervisor_pid":12, "host":"box",
 //    "services":[{"name":"learner","grpc":"127.0.0.1:1","metrics":"127.0.0.1:2","pid":34},
 //                {"name":"learner-1","grpc":"127.0.0.1:3","metrics":"127.0.0.1:4"}]}
 //
@@ -29,7 +29,14 @@ struct ServiceEndpoint {
 absl::Status WriteEndpoints(const std::filesystem::path& run_dir,
                             const std::vector<ServiceEndpoint>& services);
 
+// Who started the run.
+struct RunStarter {
+  pid_t pid = 0;
+  std::string host;  // Its machine; empty where an older binary did not say.
+};
+
 // kNotFound if the run was never started; kDataLoss if the file is damaged.
 absl::StatusOr<std::vector<ServiceEndpoint>> ReadEndpoints(const std::filesystem::path& run_dir);
+absl::StatusOr<RunStarter> ReadStarter(const std::filesystem::path& run_dir);
 
 }  // namespace oxbow::cli

@@ -1,6 +1,7 @@
 #include "cli/run/endpoints_file.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -22,6 +23,10 @@ TEST(EndpointsFileTest, ReadsBackWhatWasWritten) {
   EXPECT_EQ(services->at(1).name, "worker");
   EXPECT_EQ(services->at(1).pid, 6);
   EXPECT_EQ(services->at(2).pid, 0);
+  const auto starter = ReadStarter(directory.path());
+  ASSERT_TRUE(starter.ok()) << starter.status();
+  EXPECT_EQ(starter->pid, getpid());
+  EXPECT_FALSE(starter->host.empty());
 }
 
 TEST(EndpointsFileTest, AMissingOrDamagedFileIsAnError) {
@@ -30,6 +35,7 @@ TEST(EndpointsFileTest, AMissingOrDamagedFileIsAnError) {
   for (const char* text : {"{", "[]", "{\"services\":[1]}"}) {
     std::ofstream(directory.path() / "endpoints.json") << text;
     EXPECT_EQ(ReadEndpoints(directory.path()).status().code(), absl::StatusCode::kDataLoss) << text;
+    EXPECT_EQ(ReadStarter(directory.path()).status().code(), absl::StatusCode::kDataLoss) << text;
   }
 }
 

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
-#include "cli/run/endpoints_file.h"
-#include "cli/run/status.h"
+#include "cli/run/ended_run.h"
+#include "rpc/tls_flags.h"
 #include "services/learner/desk/checkpoint_store.h"
 
 namespace oxbow::cli {
@@ -19,23 +19,18 @@ namespace {
 struct Flags {
   std::string run_dir;
   uint64_t step = 0;
+  std::string learner;
+  bool force = false;
+  double timeout_s = 5;
+  rpc::TlsOptions tls;
 };
-
-// A live learner would go on from what it has in memory and write over what is done here.
-absl::Status RefuseLive(const std::filesystem::path& run_dir) {
-  const auto services = ReadEndpoints(run_dir);
-  if (!services.ok()) return absl::OkStatus();  // Never started by `oxbow train`, or long gone.
-  for (const ServiceEndpoint& service : *services) {
-    if (service.name != "learner" || !AskStatus(service.grpc, absl::Seconds(1)).ok()) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("the run is live, stop it first: ", run_dir.string()));
-  }
-  return absl::OkStatus();
-}
 
 absl::Status RollBack(const Flags& flags) {
   const std::filesystem::path run_dir = flags.run_dir;
-  OXBOW_RETURN_IF_ERROR(RefuseLive(run_dir));
+  OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
+  if (!flags.force) {
+    OXBOW_RETURN_IF_ERROR(CheckEnded(run_dir, flags.learner, absl::Seconds(flags.timeout_s)));
+  }
   const learner::CheckpointStore store(run_dir / "checkpoints", 1);
   OXBOW_ASSIGN_OR_RETURN(const learner::RunState state, store.RollBack(flags.step));
   std::cout << "the run goes on from step " << state.committed_steps << ", policy version "
@@ -51,10 +46,19 @@ absl::Status RollBack(const Flags& flags) {
 void AddRollback(CLI::App& app, int& exit_code) {
   CLI::App* const command =
       app.add_subcommand("rollback", "Return a run that has ended to an earlier checkpoint");
-  command->footer("Example: oxbow rollback runs/digits --to 50");
+  command->footer(
+      "Refuses while the run lives, or where that cannot be known.\n"
+      "Example: oxbow rollback runs/digits --to 50");
   const auto flags = std::make_shared<Flags>();
   command->add_option("RUN_DIR", flags->run_dir, "The run's directory")->required();
   command->add_option("--to", flags->step, "Learner step of a checkpoint")->required();
+  command->add_option("--addr,--learner", flags->learner,
+                      "host:port of the learner, of a run that `oxbow train` did not start");
+  command->add_flag("--force", flags->force, "The run has ended, whatever seems to live");
+  command->add_option("--timeout", flags->timeout_s, "of one question to the learner, seconds")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  rpc::AddTlsFlags(*command, flags->tls);
   command->callback([flags, &exit_code] {
     const absl::Status status = RollBack(*flags);
     exit_code = ExitCodeOf(status);

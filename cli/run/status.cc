@@ -80,7 +80,7 @@ absl::Status Show(const StatusFlags& flags) {
                 << std::flush;
     } else if (!answered || ++silences >= kSilencesMax) {
       if (!answered) return status.status();
-      std::cout << "the learner no longer answers: the run has ended, or its machine is away\n";
+      std::cerr << "the learner no longer answers: the run has ended, or its machine is away\n";
       return absl::OkStatus();
     }
     if (flags.watch_s <= 0) return absl::OkStatus();
