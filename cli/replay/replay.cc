@@ -11,6 +11,7 @@
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "cli/replay/latent_decoder.h"
 #include "cli/replay/replay_audit.h"
 #include "cli/replay/replay_entry_text.h"
 #include "cli/replay/replay_rows.h"
@@ -18,7 +19,6 @@
 #include "cli/replay/replay_strip.h"
 #include "io/png.h"
 #include "rpc/tls_flags.h"
-#include "services/learner/loaded_model.h"
 
 namespace oxbow::cli {
 namespace {
@@ -131,7 +131,7 @@ absl::StatusOr<ShownEntry> ReadEntry(const ReplayFlags& flags) {
   shown.row = RowOf(shown.entry.header, looked.context);
   const auto latents = LatentsOf(shown.entry);
   if (latents.ok()) {
-    shown.latents = FactsOf(*latents, shown.entry.header.trajectory().first_latent());
+    shown.latents = FactsOf(*latents, shown.entry.header);
   } else if (!absl::IsFailedPrecondition(latents.status())) {
     return latents.status();
   }
@@ -175,16 +175,12 @@ absl::Status Export(const ReplayFlags& flags) {
     std::cout << "(no latents that could be drawn)\n";
     return absl::OkStatus();
   }
-  std::optional<learner::LoadedModel> loaded;
+  std::unique_ptr<model::ImageDecoder> decoder;
   if (!flags.model.empty()) {
-    v1::ModelConfig config;
-    config.set_path(flags.model);
-    OXBOW_ASSIGN_OR_RETURN(loaded,
-                           learner::LoadModel(config, v1::PromptConfig(), v1::SamplingConfig()));
+    const int64_t channels = shown.entry.header.trajectory().latents().shape(1);
+    OXBOW_ASSIGN_OR_RETURN(decoder, LoadLatentDecoder(flags.model, channels));
   }
-  OXBOW_ASSIGN_OR_RETURN(
-      const io::Picture8 strip,
-      StripOf(shown.entry, loaded.has_value() ? loaded->decoder.get() : nullptr));
+  OXBOW_ASSIGN_OR_RETURN(const io::Picture8 strip, StripOf(shown.entry, decoder.get()));
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(stem + ".png", io::EncodePng(strip)));
   std::cout << stem << ".png\n";
   return absl::OkStatus();

@@ -82,13 +82,16 @@ std::string StepsText(const v1::ReplayEntry& entry) {
   return text;
 }
 
-std::string LatentsText(const std::vector<LatentFacts>& latents) {
+// Of a group, with the sample before the index.
+std::string LatentsText(const std::vector<LatentFacts>& latents, bool group) {
   if (latents.empty()) return "";
-  std::string text = absl::StrFormat("%6s %10s %10s %10s\n", "latent", "min", "mean", "max");
+  std::string text = absl::StrFormat("%8s %10s %10s %10s\n", "latent", "min", "mean", "max");
   for (const LatentFacts& latent : latents) {
-    absl::StrAppend(&text, absl::StrFormat("%6s %10.4f %10.4f %10.4f%s\n",
-                                           absl::StrCat("x", latent.index), latent.min, latent.mean,
-                                           latent.max, latent.finite ? "" : "  NOT FINITE"));
+    const std::string of = group ? absl::StrCat(latent.sample, ":") : "";
+    absl::StrAppend(
+        &text,
+        absl::StrFormat("%8s %10.4f %10.4f %10.4f%s\n", absl::StrCat(of, "x", latent.index),
+                        latent.min, latent.mean, latent.max, latent.finite ? "" : "  NOT FINITE"));
   }
   return text;
 }
@@ -113,7 +116,7 @@ nlohmann::ordered_json EntryJson(const v1::ReplayEntry& entry, const ReplayRow& 
                                  const std::vector<LatentFacts>& latents) {
   Json json = RowJson(row);
   json["table"] = entry.table().empty() ? "best" : entry.table();
-  json["group"] = entry.group_id();
+  json["group"] = std::to_string(entry.group_id());
   json["prompt_id"] = std::to_string(entry.prompt().id());
   json["metadata"] = entry.prompt().metadata_json();
   json["conditioning"] = {{"tokens", TensorJson(entry.conditioning().tokens())},
@@ -128,7 +131,8 @@ nlohmann::ordered_json EntryJson(const v1::ReplayEntry& entry, const ReplayRow& 
   }
   json["latents"] = Json::array();
   for (const LatentFacts& latent : latents) {
-    json["latents"].push_back({{"index", latent.index},
+    json["latents"].push_back({{"sample", latent.sample},
+                               {"index", latent.index},
                                {"min", Number(latent.min)},
                                {"mean", Number(latent.mean)},
                                {"max", Number(latent.max)},
@@ -170,7 +174,7 @@ std::string EntryText(const v1::ReplayEntry& entry, const ReplayRow& row,
   if (entry.has_group()) {
     text += Line("group of", absl::StrCat(entry.group().trajectories_size(), " trajectories"));
   }
-  return text + StepsText(entry) + LatentsText(latents);
+  return text + StepsText(entry) + LatentsText(latents, entry.has_group());
 }
 
 }  // namespace oxbow::cli

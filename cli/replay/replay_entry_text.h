@@ -13,7 +13,8 @@ namespace oxbow::cli {
 
 // Of the numbers of one stored latent.
 struct LatentFacts {
-  uint64_t index = 0;  // x_i
+  uint32_t sample = 0;  // Of the group, whose path it is on.
+  uint64_t index = 0;   // x_i
   double min = 0;
   double max = 0;
   double mean = 0;

@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "cli/run/endpoints_file.h"
 #include "config/run_config.h"
+#include "core/replay/table_policy.h"
 #include "services/buffer/database.h"
 #include "services/buffer/entry_conversion.h"
 #include "services/buffer/replay_directory.h"
@@ -70,11 +71,14 @@ class Stored final : public ReplaySource {
                                                     EntryId after) override {
     OXBOW_RETURN_IF_ERROR(Open());
     const bool best = table.empty() || table == replay::kBestTable;
-    OXBOW_ASSIGN_OR_RETURN(
-        const std::vector<buffer::EntryView> views,
-        best ? store_->List(kReplayPage, after) : store_->ListQueued(table, kReplayPage, after));
+    auto views =
+        best ? store_->List(kReplayPage, after) : store_->ListQueued(table, kReplayPage, after);
+    // A directory knows the queues that have entries; which ones a run may have is known besides.
+    const bool queue = table == replay::kHardPrompts || table == replay::kRecentGroups;
+    if (queue && absl::IsNotFound(views.status())) return std::vector<v1::ReplayEntry>();
+    OXBOW_RETURN_IF_ERROR(views.status());
     std::vector<v1::ReplayEntry> entries;
-    for (const buffer::EntryView& view : views) {
+    for (const buffer::EntryView& view : *views) {
       OXBOW_ASSIGN_OR_RETURN(v1::ReplayEntry entry, buffer::EntryToProto(view));
       entries.push_back(std::move(entry));
     }

@@ -28,6 +28,23 @@ at::Tensor PicturesOf(const at::Tensor& latents, const model::ImageDecoder* deco
   return model::ToBytes(colours / colours.abs().amax({1, 2, 3}, true).clamp_min(1e-6));
 }
 
+// How many latents a trajectory has; of a group, each of its members.
+int64_t LatentsEach(const v1::ReplayEntry& header, int64_t count) {
+  const int members = header.group().trajectories_size();
+  return members > 0 ? std::max<int64_t>(1, count / members) : count;
+}
+
+// The trajectory that latent `i` is of.
+const v1::Trajectory& TrajectoryOf(const v1::ReplayEntry& header, int64_t i, int64_t each) {
+  const int members = header.group().trajectories_size();
+  if (members == 0) return header.trajectory();
+  return header.group().trajectories(std::min(static_cast<int>(i / each), members - 1));
+}
+
+uint64_t IndexOf(const v1::ReplayEntry& header, int64_t i, int64_t each) {
+  return TrajectoryOf(header, i, each).first_latent() + static_cast<uint64_t>(i % each);
+}
+
 // "x3 0.60": which latent, and its noise level.
 std::string LabelOf(const v1::ReplayEntry& header, uint64_t index) {
   if (index >= static_cast<uint64_t>(header.sigmas_size())) return absl::StrCat("x", index);
@@ -51,11 +68,13 @@ absl::StatusOr<at::Tensor> LatentsOf(const buffer::EntryWithLatents& entry) {
   return tensor.to(at::kFloat);
 }
 
-std::vector<LatentFacts> FactsOf(const at::Tensor& latents, uint64_t first) {
+std::vector<LatentFacts> FactsOf(const at::Tensor& latents, const v1::ReplayEntry& header) {
+  const int64_t each = LatentsEach(header, latents.size(0));
   std::vector<LatentFacts> facts;
   for (int64_t i = 0; i < latents.size(0); ++i) {
     const at::Tensor latent = latents[i];
-    facts.push_back({.index = first + static_cast<uint64_t>(i),
+    facts.push_back({.sample = TrajectoryOf(header, i, each).sample(),
+                     .index = IndexOf(header, i, each),
                      .min = latent.min().item<double>(),
                      .max = latent.max().item<double>(),
                      .mean = latent.mean().item<double>(),
@@ -69,13 +88,7 @@ absl::StatusOr<io::Picture8> StripOf(const buffer::EntryWithLatents& entry,
   const at::NoGradGuard no_grad;
   OXBOW_ASSIGN_OR_RETURN(const at::Tensor latents, LatentsOf(entry));
   const v1::ReplayEntry& header = entry.header;
-  int64_t per_row = latents.size(0);
-  if (header.group().trajectories_size() > 0) {
-    per_row = std::max<int64_t>(1, latents.size(0) / header.group().trajectories_size());
-  }
-  const uint64_t first = header.group().trajectories_size() > 0
-                             ? header.group().trajectories(0).first_latent()
-                             : header.trajectory().first_latent();
+  const int64_t per_row = LatentsEach(header, latents.size(0));
   std::vector<io::GridCell> cells;
   const int64_t count = std::min<int64_t>(latents.size(0), kCellsMax);
   int side = 1;
@@ -87,7 +100,7 @@ absl::StatusOr<io::Picture8> StripOf(const buffer::EntryWithLatents& entry,
                                  .channels = static_cast<int>(picture.size(3)),
                                  .pixels = {pixels.begin(), pixels.end()}},
                      .frame = std::nullopt,
-                     .label = LabelOf(header, first + static_cast<uint64_t>(i % per_row))});
+                     .label = LabelOf(header, IndexOf(header, i, per_row))});
     side = std::max({side, cells.back().picture.width, cells.back().picture.height});
   }
   io::GridOptions options;

@@ -20,8 +20,8 @@ namespace oxbow::cli {
 // kInvalidArgument if the bytes do not fit their header.
 absl::StatusOr<at::Tensor> LatentsOf(const buffer::EntryWithLatents& entry);
 
-// `first`: index of the first of them.
-std::vector<LatentFacts> FactsOf(const at::Tensor& latents, uint64_t first);
+// `latents` as LatentsOf gave them of an entry with this header: of a group, member by member.
+std::vector<LatentFacts> FactsOf(const at::Tensor& latents, const v1::ReplayEntry& header);
 
 // `decoder` may be null. Of a group, one row per trajectory.
 absl::StatusOr<io::Picture8> StripOf(const buffer::EntryWithLatents& entry,

@@ -43,13 +43,31 @@ TEST(ReplayStripTest, ManyChannelsAreShownInFalseColours) {
 
 TEST(ReplayStripTest, FactsAreThoseOfEachLatent) {
   auto entry = EntryOf({2, 1, 1, 2}, {-1.0f, 3.0f, 0.5f, 0.5f});
-  const auto facts = FactsOf(LatentsOf(entry).value(), 2);
+  const auto facts = FactsOf(LatentsOf(entry).value(), entry.header);
   ASSERT_EQ(facts.size(), 2u);
   EXPECT_EQ(facts[0].index, 2u);
   EXPECT_EQ(facts[0].min, -1);
   EXPECT_EQ(facts[0].max, 3);
   EXPECT_EQ(facts[0].mean, 1);
   EXPECT_TRUE(facts[1].finite);
+}
+
+TEST(ReplayStripTest, LatentsOfAGroupAreCountedForEachMember) {
+  auto entry = EntryOf({4, 1, 1, 1}, {1, 2, 3, 4});
+  for (const uint32_t sample : {0, 5}) {
+    v1::Trajectory& member = *entry.header.mutable_group()->add_trajectories();
+    member.set_sample(sample);
+    member.set_first_latent(1);
+  }
+  const auto facts = FactsOf(LatentsOf(entry).value(), entry.header);
+  ASSERT_EQ(facts.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(facts[i].sample, i < 2 ? 0u : 5u) << i;
+    EXPECT_EQ(facts[i].index, 1 + i % 2) << i;
+  }
+  entry.header.set_group_id(18446744073709551615u);
+  EXPECT_THAT(EntryText(entry.header, {}, facts), ::testing::HasSubstr("5:x2"));
+  EXPECT_EQ(EntryJson(entry.header, {}, facts)["group"], "18446744073709551615");
 }
 
 TEST(ReplayStripTest, EntriesThatCannotBeDrawnSayWhy) {

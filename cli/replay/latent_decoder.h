@@ -1,0 +1,18 @@
+// The decoder of a model directory alone: transformer and text encoders are not read.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "core/model/image_decoder.h"
+
+namespace oxbow::cli {
+
+// Of latents with so many channels; where the directory has no autoencoder, the latent is the
+// picture. kNotFound, kDataLoss or kFailedPrecondition name the file.
+absl::StatusOr<std::unique_ptr<model::ImageDecoder>> LoadLatentDecoder(
+    const std::filesystem::path& directory, int64_t channels);
+
+}  // namespace oxbow::cli
