@@ -48,21 +48,15 @@ MachineNeeds NeedsOf(const v1::RunConfig& config, const ModelFacts& facts) {
   const uint32_t rewards = config.reward().endpoints().empty() ? services.reward_servers() : 0;
   needs.busy_processes = config.learner().ranks() + services.rollout_workers();
   needs.processes = needs.busy_processes + rewards + 1;
-  uint64_t learner = 0;
-  for (const MemoryItem& item : LearnerMemory(config, facts)) {
+  std::vector<MemoryItem> learner = LearnerMemory(config, facts);
+  for (MemoryItem& item : learner) {
     // The sink's bound is what experience may take; what it will take is known.
-    learner += item.what == "experience, at most" ? SinkBytesNeeded(config, facts) : item.bytes;
+    if (item.what == "experience, at most") item.bytes = SinkBytesNeeded(config, facts);
   }
-  const uint64_t model = 4 * (facts.transformer_parameters + facts.text_encoder_parameters);
-  // A worker has the weights it samples with and those that come.
-  needs.memory = learner * config.learner().ranks() + 2 * model * services.rollout_workers() +
+  needs.memory = PeakOf(learner) * config.learner().ranks() +
+                 PeakOf(WorkerMemory(config, facts)) * services.rollout_workers() +
                  kProcessBytes * needs.processes;
-  // Checkpoints with the one being written, the final weights, and the buffer when it is full,
-  // twice for what compaction has not caught up with.
-  const uint64_t trained = 4 * facts.trained_parameters;
-  const uint64_t entry = OfferBytes(config, facts) / std::max(1U, config.batch().groups());
-  needs.disk = (config.checkpoint().keep() + 1) * 4 * trained + 2 * model +
-               2 * entry * config.replay().capacity();
+  needs.disk = DiskBytesNeeded(config, facts);
   return needs;
 }
 
@@ -102,18 +96,12 @@ void JudgeConfig(const DoctorFlags& flags, Checks& checks, MachineNeeds& needs,
   }
 }
 
-absl::Status JudgeFleetOf(const DoctorFlags& flags, Checks& checks) {
+// Nothing is asked where no fleet is named.
+absl::StatusOr<FleetFacts> AskFleetOf(const DoctorFlags& flags) {
   const absl::Duration timeout = absl::Seconds(flags.timeout_s);
-  FleetFacts facts;
-  if (!flags.learner.empty()) {
-    facts = AskFleet(flags.learner, timeout);
-  } else {
-    auto asked = AskFleetOfRun(flags.run_dir, timeout);
-    if (!asked.ok()) return asked.status();
-    facts = *std::move(asked);
-  }
-  for (Check& check : JudgeFleet(facts)) checks.push_back(std::move(check));
-  return absl::OkStatus();
+  if (!flags.learner.empty()) return AskFleet(flags.learner, timeout);
+  if (!flags.run_dir.empty()) return AskFleetOfRun(flags.run_dir, timeout);
+  return FleetFacts();
 }
 
 absl::Status Examine(const DoctorFlags& flags, int& exit_code) {
@@ -121,16 +109,16 @@ absl::Status Examine(const DoctorFlags& flags, int& exit_code) {
   Checks checks;
   MachineNeeds needs;
   std::string directory = flags.run_dir.empty() ? "." : flags.run_dir;
+  OXBOW_ASSIGN_OR_RETURN(const FleetFacts fleet, AskFleetOf(flags));
   if (!flags.file.empty()) JudgeConfig(flags, checks, needs, directory);
+  needs.met = fleet.status.has_value();
   MachineFacts machine = LookAtMachine(directory, flags.ports);
   machine.certificate_left = certificate_ends - absl::Now();
   machine.cpu_capability = at::get_cpu_capability();
   machine.fast_blas = at::hasMKL() || at::show_config().find("BLAS_INFO=open") != std::string::npos;
   Checks all = JudgeMachine(machine, needs);
   all.insert(all.end(), checks.begin(), checks.end());
-  if (!flags.learner.empty() || !flags.run_dir.empty()) {
-    if (absl::Status status = JudgeFleetOf(flags, all); !status.ok()) return status;
-  }
+  for (Check& check : JudgeFleet(fleet)) all.push_back(std::move(check));
   std::cout << (flags.format == "json" ? CheckupJson(all) : CheckupText(all));
   exit_code = CheckupExitCode(all, flags.strict);
   return absl::OkStatus();

@@ -84,18 +84,24 @@ class FleetJudge {
   }
 
   void LastStep(const v1::StatusResponse& status) {
-    const double step_s = Metric(status, "time/step_s").value_or(0);
+    const std::optional<double> known = Metric(status, "time/step_s");
+    const double step_s = known.value_or(0);
     const double ago = status.seconds_since_step();
-    const Verdict verdict = ago > std::max(kStepFail, kStepsFail * step_s)   ? Verdict::kFail
-                            : ago > std::max(kStepWarn, kStepsWarn * step_s) ? Verdict::kWarn
-                                                                             : Verdict::kOk;
+    // How long the first step of a start takes, or an evaluation, nobody has said.
+    const bool may_last = !known.has_value() || status.phase() == "evaluating";
+    const bool late = ago > std::max(kStepWarn, kStepsWarn * step_s);
+    const bool stuck = !may_last && ago > std::max(kStepFail, kStepsFail * step_s);
+    const Verdict verdict = stuck ? Verdict::kFail : late ? Verdict::kWarn : Verdict::kOk;
     std::string fix = absl::StrCat("the learner is ", status.phase(), ": ");
     absl::StrAppend(&fix, status.workers().empty()
                               ? "start a worker: rollout_worker --learner HOST:PORT"
                               : "look at the workers below and at its log");
+    const std::string since = known.has_value()
+                                  ? absl::StrFormat("%.1f s ago (a step takes %.1f s)", ago, step_s)
+                                  : absl::StrFormat("none since the start %.1f s ago", ago);
     Add("last step", verdict,
-        absl::StrFormat("step %d of %d, %.1f s ago (a step takes %.1f s), %s",
-                        status.learner_step(), status.steps_total(), ago, step_s, status.phase()),
+        absl::StrFormat("step %d of %d, %s, %s", status.learner_step(), status.steps_total(), since,
+                        status.phase()),
         fix);
   }
 
@@ -111,7 +117,8 @@ class FleetJudge {
       Add("numbers", Verdict::kFail, absl::StrCat("not finite: ", broken),
           "oxbow rollback RUN --to an earlier step, lower optimizer.learning_rate");
     }
-    if (const auto error = Metric(status, "train/onpolicy_ratio_err"); error && *error > 0) {
+    if (const auto error = Metric(status, "train/onpolicy_ratio_err");
+        error && *error > facts_.ratio_tolerance) {
       Add("on-policy ratio", Verdict::kWarn, absl::StrFormat("off from 1 by %.3g", *error),
           "worker and learner compute differently: same binaries, device and precision "
           "everywhere");

@@ -36,6 +36,9 @@ struct FleetFacts {
   std::vector<v1::InfoResponse> buffers;  // Of those that answered.
   std::vector<RewardCounts> rewards;      // Of those whose /metrics are known.
   std::optional<uint64_t> staleness_max;  // S of the run, where its config is known.
+  // How far on-policy ratios may be from 1. GPUs and merged adapters round; where the config says
+  // that nothing does, 0. As the alert OxbowRatioNotOne.
+  double ratio_tolerance = 1e-4;
 };
 
 Checks JudgeFleet(const FleetFacts& facts);

@@ -62,6 +62,7 @@ FleetFacts Good() {
   buffer.set_disk_free_bytes(20 * kGiB);
   facts.rewards = {{"reward_server-0", 10'000, 0}};
   facts.staleness_max = 2;
+  facts.ratio_tolerance = 0;
   return facts;
 }
 
@@ -149,6 +150,35 @@ TEST(FleetChecksTest, SlowStepsAreGivenTheirTime) {
   Set(*facts.status, "time/step_s", 300);
   facts.status->set_seconds_since_step(900);
   EXPECT_EQ(WorstOf(JudgeFleet(facts)), Verdict::kOk);
+}
+
+Verdict LastStepOf(const FleetFacts& facts) {
+  for (const Check& check : JudgeFleet(facts)) {
+    if (check.name == "last step") return check.verdict;
+  }
+  return Verdict::kOk;
+}
+
+TEST(FleetChecksTest, AFirstStepOrAnEvaluationMayTakeAsLongAsItTakes) {
+  FleetFacts first = Good();
+  first.status->clear_metrics();
+  FleetFacts evaluation = Good();
+  evaluation.status->set_phase("evaluating");
+  for (FleetFacts* facts : {&first, &evaluation}) {
+    facts->status->set_seconds_since_step(30);
+    EXPECT_EQ(LastStepOf(*facts), Verdict::kOk);
+    facts->status->set_seconds_since_step(5000);
+    EXPECT_EQ(LastStepOf(*facts), Verdict::kWarn);
+  }
+}
+
+TEST(FleetChecksTest, RoundingIsNoBiasWhereTheRunRounds) {
+  FleetFacts facts = Good();
+  facts.ratio_tolerance = FleetFacts().ratio_tolerance;
+  Set(*facts.status, "train/onpolicy_ratio_err", 2e-5);
+  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Verdict::kOk);
+  Set(*facts.status, "train/onpolicy_ratio_err", 3e-4);
+  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Verdict::kWarn);
 }
 
 TEST(FleetChecksTest, ASlowCallIsNoSkew) {

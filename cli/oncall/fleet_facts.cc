@@ -133,7 +133,13 @@ absl::StatusOr<FleetFacts> AskFleetOfRun(const std::string& run_dir, absl::Durat
     }
   }
   const auto config = config::LoadResolved(std::filesystem::path(run_dir) / "config.resolved.yaml");
-  if (config.ok()) asking.facts().staleness_max = config->off_policy().staleness_max();
+  if (config.ok()) {
+    asking.facts().staleness_max = config->off_policy().staleness_max();
+    const v1::ModelConfig& model = config->model();
+    const bool merges =
+        model.trained() == v1::TRAINED_PART_LORA && model.lora().merge_for_rollouts();
+    if (model.device() == "cpu" && !merges) asking.facts().ratio_tolerance = 0;
+  }
   return std::move(asking).Take();
 }
 

@@ -69,7 +69,7 @@ Check Descriptors(const MachineFacts& facts) {
 }
 
 Check Cores(const MachineFacts& facts, const MachineNeeds& needs) {
-  const double busy = needs.busy_processes;
+  const double busy = needs.met ? 0 : needs.busy_processes;
   std::string found = absl::StrFormat("%.4g usable, load %.1f", facts.cores, facts.load);
   if (needs.busy_processes > 0) {
     absl::StrAppend(&found, ", ", needs.busy_processes,
@@ -81,7 +81,7 @@ Check Cores(const MachineFacts& facts, const MachineNeeds& needs) {
                    "lower services.rollout_workers or learner.ranks: more processes than cores "
                    "slow each other down");
   }
-  if (facts.load + busy > 1.5 * facts.cores + 1) {
+  if (!needs.met && facts.load + busy > 1.5 * facts.cores + 1) {
     return Machine("cores", Verdict::kWarn, found, "something else is busy here: see top");
   }
   return Machine("cores", Verdict::kOk, found);
@@ -134,8 +134,9 @@ Check Certificate(absl::Duration left) {
 }  // namespace
 
 Checks JudgeMachine(const MachineFacts& facts, const MachineNeeds& needs) {
-  Checks checks = {Memory(facts, needs.memory), Disk(facts, needs.disk), Descriptors(facts),
-                   Cores(facts, needs), Threads(facts)};
+  Checks checks = {Memory(facts, needs.met ? 0 : needs.memory),
+                   Disk(facts, needs.met ? 0 : needs.disk), Descriptors(facts), Cores(facts, needs),
+                   Threads(facts)};
   if (!facts.cpu_capability.empty()) checks.push_back(Kernels(facts));
   if (facts.clock_synchronised.has_value()) {
     checks.push_back(ClockCheck(*facts.clock_synchronised));

@@ -43,6 +43,8 @@ struct MachineNeeds {
   uint64_t disk = 0;
   uint32_t busy_processes = 0;  // That compute all the time: learner ranks and workers.
   uint32_t processes = 0;
+  // The run is at work: it has what it needs, and load is its own.
+  bool met = false;
 };
 
 inline constexpr int kCertificateDaysWanted = 14;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "cli/oncall/machine_facts.h"
 #include "tests/testing/scoped_directory.h"
 
@@ -97,6 +99,18 @@ TEST(MachineChecksTest, WithoutARunOnlyWhatIsAlwaysNeededCounts) {
   EXPECT_EQ(WorstOf(JudgeMachine(facts, {})), Verdict::kOk);
 }
 
+TEST(MachineChecksTest, ARunThatIsAtWorkHasWhatItNeedsAndMakesTheLoad) {
+  MachineFacts facts = Good();
+  facts.memory_available = kGiB;
+  facts.disk_free = 2 * kGiB;
+  facts.cores = 2;
+  facts.load = 9;
+  MachineNeeds needs = kNeeds;
+  needs.met = true;
+  const Checks checks = JudgeMachine(facts, needs);
+  EXPECT_EQ(WorstOf(checks), Verdict::kOk) << CheckupText(checks);
+}
+
 TEST(MachineChecksTest, ExitCodeFollowsTheWorst) {
   const Checks warns = {{"machine", "a", Verdict::kWarn, "", "do"}, {"machine", "b"}};
   EXPECT_EQ(CheckupExitCode(warns, /*strict=*/false), 0);
@@ -105,6 +119,24 @@ TEST(MachineChecksTest, ExitCodeFollowsTheWorst) {
   EXPECT_EQ(CheckupExitCode(fails, /*strict=*/false), 1);
   EXPECT_THAT(CheckupText(fails), HasSubstr("fix: do this"));
   EXPECT_THAT(CheckupJson(fails), HasSubstr("\"verdict\": \"fail\""));
+}
+
+TEST(MachineFactsTest, PagesThatCanBeDroppedAreFreeInAControlGroup) {
+  const oxbow::testing::ScopedDirectory group;
+  const auto write = [&](const char* file, const char* text) {
+    std::ofstream(group.path() / file) << text;
+  };
+  EXPECT_FALSE(LeftInControlGroup(group.path()).has_value());
+  write("memory.max", "max\n");
+  write("memory.current", "900\n");
+  EXPECT_FALSE(LeftInControlGroup(group.path()).has_value()) << "no limit";
+  write("memory.max", "1000\n");
+  EXPECT_EQ(LeftInControlGroup(group.path()), 100u);
+  write("memory.stat", "anon 300\nfile 600\ninactive_file 500\nactive_file 100\n");
+  EXPECT_EQ(LeftInControlGroup(group.path()), 600u);
+  write("memory.current", "1200\n");  // The limit was lowered.
+  write("memory.stat", "inactive_file 0\n");
+  EXPECT_EQ(LeftInControlGroup(group.path()), 0u);
 }
 
 TEST(MachineFactsTest, ThisMachineIsLookedAt) {

@@ -48,21 +48,23 @@ fs::path ControlGroup() {
   return fs::exists(own / "memory.max") ? own : root;
 }
 
-void LookAtMemory(MachineFacts& facts) {
-  std::ifstream file("/proc/meminfo");
+// Of a file of lines "NAME NUMBER ..."; 0 if it has none of that name.
+uint64_t NumberOf(const fs::path& path, const std::string& wanted) {
+  std::ifstream file(path);
   for (std::string name; file >> name;) {
-    uint64_t kib = 0;
-    file >> kib;
-    if (name == "MemAvailable:") facts.memory_available = kib << 10;
+    uint64_t number = 0;
+    file >> number;
+    if (name == wanted) return number;
     file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
   }
-  const fs::path group = ControlGroup();
-  const auto most = NumberIn(group / "memory.max");  // "max": no limit.
-  const auto used = NumberIn(group / "memory.current");
-  if (!most.has_value() || !used.has_value()) return;
-  const uint64_t left = *most - std::min(*most, *used);
-  if (left >= facts.memory_available) return;
-  facts.memory_available = left;
+  return 0;
+}
+
+void LookAtMemory(MachineFacts& facts) {
+  facts.memory_available = NumberOf("/proc/meminfo", "MemAvailable:") << 10;
+  const auto left = LeftInControlGroup(ControlGroup());
+  if (!left.has_value() || *left >= facts.memory_available) return;
+  facts.memory_available = *left;
   facts.memory_of_cgroup = true;
 }
 
@@ -122,6 +124,14 @@ std::string Variable(const char* name) {
 }
 
 }  // namespace
+
+std::optional<uint64_t> LeftInControlGroup(const fs::path& group) {
+  const auto most = NumberIn(group / "memory.max");  // "max": no limit.
+  const auto used = NumberIn(group / "memory.current");
+  if (!most.has_value() || !used.has_value()) return std::nullopt;
+  const uint64_t droppable = NumberOf(group / "memory.stat", "inactive_file");
+  return *most - std::min(*most, *used - std::min(*used, droppable));
+}
 
 MachineFacts LookAtMachine(const fs::path& directory, const std::vector<std::string>& ports) {
   MachineFacts facts;

@@ -68,14 +68,18 @@ int64_t TokensOf(const std::string& transformer_config, const std::vector<int64_
   return (latent_shape[1] / patch) * (latent_shape[2] / patch);
 }
 
-absl::StatusOr<uint64_t> TextEncoderParameters(const io::DiffusersComponents& components) {
-  uint64_t parameters = 0;
+absl::StatusOr<uint64_t> TextEncoderBytes(const io::DiffusersComponents& components) {
+  uint64_t bytes = 0;
   for (const auto& [name, component] : components) {
     if (!name.starts_with("text_encoder")) continue;
     OXBOW_ASSIGN_OR_RETURN(const Headers tensors, io::ReadComponentHeaders(component));
-    parameters += Elements(tensors);
+    for (const auto& [tensor, header] : tensors) {
+      const bool shorter = name == "text_encoder_3" &&
+                           (header.dtype == io::DType::kF16 || header.dtype == io::DType::kBF16);
+      bytes += (shorter ? 2 : 4) * Elements(header);
+    }
   }
-  return parameters;
+  return bytes;
 }
 
 // Of what sampling needs of it.
@@ -97,11 +101,11 @@ absl::StatusOr<ModelFacts> Read(const v1::RunConfig& config) {
                          io::OpenDiffusersDirectory(config.model().path()));
   const io::DiffusersComponent& transformer = components.at("transformer");
   OXBOW_ASSIGN_OR_RETURN(const Headers tensors, io::ReadComponentHeaders(transformer));
-  OXBOW_ASSIGN_OR_RETURN(const uint64_t text, TextEncoderParameters(components));
+  OXBOW_ASSIGN_OR_RETURN(const uint64_t text, TextEncoderBytes(components));
   OXBOW_ASSIGN_OR_RETURN(const uint64_t decoder, DecoderParameters(components));
   ModelFacts facts{
       .transformer_parameters = Elements(tensors),
-      .text_encoder_parameters = text,
+      .text_encoder_bytes = text,
       .decoder_parameters = decoder,
       .shift = config.sampling().shift(),
       .latent_shape = LatentShape(transformer.config_json, FactorOf(components), config.sampling()),

@@ -15,8 +15,8 @@ namespace oxbow::cli {
 
 struct ModelFacts {
   uint64_t transformer_parameters = 0;
-  uint64_t trained_parameters = 0;  // All but the position table, or those of the LoRA matrices.
-  uint64_t text_encoder_parameters = 0;
+  uint64_t trained_parameters = 0;    // All but the position table, or those of the LoRA matrices.
+  uint64_t text_encoder_bytes = 0;    // In memory: T5 as it is stored, if in 16 bits; else float32.
   uint64_t decoder_parameters = 0;    // Of an autoencoder.
   double shift = 1;                   // sampling.shift, or the scheduler's own.
   std::vector<int64_t> latent_shape;  // [C, H, W]

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "cli/plan/check_files.h"
 #include "config/method_rules.h"
 #include "config/validate.h"
 #include "core/flow/truncation.h"
@@ -42,17 +43,20 @@ uint64_t TrainedSteps(const v1::RunConfig& config) {
   return window.ok() ? flow::WindowAt(*window, /*run_seed=*/0, /*step=*/0).size() : 0;
 }
 
+bool Shorter(const v1::RunConfig& config) {
+  return config.model().compute_dtype() == v1::STORAGE_D_TYPE_BF16;
+}
+
 uint64_t ActivationBytes(const v1::RunConfig& config, const ModelFacts& facts) {
   const auto params = model::ParseSd3Config(facts.transformer_config_json);
   if (!params.ok()) return 0;
-  const bool shorter = config.model().compute_dtype() == v1::STORAGE_D_TYPE_BF16;
   // An anchor asks for one more row of each sample.
   const uint64_t anchored = config.method().anchor().weight() > 0
                                 ? RowsOfPass(config) / std::max<uint64_t>(1, TrainedSteps(config))
                                 : 0;
   const auto rows = static_cast<int64_t>(RowsOfPass(config) + anchored);
   return model::Sd3ActivationBytes(*params,
-                                   {.compute = shorter ? at::kBFloat16 : at::kFloat,
+                                   {.compute = Shorter(config) ? at::kBFloat16 : at::kFloat,
                                     .recompute_blocks = config.model().checkpoint_activations()},
                                    {.rows = config.sampling().guidance() == 1 ? rows : 2 * rows,
                                     .on_cpu = config.model().device() == "cpu",
@@ -81,6 +85,36 @@ uint64_t LatentsSent(const v1::RunConfig& config) {
       config.replay().fraction() > 0 && config.sampling().tail() == v1::TAIL_KIND_SDE;
   if (tails || !window.ok()) return config.sampling().steps() + 1;
   return static_cast<uint64_t>(flow::LongestSpan(*window)) + 1;
+}
+
+// A prompt as the transformer takes it: tokens and a pooled vector.
+uint64_t ConditioningBytes(const ModelFacts& facts) {
+  const auto params = model::ParseSd3Config(facts.transformer_config_json);
+  if (!params.ok()) return 0;
+  return kFloat * static_cast<uint64_t>(facts.prompt_tokens * params->joint_attention_dim +
+                                        params->pooled_projection_dim);
+}
+
+bool IsLora(const v1::RunConfig& config) {
+  return config.model().trained() == v1::TRAINED_PART_LORA;
+}
+
+// What never changes. A LoRA's base is kept in the type of products.
+uint64_t FrozenBytes(const v1::RunConfig& config, const ModelFacts& facts) {
+  const uint64_t all = kFloat * facts.transformer_parameters;
+  if (!IsLora(config)) return all - kFloat * facts.trained_parameters;
+  return Shorter(config) ? all / 2 : all;
+}
+
+bool KeepsOld(const v1::RunConfig& config) {
+  return learner::OldPolicyOf(config.method()) != model::OldPolicy::kNone;
+}
+
+// Of one group on its way.
+uint64_t GroupBytes(const v1::RunConfig& config, const ModelFacts& facts) {
+  uint64_t latent = StorageBytes(config.sampling());
+  for (const int64_t size : facts.latent_shape) latent *= static_cast<uint64_t>(size);
+  return latent * LatentsSent(config) * config.batch().group_size();
 }
 
 }  // namespace
@@ -131,37 +165,81 @@ uint64_t RowsOfPass(const v1::RunConfig& config) {
   return steps * std::min(samples, std::max<uint64_t>(1, batch.rows_per_pass() / steps));
 }
 
+uint64_t PeakOf(const std::vector<MemoryItem>& items) {
+  uint64_t always = 0;
+  uint64_t start = 0;
+  uint64_t training = 0;
+  for (const MemoryItem& item : items) {
+    (item.held == MemoryItem::Held::kAlways    ? always
+     : item.held == MemoryItem::Held::kAtStart ? start
+                                               : training) += item.bytes;
+  }
+  return always + std::max(start, training);
+}
+
 std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const ModelFacts& facts) {
-  const bool lora = config.model().trained() == v1::TRAINED_PART_LORA;
+  using Held = MemoryItem::Held;
   const uint64_t trained = kFloat * facts.trained_parameters;
-  const uint64_t all = kFloat * facts.transformer_parameters;
-  const bool shorter = config.model().compute_dtype() == v1::STORAGE_D_TYPE_BF16;
-  const uint64_t frozen = lora ? (shorter ? all / 2 : all) : all - trained;
+  const uint64_t frozen = FrozenBytes(config, facts);
   const uint64_t decoder = kFloat * facts.decoder_parameters;
   const uint64_t average = config.ema().enabled() ? trained : 0;
-  const bool keeps_old = learner::OldPolicyOf(config.method()) != model::OldPolicy::kNone;
   const bool moves = config.method().reference_every() > 0;
+  return {
+      {"trained weights", trained},
+      {"frozen weights", frozen},
+      // LoRA: the adapter switched off.
+      {"reference policy", IsLora(config) && !moves ? 0 : trained},
+      {"gradients", trained, Held::kInTraining},
+      {"AdamW moments", 2 * trained, Held::kInTraining},
+      {"running average", average},
+      {"old policy", KeepsOld(config) ? trained : 0},
+      {"copy to undo a step", 3 * trained + average, Held::kInTraining},
+      {"published snapshots", config.services().snapshots_kept() * trained + 2 * (frozen + decoder),
+       Held::kInTraining},
+      {"text encoders, first", facts.text_encoder_bytes, Held::kAtStart},
+      {"decoder of pictures", decoder},
+      {"casts of weights", Shorter(config) ? trained / 2 : 0, Held::kInTraining},
+      {"activations, about", ActivationBytes(config, facts), Held::kInTraining},
+      {"experience, at most", config.services().sink_bytes_max(), Held::kInTraining}};
+}
+
+std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const ModelFacts& facts) {
+  const uint64_t trained = kFloat * facts.trained_parameters;
+  const uint64_t frozen = FrozenBytes(config, facts);
+  const uint64_t decoder = kFloat * facts.decoder_parameters;
+  const bool merges = IsLora(config) && config.model().lora().merge_for_rollouts();
   return {{"trained weights", trained},
           {"frozen weights", frozen},
-          {"reference policy", lora && !moves ? 0 : trained},  // LoRA: the adapter switched off.
-          {"gradients", trained},
-          {"AdamW moments", 2 * trained},
-          {"running average", average},
-          {"old policy", keeps_old ? trained : 0},
-          {"copy to undo a step", 3 * trained + average},
-          {"published snapshots",
-           config.services().snapshots_kept() * trained + 2 * (frozen + decoder)},
-          {"text encoder", kFloat * facts.text_encoder_parameters},
+          {"merged weights, at most", merges ? frozen : 0},
+          {"casts of weights", Shorter(config) ? trained / 2 : 0},
           {"decoder of pictures", decoder},
-          {"casts of weights", shorter ? trained / 2 : 0},
-          {"activations, about", ActivationBytes(config, facts)},
-          {"experience, at most", config.services().sink_bytes_max()}};
+          // One snapshot for others, the next one's trained part, and copies of it to go back to.
+          {"snapshots", 4 * trained + frozen + decoder}};
+}
+
+uint64_t DiskBytesNeeded(const v1::RunConfig& config, const ModelFacts& facts) {
+  const uint64_t trained = kFloat * facts.trained_parameters;
+  const uint64_t checkpoint = trained * (config.ema().enabled() ? 4 : 3);
+  // As trained and averaged; of an adapter in two formats.
+  const uint64_t published =
+      IsLora(config) ? 4 * trained : 2 * kFloat * facts.transformer_parameters;
+  const uint64_t groups = std::max(1U, config.batch().groups());
+  const uint64_t conditioning = ConditioningBytes(facts);
+  const v1::AdaptationConfig& adaptation = config.adaptation();
+  uint64_t buffer = 0;  // Nothing is offered to one that nobody draws from.
+  if (config.replay().fraction() > 0 || adaptation.enabled()) {
+    buffer = config.replay().capacity() * (OfferBytes(config, facts) / groups + conditioning);
+  }
+  if (adaptation.enabled()) {
+    const uint64_t prompts = adaptation.hard_capacity() > 0 ? adaptation.hard_capacity() : groups;
+    buffer += prompts * conditioning;
+    buffer += groups * adaptation.recent_steps() * (GroupBytes(config, facts) + conditioning);
+  }
+  return (config.checkpoint().keep() + 1) * checkpoint + published + 2 * buffer;
 }
 
 uint64_t SinkBytesNeeded(const v1::RunConfig& config, const ModelFacts& facts) {
-  uint64_t latent = StorageBytes(config.sampling());
-  for (const int64_t size : facts.latent_shape) latent *= static_cast<uint64_t>(size);
-  const uint64_t group = latent * LatentsSent(config) * config.batch().group_size();
+  const uint64_t group = GroupBytes(config, facts);
   return group * (uint64_t{config.batch().groups()} * (config.off_policy().staleness_max() + 2) +
                   config.batch().refill_max());
 }
@@ -169,14 +247,13 @@ uint64_t SinkBytesNeeded(const v1::RunConfig& config, const ModelFacts& facts) {
 std::string MemoryText(const v1::RunConfig& config, const ModelFacts& facts) {
   std::string text = absl::StrFormat("%-22s %d parameters, %d trained\n", "the transformer",
                                      facts.transformer_parameters, facts.trained_parameters);
-  uint64_t total = 0;
-  for (const MemoryItem& item : LearnerMemory(config, facts)) {
-    total += item.bytes;
+  const std::vector<MemoryItem> items = LearnerMemory(config, facts);
+  for (const MemoryItem& item : items) {
     absl::StrAppend(&text, absl::StrFormat("  %-20s %s\n", item.what, BytesText(item.bytes)));
   }
   return absl::StrCat(text,
                       absl::StrFormat("%-22s %s; %d trained steps in a backward pass\n",
-                                      "the learner", BytesText(total), RowsOfPass(config)),
+                                      "the learner", BytesText(PeakOf(items)), RowsOfPass(config)),
                       absl::StrFormat("%-22s %s of services.sink_bytes_max\n", "experience needs",
                                       BytesText(SinkBytesNeeded(config, facts))));
 }

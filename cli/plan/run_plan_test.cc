@@ -27,7 +27,7 @@ constexpr uint64_t kMillion = 1'000'000;
 ModelFacts Facts(uint64_t trained) {
   return {.transformer_parameters = 10 * kMillion,
           .trained_parameters = trained,
-          .text_encoder_parameters = kMillion,
+          .text_encoder_bytes = 4 * kMillion,
           .shift = 3,
           .latent_shape = {1, 8, 20}};
 }
@@ -96,6 +96,37 @@ TEST(RunPlanTest, FullFineTuningHoldsAReferenceAndLoraHoldsTheBase) {
   EXPECT_EQ(BytesOf("frozen weights", lora), 40 * kMillion);
   const auto no_average = LearnerMemory(Config({"ema.enabled=false"}), Facts(kMillion));
   EXPECT_EQ(BytesOf("running average", no_average), 0u);
+}
+
+TEST(RunPlanTest, TextEncodersAreGoneBeforeTrainingTakesMore) {
+  ModelFacts facts = Facts(kMillion);
+  const v1::RunConfig run = Config({"model.trained=lora"});
+  const uint64_t small = PeakOf(LearnerMemory(run, facts));
+  facts.text_encoder_bytes = 1000 * kMillion;  // Less than the gigabyte that experience may take.
+  EXPECT_EQ(PeakOf(LearnerMemory(run, facts)), small);
+  facts.text_encoder_bytes = 5000 * kMillion;
+  EXPECT_EQ(PeakOf(LearnerMemory(run, facts)), 5000 * kMillion + (4 + 40 + 4) * kMillion)
+      << "with weights and their average";
+}
+
+// 2.47 billion parameters, an adapter of 19 million, a decoder of 50 million, three encoders.
+TEST(RunPlanTest, AnSd35AdapterRunTakesWhatItTakes) {
+  const ModelFacts facts{.transformer_parameters = 2470 * kMillion,
+                         .trained_parameters = 19 * kMillion,
+                         .text_encoder_bytes = 12'000 * kMillion,
+                         .decoder_parameters = 50 * kMillion,
+                         .shift = 3,
+                         .latent_shape = {16, 64, 64},
+                         .prompt_tokens = 205,
+                         .transformer_config_json = R"({"num_layers": 24})"};
+  const std::vector<std::string> chosen = {"recipe=sd35m-ocr-op", "model.compute_dtype=bf16"};
+  const v1::RunConfig run = config::LoadRunConfig({}, chosen, {}).value().config;
+  EXPECT_LT(PeakOf(WorkerMemory(run, facts)), uint64_t{12} << 30) << "in use, and as it came";
+  EXPECT_GT(PeakOf(WorkerMemory(run, facts)), uint64_t{9} << 30);
+  // 512 entries of 3.4 MB of conditioning and a few latents are most of it.
+  EXPECT_LT(DiskBytesNeeded(run, facts), uint64_t{9} << 30);
+  const uint64_t conditioning = 4 * (205 * 4096 + 2048);
+  EXPECT_GT(DiskBytesNeeded(run, facts), 2 * run.replay().capacity() * conditioning);
 }
 
 TEST(RunPlanTest, RowsOfAPassAreThoseOfAnUpdateOrWholeSamplesOfIt) {
