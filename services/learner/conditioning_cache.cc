@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "rpc/convert_torch.h"
@@ -14,6 +15,34 @@ namespace oxbow::learner {
 namespace {
 
 constexpr size_t kBatch = 64;  // Prompts that are asked for at a time.
+constexpr absl::Duration kShowEvery = absl::Seconds(30);
+
+// Logs the begin, the end, and now and then what is between.
+class EncodingLog {
+ public:
+  EncodingLog(const Clock& clock, std::string where) : clock_(clock), where_(std::move(where)) {}
+
+  void Show(size_t done, size_t total) {
+    if (total == 0) return;
+    const absl::Duration now = clock_.Now();
+    if (done == 0) started_ = now;
+    if (done > 0 && done < total && now - shown_ < kShowEvery) return;
+    shown_ = now;
+    const double left = done == 0
+                            ? 0
+                            : absl::ToDoubleSeconds(now - started_) / static_cast<double>(done) *
+                                  static_cast<double>(total - done);
+    OXBOW_LOG(Info) << "encoding prompts" << Field("done", done) << Field("total", total)
+                    << Field("seconds_left", static_cast<int64_t>(left))
+                    << Field("directory", where_);
+  }
+
+ private:
+  const Clock& clock_;
+  const std::string where_;
+  absl::Duration started_;
+  absl::Duration shown_;
+};
 
 std::vector<std::string> TextsOf(const std::vector<v1::Prompt>& prompts) {
   std::vector<std::string> texts;
@@ -24,20 +53,17 @@ std::vector<std::string> TextsOf(const std::vector<v1::Prompt>& prompts) {
 }  // namespace
 
 ConditioningCache::ConditioningCache(std::unique_ptr<io::EncodedPrompts> prompts,
-                                     uint64_t bytes_max)
-    : prompts_(std::move(prompts)), bytes_max_(bytes_max) {}
+                                     uint64_t bytes_max, const Clock& clock)
+    : prompts_(std::move(prompts)), bytes_max_(bytes_max), clock_(clock) {}
 
 absl::Status ConditioningCache::Warm(const std::vector<v1::Prompt>& prompts, double from) {
   if (!prompts_->stored()) return WarmMemory(prompts);
+  EncodingLog log(clock_, prompts_->directory().string());
   return prompts_
       ->Prepare(
           TextsOf(prompts),
           [&](const io::EncodedPrompts::Progress& progress) {
-            const bool ends = progress.done == 0 || progress.done == progress.total;
-            if (progress.total == 0 || !ends) return;
-            OXBOW_LOG(Info) << "encoding prompts" << Field("done", progress.done)
-                            << Field("total", progress.total)
-                            << Field("directory", prompts_->directory().string());
+            log.Show(progress.done, progress.total);
           },
           from)
       .status();
@@ -48,6 +74,8 @@ absl::Status ConditioningCache::WarmMemory(const std::vector<v1::Prompt>& prompt
   for (const v1::Prompt& prompt : prompts) {
     if (held_.count(prompt.id()) == 0) missing.push_back(prompt);
   }
+  EncodingLog log(clock_, "");
+  log.Show(0, missing.size());
   for (size_t begin = 0; begin < missing.size() && all_fit_; begin += kBatch) {
     const size_t end = std::min(missing.size(), begin + kBatch);
     const std::vector<v1::Prompt> some(missing.begin() + static_cast<ptrdiff_t>(begin),
@@ -58,6 +86,7 @@ absl::Status ConditioningCache::WarmMemory(const std::vector<v1::Prompt>& prompt
       Keep(some[i].id(), {.tokens = rows.tokens.slice(0, row, row + 1).contiguous(),
                           .pooled = rows.pooled.slice(0, row, row + 1).contiguous()});
     }
+    log.Show(end, missing.size());
     // The next batch will take what this one took.
     all_fit_ =
         end == missing.size() || bytes_ / held_.size() * (held_.size() + kBatch) <= bytes_max_;

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "core/model/velocity_model.h"
 #include "io/prompts/encoded_prompts.h"
 #include "oxbow/v1/common.pb.h"
@@ -27,11 +28,12 @@ class ConditioningCache {
   };
 
   explicit ConditioningCache(std::unique_ptr<io::EncodedPrompts> prompts,
-                             uint64_t bytes_max = uint64_t{4} << 30);
+                             uint64_t bytes_max = uint64_t{4} << 30,
+                             const Clock& clock = Clock::Steady());
 
   // Encodes the prompts that nobody encoded yet: onto disk if that is where they are kept, else
   // into memory, as many as fit. Ranks that share a disk share the work if each begins at another
-  // fraction `from` of it.
+  // fraction `from` of it. Says how far it is, every half minute: it may take hours.
   absl::Status Warm(const std::vector<v1::Prompt>& prompts, double from = 0);
 
   // Frees the text encoders' weights, unless some of Warm's prompts did not fit.
@@ -55,6 +57,7 @@ class ConditioningCache {
 
   const std::unique_ptr<io::EncodedPrompts> prompts_;
   const uint64_t bytes_max_;
+  const Clock& clock_;
   std::map<uint64_t, Held> held_;  // By prompt id.
   uint64_t bytes_ = 0;
   uint64_t uses_ = 0;

@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "services/learner/run_setup.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::learner {
@@ -59,6 +61,56 @@ TEST(ConditioningCacheTest, PromptsOnDiskStayThereUntilTheyAreAskedFor) {
   ConditioningCache other(std::move(again));
   ASSERT_TRUE(other.Warm(Prompts(5)).ok());
   EXPECT_FALSE(seen_again.encoders().loaded());
+}
+
+// Twelve seconds from each look to the next.
+class SlowClock final : public Clock {
+ public:
+  absl::Duration Now() const override { return now_ += absl::Seconds(12); }
+
+ private:
+  mutable absl::Duration now_ = absl::ZeroDuration();
+};
+
+std::vector<std::string> DoneInLog(const std::string& log) {
+  std::vector<std::string> done;
+  for (size_t at = log.find("done="); at != std::string::npos; at = log.find("done=", at + 1)) {
+    done.push_back(log.substr(at + 5, log.find(' ', at) - at - 5));
+  }
+  return done;
+}
+
+TEST(ConditioningCacheTest, EncodingSaysEveryHalfMinuteHowFarItIs) {
+  const testing::ScopedDirectory directory;
+  const SlowClock clock;
+  ConditioningCache on_disk(Encoded(directory.path()), uint64_t{1} << 30, clock);
+  ::testing::internal::CaptureStderr();
+  ASSERT_TRUE(on_disk.Warm(Prompts(100)).ok());  // In batches of 16.
+  EXPECT_THAT(DoneInLog(::testing::internal::GetCapturedStderr()),
+              ::testing::ElementsAre("0", "48", "96", "100"));
+  ConditioningCache in_memory(Encoded(), uint64_t{1} << 30, clock);
+  ::testing::internal::CaptureStderr();
+  ASSERT_TRUE(in_memory.Warm(Prompts(70)).ok());  // In batches of 64.
+  EXPECT_THAT(DoneInLog(::testing::internal::GetCapturedStderr()),
+              ::testing::ElementsAre("0", "70"));
+}
+
+// Else rank 0 would encode what is held out while the others wait for it, and give up.
+TEST(ConditioningCacheTest, EveryRankEncodesWhatRankZeroDoes) {
+  for (const int rank : {0, 1}) {
+    const testing::ScopedDirectory directory;
+    const std::vector<v1::Prompt> prompts = Prompts(5);
+    RunSetup setup;
+    setup.model.prompts = Encoded(directory.path());
+    setup.train = {prompts.begin(), prompts.begin() + 3};
+    setup.held_out = {prompts.begin() + 3, prompts.end()};
+    ASSERT_TRUE(WarmConditioning(setup, rank, /*ranks=*/2).ok());
+    const size_t missing =
+        Encoded(directory.path())
+            ->Prepare({"text 0", "text 1", "text 2", "text 3", "text 4"}, [](const auto&) {})
+            .value();
+    EXPECT_EQ(missing, 0u) << "rank " << rank;
+  }
 }
 
 TEST(ConditioningCacheTest, WhatWasUsedLongestAgoMakesRoom) {

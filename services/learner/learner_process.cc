@@ -75,10 +75,8 @@ absl::Status LearnerProcess::MakeStart() {
 
 absl::Status LearnerProcess::MakeTrainer() {
   OXBOW_ASSIGN_OR_RETURN(policy_, MakePolicy(setup_));
-  conditioning_ = std::make_unique<ConditioningCache>(std::move(setup_.model.prompts));
-  OXBOW_RETURN_IF_ERROR(conditioning_->Warm(setup_.train));
-  OXBOW_RETURN_IF_ERROR(conditioning_->Warm(setup_.held_out));
-  conditioning_->ReleaseEncoders();
+  OXBOW_ASSIGN_OR_RETURN(conditioning_,
+                         WarmConditioning(setup_, options_.place.rank, options_.place.size));
   // What takes long comes before: from here on the others wait for no longer than for a step.
   if (options_.place.size > 1) {
     OXBOW_ASSIGN_OR_RETURN(ranks_, parallel::JoinRanks(options_.place));

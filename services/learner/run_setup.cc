@@ -127,6 +127,16 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
                                 .recompute_blocks = config.model().checkpoint_activations()});
 }
 
+absl::StatusOr<std::unique_ptr<ConditioningCache>> WarmConditioning(RunSetup& setup, int rank,
+                                                                    int ranks) {
+  auto conditioning = std::make_unique<ConditioningCache>(std::move(setup.model.prompts));
+  std::vector<v1::Prompt> prompts = setup.train;
+  prompts.insert(prompts.end(), setup.held_out.begin(), setup.held_out.end());
+  OXBOW_RETURN_IF_ERROR(conditioning->Warm(prompts, static_cast<double>(rank) / ranks));
+  conditioning->ReleaseEncoders();
+  return conditioning;
+}
+
 GroupRules GroupRulesOf(const RunSetup& setup) {
   // A stochastic tail brings all latents from where its head ends.
   const bool tails =

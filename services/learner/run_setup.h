@@ -12,6 +12,7 @@
 #include "core/flow/window.h"
 #include "core/model/policy.h"
 #include "oxbow/v1/config.pb.h"
+#include "services/learner/conditioning_cache.h"
 #include "services/learner/desk/coordinator.h"
 #include "services/learner/desk/group_check.h"
 #include "services/learner/desk/replay_link.h"
@@ -43,6 +44,11 @@ double ProbeToleranceOf(const RunSetup& setup);
 
 // The policy that is trained. Takes the transformer's tensors out of `setup`.
 absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup);
+
+// The prompts of `setup` encoded, and the text encoders' memory given back. Takes the encoders out
+// of `setup`. Every rank does the same and shares the work, so that none waits for another's.
+absl::StatusOr<std::unique_ptr<ConditioningCache>> WarmConditioning(RunSetup& setup, int rank,
+                                                                    int ranks);
 
 GroupRules GroupRulesOf(const RunSetup& setup);
 // Names one start of the learner: "digits-1".

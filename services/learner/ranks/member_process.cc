@@ -25,10 +25,8 @@ MemberProcess::MemberProcess(const RunOptions& options, RunSetup setup)
 
 absl::Status MemberProcess::MakeTrainer() {
   OXBOW_ASSIGN_OR_RETURN(policy_, MakePolicy(setup_));
-  conditioning_ = std::make_unique<ConditioningCache>(std::move(setup_.model.prompts));
-  const double before = static_cast<double>(options_.place.rank) / options_.place.size;
-  OXBOW_RETURN_IF_ERROR(conditioning_->Warm(setup_.train, before));
-  conditioning_->ReleaseEncoders();
+  OXBOW_ASSIGN_OR_RETURN(conditioning_,
+                         WarmConditioning(setup_, options_.place.rank, options_.place.size));
   OXBOW_ASSIGN_OR_RETURN(ranks_, parallel::JoinRanks(options_.place));
   trainer_ = std::make_unique<rl::Trainer>(
       MakeTrainerOptions(setup_.config, setup_.sampling, setup_.window), *policy_, *ranks_);
