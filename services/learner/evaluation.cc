@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -17,29 +18,27 @@
 namespace oxbow::learner {
 namespace {
 
-constexpr uint32_t kCallsAtOnce = 4;  // To the reward servers.
+constexpr uint32_t kCallsAtOnce = 4;      // To the reward servers.
+constexpr uint32_t kPicturesAtOnce = 64;  // Whose conditioning is in memory.
 
-// Mean of 1 - |x| over pixels in [-1, 1]: grey dust that scorers tolerate and people see.
-double Speckle(const at::Tensor& pictures) {
-  const at::Tensor x = pictures.to(at::kDouble).div_(127.5).sub_(1);
-  return 1 - x.abs_().mean().item<double>();
+// Mean of 1 - |x| over pixels x = p / 127.5 - 1: grey dust that scorers tolerate and people see.
+// |x| is |2p - 255| / 255, whose sum is exact in integers.
+double Speckle(const std::vector<reward::Picture>& pictures) {
+  uint64_t sum = 0;
+  uint64_t count = 0;
+  for (const reward::Picture& picture : pictures) {
+    for (const char pixel : picture.pixels) {
+      sum += static_cast<uint64_t>(std::abs(2 * static_cast<uint8_t>(pixel) - 255));
+    }
+    count += picture.pixels.size();
+  }
+  return 1 - static_cast<double>(sum) / (255 * static_cast<double>(count));
 }
 
 // "digits_strict" -> "strict": the short name people plot.
 std::string ShortName(const std::string& reward) {
   const size_t underscore = reward.find('_');
   return underscore == std::string::npos ? reward : reward.substr(underscore + 1);
-}
-
-std::vector<reward::Picture> PicturesOf(const at::Tensor& drawn) {
-  std::vector<reward::Picture> pictures;
-  for (int64_t i = 0; i < drawn.size(0); ++i) {
-    pictures.push_back({.width = static_cast<uint32_t>(drawn.size(2)),
-                        .height = static_cast<uint32_t>(drawn.size(1)),
-                        .channels = static_cast<uint32_t>(drawn.size(3)),
-                        .pixels = model::PixelsOf(drawn, i)});
-  }
-  return pictures;
 }
 
 }  // namespace
@@ -54,31 +53,45 @@ Evaluation::Evaluation(Options options, std::vector<v1::Prompt> prompts,
       rewards_(rewards) {}
 
 absl::StatusOr<EvaluationResult> Evaluation::Run(const model::VelocityModel& model) {
-  OXBOW_ASSIGN_OR_RETURN(const at::Tensor drawn, Draw(model));
-  const std::vector<reward::Picture> pictures = PicturesOf(drawn);
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<reward::Picture> pictures, Draw(model));
   OXBOW_ASSIGN_OR_RETURN(const std::vector<Verdict> verdicts, Score(pictures));
   EvaluationResult result;
   result.metrics = MetricsOf(verdicts);
-  result.metrics["eval/speckle_mean"] = Speckle(drawn);
+  result.metrics["eval/speckle_mean"] = Speckle(pictures);
   result.sheet = SheetOf(pictures, verdicts);
   result.caption =
       absl::StrFormat("held-out prompts, reward %.3f", result.metrics["eval/reward_mean"]);
   return result;
 }
 
-// Picture i is of prompt i mod N; the key names prompt and repetition, never the batch.
-absl::StatusOr<at::Tensor> Evaluation::Draw(const model::VelocityModel& model) {
+// Picture i is of prompt i mod N; the key names prompt and repetition, never the batch. Thousands
+// of prompts' conditioning would be gigabytes, so each batch asks for its own.
+absl::StatusOr<std::vector<reward::Picture>> Evaluation::Draw(const model::VelocityModel& model) {
   const uint32_t count = static_cast<uint32_t>(prompts_.size());
-  std::vector<model::PictureRequest> requests;
-  for (uint32_t i = 0; i < options_.images; ++i) {
-    OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
-                           conditioning_.Get(prompts_[i % count]));
-    requests.push_back(
-        {.conditioning = entry->tensors,
-         .key = {.run_seed = options_.seed, .group = i % count, .sample = i / count}});
+  const flow::SamplingSpec spec = model::OdeSpec(options_.sigmas, options_.solver);
+  std::vector<reward::Picture> pictures;
+  pictures.reserve(options_.images);
+  while (pictures.size() < options_.images) {
+    const auto first = static_cast<uint32_t>(pictures.size());
+    const uint32_t end = std::min(options_.images, first + kPicturesAtOnce);
+    std::vector<model::PictureRequest> requests;
+    for (uint32_t i = first; i < end; ++i) {
+      OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
+                             conditioning_.Get(prompts_[i % count]));
+      requests.push_back(
+          {.conditioning = entry->tensors,
+           .key = {.run_seed = options_.seed, .group = i % count, .sample = i / count}});
+    }
+    const at::Tensor drawn = model::SamplePictures(model, decoder_, spec, requests,
+                                                   options_.latent_shape, kPicturesAtOnce);
+    for (int64_t i = 0; i < drawn.size(0); ++i) {
+      pictures.push_back({.width = static_cast<uint32_t>(drawn.size(2)),
+                          .height = static_cast<uint32_t>(drawn.size(1)),
+                          .channels = static_cast<uint32_t>(drawn.size(3)),
+                          .pixels = model::PixelsOf(drawn, i)});
+    }
   }
-  return model::SamplePictures(model, decoder_, model::OdeSpec(options_.sigmas, options_.solver),
-                               requests, options_.latent_shape);
+  return pictures;
 }
 
 // One call per prompt, several at a time: a call is mostly waiting.

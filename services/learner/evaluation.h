@@ -15,10 +15,6 @@
 #include "services/learner/conditioning_cache.h"
 #include "services/reward/reward_client.h"
 
-namespace at {
-class Tensor;
-}
-
 namespace oxbow::learner {
 
 struct EvaluationResult {
@@ -55,7 +51,7 @@ class Evaluation {
     bool right = false;  // Every reward trained on is full.
   };
 
-  absl::StatusOr<at::Tensor> Draw(const model::VelocityModel& model);
+  absl::StatusOr<std::vector<reward::Picture>> Draw(const model::VelocityModel& model);
   absl::StatusOr<std::vector<Verdict>> Score(const std::vector<reward::Picture>& pictures);
   absl::Status ScorePrompt(uint32_t prompt, const std::vector<reward::Picture>& pictures,
                            std::vector<Verdict>& verdicts);

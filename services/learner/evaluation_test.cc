@@ -1,0 +1,136 @@
+// Evaluation draws in batches what one batch of all would show, and holds no more than a batch of
+// conditioning while it does.
+#include "services/learner/evaluation.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "core/model/picture_sampler.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "oxbow/v1/reward.grpc.pb.h"
+#include "rpc/server.h"
+
+namespace oxbow::learner {
+namespace {
+
+using Stream = grpc::ServerReaderWriter<v1::ScoreResponse, v1::ScoreRequest>;
+
+constexpr uint32_t kImages = 70;  // More than a batch.
+constexpr uint32_t kPrompts = 66;
+
+// Scores a picture by its first byte, and keeps all by the text they are of.
+class Gallery final : public v1::Reward::Service {
+ public:
+  ~Gallery() override { server_->Shutdown(absl::Seconds(5)); }
+
+  const std::string& endpoint() const { return server_->endpoint(); }
+  std::map<std::string, std::vector<std::string>> pictures() const {
+    absl::MutexLock lock(&mutex_);
+    return pictures_;
+  }
+
+  grpc::Status Describe(grpc::ServerContext*, const v1::DescribeRequest*,
+                        v1::DescribeResponse* response) override {
+    response->add_rewards()->set_name("first_byte");
+    response->set_batch_max(4);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Score(grpc::ServerContext*, Stream* stream) override {
+    for (v1::ScoreRequest request; stream->Read(&request);) {
+      for (const v1::ScoreItem& item : request.items()) {
+        const std::string& pixels = item.picture().pixels();
+        {
+          absl::MutexLock lock(&mutex_);
+          pictures_[request.prompt().text()].push_back(pixels);
+        }
+        v1::ScoreResponse response;
+        response.set_item(item.item());
+        response.add_rewards()->set_name("first_byte");
+        response.mutable_rewards(0)->set_value(static_cast<uint8_t>(pixels[0]));
+        stream->Write(response);
+      }
+    }
+    return grpc::Status::OK;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::map<std::string, std::vector<std::string>> pictures_ ABSL_GUARDED_BY(mutex_);
+  const std::unique_ptr<rpc::Server> server_ = rpc::Server::Start({}, {this}).value();
+};
+
+// Pictures depend on noise and prompt. Knows what the cache held at its first call.
+class WatchingModel final : public model::VelocityModel {
+ public:
+  explicit WatchingModel(const ConditioningCache* watched) : watched_(watched) {}
+  uint64_t held_at_first() const { return held_at_first_; }
+
+ private:
+  at::Tensor Predict(const at::Tensor& x, const at::Tensor&,
+                     const model::Conditioning& conditioning) const override {
+    if (held_at_first_ == 0 && watched_ != nullptr) held_at_first_ = watched_->bytes();
+    return x * 0.5 + conditioning.tokens.mean({1, 2}).view({-1, 1, 1, 1});
+  }
+
+  const ConditioningCache* const watched_;
+  mutable uint64_t held_at_first_ = 0;
+};
+
+std::unique_ptr<io::EncodedPrompts> Encoded() {
+  const auto components =
+      io::OpenDiffusersDirectory(OXBOW_SOURCE_DIR "/tests/golden/text/pipeline");
+  return io::EncodedPrompts::Open(*components, {.encoders = {.t5_length = 9}}).value();
+}
+
+TEST(EvaluationTest, PicturesAreThoseOfOneBatchAndConditioningIsHeldForSixtyFour) {
+  Gallery gallery;
+  const auto rewards = reward::RewardClient::Create({.endpoints = {gallery.endpoint()}}).value();
+  const auto decoder = model::MakePixelDecoder();
+  std::vector<v1::Prompt> prompts(kPrompts);
+  for (uint32_t i = 0; i < kPrompts; ++i) {
+    prompts[i].set_id(i + 1);
+    prompts[i].set_text(absl::StrCat("text ", i));
+  }
+  ConditioningCache cache(Encoded());
+  const Evaluation::Options options{.images = kImages,
+                                    .sheet_images = 2,
+                                    .sigmas = {1, 0.5, 0},
+                                    .latent_shape = {1, 4, 6},
+                                    .seed = 5,
+                                    .weights = {{"first_byte", 1}}};
+  Evaluation evaluation(options, prompts, cache, *decoder, *rewards);
+  const WatchingModel watching(&cache);
+  const auto result = evaluation.Run(watching);
+  ASSERT_TRUE(result.ok()) << result.status();
+  const uint64_t of_all = cache.bytes();
+  EXPECT_EQ(watching.held_at_first(), of_all / kPrompts * 64);
+
+  std::vector<model::PictureRequest> requests;
+  for (uint32_t i = 0; i < kImages; ++i) {
+    requests.push_back({.conditioning = (*cache.Get(prompts[i % kPrompts]))->tensors,
+                        .key = {.run_seed = 5, .group = i % kPrompts, .sample = i / kPrompts}});
+  }
+  const at::Tensor drawn =
+      model::SamplePictures(WatchingModel(nullptr), *decoder, model::OdeSpec(options.sigmas),
+                            requests, options.latent_shape, kImages);
+  std::map<std::string, std::vector<std::string>> expected;
+  double sum = 0;
+  for (uint32_t i = 0; i < kImages; ++i) {
+    expected[prompts[i % kPrompts].text()].push_back(model::PixelsOf(drawn, i));
+    sum += drawn[i].flatten()[0].item<double>();
+  }
+  EXPECT_TRUE(gallery.pictures() == expected);
+  EXPECT_DOUBLE_EQ(result->metrics.at("eval/reward_mean"), sum / kImages);
+  const at::Tensor x = drawn.to(at::kDouble) / 127.5 - 1;
+  EXPECT_NEAR(result->metrics.at("eval/speckle_mean"), 1 - x.abs().mean().item<double>(), 1e-14);
+}
+
+}  // namespace
+}  // namespace oxbow::learner
