@@ -6,7 +6,10 @@
 #include <functional>
 #include <limits>
 
+#include "cli/oncall/fleet_facts.h"
 #include "cli/oncall/metrics_page.h"
+#include "cli/run/endpoints_file.h"
+#include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
 namespace {
@@ -195,6 +198,18 @@ TEST(FleetChecksTest, ALearnerThatIsGoneIsTheOnlyThingToSay) {
   ASSERT_EQ(checks.size(), 1u);
   EXPECT_EQ(checks[0].verdict, Verdict::kFail);
   EXPECT_THAT(checks[0].fix, HasSubstr("--resume"));
+}
+
+TEST(FleetFactsTest, WhoHasNoAddressYetIsNotAsked) {
+  const oxbow::testing::ScopedDirectory run;
+  ASSERT_TRUE(WriteEndpoints(run.path(), {{"learner"}, {"reward_server-0"}}).ok());
+  const auto facts = AskFleetOfRun(run.path().string(), absl::Milliseconds(200));
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  ASSERT_EQ(facts->services.size(), 2u);
+  for (const ServiceFacts& service : facts->services) {
+    EXPECT_EQ(service.state, ServiceFacts::State::kSilent);
+    EXPECT_THAT(service.why, HasSubstr("starts"));
+  }
 }
 
 TEST(MetricsPageTest, SumsTheSeriesOfAFamilyByLabel) {

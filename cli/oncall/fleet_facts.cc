@@ -73,6 +73,11 @@ class Asking {
  private:
   ServiceFacts& Health(const std::string& name, const std::string& endpoint) {
     ServiceFacts service{.name = name, .endpoint = endpoint, .why = {}};
+    if (endpoint.empty()) {  // As a child of the supervisor has none until it is ready.
+      service.why = "it starts, and has not said yet where it listens";
+      facts_.services.push_back(std::move(service));
+      return facts_.services.back();
+    }
     const absl::Time before = absl::Now();
     const auto serving = IsServing(endpoint, "", timeout_);
     service.round_trip_s = absl::ToDoubleSeconds(absl::Now() - before);

@@ -30,7 +30,7 @@ namespace {
 absl::StatusOr<std::string> LearnerOf(const std::string& run_dir) {
   OXBOW_ASSIGN_OR_RETURN(const std::vector<ServiceEndpoint> services, ReadEndpoints(run_dir));
   for (const ServiceEndpoint& service : services) {
-    if (service.name == "learner") return service.grpc;
+    if (service.name == "learner" && !service.grpc.empty()) return service.grpc;
   }
   return absl::NotFoundError(absl::StrCat("the run has no learner yet: ", run_dir));
 }
