@@ -87,14 +87,6 @@ uint64_t LatentsSent(const v1::RunConfig& config) {
   return static_cast<uint64_t>(flow::LongestSpan(*window)) + 1;
 }
 
-// A prompt as the transformer takes it: tokens and a pooled vector.
-uint64_t ConditioningBytes(const ModelFacts& facts) {
-  const auto params = model::ParseSd3Config(facts.transformer_config_json);
-  if (!params.ok()) return 0;
-  return kFloat * static_cast<uint64_t>(facts.prompt_tokens * params->joint_attention_dim +
-                                        params->pooled_projection_dim);
-}
-
 bool IsLora(const v1::RunConfig& config) {
   return config.model().trained() == v1::TRAINED_PART_LORA;
 }
@@ -224,11 +216,11 @@ uint64_t DiskBytesNeeded(const v1::RunConfig& config, const ModelFacts& facts) {
   const uint64_t published =
       IsLora(config) ? 4 * trained : 2 * kFloat * facts.transformer_parameters;
   const uint64_t groups = std::max(1U, config.batch().groups());
-  const uint64_t conditioning = ConditioningBytes(facts);
+  const uint64_t conditioning = facts.conditioning_bytes;
   const v1::AdaptationConfig& adaptation = config.adaptation();
   uint64_t buffer = 0;  // Nothing is offered to one that nobody draws from.
   if (config.replay().fraction() > 0 || adaptation.enabled()) {
-    buffer = config.replay().capacity() * (OfferBytes(config, facts) / groups + conditioning);
+    buffer = config.replay().capacity() * (OfferBytes(config, facts) / groups);
   }
   if (adaptation.enabled()) {
     const uint64_t prompts = adaptation.hard_capacity() > 0 ? adaptation.hard_capacity() : groups;

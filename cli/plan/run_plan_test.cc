@@ -118,6 +118,7 @@ TEST(RunPlanTest, AnSd35AdapterRunTakesWhatItTakes) {
                          .shift = 3,
                          .latent_shape = {16, 64, 64},
                          .prompt_tokens = 205,
+                         .conditioning_bytes = 4 * (205 * 4096 + 2048),
                          .transformer_config_json = R"({"num_layers": 24})"};
   const std::vector<std::string> chosen = {"recipe=sd35m-ocr-op", "model.compute_dtype=bf16"};
   const v1::RunConfig run = config::LoadRunConfig({}, chosen, {}).value().config;
@@ -125,8 +126,13 @@ TEST(RunPlanTest, AnSd35AdapterRunTakesWhatItTakes) {
   EXPECT_GT(PeakOf(WorkerMemory(run, facts)), uint64_t{9} << 30);
   // 512 entries of 3.4 MB of conditioning and a few latents are most of it.
   EXPECT_LT(DiskBytesNeeded(run, facts), uint64_t{9} << 30);
-  const uint64_t conditioning = 4 * (205 * 4096 + 2048);
+  const uint64_t conditioning = facts.conditioning_bytes;
   EXPECT_GT(DiskBytesNeeded(run, facts), 2 * run.replay().capacity() * conditioning);
+  ModelFacts without = facts;
+  without.conditioning_bytes = 0;
+  EXPECT_EQ(DiskBytesNeeded(run, facts) - DiskBytesNeeded(run, without),
+            2 * run.replay().capacity() * conditioning)
+      << "each entry's once";
 }
 
 TEST(RunPlanTest, RowsOfAPassAreThoseOfAnUpdateOrWholeSamplesOfIt) {
