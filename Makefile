@@ -8,7 +8,7 @@
 # make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: so many runs, each with kills, stops, a bad network or a full disk
 # make images   container images oxbow/buffer and oxbow/torch (docker/README.md), and the secrets of deploy/compose
 # make deploy-test   the images and a run under compose, in a Docker that is installed and started if there is none (root)
-# make build | bench | lint | format | clean
+# make build | bench | lint | quick-lint | format | clean
 PRESET ?= release
 BUILD := build/$(PRESET)
 JOBS ?= $(shell nproc)
@@ -17,7 +17,7 @@ RUN ?= configs/digits.yaml
 INSTALL ?= yes
 INSTALL_FLAGS ?=
 
-.PHONY: all build train test check-cuda test-gpu check-observe chaos images deploy-test bench lint format clean deps
+.PHONY: all build train test check-cuda test-gpu check-observe chaos images deploy-test bench lint quick-lint format clean deps
 all: build
 
 deps:
@@ -89,6 +89,10 @@ bench: build
 lint:
 	@tools/install_deps.sh --lint $(INSTALL_FLAGS)
 	@tools/lint.sh $(BUILD)
+
+quick-lint:
+	@tools/install_deps.sh --lint $(INSTALL_FLAGS)
+	@tools/lint.sh --quick
 
 format:
 	@git ls-files '*.h' '*.cc' | xargs clang-format -i
