@@ -78,8 +78,5 @@ target_link_options(oxbow_torch_interface INTERFACE
   "SHELL:-Wl,--push-state,--no-as-needed ${_libs_flat} -Wl,--pop-state"
   "-Wl,-rpath,${OXBOW_TORCH_RPATH}" "-Wl,-rpath-link,${OXBOW_TORCH_LIB_DIR}")
 
-# One precompiled header serves every target that uses torch.
-file(WRITE "${CMAKE_BINARY_DIR}/oxbow_torch_pch.cc" "// Holds the precompiled torch header.\n")
-add_library(oxbow_torch_pch OBJECT "${CMAKE_BINARY_DIR}/oxbow_torch_pch.cc")
+oxbow_precompiled_header(oxbow_torch_pch <ATen/ATen.h>)
 target_link_libraries(oxbow_torch_pch PRIVATE oxbow::torch)
-target_precompile_headers(oxbow_torch_pch PRIVATE <ATen/ATen.h> <string> <vector> <memory> <map>)
