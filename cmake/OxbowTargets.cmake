@@ -5,7 +5,7 @@
 # oxbow_binary(name SOURCES ... DEPS ... [TORCH])
 #   An executable in build/<preset>/bin.
 
-# Under the thread sanitizer every executable says what absl::Mutex does, to libraries as well.
+# Under the thread sanitizer every executable contains the annotations of absl::Mutex, also for libraries.
 if(OXBOW_SANITIZE MATCHES "thread")
   add_library(oxbow_tsan_mutex OBJECT "${CMAKE_SOURCE_DIR}/tests/sanitizers/absl_mutex_for_tsan.cc")
 endif()
@@ -15,7 +15,7 @@ function(_oxbow_executable target)
     target_link_options(${target} PRIVATE -rdynamic)
   endif()
 endfunction()
-# Executables that reuse the precompiled torch header must be compiled as it was: -fPIC, not -fPIE.
+# Executables reuse the precompiled torch header, so they must be compiled with the same flag: -fPIC, not -fPIE.
 function(_oxbow_torch_executable target)
   target_link_libraries(${target} PRIVATE oxbow::torch)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
@@ -62,13 +62,13 @@ function(oxbow_test name)
   if(ARG_TORCH)
     _oxbow_torch_executable(${name})
   endif()
-  # An empty value would vanish on the way, and ctest would take the next name for it.
+  # An empty value would be lost, and ctest would read the next property name as the value.
   set(_label)
   if(ARG_LABEL)
     set(_label LABELS "${ARG_LABEL}")
   endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES ${_label} TIMEOUT 300)
-  # Discovery takes one variable and loses the others, so they are set once the cases are known.
+  # gtest_discover_tests passes one variable only, so all are set after the cases are known.
   set(_env OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=1 ${ARG_ENV})
   if(OXBOW_SANITIZE MATCHES "thread")
     list(APPEND _env "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/sanitizers/tsan.supp \
