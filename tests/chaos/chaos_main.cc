@@ -1,6 +1,6 @@
-// chaos --runs 200 --seed 1: as many runs with real processes, each under the faults of its seed. A
-// line for each, a table at the end. Exit code 1 if a promise was broken; what was left of such a
-// run stays for a look. `--seed N --runs 1` does trial N again.
+// chaos --runs 200 --seed 1: that many runs with real processes, each with the faults of its seed.
+// Prints a line for each, and a table at the end. Exit code 1 if a promise was broken; the files of
+// such a run are kept. `--seed N --runs 1` repeats trial N.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -55,7 +55,7 @@ int RunAll(const Flags& flags) {
     std::fflush(stdout);
   }
   std::error_code error;
-  std::filesystem::remove(scratch, error);  // Stays where something is in it.
+  std::filesystem::remove(scratch, error);  // Stays if it is not empty.
   std::printf("\nseeds %lu to %lu: %zu trials, %lu with violations, %.0f s\n\n%s", flags.seed,
               flags.seed + reports.size() - 1, reports.size(), broken,
               absl::ToDoubleSeconds(Clock::Steady().Now() - start), TableOf(reports).c_str());

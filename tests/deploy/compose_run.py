@@ -8,9 +8,9 @@ from engine import Failure, wait_for
 
 NAME = "digits"
 SERVICES = ["config", "replay-buffer", "reward-0", "reward-1", "learner", "rollout"]
-# Machines differ, and this one may have other work.
+# Generous, because machines differ and this one may be busy.
 UP_SECONDS, STEPS_SECONDS, EVENT_SECONDS, STOP_SECONDS = 300, 900, 300, 180
-RISE = 0.15  # Of the held-out reward over that of the untrained model.
+RISE = 0.15  # Minimal rise of the held-out reward over the untrained model's.
 ENDLESS = "100000"
 
 
@@ -20,7 +20,7 @@ class Scene:
     def __init__(self, docker, compose, prometheus_port, note):
         self.docker, self.compose, self.port, self.note = docker, compose, prometheus_port, note
 
-    # ---- What is read ----
+    # ---- Observations ----
 
     def query(self, expression):
         """The sum of an expression's current values; None if it has none yet."""
@@ -45,7 +45,7 @@ class Scene:
     def report(self, what, start):
         self.note(f"{what}: {time.monotonic() - start:.1f} s")
 
-    # ---- What is done ----
+    # ---- Actions ----
 
     def up(self, with_prometheus):
         start = time.monotonic()
@@ -85,7 +85,7 @@ class Scene:
             self.docker.await_healthy(worker, EVENT_SECONDS)
         wait_for(f"{workers} workers at the learner",
                  lambda: self.query("oxbow_learner_workers") == workers, EVENT_SECONDS)
-        # Each one that is there samples for this run.
+        # Every present worker samples for this run.
         wait_for(f"pictures of {workers} workers",
                  lambda: self.query("count(sum by (instance) (oxbow_rollout_samples_total) > 0 and on (instance) up == 1)")
                  == workers, EVENT_SECONDS)

@@ -22,7 +22,7 @@ BASE = "oxbow/test-base:bookworm"
 PROMETHEUS = "oxbow/test-prometheus"
 PROJECT = "oxbow-deploy-test"
 TORCH_BINARIES = ["oxbow", "learner", "rollout_worker", "reward_server"]
-# The same run with replay, in which the buffer matters.
+# The same run with replay, which uses the buffer.
 REPLAY_RUN = "configs/recipes/digits-op-grpo.yaml"
 
 

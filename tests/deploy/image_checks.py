@@ -6,7 +6,7 @@ from engine import Failure
 
 COMPILERS = re.compile(r"(^|/)(gcc|g\+\+|cc|c\+\+|clang|cc1|cc1plus|ld|as|make|cmake|ninja|protoc|python3|perl5?)"
                        r"([-.]?[0-9.]+)?$")
-# Debian's base has Perl, which is no compiler; everything else of the above is not there.
+# Debian's base contains Perl, which is not a compiler; nothing else of the above is allowed.
 ALLOWED = re.compile(r"(^|/)perl[0-9.]*$")
 LIBTORCH = re.compile(r"(^|/)lib(torch|c10|caffe2)[^/]*\.so")
 HARDENED = ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "none"]

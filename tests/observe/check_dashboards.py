@@ -76,7 +76,7 @@ def unknown_families(expression, families, counters_in_rate):
                 yield f"a counter outside rate and increase: {found}"
 
 
-# Counters that are shown as they stand: each one counts.
+# Counters that are shown as totals, because every single event matters.
 SINCE_START = {"oxbow_learner_buffer_commits_dropped_total", "oxbow_learner_evaluation_failures_total"}
 
 

@@ -249,7 +249,7 @@ def recipe_breaches(directory):
         if file.name == "defaults.yaml":
             continue
         config, why = resolved(file, directory)
-        # What a recipe leaves to who builds on it has no size.
+        # A recipe that leaves settings to others has no size.
         whole = config and config["sampling"]["height"] > 0
         for what in [why] if why else sink_breaches(config) if whole else []:
             yield f"{file.relative_to(ROOT)}: {what}"

@@ -35,8 +35,8 @@ from queries import (ROOT, alert_queries, documented_families, family_of, panel_
 
 HERE = Path(__file__).resolve().parent
 RUN = ROOT / "configs" / "recipes" / "digits-op-grpo.yaml"
-# Small steps, so that everything that happens rarely happens within seconds, and a policy that hardly moves: once
-# all rewards are equal, nothing is clipped or weighted any more.
+# Small steps, so that rare events happen within seconds, and a policy that hardly moves: once all
+# rewards are equal, nothing is clipped or weighted any more.
 SETTINGS = ["run.steps=100000", "learner.ranks=2", "services.rollout_workers=2", "batch.groups=4",
             "services.groups_in_flight=2", "eval.every=3", "eval.images=8", "eval.grid_images=4",
             "checkpoint.every=5", "publish.transport=broadcast", "optimizer.learning_rate=1e-6"]
@@ -132,7 +132,7 @@ def page_problems(addresses, promtool):
         page = fetched(f"http://{address}/metrics")
         checked = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True,
                                  text=True, check=False)
-        # The exposer's own families are not ours to name.
+        # The families of prometheus-cpp's exposer do not follow our names.
         found = [line for line in (checked.stdout + checked.stderr).splitlines()
                  if line.strip() and not line.startswith("exposer_")]
         problems += [f"promtool check metrics: {address}: {line}" for line in found]
@@ -185,7 +185,7 @@ def alert_problems(server, families):
         if rule["state"] == "firing":
             yield f"{alert} fires in a healthy run: {rule['alerts']}"
         for selector in selectors(expression):
-            # A label value may be rare; the series of a family's other values stand for it.
+            # A label value may be rare; series with another value of that family are enough.
             name = selector.split("{")[0]
             if not server.finds(selector) and family_of(name, families) not in families:
                 yield f"{alert}: no data: {selector}"

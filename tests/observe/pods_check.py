@@ -45,7 +45,7 @@ class Pod:
         self.address = address
         self.root = root / self.name
         self.variables = {"JOB_COMPLETION_INDEX": str(index)} if workload["kind"] == "JobSet" else {}
-        # Names by which others know it.
+        # Names by which other pods reach it.
         self.hosts = {f"{self.name}.{workload['spec'].get('serviceName', '')}"}
         if workload["kind"] == "JobSet":
             self.hosts = {f"{workload['metadata']['name']}-{workload['spec']['replicatedJobs'][0]['name']}-0-{index}"

@@ -8,7 +8,8 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 K8S = ROOT / "deploy" / "k8s"
-# Overlays take some of the components; these are further mixtures, so that each one is rendered.
+# Overlays use some of the components; these mixtures cover the others, so that each component is
+# rendered.
 MIXTURES = {
     "statefulset-gpu-hpa-monitoring": ["learner-statefulset", "gpu", "hpa", "monitoring"],
     "jobset-hpa": ["learner-jobset", "hpa"],
@@ -27,7 +28,7 @@ def render(kubectl, folder):
 
 def mixture(kubectl, components):
     with tempfile.TemporaryDirectory(dir=K8S, prefix=".mixture-") as scratch:
-        # Kustomize takes folders by relative paths alone.
+        # Kustomize accepts folders only by relative paths.
         def path(name):
             return os.path.relpath(K8S / name, scratch)
         (Path(scratch) / "kustomization.yaml").write_text(yaml.safe_dump({
