@@ -1,4 +1,4 @@
-"""A run under compose: up, a rising reward, workers that come and go, services that crash, an orderly end."""
+"""A run under compose: start, rising reward, workers that come and go, services that crash, orderly end."""
 import json
 import time
 import urllib.parse
@@ -58,7 +58,7 @@ class Scene:
         self.report("up until all are healthy", start)
 
     def ask_health(self):
-        """`oxbow health` of each service, by name over the run's network."""
+        """Runs `oxbow health` on each service, by name over the run's network."""
         endpoints = ["learner:7070", "replay-buffer:7071", "reward-0:7072", "reward-1:7072"]
         for endpoint in endpoints:
             said = self.compose("exec", "-T", "learner", "oxbow", "health", "--addr", endpoint).stdout
@@ -93,7 +93,7 @@ class Scene:
         self.report(f"scaled to {workers} until all of them had sampled and two steps were made", start)
 
     def crash(self, service):
-        """SIGKILL; Docker starts it again, and the run goes on."""
+        """Sends SIGKILL; Docker restarts the service, and the run continues."""
         start = time.monotonic()
         container = self.compose.container(service)
         before = int(self.docker.inspect(container, "{{.RestartCount}}"))
@@ -105,7 +105,7 @@ class Scene:
         self.report(f"{service} killed, until it was healthy and three more steps were made", start)
 
     def drain_learner(self):
-        """SIGTERM: the step is finished, a checkpoint written, exit code 0; Docker leaves it at that."""
+        """Sends SIGTERM: the learner finishes the step, writes a checkpoint and exits with 0; Docker leaves it stopped."""
         start = time.monotonic()
         learner = self.compose.container("learner")
         self.compose("stop", "learner", seconds=STOP_SECONDS)
@@ -115,7 +115,7 @@ class Scene:
         self.report("learner stopped with a checkpoint", start)
 
     def finish(self, more_steps):
-        """The stopped run goes on from its checkpoint to its last step, and ends by itself."""
+        """Resumes the stopped run from its checkpoint; it runs to its last step and ends by itself."""
         start = time.monotonic()
         before = self.steps()
         last = before + more_steps
@@ -137,7 +137,7 @@ class Scene:
             raise Failure(f"report.html of {len(page)} bytes shows nothing")
 
     def stop(self):
-        """All others end in an orderly way too."""
+        """Checks that all other services end in an orderly way, too."""
         containers = [c for s in ["replay-buffer", "reward-0", "reward-1", "rollout"]
                       for c in self.compose.containers(s)]
         start = time.monotonic()

@@ -38,7 +38,7 @@ def selectors(expression):
 
 
 def family_of(name, families):
-    """The family a series belongs to: histograms have three series names."""
+    """The family of a series: histograms have three series names."""
     bare = HISTOGRAM_PART.sub("", name)
     return bare if bare in families else name
 

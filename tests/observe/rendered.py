@@ -1,4 +1,4 @@
-"""Manifests as `kubectl kustomize` renders them: the overlays, and components that no overlay has, in company."""
+"""Manifests as `kubectl kustomize` renders them: the overlays, and mixtures with the components that no overlay has."""
 import os
 import subprocess
 import tempfile
@@ -69,7 +69,7 @@ def config_maps(documents):
 
 
 def variables(container, maps):
-    """name -> value, what a container's environment says itself; None for what only a cluster knows."""
+    """name -> value from a container's environment; None for values that only a cluster knows."""
     made = {}
     for source in container.get("envFrom", []):
         made.update(maps[source["configMapRef"]["name"]])
