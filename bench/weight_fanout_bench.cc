@@ -360,8 +360,8 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", flags.rounds, "per row of the table");
   app.add_option("--workers", flags.workers, "numbers of workers")->delimiter(',');
   app.add_option("--fanouts", flags.fanouts, "fan-outs; 0: all from the learner")->delimiter(',');
-  app.add_option("--line-mb-s", flags.line_mb_s, "what a process can send; 0: all it can");
-  app.add_flag("--broadcast", flags.broadcast, "by a circle, what it misses by the relay");
+  app.add_option("--line-mb-s", flags.line_mb_s, "send limit of each process; 0: none");
+  app.add_flag("--broadcast", flags.broadcast, "send by broadcast; the relay sends what it misses");
   app.add_option("--worker-of", flags.worker_of)->group("");
   app.add_option("--receiver-of", flags.receiver_of)->group("");
   app.add_option("--id", flags.id)->group("");

@@ -9,7 +9,7 @@ diffusers makes the model and the noise levels, peft the adapter, autograd the g
 arithmetic between them is written from the formulas of arXiv:2505.05470 and what flow_grpo's trainer for SD3 does with
 them: stochastic steps under the guided velocity, log-probs as means over a latent's elements, advantages of groups, the
 clipped ratio, the KL of means over 2 std^2 (std without the root of the time step), a backward pass per microbatch and
-denoising step, the last step untrained, two updates per epoch. Two epochs are run; the second starts from the result of the first.
+denoising step, the last step untrained, two updates per epoch. Two epochs are run; the second continues the first.
 
 Noise and the order of samples are those of oxbow's counter-based streams, implemented here again from Philox's paper,
 so that both sides draw the same numbers independently.

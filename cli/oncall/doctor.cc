@@ -144,7 +144,7 @@ void AddDoctor(CLI::App& app, int& exit_code) {
       ->excludes(learner);
   command->add_option("--port", flags->ports, "host:port that must be free; may be repeated")
       ->allow_extra_args(false);
-  command->add_option("--timeout", flags->timeout_s, "of one call to a process, seconds")
+  command->add_option("--timeout", flags->timeout_s, "timeout of one call to a process, in seconds")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--format", flags->format)

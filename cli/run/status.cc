@@ -222,7 +222,7 @@ void AddStatus(CLI::App& app, int& exit_code) {
   command->add_option("--format", flags->format)
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
-  command->add_option("--timeout", flags->timeout_s, "of one question, seconds")
+  command->add_option("--timeout", flags->timeout_s, "timeout of one call, in seconds")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   rpc::AddTlsFlags(*command, flags->tls);

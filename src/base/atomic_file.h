@@ -1,4 +1,4 @@
-// A file written piece by piece that a reader or a crash sees whole or not at all.
+// A file written in pieces. A reader or a crash sees it complete or not at all.
 #pragma once
 
 #include <filesystem>

@@ -69,12 +69,12 @@ int main(int argc, char** argv) {
   oxbow::chaos::Flags flags;
   CLI::App app("Runs under seeded faults, and what became of their promises.", "chaos");
   app.add_option("--runs", flags.runs, "trials; their seeds follow each other");
-  app.add_option("--seed", flags.seed, "of the first trial");
+  app.add_option("--seed", flags.seed, "seed of the first trial");
   app.add_option("--binaries", flags.binaries, "directory of the processes to run");
-  app.add_option("--directory", flags.scratch, "for the runs; those that failed stay there");
-  app.add_option("--deadline", flags.deadline_seconds, "seconds; a run that takes longer hangs");
-  app.add_option("--seconds", flags.seconds_max, "no further trial after so long; 0: all");
-  app.add_flag("--keep", flags.keep, "what is left of every run, in --directory");
+  app.add_option("--directory", flags.scratch, "directory of the runs; failed runs are kept");
+  app.add_option("--deadline", flags.deadline_seconds, "seconds after which a run has failed");
+  app.add_option("--seconds", flags.seconds_max, "start no trial after this time; 0: no limit");
+  app.add_flag("--keep", flags.keep, "keep the files of every run in --directory");
   app.add_flag("--plans", flags.plans_only, "print the plans and run nothing");
   CLI11_PARSE(app, argc, argv);
   if (!flags.plans_only) return oxbow::chaos::RunAll(flags);

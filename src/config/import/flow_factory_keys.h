@@ -23,7 +23,7 @@ enum class ForeignType {
 
 enum class ForeignUse {
   kTaken,     // `text`: the oxbow key, which takes the value unchanged.
-  kJudged,    // flow_factory.cc translates it, alone or with other keys.
+  kJudged,    // flow_factory.cc translates it, by itself or with other keys.
   kNeedless,  // `text`: the reason why nothing has to be set here.
   kOldName,   // `text`: the newer path of this key, which wins if both are given.
 };

@@ -54,7 +54,7 @@ struct StepKernel {
 // Kernel of step i under the spec; the ODE kernel where spec.sde[i] is false.
 StepKernel KernelAt(const SamplingSpec& spec, int step);
 
-// Kernel of one step from its noise levels alone. `sigma_1` guards 1 - sigma at sigma = 1
+// Kernel of one step from its noise levels only. `sigma_1` guards 1 - sigma at sigma = 1
 // (flow_sde).
 StepKernel MakeKernel(DynamicsKind kind, double eta, double sigma, double sigma_next,
                       double sigma_1);
