@@ -1,13 +1,14 @@
-# make train   install what is missing, build, train the embedded model, leave runs/digits/report.html
-# make test    install what is missing, build, run every test
+# make train   install missing packages, build, train the embedded model, write runs/digits/report.html
+# make test    install missing packages, build, run every test
 # make check-cuda   build and link the CUDA and NCCL code against CUDA LibTorch (4.6 GB in .deps/cuda-venv);
-#                   its tests need a GPU and are skipped without
-# make test-gpu   build the core with CUDA LibTorch, run all its tests, those that need a GPU, and sd35m_bench
-# make check-observe   alerts, dashboards and manifests against promtool and published types, and a live run under a
-#                   live Prometheus; installs what it needs into .deps
-# make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: so many runs, each with kills, stops, a bad network or a full disk
+#                     its tests need a GPU and are skipped without one
+# make test-gpu   build the core with CUDA LibTorch; run all its tests, including those that need a GPU, and
+# sd35m_bench
+# make check-observe   check alerts and dashboards with promtool, manifests against published types, and run oxbow
+#                     under a live Prometheus; installs what it needs into .deps
+# make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: that many runs, each with kills, stops, a bad network or a full disk
 # make images   container images oxbow/buffer and oxbow/torch (docker/README.md), and the secrets of deploy/compose
-# make deploy-test   the images and a run under compose, in a Docker that is installed and started if there is none (root)
+# make deploy-test   build the images and run under compose; install and start Docker if needed (root)
 # make build | bench | lint | quick-lint | format | clean
 PRESET ?= release
 BUILD := build/$(PRESET)
@@ -38,9 +39,9 @@ train: deps $(BUILD)/build.ninja
 test: build
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
 
-# Not INSTALL_FLAGS: the index that has the CPU wheel is the wrong one here.
+# INSTALL_FLAGS is not used here: an index for the CPU wheel does not have the CUDA wheel.
 CUDA_INSTALL_FLAGS ?=
-# And the sources that follow LibTorch's innards, which differ between its versions.
+# CUDA code, and the sources that use LibTorch internals, which differ between LibTorch versions.
 CUDA_TARGETS ?= nccl_ranks_test $(addprefix src/core/model/CMakeFiles/oxbow_model.dir/,cuda_graph_recorder.cc.o recompute.cc.o)
 check-cuda:
 ifeq ($(INSTALL),yes)

@@ -1,5 +1,5 @@
-// The mathematics of one learner step on the digits-sized transformer with random weights, one
-// thread.
+// The computation of one learner step on a transformer of the digits size with random weights, on
+// one thread.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
@@ -73,7 +73,7 @@ model::Conditioning RandomConditioning() {
   return {at::randn({kGroups * kGroupSize, 6, 64}), at::randn({kGroups * kGroupSize, 64})};
 }
 
-// Groups with made-up rewards: half of each group right.
+// Groups with invented rewards: half of each group is right.
 std::vector<rl::Group> GroupsOf(const flow::Paths& paths, const flow::SamplingSpec& spec,
                                 const model::Conditioning& conditioning) {
   std::vector<rl::Group> groups;

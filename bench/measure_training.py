@@ -5,7 +5,7 @@
   bench/measure_training.py BUILD clipping               clip fractions, naive against sequence, clip 3e-4
   bench/measure_training.py BUILD overhead [--rounds 5]  images/s of the services against one process
   bench/measure_training.py BUILD memory                 peak resident size of every process of a run
-  bench/measure_training.py BUILD ranks [--rounds 5]     an update by two ranks against one, and what ranks say to each other
+  bench/measure_training.py BUILD ranks [--rounds 5]     an update by two ranks against one, and the messages between ranks
 
 BUILD is a build directory (build/release). Runs are written to a temporary directory and removed.
 """
@@ -76,7 +76,7 @@ def clipping(build, directory):
 
 
 def overhead(build, directory, rounds):
-    """Pairs the services with the loop in one process: same model, groups, updates, rewards; no RPC."""
+    """Compares the services with the loop in one process: same model, groups, updates, rewards; no RPC."""
     ratios, rates = [], []
     for index in range(rounds):
         single = subprocess.run([str(build / "bin" / "single_process_loop"), "--steps", "40"], cwd=ROOT,
@@ -101,7 +101,7 @@ RANK_MODES = {"full, sharded AdamW": ["model.trained=full", "learner.shard_optim
 
 
 def ranks(build, directory, rounds):
-    """One rank and two in turn, the same batch in all; medians over steps 6-25, then over rounds, in ms."""
+    """One rank and two ranks in turn, with the same batch; medians over steps 6-25, then over rounds, in ms."""
     warm = 5
     print("| mode | update by 1 rank | by 2 ranks | communication | exposed | exposed / update | 2 ranks / (1 rank / 2) |")
     print("|---|---|---|---|---|---|---|")

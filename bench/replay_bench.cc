@@ -1,5 +1,5 @@
-// The replay store: offers with and without fsync, draws, reads. Latents as of a 512 px image: 17
-// of 128 KiB.
+// The replay store: offers with and without fsync, draws, reads. Latents have the size for a 512 px
+// image: 17 of 128 KiB.
 #include <benchmark/benchmark.h>
 
 #include "services/buffer/replay_entries.h"

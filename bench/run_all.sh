@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Runs the benchmarks that need nothing but a build: bench/run_all.sh BUILD. Figures of docs/benchmarks.md come from here.
-# By hand: oxbow bench learning configs/bench/*.yaml, sd35m_bench, and tools/bench_diffusers.py, which runs sd3_bench.
+# Runs the benchmarks that need only a build: bench/run_all.sh BUILD. They give the figures of
+# docs/benchmarks.md.
+# Not run here: oxbow bench learning configs/bench/*.yaml, sd35m_bench, and
+# tools/bench_diffusers.py, which runs sd3_bench.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build/release}

@@ -120,7 +120,8 @@ absl::StatusOr<std::map<std::string, double>> SingleProcessLoop::Step() {
   for (size_t i = 0; i < sampled.size(); ++i) {
     const v1::Prompt& prompt = plan.groups[i].prompt;
     OXBOW_RETURN_IF_ERROR(loop.Score(prompt, sampled[i]));
-    // A copy made with gradients possible: what was sampled cannot be saved for a backward pass.
+    // A copy made with gradients enabled: tensors made during sampling cannot be saved for a
+    // backward pass.
     for (rl::Sample& sample : sampled[i].samples) sample.latents = sample.latents.clone();
     groups.push_back({.id = plan.groups[i].id,
                       .prompt_id = PromptId(prompt.id()),

@@ -1,6 +1,6 @@
 // The training loop without services: the same model, noise, groups, rewards and updates in one
-// process and one thread. What the services cost is measured against it, and what they compute is
-// compared with it bit for bit.
+// process and one thread. Benchmarks measure the cost of the services against it, and tests compare
+// its results with theirs bit for bit.
 #pragma once
 
 #include <map>
@@ -12,10 +12,10 @@
 
 namespace oxbow::bench {
 
-// On-policy runs without replay: replay.fraction 0, publish_every 1, staleness_max 0.
+// Runs on-policy without replay: replay.fraction 0, publish_every 1, staleness_max 0.
 class SingleProcessLoop {
  public:
-  // `config` is resolved. kInvalidArgument if it asks for more than this loop does.
+  // `config` is resolved. kInvalidArgument if it asks for a feature that this loop does not have.
   static absl::StatusOr<std::unique_ptr<SingleProcessLoop>> Create(const v1::RunConfig& config);
   ~SingleProcessLoop();
 

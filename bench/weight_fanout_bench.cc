@@ -1,17 +1,17 @@
-// How long new weights take to reach N workers, and what the learner sends for it.
+// Measures the time until new weights reach N workers, and the bytes that the learner sends for it.
 //
 //   weight_fanout_bench [--megabytes 38] [--rounds 7] [--workers 1,2,4,8] [--line-mb-s 0]
 //                       [--fanouts 2,0] [--broadcast]
 //
-// The learner is this process, every worker a process of its own with its relay and follower, all
-// over loopback. A round publishes a snapshot none of whose bytes anyone has and ends when every
-// worker has verified all of it and said so. Between rounds the same bytes go to one receiver as a
-// plain gRPC stream of the same messages, without hashing: what a copy costs at least. With
-// --line-mb-s every process sends at most that fast: then the lines are the limit, as in a cluster,
-// and not the cores of this machine. With --broadcast the workers are in one circle, and a row ends
-// with the share of rounds that reached all of them; what a circle sends is not held back. CPU is
-// that of all processes, per copy delivered, over that of the plain stream: it does not depend on
-// what else the machine does.
+// The learner is this process; every worker is a separate process with its relay and follower, all
+// over loopback. A round publishes a snapshot with entirely new bytes, and ends when every worker
+// has verified all of it and reported that. Between rounds the same bytes go to one receiver as a
+// plain gRPC stream of the same messages, without hashing: the minimal cost of a copy. With
+// --line-mb-s every process sends at most that fast; then the network is the limit, as in a
+// cluster, and not the cores of this machine. With --broadcast the workers are in one broadcast
+// group, and a row ends with the share of rounds that reached all of them; the send limit does not
+// apply to broadcasts. The CPU column is the CPU time of all processes per delivered copy, divided
+// by that of the plain stream: it does not depend on other work on the machine.
 #include <benchmark/benchmark.h>
 #include <prometheus/registry.h>
 #include <signal.h>
@@ -58,7 +58,7 @@ struct Flags {
   std::string id;
 };
 
-// A line that carries so many bytes a second, for all calls of a process together.
+// Limits the bytes per second of all calls of a process together.
 class Line {
  public:
   explicit Line(double mb_s) : mb_s_(mb_s) {}
@@ -81,7 +81,7 @@ class Line {
   absl::Time free_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
-// CPU seconds of a process so far.
+// CPU seconds that a process has used.
 double CpuSeconds(pid_t pid) {
   clockid_t clock = 0;
   timespec time = {};
@@ -89,7 +89,7 @@ double CpuSeconds(pid_t pid) {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Serves its bytes as generated code does it: messages, no hashes.
+// Sends its bytes as gRPC messages, without hashes.
 class PlainStream final : public v1::WeightChannel::Service {
  public:
   PlainStream(const Snapshot& snapshot, Line& line) : snapshot_(snapshot), line_(line) {}
@@ -103,7 +103,7 @@ class PlainStream final : public v1::WeightChannel::Service {
     }
     return grpc::Status::OK;
   }
-  // A receiver asks here for its next round, and says how long the last one took.
+  // A receiver calls this for its next round, and reports the duration of the last one.
   grpc::Status ReportApplied(grpc::ServerContext*, const v1::ReportAppliedRequest* request,
                              v1::ReportAppliedResponse*) override {
     absl::MutexLock lock(&mutex_);
@@ -186,7 +186,7 @@ int RunWorker(const Flags& flags) {
   return 0;
 }
 
-// A snapshot whose every chunk is new.
+// A snapshot in which every chunk is new.
 Snapshot MakeVersion(uint64_t version, uint64_t bytes) {
   std::mt19937_64 random(version);
   std::string data(bytes, '\0');
@@ -229,7 +229,7 @@ class Fleet {
       OXBOW_CHECK(child.ok()) << child.status();
       children_.push_back(*std::move(child));
     }
-    Publish(MakeVersion(1, 1 << 20));  // All are there and know their peers' addresses.
+    Publish(MakeVersion(1, 1 << 20));  // Now all workers know their peers.
     if (!flags.broadcast) return;
     const absl::Time until = absl::Now() + kRoundAtMost;
     while (Sample("oxbow_weights_circle_members") < static_cast<double>(workers)) {
@@ -262,7 +262,7 @@ class Fleet {
     for (const auto& child : children_) seconds += CpuSeconds(child->pid());
     return seconds + CpuSeconds(0);
   }
-  // Rounds that went to their end.
+  // Number of completed rounds.
   double whole_rounds() const {
     return Sample("oxbow_weights_broadcast_rounds_total{outcome=\"whole\"}");
   }
@@ -306,7 +306,7 @@ int RunLearner(const Flags& flags, const std::string& self) {
   auto receiver =
       testing::Process::Start({.argv = {self, "--receiver-of", (*plain_server)->endpoint()}});
   OXBOW_CHECK(receiver.ok()) << receiver.status();
-  plain.Round();  // Connects.
+  plain.Round();  // Opens the connection.
 
   std::printf("%.0f MB, medians of %d rounds", mb, flags.rounds);
   if (flags.line_mb_s > 0) std::printf(", every process sends %.0f MB/s at most", flags.line_mb_s);
@@ -329,7 +329,7 @@ int RunLearner(const Flags& flags, const std::string& self) {
         const double receiver_before = CpuSeconds((*receiver)->pid()) + CpuSeconds(0);
         const double alone = plain.Round();
         const double receiver_after = CpuSeconds((*receiver)->pid()) + CpuSeconds(0);
-        if (round < 0) continue;  // Warms caches and windows.
+        if (round < 0) continue;  // Warms up caches and flow-control windows.
         seconds.push_back(took);
         plain_seconds.push_back(alone);
         cpu.push_back((between - before) / static_cast<double>(workers));
@@ -360,8 +360,8 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", flags.rounds, "per row of the table");
   app.add_option("--workers", flags.workers, "numbers of workers")->delimiter(',');
   app.add_option("--fanouts", flags.fanouts, "fan-outs; 0: all from the learner")->delimiter(',');
-  app.add_option("--line-mb-s", flags.line_mb_s, "what a process can send; 0: all it can");
-  app.add_flag("--broadcast", flags.broadcast, "by a circle, what it misses by the relay");
+  app.add_option("--line-mb-s", flags.line_mb_s, "send limit of each process; 0: none");
+  app.add_flag("--broadcast", flags.broadcast, "send by broadcast; the relay sends what it misses");
   app.add_option("--worker-of", flags.worker_of)->group("");
   app.add_option("--receiver-of", flags.receiver_of)->group("");
   app.add_option("--id", flags.id)->group("");

@@ -73,7 +73,7 @@ int Main(int argc, char** argv) {
 }  // namespace oxbow::cli
 
 int main(int argc, char** argv) {
-  // `train` waits for stop signals itself; the other commands end by them as any program does.
+  // `train` handles stop signals itself; the other commands end by them as any program does.
   for (int i = 1; i < argc; ++i) {
     if (std::string(argv[i]) == "train") oxbow::rpc::BlockStopSignals();
   }

@@ -1,4 +1,4 @@
-// What `oxbow --version` says: this build and the libraries it was built against.
+// The output of `oxbow --version`: this build and the libraries it was built against.
 #pragma once
 
 #include <string>

@@ -6,8 +6,8 @@ set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 
-# GCC 12 sees overlapping copies in std::string (bug 105651) and unset members behind designated
-# initialisers (bug 105562) that are not there.
+# GCC 12 warns wrongly of overlapping copies in std::string (bug 105651) and of unset members behind designated
+# initialisers (bug 105562).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set(_gcc_only -Wno-restrict -Wno-maybe-uninitialized)
 endif()
@@ -20,7 +20,7 @@ endif()
 
 find_program(OXBOW_CCACHE ccache)
 if(OXBOW_CCACHE)
-  # Precompiled headers are only cacheable when their time stamps are ignored.
+  # ccache can cache precompiled headers only if it ignores their time stamps.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
       CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${OXBOW_CCACHE})

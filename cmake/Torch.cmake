@@ -1,11 +1,11 @@
-# Imported target oxbow::torch, made from a LibTorch directory itself.
+# Defines the imported target oxbow::torch from a LibTorch directory.
 #
 # find_package(Torch) is avoided: in a CUDA build its config insists on every CUDA library's
 # development files, and it defines protobuf::libprotobuf wrongly when it runs first. The include
 # directories go in with -idirafter because the wheel ships protobuf 3.13 headers that would shadow
 # the system's.
 set(_candidates "${OXBOW_TORCH_DIR}" "$ENV{OXBOW_TORCH_DIR}")
-# CUDA builds have a LibTorch of their own, so that both kinds can be built from one checkout.
+# CUDA builds have their own LibTorch, so that both kinds can be built from one checkout.
 if(OXBOW_CUDA)
   set(_venv_name cuda-venv)
 else()
@@ -32,7 +32,7 @@ set(OXBOW_TORCH_RPATH "${OXBOW_TORCH_LIB_DIR}" CACHE STRING "Where executables l
 
 add_library(oxbow_torch_interface INTERFACE)
 add_library(oxbow::torch ALIAS oxbow_torch_interface)
-# -pthread everywhere: gRPC's targets add it, and a precompiled header must see the same flags as its users.
+# -pthread everywhere: gRPC's targets add it, and a precompiled header and its users must have the same flags.
 target_compile_options(oxbow_torch_interface INTERFACE
   -pthread
   "SHELL:-idirafter ${_torch_dir}/include"
@@ -41,7 +41,7 @@ if(OXBOW_CUDA)
   if(NOT EXISTS "${OXBOW_TORCH_LIB_DIR}/libtorch_cuda.so")
     message(FATAL_ERROR "This LibTorch has no CUDA: ${_torch_dir}. Run tools/install_deps.sh --cuda, or pass -DOXBOW_TORCH_DIR.")
   endif()
-  # The toolkit's headers before those that came with the wheel; NCCL's come with the wheel.
+  # The toolkit's headers come before those of the wheel; NCCL's headers come from the wheel.
   find_path(OXBOW_CUDA_INCLUDE_DIR cuda_runtime_api.h HINTS "$ENV{CUDA_HOME}/include" /usr/local/cuda/include NO_DEFAULT_PATH)
   file(GLOB _wheel_includes "${_torch_dir}/../nvidia/nccl/include" "${_torch_dir}/../nvidia/cu*/include")
   file(GLOB _wheel_libs "${_torch_dir}/../nvidia/*/lib")
@@ -51,7 +51,8 @@ if(OXBOW_CUDA)
   foreach(_dir ${_wheel_libs})
     target_link_options(oxbow_torch_interface INTERFACE "-Wl,-rpath-link,${_dir}")
   endforeach()
-  # LibTorch's headers call the runtime themselves: the one that came with the wheel, or two would be in one process.
+  # LibTorch's headers call the CUDA runtime directly. Link the wheel's runtime: otherwise one process has two
+  # runtimes.
   file(GLOB _cudart "${_torch_dir}/../nvidia/*/lib/libcudart.so.*")
   if(NOT _cudart)
     file(GLOB _cudart "$ENV{CUDA_HOME}/lib64/libcudart.so" /usr/local/cuda/lib64/libcudart.so)
@@ -62,7 +63,7 @@ if(OXBOW_CUDA)
   list(GET _cudart 0 _cudart)
   get_filename_component(_cudart_dir "${_cudart}" DIRECTORY)
 endif()
-# --no-as-needed: a linker that drops unreferenced backends loses CUDA without a word.
+# --no-as-needed: a linker that drops unreferenced backends would remove CUDA without any message.
 set(_libs "${OXBOW_TORCH_LIB_DIR}/libc10.so" "${OXBOW_TORCH_LIB_DIR}/libtorch_cpu.so" "${OXBOW_TORCH_LIB_DIR}/libtorch.so")
 foreach(_cuda c10_cuda torch_cuda)
   if(EXISTS "${OXBOW_TORCH_LIB_DIR}/lib${_cuda}.so")

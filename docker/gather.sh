@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# gather.sh BASE OUT BINARY...: what an image needs beside its base.
+# gather.sh BASE OUT BINARY...: collects what an image needs beside its base.
 #
-# Puts the binaries, stripped, into OUT/opt/oxbow/bin and the shared libraries they load, as far as
-# the root file system BASE does not have them, where the loader looks for them anyway. Libraries
-# under /opt/libtorch are a layer of their own and stay out.
+# It strips the binaries and puts them into OUT/opt/oxbow/bin. It copies the shared libraries that
+# they load to the places where the loader looks for them anyway, unless the root file system BASE
+# already has them. Libraries under /opt/libtorch are a separate layer and are left out.
 set -euo pipefail
 base=$1 out=$2
 shift 2
@@ -11,7 +11,7 @@ mkdir -p "$out/opt/oxbow/bin"
 install --strip --mode 0755 -t "$out/opt/oxbow/bin" "$@"
 
 loaded=$(for binary in "$@"; do ldd "$binary"; done)
-# The driver's own library comes from the machine that has the GPU.
+# The driver's library comes from the machine that has the GPU.
 if missing=$(grep "not found" <<<"$loaded" | grep -v "libcuda\.so"); then
   echo "gather.sh: libraries that nobody has: $missing" >&2
   exit 4

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# install_libtorch.sh cpu|cuda [INDEX]: LibTorch out of its wheel, in .deps to build with, and what
-# of it an image needs in /opt/libtorch:
+# install_libtorch.sh cpu|cuda [INDEX]: unpacks LibTorch from its wheel into .deps, to build with,
+# and puts what an image needs of it into /opt/libtorch:
 #
 #   torch/lib     its libraries, without those of its Python part
-#   nvidia/*/lib  cuda: the CUDA libraries that the wheel brings, where torch/lib looks for them
+#   nvidia/*/lib  cuda: the CUDA libraries of the wheel, where torch/lib looks for them
 #
-# The wheel comes from /wheels if one lies there, else from INDEX, else from pip's own index.
+# The wheel comes from /wheels if there is one, else from INDEX, else from pip's own index.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 variant=$1 index=${2:-}
 venv=.deps/venv arguments=()
 case "$variant" in
-  cpu) export PIP_NO_DEPS=1 ;;  # All it depends on is Python.
+  cpu) export PIP_NO_DEPS=1 ;;  # It depends only on Python packages.
   cuda) venv=.deps/cuda-venv arguments=(--cuda) ;;
   *) echo "install_libtorch.sh: TORCH_VARIANT is cpu or cuda, not: $variant" >&2; exit 2 ;;
 esac
@@ -31,7 +31,7 @@ if [ "$variant" = cpu ] && [ -e "$packages/torch/lib/libtorch_cuda.so" ]; then
     "or put a CPU wheel into docker/wheels/" >&2
   exit 4
 fi
-# Hard links: the layer holds each file once.
+# Hard links, so that the layer holds each file once.
 mkdir -p /opt/libtorch/torch /opt/libtorch/nvidia
 cp -al "$packages/torch/lib" /opt/libtorch/torch/
 cd /opt/libtorch/torch/lib

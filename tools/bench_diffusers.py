@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Our sampling and training step against diffusers with peft in PyTorch's eager mode, on the same files.
+"""Compares oxbow's sampling and training step with diffusers and peft in PyTorch's eager mode, on the same files.
 
-    tools/bench_diffusers.py build/release/bin/sd3_bench                  all of it; about twenty minutes
+    tools/bench_diffusers.py build/release/bin/sd3_bench                  everything; about twenty minutes
     tools/bench_diffusers.py BINARY --models tiny --threads 1 --pairs 5
 
-Makes the models with random weights, then runs both sides as processes in turn, A B A B, equally many threads each, and
-prints medians over pairs of theirs / ours: above 1 we are faster. CPU is user and system time, which other work on the
-machine disturbs less than the wall clock. Memory is each process's peak, and the part of it that came after the libraries
-were loaded. What both compute must agree, or nothing is printed.
+Makes the models with random weights, then runs both sides as processes in turn, A B A B, with the same number of
+threads, and prints medians over pairs of diffusers / oxbow: above 1 oxbow is faster. CPU is user and system time, which
+other work on the machine disturbs less than the wall clock. Memory is each process's peak, and its growth since the
+libraries were loaded. The results of both must agree, or nothing is printed.
 
-tiny     width 32, 3 layers, 24 tokens a picture: overhead of operations
-100m     width 512, 10 layers, 102 M weights, 64 tokens a picture, 32 of prompt: matrix products
+tiny     width 32, 3 layers, 24 tokens per image: overhead of operations
+100m     width 512, 10 layers, 102 M weights, 64 tokens per image, 32 of the prompt: matrix products
 Both: 8 rows, an adapter of rank 32 on the attention's projections.
 sampling  10 steps of the ODE without gradients        training  forward, backward, norm limit, AdamW over the adapter
 """
@@ -37,7 +37,7 @@ MODELS = {
 TARGETS = [f"attn.{name}" for name in ("add_k_proj", "add_q_proj", "add_v_proj", "to_add_out", "to_k", "to_out.0",
                                        "to_q", "to_v")]
 RANK, ALPHA, STEPS = 32, 64, 10
-TOLERANCE = 1e-4  # Of results after ten steps, or of an adapter's movement, relative.
+TOLERANCE = 1e-4  # Relative; for results after ten steps, or for the movement of an adapter.
 
 
 def make(name, directory):
@@ -50,7 +50,7 @@ def make(name, directory):
     config, (height, width), tokens, _, _ = MODELS[name]
     torch.manual_seed(1)
     model = SD3Transformer2DModel(**config)
-    for p in model.parameters():  # No layer may be zero: its products would still cost, its result would hide mistakes.
+    for p in model.parameters():  # No layer may be zero: it would still cost time, but hide errors.
         p.data = torch.randn(p.shape) * (0.02 if p.dim() == 1 else p[0].numel() ** -0.5)
     for key, p in model.named_parameters():
         if "norm_" in key and key.endswith("weight") and p.dim() == 1:
@@ -69,7 +69,7 @@ def make(name, directory):
 
 
 def eager(args):
-    """The other side: what sd3_bench does, in PyTorch. Prints and writes the same."""
+    """The other side: does in PyTorch what sd3_bench does. Prints and writes the same."""
     import peft
     import torch
     from diffusers import FlowMatchEulerDiscreteScheduler, SD3Transformer2DModel
@@ -77,7 +77,7 @@ def eager(args):
     from safetensors.torch import load_file, save_file
     torch.set_num_threads(args.threads)
     torch.ones(64, 64) @ torch.ones(64, 64)
-    # Not getrusage's: that one starts from the peak of whoever started this process.
+    # Not from getrusage, whose peak starts from that of the parent process.
     status = lambda: pathlib.Path("/proc/self/status").read_text()
     peak = lambda: int(status().split("VmHWM:")[1].split()[0]) / 1024
     before = peak()
@@ -130,7 +130,7 @@ def run(command, threads):
 
 
 def agreement(what, directory):
-    """Largest relative difference of the two results: of pictures, or of how far the adapter moved."""
+    """Largest relative difference of the two results: of images, or of the movement of the adapter."""
     from safetensors.torch import load_file
     ours, theirs = load_file(directory / "ours.safetensors"), load_file(directory / "theirs.safetensors")
     if ours.keys() != theirs.keys():

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Loads models/digits or models/compose with diffusers and transformers and writes what they make of it.
+"""Loads models/digits or models/compose with diffusers and transformers and writes their outputs.
 
 The golden file (tests/golden/models/WORLD_velocity.safetensors) holds prompts' token ids, their embeddings, and
-velocities at several noise levels; the C++ test compares its own against them.
+velocities at several noise levels; the C++ test compares its own with them.
 
     tools/check_embedded_model.py digits|compose [--model DIR] [--out FILE]
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether diffusers' and peft's own loaders make of our exported adapters what the golden files say.
+"""Checks that diffusers' and peft's own loaders read our exported adapters as the golden files require.
 
     TEST_TMPDIR=/tmp/exports build/dev/tests/model_golden_test --gtest_filter='*ExportedFiles*'
     tools/check_exported_adapter.py goldens tests/golden/models /tmp/exports
@@ -8,10 +8,10 @@
     oxbow export RUN --format F --out /tmp/run/F      for F in diffusers, peft and merged
     tools/check_exported_adapter.py run models/digits /tmp/run
 
-`record` also writes exported.safetensors beside the golden models: which files, by SHA-256, the loaders were given, and the
-velocities they made of them, so that the test can ask for both without Python.
+`record` also writes exported.safetensors beside the golden models: the SHA-256 of the files that the loaders read, and
+the velocities that they computed, so that the test can check both without Python.
 
-The last compares the formats of one run with each other. Velocities must agree within 1e-5. ComfyUI's reading is
+`run` compares the formats of one run with each other. Velocities must agree within 1e-5. ComfyUI's reading is
 checked by names: its key map of SD3 has the diffusers names of all linear layers behind `transformer.`.
 """
 import argparse
@@ -30,7 +30,7 @@ TOLERANCE = 1e-5
 
 
 def pipeline(transformer):
-    """Enough of a pipeline for its LoRA loader."""
+    """The part of a pipeline that its LoRA loader needs."""
     return StableDiffusion3Pipeline(transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(), vae=None,
                                     text_encoder=None, tokenizer=None, text_encoder_2=None, tokenizer_2=None,
                                     text_encoder_3=None, tokenizer_3=None)

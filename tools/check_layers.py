@@ -20,7 +20,7 @@ LAYERS = [
     ("services/", 11), ("cli/", 12), ("tests/", 13), ("bench/", 13),
 ]
 # Contracts that rollout, learner and cli share, and clients of other services: services may include
-# each other's headers of these kinds only.
+# only these headers of each other.
 SERVICE_FACES = re.compile(r"services/\w+/\w*(client|metrics|options)\w*\.h$|services/weights/")
 TORCH = re.compile(r"^(ATen|c10|torch|caffe2)/")
 WIRE = re.compile(r"^(grpc|grpcpp|google/protobuf|rocksdb|prometheus)/|\.pb\.h$")
@@ -98,8 +98,9 @@ def torch_free(path):
     if path.startswith(("services/buffer/", "services/reward/", "src/base/", "src/telemetry/",
                         "src/core/replay/", "src/core/task/", "src/core/reward/")):
         return "_torch" not in path
-    # Torch stays in *_torch.* files of io; the model loader and the checkpoint are such by name or
-    # link against it through CMake, which the build of the replay buffer checks.
+    # In io, torch is allowed only in *_torch.* files. The model loader and the checkpoint are such
+    # files by name, or link against torch through CMake, which the build of the replay buffer
+    # checks.
     return path.startswith(("src/io/report/", "src/io/tensorboard/"))
 
 

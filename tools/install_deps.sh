@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Installs what oxbow needs to build and run on Debian 12: packages, and LibTorch in .deps/venv.
-# Idempotent: what is there is left alone. Uses sudo only when not root and something is missing.
+# Idempotent: installed packages are left unchanged. Uses sudo only if it is not root and something
+# is missing.
 #
 #   tools/install_deps.sh [--build|--runtime|--lint] [--cuda] [--torch-version V] [--torch-index URL] [--no-torch]
 #   tools/install_deps.sh --observe
 #
-#   --observe           only what tests/observe/check.sh needs, in .deps: Debian's Prometheus (unpacked, so that no
+#   --observe           only the needs of tests/observe/check.sh, in .deps: Debian's Prometheus (unpacked, so that no
 #                       daemon starts), kubectl, and the types of Kubernetes and Grafana.
 #   --cuda              CUDA LibTorch with NCCL (4.6 GB) in .deps/cuda-venv, for the preset `cuda`.
-#   --torch-index URL   take the torch wheel from this package index. Where the default index brings
-#                       the multi-gigabyte CUDA build, name the CPU index of the PyTorch project here.
+#   --torch-index URL   take the torch wheel from this package index. If the default index has only the
+#                       multi-gigabyte CUDA build, name the CPU index of the PyTorch project here.
 #   OXBOW_TORCH_DIR     use this LibTorch (a directory with include/ and lib/) and download none.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,7 +28,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-# The newest version whose default wheel is the CUDA build everywhere is not the newest version.
+# The last version whose default wheel is the CUDA build on every platform; it is not the newest.
 if [ -z "$torch_version" ]; then
   [ "$venv" = .deps/venv ] && torch_version=2.13.0 || torch_version=2.11.0
 fi
@@ -41,7 +42,7 @@ build=(g++ cmake ninja-build ccache mold make git pkg-config python3 python3-ven
   libicu-dev libgloo-dev libxxhash-dev)
 lint=(clang-format clang-tidy)
 observe=(python3 python3-venv openssl)
-# A Node.js that is there already, from wherever, is as good.
+# Any installed Node.js will do.
 command -v npm >/dev/null || observe+=(nodejs npm)
 case "$profile" in
   --runtime) packages=("${runtime[@]}") ;;
@@ -70,12 +71,12 @@ if [ "$profile" = --observe ]; then
     echo "unpacking Prometheus into .deps/prometheus"
     download=$(mktemp -d)
     trap 'rm -rf "$download"' EXIT
-    # _apt may not look into root's temporary directory; apt then warns and reads as root.
+    # The user _apt cannot read root's temporary directory; apt then warns and reads as root.
     (cd "$download" && { apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; }; }) \
       2>"$download/log" || { cat "$download/log" >&2; exit 3; }
     dpkg-deb -x "$download"/prometheus_*.deb .deps/prometheus
   fi
-  # Installed again when what is pinned has changed.
+  # Installed again when the pinned versions have changed.
   if ! cmp -s tests/observe/requirements.txt .deps/observe/requirements.txt; then
     echo "installing kubectl and its like into .deps/observe"
     python3 -m venv .deps/observe
@@ -104,5 +105,5 @@ mkdir -p .deps
 python3 -m venv "$venv"
 index=()
 [ -z "$torch_index" ] || index=(--index-url "$torch_index")
-[ "$venv" = .deps/venv ] || index+=(--no-cache-dir)  # Gigabytes, once.
+[ "$venv" = .deps/venv ] || index+=(--no-cache-dir)  # It has gigabytes and is installed once.
 "$venv/bin/pip" install -q --disable-pip-version-check "${index[@]}" "torch==$torch_version"

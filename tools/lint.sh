@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Every check that needs no test run: layers, house rules, formatting, clang-tidy on torch-free code.
-# Prints one line per check and a closing sum; exits 1 if any failed. `lint.sh --quick`: without clang-tidy, whose
-# ten minutes need a configured build.
+# Runs every check that needs no test run: layers, house rules, formatting, clang-tidy on torch-free
+# code. Prints one line per check and a summary; exits 1 if any failed. `lint.sh --quick` skips
+# clang-tidy, which takes ten minutes and needs a configured build.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build/release}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Float64 golden vectors of the sampler: what make_golden.py's records lack.
+"""Float64 golden vectors of the sampler that are not in make_golden.py's records.
 
 An independent NumPy implementation written from the formulas; it shares no code with the product.
 `make_flow_golden.py SEED OUT.json` draws random inputs from SEED.
@@ -21,7 +21,7 @@ def floats(values):
     return [float(v) for v in np.asarray(values).ravel()]
 
 
-# flow_grpo's own noise schedule for Wan2.1: std runs linearly from the second level to the last.
+# flow_grpo's noise schedule for Wan2.1: std is linear from the second level to the last.
 def wan_step(x, v, z, s, s2, sigma_1):
     std = 0.0 + (sigma_1 - 0.0) * s
     dt = s2 - s
@@ -58,7 +58,7 @@ def dpmpp_path(x, slope, offset, sigmas, kind):
 
 
 class SlidingWindow:
-    """MixGRPO's window as the state machine it is published as: one update per iteration."""
+    """MixGRPO's window as the published state machine: one update per iteration."""
 
     def __init__(self, strategy, end, size, stride, hold, hold_min, rate, decay_from, roll_back):
         self.strategy, self.end, self.size, self.stride = strategy, end, size, stride

@@ -61,7 +61,7 @@ PROMPTS = [
 
 
 def randomise(module, generator):
-    """Draws every parameter, so that zero or unit initialisation hides no mistake."""
+    """Draws every parameter, because zero or unit initialisation could hide errors."""
     for name, p in module.named_parameters():
         std = 0.5 if p.dim() == 1 and "norm" in name else (0.2 if p.dim() == 1 else p[0].numel() ** -0.5)
         p.data = torch.randn(p.shape, generator=generator) * std
@@ -137,7 +137,7 @@ def bytes_to_unicode():
 
 
 def tokenizer(out):
-    """A vocabulary with real competition between merges, and what transformers makes of the prompts."""
+    """A vocabulary in which merges compete, and the ids that transformers gives for the prompts."""
     merges = ["t h", "th e</w>", "c a", "ca t</w>", "t e", "x t</w>", "te xt</w>", "i n", "o n</w>", "a a",
               "aa aa", "aaaa aaaa", "e n", "en d</w>", "' s</w>", "l l</w>", "' ll</w>", "o f</w>", "p h",
               "ph o", "t o</w>", "\u00c3 \u00a9</w>", "\u00e4 \u00bd", "! !", "!! !</w>", ". .", "s p", "sp a",

@@ -2,7 +2,7 @@
 """Golden models of the image side of Stable Diffusion 3, from diffusers and peft.
 
     make_sd3_goldens.py                          the committed files of tests/golden/models
-    make_sd3_goldens.py --random 6 --seed 7 --out /tmp/other    others, of configurations drawn from the seed
+    make_sd3_goldens.py --random 6 --seed 7 --out /tmp/other    others, with configurations drawn from the seed
     OXBOW_MODEL_GOLDENS=/tmp/other build/dev/tests/model_golden_test
 
 sd3_*   a transformer: see make_model_goldens.py for the sections of a file
@@ -89,7 +89,7 @@ LORA = {
 
 
 def random_configs(count, generator):
-    """`count` of each kind, drawn."""
+    """`count` random configurations of each kind."""
     pick, chance = generator.choice, lambda: generator.random() < 0.5
     sd3, vae = {}, {}
     for i in range(count):
@@ -131,7 +131,7 @@ def write_vae(out, seed, configs):
 
 
 def adapter_files(model, lora_config):
-    """What diffusers and peft write for the adapter of `model`: (diffusers keys, their metadata, peft keys, config)."""
+    """The files that diffusers and peft write for the adapter of `model`: (diffusers keys, their metadata, peft keys, config)."""
     layers = get_peft_model_state_dict(model)
     with tempfile.TemporaryDirectory() as scratch:
         kept = ("r", "lora_alpha", "target_modules")
@@ -146,7 +146,7 @@ def adapter_files(model, lora_config):
         with safetensors.safe_open(scratch + "/adapter_model.safetensors", "pt") as file:
             keys = sorted(file.keys())
         config = json.loads(pathlib.Path(scratch, "adapter_config.json").read_text())
-    config["target_modules"].sort()  # A set: it has no order of its own.
+    config["target_modules"].sort()  # A set has no order.
     return diffusers, {"keys": keys, "config": config}
 
 
@@ -170,7 +170,7 @@ def write_lora(out, seed, configs):
         v = velocity()
         assert (v - base).abs().max() > 0.1, "the adapter must matter"
         direction = randn(*v.shape)
-        # A loss that is not linear in v, as a policy objective is not.
+        # A loss that is not linear in v, as for a policy objective.
         ((v * direction).mean().exp() + 0.5 * v.square().mean()).backward()
         matrices = get_peft_model_state_dict(model)
         grads = {k.replace(".default.", "."): p.grad for k, p in model.named_parameters() if "lora_" in k}
@@ -221,7 +221,7 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     sd3, vae = random_configs(args.random, random.Random(args.seed)) if args.random else (SD3, VAE)
-    goldens.sd3(args.out, args.seed, sd3, gradients=False)  # The other script has those.
+    goldens.sd3(args.out, args.seed, sd3, gradients=False)  # The other script has gradients.
     write_vae(args.out, args.seed, vae)
     write_lora(args.out, args.seed, LORA)
     write_published(args.out)

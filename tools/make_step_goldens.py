@@ -9,14 +9,14 @@ diffusers makes the model and the noise levels, peft the adapter, autograd the g
 arithmetic between them is written from the formulas of arXiv:2505.05470 and what flow_grpo's trainer for SD3 does with
 them: stochastic steps under the guided velocity, log-probs as means over a latent's elements, advantages of groups, the
 clipped ratio, the KL of means over 2 std^2 (std without the root of the time step), a backward pass per microbatch and
-denoising step, the last step untrained, two updates per epoch. Two epochs are run, the second with what the first left.
+denoising step, the last step untrained, two updates per epoch. Two epochs are run; the second continues the first.
 
-Noise and the order of samples are those of oxbow's counter-based streams, written here anew from Philox's paper, so
-that both sides draw the same without one reading the other's.
+Noise and the order of samples are those of oxbow's counter-based streams, implemented here again from Philox's paper,
+so that both sides draw the same numbers independently.
 
 A file: weight.* the model, adapter.* its matrices at the start, in.* conditioning and rewards, out.epoch{e}.* latents,
 noise and log-probs of sampling, advantages, and out.update{u}.*: log-probs under the weights before the update, the
-gradient before it is limited, its norm, the terms of the loss, and the matrices after. Flat ones are in the order of names.
+gradient before it is limited, its norm, the terms of the loss, and the matrices after. Flat vectors are in name order.
 """
 import argparse
 import json
@@ -39,7 +39,7 @@ TOKENS, STEPS, GROUPS, GROUP_SIZE, MICROBATCH, UPDATES, EPOCHS = 5, 5, 2, 4, 2, 
 RANK, ALPHA, ETA, SHIFT = 4, 8, 0.7, 3.0
 
 CASES = {
-    # name: settings in which flow_grpo's recipes differ
+    # name: settings by which flow_grpo's recipes differ
     "step_unguided": dict(guidance=1.0, clip=1e-4, beta=0.04, global_std=False, norm_max=1.0, run_seed=11),
     "step_guided": dict(guidance=4.5, clip=1e-3, beta=0.04, global_std=True, norm_max=0.05, run_seed=12),
 }
@@ -76,7 +76,7 @@ def words(seed, group, sample, step):
 
 
 def normals(count, *stream):
-    """Box-Muller in float64, two of a block."""
+    """Box-Muller in float64, two numbers per block."""
     w, out = words(*stream), []
     uniform = lambda: (((next(w) << 21) ^ (next(w) >> 11)) + 0.5) * 2.0 ** -53
     while len(out) < count:
@@ -98,7 +98,7 @@ def shuffled(count, seed, epoch):
 
 
 class Run:
-    """One case: a model, its optimiser, and what was noted on the way."""
+    """One case: a model, its optimiser, and the recorded values."""
 
     def __init__(self, settings, seed, dtype):
         self.s, self.dtype, self.out, self.margin = settings, dtype, {}, math.inf
@@ -128,13 +128,13 @@ class Run:
         scheduler = FlowMatchEulerDiscreteScheduler(shift=SHIFT)
         scheduler.set_timesteps(STEPS)
         self.sigmas, self.timesteps = scheduler.sigmas.to(dtype), scheduler.timesteps.to(dtype)
-        self.order = [row for g in range(GROUPS) for row in [g] * GROUP_SIZE]  # Group of every sample.
+        self.order = [row for g in range(GROUPS) for row in [g] * GROUP_SIZE]  # The group of every sample.
 
     def flat(self, tensors):
         return torch.cat([t.detach().reshape(-1) for t in tensors]).clone()
 
     def velocity(self, x, step, rows):
-        """Of the guided model: both halves in one batch, the gradient through both."""
+        """Velocity of the guided model: both halves in one batch, with the gradient through both."""
         groups = [self.order[r] for r in rows]
         tokens, pooled = (self.inputs[k][groups].to(self.dtype) for k in ("in.tokens", "in.pooled"))
         guidance = self.s["guidance"]
@@ -164,7 +164,7 @@ class Run:
         return density.mean(dim=tuple(range(1, density.dim())))
 
     def sample(self, epoch):
-        """Stochastic steps but for the last, which is the plain ODE's."""
+        """Samples with stochastic steps; the last one is a plain ODE step."""
         identities = [(self.s["run_seed"], epoch * GROUPS + g, s) for g in range(GROUPS) for s in range(GROUP_SIZE)]
         noise = lambda step: torch.tensor(np.stack([normals(math.prod(SHAPE), *i, step).astype(np.float32).reshape(SHAPE)
                                                     for i in identities])).to(self.dtype)
@@ -194,7 +194,7 @@ class Run:
         return a
 
     def update(self, number, rows, latents, scores, advantages):
-        """Gradients of `rows`, a microbatch and a step at a time; then one step of the optimiser."""
+        """Gradients of `rows`, one microbatch and step at a time; then one step of the optimiser."""
         clip, beta, trained_steps = self.s["clip"], self.s["beta"], int(0.99 * STEPS)
         passes = len(rows) // MICROBATCH * trained_steps
         terms, new_scores = {"policy": 0.0, "kl": 0.0, "clipped": 0.0, "silenced": 0.0}, torch.zeros(trained_steps, len(rows))
@@ -256,7 +256,8 @@ def main():
     for name, settings in CASES.items():
         print(name)
         run = Run(settings, args.seed, torch.float32).run()
-        # Where rounding could decide which side of a clip a ratio is on, two right answers would differ.
+        # If rounding could decide on which side of a clip a ratio is, two correct answers would
+        # differ.
         assert run.margin > 2e-6, f"a ratio is {run.margin} from its clip: take another seed"
         wide = Run(settings, args.seed, torch.float64).run()
         start = torch.cat([v.reshape(-1) for _, v in sorted(run.adapter.items())])

@@ -8,9 +8,9 @@ Writes, under tests/golden/text unless told otherwise:
 
     clip_*.safetensors, t5_*.safetensors   one small random encoder each: `weight.*`, `in.*`, `out.*`, its config.json
                                            in the metadata; weights are exact in float16 and stored so
-    tokens_*.json                          awkward prompts and their ids, and which tokenizer folder gave them
+    tokens_*.json                          difficult prompts, their ids, and the tokenizer folder that gave them
     pipeline/                              text encoders and tokenizers of a tiny SD3, as diffusers saves them
-    prompts_*.safetensors                  what its encode_prompt makes of `prompts` in the metadata
+    prompts_*.safetensors                  the result of its encode_prompt for `prompts` in the metadata
 
 Tests read every file of that shape, so another seed is another test: OXBOW_TEXT_GOLDENS=DIR text_golden_test.
 Needs torch, diffusers, transformers, tokenizers and sentencepiece.
@@ -36,7 +36,8 @@ WORDS = ("a photo of the cat dog red blue house running through field at night w
          "\u4e16\u754c \u65e5\u672c\u8a9e \u3053\u3093\u306b\u3061\u306f \uc548\ub155 \ud55c\uad6d \u0627\u0644\u0639\u0631\u0628\u064a\u0629 \u0939\u093f\u0928\u094d\u0926\u0940 \u0e44\u0e17\u0e22 12 345 2024 3.14 "
          "it's don't we'll \"OPEN\" (artstation) trending, highly, ultra-realistic! \U0001f600 \U0001f389 text 473 "
          "photograph photography cinematic masterpiece best quality 8k uhd dslr").split()
-# Pieces of trouble: marks, joiners, compatibility forms, every kind of space, brackets of special tokens.
+# Difficult characters: marks, joiners, compatibility forms, every kind of space, brackets of
+# special tokens.
 TROUBLE = list("\u0301\u0323\u0307\u0308\u030a\u0338\u3099\u309a\u200b\u200c\u200d\u2060\ufeff\u00ad\u034f\ufe0f\u20e3\u202e\u2066"
                "\u0085\u00a0\u1680\u2002\u2003\u2009\u2028\u2029\u202f\u205f\u3000\t\n\r\x0b\x0c\x1f\x00\x07\x7f\ufffd"
                "\ufb01\ufb03\uff21\uff42\uff11\uff76\uff9e\u2460\u2163\u337f\ufdfa\u00bd\u00b2\u2126\u212b\u01c6\u1e9b\u0130\u0131\u00df\u1e9e\u03a3\u03c2\u03c3"
@@ -62,7 +63,7 @@ CURATED = [
 
 
 def prompts(seed):
-    """The curated ones, then mixtures of words and trouble."""
+    """The curated prompts, then mixtures of words and difficult characters."""
     rng = random.Random(seed)
     mixed = []
     for i in range(180):
@@ -109,7 +110,7 @@ def clip_tokenizer_files(directory, seed, model_max_length, pad, added=None):
 
 
 def t5_tokenizer_files(directory, seed, extra_ids):
-    """A unigram model as T5's: nmt_nfkc, pad 0, EOS 1, unknown 2, no BOS."""
+    """A unigram model like T5's: nmt_nfkc, pad 0, EOS 1, unknown 2, no BOS."""
     directory.mkdir(parents=True, exist_ok=True)
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -137,7 +138,7 @@ def token_ids(out, name, directory, shown_as, seed, length=None):
 
 
 def randomise(module, generator):
-    """Draws every parameter, so that zero or unit initialisation hides no mistake."""
+    """Draws every parameter, because zero or unit initialisation could hide errors."""
     for name, p in module.named_parameters():
         std = 0.5 if p.dim() == 1 and "norm" in name else (0.2 if p.dim() == 1 else p[0].numel() ** -0.5)
         if "relative_attention_bias" in name or "embed" in name or "shared" in name:
@@ -162,7 +163,8 @@ def clip_config(**kw):
 
 
 CLIP = {
-    # name: (config, batch). eos_token_id 2 is what published configs say; the pooled token is then argmax(ids).
+    # name: (config, batch). eos_token_id 2 is the value in published configs; the pooled token is
+    # then argmax(ids).
     "clip_quick_gelu_deep": (dict(hidden_size=24, intermediate_size=40, projection_dim=20, num_hidden_layers=5, num_attention_heads=4), 3),
     "clip_gelu_projection": (dict(hidden_size=20, intermediate_size=48, projection_dim=28, num_hidden_layers=3, num_attention_heads=5, hidden_act="gelu"), 9),
     "clip_one_layer": (dict(hidden_size=16, intermediate_size=24, projection_dim=8, num_hidden_layers=1, num_attention_heads=1), 1),
@@ -228,14 +230,14 @@ def t5(out, seed):
 
 
 def half_files(directory, name="model.safetensors"):
-    """The weights in 16 bits, in which an encoder's are exact: half the size."""
+    """Stores the weights in 16 bits, in which an encoder's weights are exact: half the size."""
     from safetensors.torch import load_file
     path = directory / name
     save_file({k: v.half() if v.is_floating_point() else v for k, v in load_file(str(path)).items()}, str(path), metadata={"format": "pt"})
 
 
 def pipeline(out, seed):
-    """A tiny SD3: two CLIPs whose tokenizers pad differently, T5, and what encode_prompt says."""
+    """A tiny SD3: two CLIPs whose tokenizers pad differently, T5, and the result of encode_prompt."""
     root = out / "pipeline"
     if root.exists():
         shutil.rmtree(root)

@@ -3,8 +3,8 @@
 
     tools/run_clang_tidy.py [BUILD_DIRECTORY] [PATH_PREFIX...]
 
-LibTorch's headers alone cost clang-tidy half a minute a file, so what compiles against them is left
-to the compiler's warnings. Tests are left out for the same reason (GoogleTest's macros).
+LibTorch's headers alone take clang-tidy half a minute per file, so sources that include them get only
+the compiler's warnings. Tests are left out for the same reason (GoogleTest's macros).
 """
 import concurrent.futures
 import json
@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# What g++ knows and clang 14 does not, or what only the build needs.
+# Flags that g++ knows and clang 14 does not, and flags that only the build needs.
 DROPPED = {"-fpch-preprocess", "-Winvalid-pch", "-Werror"}
 
 
@@ -36,7 +36,7 @@ def wanted(entry, prefixes):
 
 def for_clang(entry):
     words = shlex.split(entry["command"])
-    while not words[0].endswith(("c++", "g++", "clang++", "gcc")):  # ccache and its environment.
+    while not words[0].endswith(("c++", "g++", "clang++", "gcc")):  # Skips ccache and its environment.
         words.pop(0)
     words = [w for w in words if w not in DROPPED and not w.startswith("-fsanitize")]
     return {"directory": entry["directory"], "file": entry["file"], "arguments": words}

@@ -27,12 +27,12 @@ constexpr int kPollMilliseconds = 100;
 struct Flags {
   std::string plan;
   std::string out;
-  uint32_t seeds = 0;  // 0: the plan's.
-  double level = 0;    // 0: the plan's.
+  uint32_t seeds = 0;  // 0: as in the plan.
+  double level = 0;    // 0: as in the plan.
   bool table_only = false;
 };
 
-// Trains one run from its beginning. kInternal if it fails, with the place of its log.
+// Trains one run from the start. kInternal if it fails; the message names its log.
 absl::Status Train(const LearningRun& run) {
   const fs::path binaries = BinaryDirectory();
   std::vector<std::string> argv = {(binaries / "oxbow").string(), "train", run.file, "--overwrite",
@@ -70,7 +70,7 @@ absl::Status TrainUnfinished(const std::vector<LearningRun>& runs) {
   return absl::OkStatus();
 }
 
-// What is finished so far.
+// The comparison of the runs that have finished so far.
 absl::StatusOr<Comparison> Compare(const v1::LearningBench& bench,
                                    const std::vector<LearningRun>& runs) {
   Comparison comparison{

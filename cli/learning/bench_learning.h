@@ -1,4 +1,4 @@
-// `oxbow bench learning`: trains every recipe of a comparison with every seed, and says which one
+// `oxbow bench learning`: trains every recipe of a comparison with every seed and shows which one
 // learns fastest.
 #pragma once
 

@@ -71,13 +71,14 @@ std::vector<LearningRun> PlanRuns(const v1::LearningBench& bench,
 }
 
 absl::StatusOr<bool> IsFinished(const LearningRun& run) {
-  // As `oxbow train` resolves it, but for the environment, which a comparison must not depend on.
+  // Resolved as `oxbow train` does, but without the environment, because a comparison must not
+  // depend on it.
   OXBOW_ASSIGN_OR_RETURN(config::ResolvedConfig wanted,
                          config::LoadRunConfig(run.file, run.set, {}));
   auto done = config::LoadResolved(run.directory / "config.resolved.yaml");
   const auto rows = io::ReadMetrics(run.directory / io::kMetricsFile);
   if (!done.ok() || !rows.ok() || rows->empty()) return false;
-  // Wherever it was made: directories are moved, and told in other words.
+  // Ignore the directory: it may have been moved, or written differently.
   done->mutable_run()->clear_directory();
   wanted.config.mutable_run()->clear_directory();
   if (!google::protobuf::util::MessageDifferencer::Equals(*done, wanted.config)) return false;

@@ -1,4 +1,4 @@
-// Which runs a comparison of recipes is made of, and which of them are done.
+// The runs of a comparison of recipes, and which of them are done.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,20 @@ struct LearningRun {
   std::string recipe;
   uint32_t seed = 0;
   std::string file;
-  std::vector<std::string> set;  // Overrides, the run's name and place among them.
+  std::vector<std::string> set;  // Overrides, including the run's name and directory.
   std::filesystem::path directory;
 };
 
 // Reads a YAML file of proto/oxbow/v1/learning_bench.proto. kNotFound without the file;
-// kInvalidArgument with its place for what is wrong in it.
+// kInvalidArgument, with the place, for an error in it.
 absl::StatusOr<v1::LearningBench> ReadLearningBench(const std::filesystem::path& path);
 
-// Seed 0 of every recipe, then seed 1 and so on: what is there at any time compares equals. Runs
-// lie in `out`/RECIPE-seedK.
+// Seed 0 of every recipe, then seed 1 and so on, so that the finished runs are comparable at any
+// time. The directory of a run is `out`/RECIPE-seedK.
 std::vector<LearningRun> PlanRuns(const v1::LearningBench& bench, const std::filesystem::path& out);
 
-// Whether the run is finished: the same config, and as many steps as it asks for. kInvalidArgument
-// if its file or overrides are wrong.
+// Whether the run is finished: it has the same config, and as many steps as the config asks for.
+// kInvalidArgument if its file or overrides are wrong.
 absl::StatusOr<bool> IsFinished(const LearningRun& run);
 
 }  // namespace oxbow::cli

@@ -25,7 +25,7 @@ v1::LearningBench OneRecipe() {
   return bench;
 }
 
-// As a run of that many steps leaves its directory.
+// Writes the directory that a run of this many steps leaves.
 void Leave(const LearningRun& run, int steps) {
   fs::create_directories(run.directory);
   const auto resolved = config::LoadRunConfig(run.file, run.set, {});

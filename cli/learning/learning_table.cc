@@ -16,7 +16,7 @@ constexpr uint64_t kBootstrapSeed = 1;
 
 using Cost = double io::CurvePoint::*;
 
-// What reaching the level cost each run of a recipe.
+// The cost of reaching the level, for each run of a recipe.
 struct Costs {
   std::vector<double> values;
   size_t reached = 0;
@@ -33,8 +33,8 @@ Costs CostsOf(const RecipeCurves& recipe, double level, Cost cost) {
   return costs;
 }
 
-// The baseline's own runs are whole: its final reward is the level, which half of its runs meet
-// before the end by luck alone.
+// Baseline runs count to their end: their final reward is the level, which half of them reach
+// earlier only by chance.
 std::vector<double> WholeRuns(const RecipeCurves& recipe, Cost cost) {
   std::vector<double> values;
   for (const io::LearningCurve& curve : recipe.curves) {

@@ -1,4 +1,4 @@
-// The outcome of a comparison of recipes: a Markdown table, and a picture of the curves.
+// The outcome of a comparison of recipes: a Markdown table, and a plot of the curves.
 #pragma once
 
 #include <optional>
@@ -23,12 +23,12 @@ struct Comparison {
   std::vector<RecipeCurves> recipes;
 };
 
-// The level that counts; nothing if the baseline has no finished run.
+// The level to reach; nothing if the baseline has no finished run.
 std::optional<double> LevelOf(const Comparison& comparison);
 
-// A row per recipe: how many runs reached the level and when, and ratios to the baseline's whole
-// runs with 95 % intervals. A run that never reached it counts with all it took, and the ratio is
-// marked as a lower bound.
+// A row per recipe: how many runs reached the level and when, and ratios to the full length of the
+// baseline's runs, with 95 % intervals. A run that never reached the level counts with its full
+// cost, and the ratio is marked as a lower bound.
 std::string LearningTable(const Comparison& comparison);
 
 // The mean held-out reward of each recipe over steps, as an SVG document.

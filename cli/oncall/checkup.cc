@@ -56,7 +56,7 @@ std::string CheckupJson(const Checks& checks) {
                               {"found", check.found},
                               {"fix", check.fix}});
   }
-  // Text from elsewhere may not be UTF-8.
+  // Text from other programs may not be UTF-8.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

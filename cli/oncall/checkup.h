@@ -1,4 +1,4 @@
-// What `oxbow doctor` finds: one line per check, ok, warn or fail, with what to do about it.
+// The result of `oxbow doctor`: one line per check, ok, warn or fail, with what to do about it.
 #pragma once
 
 #include <string>
@@ -10,23 +10,23 @@ enum class Verdict { kOk, kWarn, kFail };
 
 struct Check {
   std::string area;  // "machine", "config", "fleet"
-  std::string name;  // "memory"; an area has each name once, or once per process.
+  std::string name;  // For example "memory". Unique within an area, or within an area and process.
   Verdict verdict = Verdict::kOk;
-  std::string found;  // What is so, with the numbers.
-  std::string fix;    // What to do; empty where nothing is wrong.
+  std::string found;  // What was found, with the numbers.
+  std::string fix;    // What to do; empty if nothing is wrong.
 };
 
 using Checks = std::vector<Check>;
 
 Verdict WorstOf(const Checks& checks);
 
-// A line per check, its fix below it, and a last line that counts.
+// A line per check, with its fix below it, and a last line with the counts.
 std::string CheckupText(const Checks& checks);
 
 // {"verdict": "warn", "checks": [{"area", "name", "verdict", "found", "fix"}]}
 std::string CheckupJson(const Checks& checks);
 
-// 0, or 1 if a check failed; with `strict` also if one warns.
+// 0, or 1 if a check failed; with `strict` also 1 if a check warns.
 int CheckupExitCode(const Checks& checks, bool strict);
 
 }  // namespace oxbow::cli

@@ -27,7 +27,7 @@
 namespace oxbow::cli {
 namespace {
 
-constexpr uint64_t kProcessBytes = uint64_t{200} << 20;  // Libraries and queues of one.
+constexpr uint64_t kProcessBytes = uint64_t{200} << 20;  // Libraries and queues of a process.
 
 struct DoctorFlags {
   std::string file;
@@ -41,7 +41,7 @@ struct DoctorFlags {
   rpc::TlsOptions tls;
 };
 
-// What the run of `config` takes on one machine, activations excepted.
+// What the run of `config` needs on one machine, without activations.
 MachineNeeds NeedsOf(const v1::RunConfig& config, const ModelFacts& facts) {
   MachineNeeds needs;
   const v1::ServiceConfig& services = config.services();
@@ -50,7 +50,7 @@ MachineNeeds NeedsOf(const v1::RunConfig& config, const ModelFacts& facts) {
   needs.processes = needs.busy_processes + rewards + 1;
   std::vector<MemoryItem> learner = LearnerMemory(config, facts);
   for (MemoryItem& item : learner) {
-    // The sink's bound is what experience may take; what it will take is known.
+    // The sink's limit is the most that experience may take; its expected size is known.
     if (item.what == "experience, at most") item.bytes = SinkBytesNeeded(config, facts);
   }
   needs.memory = PeakOf(learner) * config.learner().ranks() +
@@ -78,7 +78,7 @@ void JudgeConfig(const DoctorFlags& flags, Checks& checks, MachineNeeds& needs,
          absl::StrCat("change ", problem.key, " (oxbow validate explains the run)")});
   }
   const auto facts = ReadModelFacts(config);
-  if (!facts.ok()) return;  // Among the problems.
+  if (!facts.ok()) return;  // The checks above report it.
   needs = NeedsOf(config, *facts);
   if (checks.empty()) {
     checks.push_back({"config", "rules", Verdict::kOk,
@@ -96,7 +96,7 @@ void JudgeConfig(const DoctorFlags& flags, Checks& checks, MachineNeeds& needs,
   }
 }
 
-// Nothing is asked where no fleet is named.
+// If no fleet is named, asks nothing.
 absl::StatusOr<FleetFacts> AskFleetOf(const DoctorFlags& flags) {
   const absl::Duration timeout = absl::Seconds(flags.timeout_s);
   if (!flags.learner.empty()) return AskFleet(flags.learner, timeout);
@@ -144,7 +144,7 @@ void AddDoctor(CLI::App& app, int& exit_code) {
       ->excludes(learner);
   command->add_option("--port", flags->ports, "host:port that must be free; may be repeated")
       ->allow_extra_args(false);
-  command->add_option("--timeout", flags->timeout_s, "of one call to a process, seconds")
+  command->add_option("--timeout", flags->timeout_s, "timeout of one call to a process, in seconds")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--format", flags->format)

@@ -1,4 +1,4 @@
-// `oxbow doctor`: what is wrong with this machine, a run's configuration, or a running fleet.
+// `oxbow doctor`: finds what is wrong with this machine, a run's config, or a running fleet.
 #pragma once
 
 namespace CLI {
@@ -7,8 +7,8 @@ class App;
 
 namespace oxbow::cli {
 
-// Adds the subcommand. When it was chosen, parsing sets `exit_code` (base/exit_code.h), which
-// outlives `app`.
+// Adds the subcommand. If it is chosen, parsing sets `exit_code` (base/exit_code.h), which must
+// outlive `app`.
 void AddDoctor(CLI::App& app, int& exit_code);
 
 }  // namespace oxbow::cli

@@ -12,9 +12,9 @@ namespace oxbow::cli {
 namespace {
 
 constexpr double kSkewWarn = 1, kSkewFail = 60;              // Seconds.
-constexpr double kStepWarn = 60, kStepFail = 600;            // Seconds without a step, at least.
-constexpr double kStepsWarn = 10, kStepsFail = 50;           // And in durations of a step.
-constexpr double kRefusedWarn = 0.001, kRefusedFail = 0.05;  // Share of pictures.
+constexpr double kStepWarn = 60, kStepFail = 600;            // Without a step, at least.
+constexpr double kStepsWarn = 10, kStepsFail = 50;           // And in step durations.
+constexpr double kRefusedWarn = 0.001, kRefusedFail = 0.05;  // Share of images.
 constexpr uint64_t kDiskLeast = uint64_t{128} << 20;
 
 class FleetJudge {
@@ -87,7 +87,7 @@ class FleetJudge {
     const std::optional<double> known = Metric(status, "time/step_s");
     const double step_s = known.value_or(0);
     const double ago = status.seconds_since_step();
-    // How long the first step of a start takes, or an evaluation, nobody has said.
+    // The duration of the first step after a start, or of an evaluation, is unknown.
     const bool may_last = !known.has_value() || status.phase() == "evaluating";
     const bool late = ago > std::max(kStepWarn, kStepsWarn * step_s);
     const bool stuck = !may_last && ago > std::max(kStepFail, kStepsFail * step_s);
@@ -105,7 +105,7 @@ class FleetJudge {
         fix);
   }
 
-  // What a broken number looks like: null in metrics.jsonl, NaN here.
+  // A broken number is null in metrics.jsonl and NaN here.
   void Numbers(const v1::StatusResponse& status) {
     std::string broken;
     for (const v1::NamedValue& metric : status.metrics()) {
@@ -151,7 +151,7 @@ class FleetJudge {
       return Add("workers", Verdict::kFail, "none is connected",
                  "start one: rollout_worker --learner HOST:PORT");
     }
-    // Updates of a learner step, from what both counts say.
+    // Updates per learner step, from both counters.
     const double updates = status.learner_step() > 0
                                ? static_cast<double>(status.policy_version()) /
                                      static_cast<double>(status.learner_step())

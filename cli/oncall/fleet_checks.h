@@ -1,4 +1,4 @@
-// Is a running fleet well? What its processes say of themselves in, verdicts out. Pure.
+// Judges whether a running fleet is well, from what its processes report. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +17,27 @@ struct ServiceFacts {
   std::string name;  // "learner", "reward_server-1"
   std::string endpoint;
   State state = State::kSilent;
-  std::string why;  // Of kSilent.
-  // Its clock minus this machine's in the middle of the call, and how long the call took: the
-  // offset is known to half of that.
+  std::string why;  // Reason for kSilent.
+  // Its clock minus this machine's clock in the middle of the call, and the duration of the call.
+  // The offset is accurate to half of that duration.
   std::optional<double> clock_offset_s;
   double round_trip_s = 0;
 };
 
 struct RewardCounts {
-  std::string name;  // Of the server.
+  std::string name;  // Name of the server.
   double scored = 0;
   double refused = 0;  // Failed or invalid.
 };
 
 struct FleetFacts {
-  std::vector<ServiceFacts> services;  // All that are known, the learner first.
+  std::vector<ServiceFacts> services;  // All known services, the learner first.
   std::optional<v1::StatusResponse> status;
-  std::vector<v1::InfoResponse> buffers;  // Of those that answered.
-  std::vector<RewardCounts> rewards;      // Of those whose /metrics are known.
-  std::optional<uint64_t> staleness_max;  // S of the run, where its config is known.
-  // How far on-policy ratios may be from 1. GPUs and merged adapters round; where the config says
-  // that nothing does, 0. As the alert OxbowRatioNotOne.
+  std::vector<v1::InfoResponse> buffers;  // Those that answered.
+  std::vector<RewardCounts> rewards;      // Those whose /metrics address is known.
+  std::optional<uint64_t> staleness_max;  // S of the run, if its config is known.
+  // How far on-policy ratios may be from 1. GPUs and merged adapters round; 0 if the config
+  // excludes both. The same limit as in the alert OxbowRatioNotOne.
   double ratio_tolerance = 1e-4;
 };
 

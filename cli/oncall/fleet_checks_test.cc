@@ -27,7 +27,7 @@ void Set(v1::StatusResponse& status, const std::string& name, double value) {
   metric.set_value(value);
 }
 
-// A fleet in which all is well: 40 steps of 2 updates.
+// A healthy fleet: 40 steps of 2 updates.
 FleetFacts Good() {
   FleetFacts facts;
   for (const char* name : {"learner", "replay_buffer", "reward_server-0"}) {

@@ -28,7 +28,7 @@ class Asking {
  public:
   explicit Asking(absl::Duration timeout) : timeout_(timeout) {}
 
-  // The learner first: what it says, the others' addresses among it, stands in facts.status.
+  // Ask the learner first: its answer in facts.status has the addresses of the others.
   void Learner(const std::string& endpoint) {
     ServiceFacts& service = Health("learner", endpoint);
     if (service.state == ServiceFacts::State::kSilent) return;
@@ -73,7 +73,7 @@ class Asking {
  private:
   ServiceFacts& Health(const std::string& name, const std::string& endpoint) {
     ServiceFacts service{.name = name, .endpoint = endpoint, .why = {}};
-    if (endpoint.empty()) {  // As a child of the supervisor has none until it is ready.
+    if (endpoint.empty()) {  // A child of the supervisor has none until it is ready.
       service.why = "it starts, and has not said yet where it listens";
       facts_.services.push_back(std::move(service));
       return facts_.services.back();
@@ -90,9 +90,9 @@ class Asking {
     return facts_.services.back();
   }
 
-  // The other side read its clock at some moment of the call: near its middle, as far as we know.
+  // The other side read its clock at some moment of the call; the middle is the best estimate.
   static void SetClock(ServiceFacts& service, double before, double theirs) {
-    if (theirs == 0) return;  // Of an older binary.
+    if (theirs == 0) return;  // From an older binary.
     const double after = UnixNow();
     service.clock_offset_s = theirs - (before + after) / 2;
     service.round_trip_s = after - before;

@@ -1,4 +1,4 @@
-// Asks the processes of a run what `oxbow doctor` judges. Changes nothing.
+// Asks the processes of a run for the facts that `oxbow doctor` judges. Changes nothing.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace oxbow::cli {
 
-// By the learner's address alone: it tells where buffer and reward servers are.
+// Needs only the learner's address: the learner tells where buffer and reward servers are.
 FleetFacts AskFleet(const std::string& learner, absl::Duration timeout);
 
-// By endpoints.json and config.resolved.yaml, which also say where metrics are and what the
-// staleness budget is. kNotFound without endpoints.json.
+// Reads endpoints.json and config.resolved.yaml, which also give the addresses of metrics and the
+// staleness budget. kNotFound without endpoints.json.
 absl::StatusOr<FleetFacts> AskFleetOfRun(const std::string& run_dir, absl::Duration timeout);
 
 }  // namespace oxbow::cli

@@ -19,8 +19,8 @@ namespace {
 constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
 constexpr uint64_t kServing = 1;
 
-// HealthCheckRequest { string service = 1; }, written by hand: gRPC keeps its generated class to
-// itself.
+// HealthCheckRequest { string service = 1; }, encoded by hand, because gRPC does not export its
+// generated class.
 grpc::ByteBuffer Request(const std::string& service) {
   std::string bytes;
   if (!service.empty()) {
@@ -61,7 +61,7 @@ absl::StatusOr<bool> IsServing(const std::string& endpoint, const std::string& s
   call->Finish(&answer, &status, nullptr);
   void* tag = nullptr;
   bool ok = false;
-  queue.Next(&tag, &ok);  // The context's deadline ends it.
+  queue.Next(&tag, &ok);  // Returns at the context's deadline at the latest.
   if (!status.ok()) return rpc::FromGrpc(status);
   return Response(answer);
 }

@@ -9,15 +9,15 @@
 
 namespace oxbow::cli {
 
-// True if `service` ("" for the whole server) says SERVING. kUnavailable if nobody listens, another
-// code if the call fails.
+// True if `service` ("" for the whole server) reports SERVING. kUnavailable if nothing listens at
+// the address, another code if the call fails.
 absl::StatusOr<bool> IsServing(const std::string& endpoint, const std::string& service,
                                absl::Duration timeout);
 
-// 0 serving, 1 not serving, 2 nobody listens there, 3 the call failed.
+// 0 serving, 1 not serving, 2 nothing listens there, 3 the call failed.
 int HealthExitCode(const absl::StatusOr<bool>& serving);
 
-// Makes `command` the one that asks: its flags, and what it does once they are parsed.
+// Adds the flags of the health check to `command`, and its action after parsing.
 void AskHealth(CLI::App& command, int& exit_code);
 void AddHealth(CLI::App& app, int& exit_code);
 

@@ -1,5 +1,5 @@
-// oxbow_health: `oxbow health` without the rest of `oxbow`, whose LibTorch a probe that runs every
-// few seconds would load in vain, and an image of the replay buffer does not have.
+// oxbow_health: only `oxbow health`, without LibTorch. A probe that runs every few seconds should
+// not load LibTorch, and the image of the replay buffer does not contain it.
 #include <CLI/CLI.hpp>
 
 #include "base/exit_code.h"

@@ -12,13 +12,13 @@ namespace oxbow::cli {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr double kAmple = 1.25;  // Times what is needed: below it there is a warning.
+constexpr double kAmple = 1.25;  // Less than this multiple of the need is a warning.
 
 Check Machine(const char* name, Verdict verdict, std::string found, std::string fix = "") {
   return {"machine", name, verdict, std::move(found), std::move(fix)};
 }
 
-// Ok from `ample` on, warn from `least` on.
+// Ok if value >= ample, warn if value >= least, else fail.
 Verdict Graded(double value, double least, double ample) {
   return value >= ample ? Verdict::kOk : value >= least ? Verdict::kWarn : Verdict::kFail;
 }
@@ -87,7 +87,7 @@ Check Cores(const MachineFacts& facts, const MachineNeeds& needs) {
   return Machine("cores", Verdict::kOk, found);
 }
 
-// `oxbow train` sets both for its children; services that something else starts inherit them.
+// `oxbow train` sets both for its children; other services inherit them from their launcher.
 Check Threads(const MachineFacts& facts) {
   int threads = 0;
   const bool many = absl::SimpleAtoi(facts.omp_num_threads, &threads) && threads > 1;
@@ -121,7 +121,7 @@ Check ClockCheck(bool synchronised) {
                                 "lines of several machines do");
 }
 
-// One that has ended already ends `doctor` itself.
+// An expired certificate already ends `doctor` itself.
 Check Certificate(absl::Duration left) {
   const bool enough = left >= absl::Hours(24 * kCertificateDaysWanted);
   return Machine("certificate", enough ? Verdict::kOk : Verdict::kWarn,

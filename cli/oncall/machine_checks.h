@@ -1,4 +1,4 @@
-// Is this machine fit for a run? Facts in, verdicts out. Pure.
+// Judges whether this machine is fit for a run, from facts. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,38 +12,38 @@
 namespace oxbow::cli {
 
 struct MachineFacts {
-  // Bytes that can be taken before something is killed: the lower of the system's and the control
-  // group's.
+  // Bytes that can be allocated before the kernel kills a process: the lower of the system's value
+  // and the control group's.
   uint64_t memory_available = 0;
   bool memory_of_cgroup = false;
-  std::string disk_path;  // Where runs are written.
+  std::string disk_path;  // Directory where runs are written.
   uint64_t disk_free = 0;
   bool disk_writable = true;
   uint64_t descriptors = 0;      // The soft limit of open files.
-  uint64_t descriptors_max = 0;  // What it may be raised to.
-  double cores = 0;              // That this process may use; fractions by a control group's quota.
-  double load = 0;               // Runnable processes, mean of a minute.
+  uint64_t descriptors_max = 0;  // The hard limit.
+  double cores = 0;              // Cores that this process may use; a quota can make it fractional.
+  double load = 0;               // Runnable processes, averaged over a minute.
   std::optional<bool> clock_synchronised;
-  absl::Duration certificate_left = absl::InfiniteDuration();  // Of TLS; infinite: none.
-  // As set in the environment; empty: not set.
+  absl::Duration certificate_left = absl::InfiniteDuration();  // For TLS; infinite: none.
+  // Values of the environment variables; empty: not set.
   std::string omp_num_threads;
   std::string omp_wait_policy;
-  std::string cpu_capability;  // As LibTorch chose its kernels: "AVX512", "AVX2", "DEFAULT".
-  bool fast_blas = true;       // LibTorch was built with MKL or another tuned one.
+  std::string cpu_capability;  // The kernels that LibTorch chose: "AVX512", "AVX2", "DEFAULT".
+  bool fast_blas = true;       // LibTorch was built with MKL or another tuned library.
   struct Port {
     std::string endpoint;
-    std::string taken;  // Why it cannot be bound; empty: free.
+    std::string taken;  // Reason why it cannot be bound; empty: free.
   };
   std::vector<Port> ports;
 };
 
-// What a run takes; 0: unknown, and the check says only what is there.
+// What a run needs; 0: unknown, and the check only reports what the machine has.
 struct MachineNeeds {
   uint64_t memory = 0;
   uint64_t disk = 0;
-  uint32_t busy_processes = 0;  // That compute all the time: learner ranks and workers.
+  uint32_t busy_processes = 0;  // Processes that compute all the time: ranks and workers.
   uint32_t processes = 0;
-  // The run is at work: it has what it needs, and load is its own.
+  // The run is already running: it has what it needs, and the load is its own.
   bool met = false;
 };
 

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
-// A machine and a run that fits.
+// A machine that has enough for its run.
 MachineFacts Good() {
   return {.memory_available = 8 * kGiB,
           .disk_path = "/runs",
@@ -50,7 +50,7 @@ TEST(MachineChecksTest, AFitMachineHasNothingToFix) {
   EXPECT_EQ(CheckupExitCode(checks, /*strict=*/true), 0);
 }
 
-// One fact spoilt, one check that says so, and a fix with it.
+// Spoils one fact and expects one check to report it, with a fix.
 struct Spoilt {
   const char* check;
   Verdict verdict;

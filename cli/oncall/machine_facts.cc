@@ -38,7 +38,7 @@ std::optional<uint64_t> NumberIn(const fs::path& path) {
   return value;
 }
 
-// This process's control group in the unified hierarchy, as it is mounted in most containers.
+// This process's control group in the unified hierarchy, at the usual mount point of containers.
 fs::path ControlGroup() {
   const std::string line = FirstLine("/proc/self/cgroup");
   const std::string prefix = "0::";
@@ -48,7 +48,7 @@ fs::path ControlGroup() {
   return fs::exists(own / "memory.max") ? own : root;
 }
 
-// Of a file of lines "NAME NUMBER ..."; 0 if it has none of that name.
+// Reads a number from a file of lines "NAME NUMBER ..."; 0 if it has no such name.
 uint64_t NumberOf(const fs::path& path, const std::string& wanted) {
   std::ifstream file(path);
   for (std::string name; file >> name;) {
@@ -92,7 +92,7 @@ void LookAtCores(MachineFacts& facts) {
   if (getloadavg(&load, 1) == 1) facts.load = load;
 }
 
-// Why the address cannot be bound; empty if it can.
+// The reason why the address cannot be bound; empty if it can.
 std::string WhyTaken(const std::string& endpoint) {
   const size_t colon = endpoint.rfind(':');
   if (colon == std::string::npos) return "not host:port";
@@ -107,7 +107,7 @@ std::string WhyTaken(const std::string& endpoint) {
   }
   std::string why;
   const int descriptor = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int yes = 1;  // A connection that has just ended does not count.
+  const int yes = 1;  // Ignores connections that have just ended.
   setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (descriptor < 0 || bind(descriptor, found->ai_addr, found->ai_addrlen) != 0 ||
       listen(descriptor, 1) != 0) {
@@ -143,7 +143,7 @@ MachineFacts LookAtMachine(const fs::path& directory, const std::vector<std::str
     facts.descriptors = files.rlim_cur;
     facts.descriptors_max = files.rlim_max;
   }
-  timex time{};  // No modes: only asks.
+  timex time{};  // No modes: only reads the state.
   if (const int state = adjtimex(&time); state >= 0) facts.clock_synchronised = state != TIME_ERROR;
   facts.omp_num_threads = Variable("OMP_NUM_THREADS");
   facts.omp_wait_policy = Variable("OMP_WAIT_POLICY");

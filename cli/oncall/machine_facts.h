@@ -1,4 +1,4 @@
-// Reads what `oxbow doctor` judges of this machine from the system.
+// Reads the facts about this machine that `oxbow doctor` judges.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,14 @@
 
 namespace oxbow::cli {
 
-// `directory` need not exist: the nearest one above it counts. Binds each of `ports` ("host:port")
-// for a moment. LibTorch's two facts are the caller's to fill. What cannot be read stays as it is.
+// `directory` need not exist: its nearest existing parent is checked. Binds each of `ports`
+// ("host:port") for a moment. The caller fills in the two facts about LibTorch. What cannot be read
+// keeps its default.
 MachineFacts LookAtMachine(const std::filesystem::path& directory,
                            const std::vector<std::string>& ports);
 
-// Bytes that the control group at `group` (a directory of the unified hierarchy) may still take:
-// pages of files that the kernel would drop first do not count as taken. Nothing without a limit.
+// Bytes that the control group at `group` (a directory of the unified hierarchy) may still use:
+// file pages that the kernel can drop do not count as used. Nothing without a limit.
 std::optional<uint64_t> LeftInControlGroup(const std::filesystem::path& group);
 
 }  // namespace oxbow::cli

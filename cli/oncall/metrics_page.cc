@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kPageBytesMax = size_t{16} << 20;
 
-// Everything that a GET answers, headers and all.
+// The complete answer to a GET, with headers.
 std::string Exchange(int peer, const std::string& endpoint) {
   const std::string request = absl::StrCat("GET /metrics HTTP/1.0\r\nHost: ", endpoint, "\r\n\r\n");
   std::string answer;

@@ -1,4 +1,4 @@
-// A /metrics page of one of our processes, and sums over its series.
+// The /metrics page of an oxbow process, and sums over its series.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace oxbow::cli {
 
-// The page's text. kUnavailable if nobody answers at host:port in time.
+// The text of the page. kUnavailable if host:port does not answer in time.
 absl::StatusOr<std::string> FetchMetrics(const std::string& endpoint, absl::Duration timeout);
 
 // Sum of the series of `family` whose labels contain `label` ("outcome=\"failed\""; empty: all). 0
-// if there is none.
+// if there is no such series.
 double SumOfSeries(const std::string& page, const std::string& family, const std::string& label);
 
 }  // namespace oxbow::cli

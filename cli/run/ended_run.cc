@@ -21,7 +21,7 @@ namespace {
 
 constexpr char kConsent[] = "; if you know that it has ended: --force";
 
-// One that has exited and was not waited for does nothing any more.
+// A zombie (exited, but not waited for) counts as ended.
 bool IsAlive(pid_t pid) {
   if (pid <= 0 || (kill(pid, 0) != 0 && errno != EPERM)) return false;
   std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));  // "12 (name) S ..."
@@ -31,7 +31,8 @@ bool IsAlive(pid_t pid) {
   return name_end == std::string::npos || (stat[name_end + 2] != 'Z' && stat[name_end + 2] != 'X');
 }
 
-// Whether connections to all addresses of `endpoint` are refused. A silent machine refuses nothing.
+// Whether connections to all addresses of `endpoint` are refused. A machine that does not answer
+// refuses nothing.
 bool Refuses(const std::string& endpoint, absl::Duration timeout) {
   const size_t colon = endpoint.rfind(':');
   if (colon == std::string::npos) return false;

@@ -1,5 +1,5 @@
-// Has a run ended? What changes a run's directory asks before it does: a learner that lives would
-// go on from what it has in memory and write over it.
+// Checks whether a run has ended. Commands that change a run's directory call this first, because a
+// live learner would continue from its memory and overwrite the change.
 #pragma once
 
 #include <filesystem>
@@ -10,10 +10,10 @@
 
 namespace oxbow::cli {
 
-// OK only where that is sure: nobody listens where the learner was, and the `oxbow train` that
-// started it is no more. `learner` ("host:port") is for runs that something else started, which
-// leave no endpoints.json; else empty. kFailedPrecondition says what speaks against it, or what
-// cannot be known. A call takes `timeout` at most.
+// OK only if the run has certainly ended: nothing listens at the learner's address, and the `oxbow
+// train` process that started it is gone. `learner` ("host:port") is for runs that another program
+// started and that have no endpoints.json; else empty. kFailedPrecondition gives the evidence
+// against it, or what cannot be known. A call takes at most `timeout`.
 absl::Status CheckEnded(const std::filesystem::path& run_dir, const std::string& learner,
                         absl::Duration timeout);
 

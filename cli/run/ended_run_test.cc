@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kTimeout = absl::Milliseconds(300);
 
-// A port of this machine at which connections are accepted, or refused after Close.
+// A port of this machine that accepts connections, or refuses them after Close.
 class Listener {
  public:
   Listener() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -46,7 +46,7 @@ class Listener {
   std::string endpoint_;
 };
 
-// Of a process that has exited and was waited for.
+// The id of a process that has exited and was waited for.
 pid_t PidOfNobody() {
   const pid_t pid = fork();
   if (pid == 0) _exit(0);
@@ -76,7 +76,7 @@ TEST_F(EndedRunTest, HasEndedIfNobodyListensAndItsSupervisorIsGone) {
 }
 
 TEST_F(EndedRunTest, WhoListensAndDoesNotAnswerMayBeItsLearner) {
-  WriteFile(PidOfNobody());  // As a learner with TLS is to who has none, or a busy one.
+  WriteFile(PidOfNobody());  // A busy learner, or one with TLS, is silent.
   EXPECT_EQ(Check().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(Check().message()), HasSubstr("--force"));
 }

@@ -29,10 +29,10 @@ struct ServiceEndpoint {
 absl::Status WriteEndpoints(const std::filesystem::path& run_dir,
                             const std::vector<ServiceEndpoint>& services);
 
-// Who started the run.
+// The process that started the run.
 struct RunStarter {
   pid_t pid = 0;
-  std::string host;  // Its machine; empty where an older binary did not say.
+  std::string host;  // Its machine; empty in files of an older binary.
 };
 
 // kNotFound if the run was never started; kDataLoss if the file is damaged.

@@ -36,11 +36,11 @@ const char* BinaryOf(Role role) {
   return "";
 }
 
-// One thread per process: more were measured slower at the sizes of a CPU run, and spinning OpenMP
-// threads starve the neighbours.
+// One thread per process: more threads were slower for CPU runs, and spinning OpenMP threads slow
+// down the other processes.
 std::vector<std::string> ChildEnvironment(const rpc::TlsOptions& tls) {
   std::vector<std::string> environment = rpc::TlsEnvironment(tls);
-  // The poll interval lets idle gRPC clients see a closing server at once instead of every 5 s.
+  // With this poll interval idle gRPC clients notice a closing server at once instead of after 5 s.
   environment.insert(environment.end(),
                      {"OMP_NUM_THREADS=1", "OMP_WAIT_POLICY=PASSIVE", "MKL_NUM_THREADS=1",
                       "GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS=200", "MALLOC_ARENA_MAX=2"});
@@ -131,7 +131,7 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
       break;
     }
     case Role::kWorker:
-      // After the learner's ranks, which have a GPU each.
+      // Workers use the GPUs after those of the learner's ranks.
       add({"--learner", members_.at("learner").grpc, "--id", name, "--device",
            config.model().device(), "--gpu-slot",
            absl::StrCat(config.learner().ranks() + NumberOf(name))});
@@ -193,7 +193,7 @@ void Fleet::Poll() {
     ReadLines(name, member);
     const auto exit = member.process->Exit();
     if (!exit) continue;
-    // Kept until the restart: a null process would be started by StartWaiting.
+    // A dead child is kept until its restart, because StartWaiting would start a null process.
     if (!supervisor_.alive(name)) continue;
     member.ready = false;
     Apply(supervisor_.Exited(name, *exit));

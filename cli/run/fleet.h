@@ -1,9 +1,9 @@
-// The processes of one run on this machine: what each is started with, and what the supervisor's
-// actions do to them.
+// The processes of one run on this machine: starts them with their arguments and executes the
+// supervisor's actions.
 //
-// Buffer and reward servers come first, the learner once they are ready, workers once it is. A
-// child keeps the ports of its first READY line through every restart, so that its peers find it
-// again.
+// Buffer and reward servers start first, the learner when they are ready, and the workers when the
+// learner is ready. A child keeps the ports of its first READY line across restarts, so that its
+// peers find it again.
 #pragma once
 
 #include <filesystem>
@@ -28,13 +28,13 @@ class Fleet {
     std::filesystem::path run_dir;  // Holds config.resolved.yaml.
     v1::RunConfig config;
     bool resume = false;
-    rpc::TlsOptions tls;  // Of the children, and of this process already.
+    rpc::TlsOptions tls;  // For the children; this process uses it already.
   };
   Fleet(Options options, const Clock& clock);
 
-  // Starts what may start, reads what children say, sees who has died, restarts. Never blocks.
+  // Starts children that may start, reads their output, detects deaths, and restarts. Never blocks.
   void Poll();
-  // A stop signal reached us.
+  // Reports a stop signal that this process received.
   void Stop(int signal);
 
   const Supervisor& supervisor() const { return supervisor_; }
@@ -47,9 +47,9 @@ class Fleet {
     Role role;
     std::unique_ptr<ChildProcess> process;
     bool ready = false;
-    std::string grpc;  // Of the first READY line.
+    std::string grpc;  // From the first READY line.
     std::string metrics;
-    // Processes that the child started and that tell on its stdout where they are: learner ranks.
+    // Processes that the child started and announced on its stdout: learner ranks.
     std::map<std::string, ServiceEndpoint> others;
   };
 

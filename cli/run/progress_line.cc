@@ -53,8 +53,8 @@ std::string ProgressLine(const v1::StatusResponse& status, std::optional<double>
 
 std::string Bottleneck(const v1::StatusResponse& status) {
   struct Words {
-    std::string limit;  // Who would have to be faster.
-    std::string phase;  // What the learner does meanwhile.
+    std::string limit;  // The part that would have to be faster.
+    std::string phase;  // What the learner is doing meanwhile.
   };
   static const auto& words =
       *new std::map<std::string, Words>{{"wait", {"rollouts", "waiting for rollouts"}},

@@ -1,4 +1,4 @@
-// One line about a live run, from what the learner's Status says. Pure.
+// One line about a live run, made from the learner's Status. Pure.
 #pragma once
 
 #include <deque>
@@ -11,12 +11,12 @@
 
 namespace oxbow::cli {
 
-// Steps per second over the last few seconds of polls, so that an estimate follows the run.
+// Steps per second over the last few seconds of polls, so that an estimate follows changes.
 class StepRate {
  public:
   explicit StepRate(absl::Duration window = absl::Seconds(20)) : window_(window) {}
   void Observe(absl::Duration now, uint64_t step);
-  // Nothing until two different steps were seen.
+  // Nothing until two different steps were observed.
   std::optional<double> per_second() const;
 
  private:
@@ -32,9 +32,9 @@ std::optional<double> Metric(const v1::StatusResponse& status, const std::string
 std::string ProgressLine(const v1::StatusResponse& status, std::optional<double> steps_per_second,
                          uint64_t images_per_step);
 
-// What limits the run, which is what most of the wall-clock over the last steps went to:
-// "rollouts: waiting for rollouts 62 %", "learner update: updating the policy 71 %". Empty without
-// time shares.
+// The bottleneck of the run, which is the phase that took most of the wall-clock time over the last
+// steps: "rollouts: waiting for rollouts 62 %", "learner update: updating the policy 71 %". Empty
+// without time shares.
 std::string Bottleneck(const v1::StatusResponse& status);
 
 // "0:12", "3:04:05".

@@ -1,4 +1,4 @@
-// `oxbow report RUN_DIR`: writes report.html anew from what the run has left so far.
+// `oxbow report RUN_DIR`: writes report.html again from the current files of the run.
 #pragma once
 
 namespace CLI {
@@ -7,8 +7,8 @@ class App;
 
 namespace oxbow::cli {
 
-// Adds the subcommand. When it was chosen, parsing sets `exit_code` (base/exit_code.h), which
-// outlives `app`.
+// Adds the subcommand. If it is chosen, parsing sets `exit_code` (base/exit_code.h), which must
+// outlive `app`.
 void AddReport(CLI::App& app, int& exit_code);
 
 }  // namespace oxbow::cli

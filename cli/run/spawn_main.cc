@@ -1,4 +1,4 @@
-// oxbow_spawn PARENT BINARY ARGS...: becomes BINARY, but dies with PARENT.
+// oxbow_spawn PARENT BINARY ARGS...: executes BINARY so that it dies with PARENT.
 //
 // PR_SET_PDEATHSIG survives execve, so no child outlives a supervisor that was killed with -9.
 #include <signal.h>

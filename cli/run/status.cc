@@ -39,7 +39,7 @@ struct StatusFlags {
   std::string endpoint;
   std::string run_dir;
   std::string format = "text";
-  double watch_s = 0;  // 0: once.
+  double watch_s = 0;  // 0: show once.
   double timeout_s = 5;
   rpc::TlsOptions tls;
 };
@@ -57,8 +57,8 @@ absl::StatusOr<v1::StatusResponse> Ask(const StatusFlags& flags) {
                   absl::StrCat("no learner answers at ", learner, " (has the run ended?)"));
 }
 
-// Again and again until the learner is gone, which is an error only before its first answer. A
-// learner that starts again has its old address, so one silence is not its end.
+// Repeats until the learner is gone, which is an error only before its first answer. A restarted
+// learner has the same address, so a single failed call is not its end.
 absl::Status Show(const StatusFlags& flags) {
   OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
   constexpr int kSilencesMax = 3;
@@ -73,7 +73,8 @@ absl::Status Show(const StatusFlags& flags) {
       rate.Observe(Clock::Steady().Now(), status->learner_step());
       const std::string text =
           flags.format == "json" ? StatusJson(*status) : StatusText(*status, rate.per_second());
-      // Home, then each line with the rest of it cleared, then all below: nothing flickers.
+      // Moves the cursor home, clears the rest of each line as it is written, then clears all
+      // below: no flicker.
       std::cout << (clears ? absl::StrCat("\x1b[H", absl::StrReplaceAll(text, {{"\n", "\x1b[K\n"}}),
                                           "\x1b[J")
                            : text)
@@ -89,7 +90,7 @@ absl::Status Show(const StatusFlags& flags) {
   }
 }
 
-// Each reward by its own name, where there is more than one to tell apart; staleness beside it.
+// Each reward by its own name, if there is more than one; staleness beside it.
 std::string RewardLine(const v1::StatusResponse& status) {
   const std::string prefix = "train/reward_";
   std::string line;
@@ -221,7 +222,7 @@ void AddStatus(CLI::App& app, int& exit_code) {
   command->add_option("--format", flags->format)
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
-  command->add_option("--timeout", flags->timeout_s, "of one question, seconds")
+  command->add_option("--timeout", flags->timeout_s, "timeout of one call, in seconds")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   rpc::AddTlsFlags(*command, flags->tls);

@@ -1,4 +1,4 @@
-// `oxbow status`: what a live run is doing, asked from its learner.
+// `oxbow status`: shows what a live run is doing, as its learner reports it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,8 +13,8 @@ namespace oxbow::cli {
 
 absl::StatusOr<v1::StatusResponse> AskStatus(const std::string& endpoint, absl::Duration timeout);
 
-// The status for a person: a few lines and a table of workers. `steps_per_second` as watched; what
-// is not known is taken from the learner's own measure of its last step.
+// The status for people: a few lines and a table of workers. `steps_per_second` is a measured rate;
+// without it, the learner's measurement of its last step is used.
 std::string StatusText(const v1::StatusResponse& status,
                        std::optional<double> steps_per_second = std::nullopt);
 

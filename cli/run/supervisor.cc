@@ -69,7 +69,7 @@ void Supervisor::Restart(Child& child) {
 }
 
 std::vector<Supervisor::Action> Supervisor::StopRequested(int signal) {
-  if (signal_ != 0) {  // The second one: no more patience.
+  if (signal_ != 0) {  // The second signal: stop waiting and kill.
     exit_code_ = kSignalBase + signal;
     phase_ = AnyAlive() ? Phase::kStopping : Phase::kDone;
     deadline_ = absl::InfiniteDuration();

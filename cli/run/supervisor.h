@@ -1,11 +1,11 @@
-// Decides what happens when a child of `oxbow train` dies or someone asks the run to stop. Pure: it
-// is told events and returns actions; time comes from the clock.
+// Decides what happens when a child of `oxbow train` dies or the run is asked to stop. Pure: it
+// takes events and returns actions; time comes from the clock.
 //
-//   running   a dead child is started again after a backoff, the learner with --resume; too many
-//             deaths in a row, or an exit that says "bad config" or "bad data", end the run
+//   running   a dead child is restarted after a backoff, the learner with --resume; the run ends
+//             after too many deaths in a row, or after an exit code for a bad config or bad data
 //   draining  after the first stop signal: the learner finishes its step; others are kept alive
-//   stopping  the learner is gone: the rest get SIGTERM, after a grace SIGKILL
-//   done      no child is left; exit_code() says how it went
+//   stopping  the learner is gone: the rest get SIGTERM, and SIGKILL after a grace period
+//   done      no child is left; exit_code() is the result
 #pragma once
 
 #include <map>
@@ -22,8 +22,8 @@ enum class Role { kBuffer, kReward, kLearner, kWorker };
 class Supervisor {
  public:
   struct Options {
-    int restarts_max = 5;                              // Per child, in a row.
-    absl::Duration healthy_after = absl::Seconds(30);  // A child that lived so long starts anew.
+    int restarts_max = 5;                              // In a row, for each child.
+    absl::Duration healthy_after = absl::Seconds(30);  // Resets the count.
     absl::Duration backoff_first = absl::Milliseconds(200);
     absl::Duration backoff_max = absl::Seconds(5);
     absl::Duration drain_max = absl::Seconds(120);
@@ -34,31 +34,31 @@ class Supervisor {
   struct Action {
     Do what;
     std::string child;
-    bool resume = false;  // Of kStart: the learner continues from its checkpoint.
+    bool resume = false;  // For kStart: the learner continues from its checkpoint.
     bool operator==(const Action&) const = default;
   };
 
   Supervisor(Options options, const Clock& clock);
 
-  // A child exists and has been started.
+  // Records that a child has been started.
   void Started(const std::string& child, Role role);
-  // It has printed READY: a learner can be drained from then on.
+  // Records that a child has printed READY: from then on a learner can be drained.
   void Ready(const std::string& child);
   std::vector<Action> Exited(const std::string& child, int code);
-  // Signal numbers as the system's. The second one kills.
+  // Takes the system's signal numbers. The second signal kills.
   std::vector<Action> StopRequested(int signal);
-  // The Drain call did not reach the learner.
+  // Reports that the Drain call did not reach the learner.
   std::vector<Action> DrainFailed();
-  // A mistake outside any child ends the run.
+  // Ends the run because of an error outside any child.
   std::vector<Action> Abort(int exit_code, const std::string& why);
-  // Restarts that are due, and deadlines that have passed.
+  // Returns the restarts that are due and the actions for deadlines that have passed.
   std::vector<Action> Tick();
 
   Phase phase() const { return phase_; }
   bool alive(const std::string& child) const { return children_.at(child).alive; }
   int exit_code() const { return exit_code_; }
-  const std::string& failure() const { return failure_; }            // Empty: none.
-  const std::string& failed_child() const { return failed_child_; }  // Whose log to show.
+  const std::string& failure() const { return failure_; }            // Empty: no failure.
+  const std::string& failed_child() const { return failed_child_; }  // Its log explains it.
 
  private:
   struct Child {
@@ -68,7 +68,7 @@ class Supervisor {
     bool was_ready = false;
     int restarts = 0;
     absl::Duration started;
-    absl::Duration due = absl::InfiniteDuration();  // Of the next start.
+    absl::Duration due = absl::InfiniteDuration();  // Time of the next start.
   };
 
   std::vector<Action> Stop();

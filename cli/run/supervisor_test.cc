@@ -1,4 +1,4 @@
-// What the supervisor decides, on a clock that moves only when told to.
+// The supervisor's decisions, on a fake clock.
 #include "cli/run/supervisor.h"
 
 #include <gmock/gmock.h>

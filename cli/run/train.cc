@@ -41,7 +41,7 @@ struct Flags {
   rpc::TlsOptions tls;
 };
 
-// Makes the run's directory fit to start in. kInvalidArgument if another run lies there.
+// Prepares the run's directory for a start. kInvalidArgument if it holds another run.
 absl::Status PrepareDirectory(const fs::path& run_dir, const Flags& flags) {
   std::error_code error;
   const bool used = fs::exists(run_dir, error) && !fs::is_empty(run_dir, error);
@@ -79,7 +79,7 @@ absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const Flags& flags) {
   return resolved;
 }
 
-// The line that follows the run: rewritten in place on a terminal, one of many elsewhere.
+// Shows the progress line: rewritten in place on a terminal, a new line each time elsewhere.
 class Display {
  public:
   Display(const v1::RunConfig& config, bool quiet)
@@ -90,7 +90,7 @@ class Display {
     if (learner.empty() || now < next_) return;
     next_ = now + kShowEvery;
     const auto status = AskStatus(learner, absl::Milliseconds(400));
-    if (!status.ok()) return;  // Between two steps of a busy learner; the next poll will tell.
+    if (!status.ok()) return;  // The learner may be busy; the next poll will show.
     rate_.Observe(now, status->learner_step());
     const std::string line = ProgressLine(*status, rate_.per_second(), images_);
     if (terminal_) {
@@ -112,7 +112,7 @@ class Display {
   StepRate rate_;
 };
 
-// A stop signal that arrived within `wait`; 0 if none did.
+// A stop signal that arrives within `wait`; 0 if none does.
 int TakeStopSignal(absl::Duration wait) {
   sigset_t signals;
   sigemptyset(&signals);
@@ -144,7 +144,7 @@ std::optional<double> Find(const std::map<std::string, double>& line, const std:
   return found == line.end() ? std::nullopt : std::optional(found->second);
 }
 
-// Reward before and after, and where things lie.
+// Prints the reward before and after, and where the results are.
 void Summarise(const fs::path& run_dir) {
   const auto lines = io::ReadMetrics(run_dir / "metrics.jsonl");
   if (!lines.ok() || lines->empty()) return;

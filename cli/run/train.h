@@ -1,4 +1,4 @@
-// `oxbow train`: a whole run on this machine, from one YAML file to a report.
+// `oxbow train`: a complete run on this machine, from one YAML file to a report.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes the secrets that docker-compose.yml mounts, each a file in secrets/, unless they are there.
-# The folder is its owner's alone; the files can be read by any user, because a container's has
-# another number and sees nothing but the one file.
+# Creates the secrets that docker-compose.yml mounts, each a file in secrets/, unless they exist.
+# Only the owner can open the folder. The files are readable by any user, because a container's user
+# has another number; a container sees only the one file that is mounted into it.
 set -euo pipefail
 cd "$(dirname "$0")"
 chmod 0700 secrets

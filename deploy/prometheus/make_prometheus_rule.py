@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes rules/prometheus-rule.yaml, the PrometheusRule of Kubernetes, from rules/oxbow.rules.yml: one source.
+"""Makes rules/prometheus-rule.yaml, the PrometheusRule for Kubernetes, from rules/oxbow.rules.yml.
 
---check: exits 1 if the file is not what this makes.
+--check: exits 1 if the file is not up to date.
 """
 import sys
 from pathlib import Path

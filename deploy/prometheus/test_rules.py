@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Runs `promtool test rules` on the cases of alert_cases.yml.
 
-promtool wants every label and annotation of an expected alert; those that are constant are taken from the rules, so
-that a case says only what it is about. Fails as well if an alert lacks a case in which it fires, one in which it is
-silent, or its page in docs/runbooks.
+promtool needs every label and annotation of an expected alert; the constant ones are taken from the rules, so that a
+case contains only the others. Also fails if an alert has no case in which it fires, no case in which it is silent, or no
+page in docs/runbooks.
 
-  test_rules.py [--promtool PATH] [--keep FILE]    FILE: where promtool's own form of the cases is left
+  test_rules.py [--promtool PATH] [--keep FILE]    FILE: receives the cases in promtool's form
 """
 import argparse
 import subprocess
@@ -33,7 +33,7 @@ def expected(rule, fired):
 
 
 def promtool_tests(rules, cases):
-    """Every alert is asked about at every moment: no other than the expected ones may fire."""
+    """Tests every alert at every moment: only the expected ones may fire."""
     for case in cases:
         yield {
             "name": case["name"],

@@ -12,7 +12,7 @@
 namespace oxbow::learner {
 namespace {
 
-// Both hold x_{i_off}, the head's last: the worker sampled on from the very bytes the buffer sent
+// Head and tail both hold x_{i_off}: the worker continued from the same bytes that the buffer sent
 // it.
 absl::Status JoinLatents(const rl::Sample& head, rl::Sample& sample) {
   if (!sample.latents.defined()) {
@@ -48,7 +48,7 @@ absl::Status CompleteHead(const ReplayHead& planned, const rl::Sample& head, rl:
   return absl::OkStatus();
 }
 
-// Gives every replayed member its head. `read` makes a sample of the stored trajectory.
+// Adds the head to every replayed member. `read` makes a sample of the stored trajectory.
 absl::Status CompleteHeads(
     const PlannedGroup& planned,
     const std::function<absl::StatusOr<rl::Sample>(const v1::Trajectory&)>& read,

@@ -1,4 +1,4 @@
-// From what came over the wire and what the buffer kept to what the trainer takes.
+// Builds the trainer's groups from received groups and stored heads.
 #pragma once
 
 #include <vector>
@@ -11,14 +11,14 @@
 
 namespace oxbow::learner {
 
-// The trainer's group. A replayed member becomes whole: its head (latents, log-probs, SDE flags and
-// versions of steps below i_off) from the buffer, its tail from the worker. kInvalidArgument for
-// what does not fit together.
+// The trainer's group. A replayed member becomes complete: the buffer gives its head (latents,
+// log-probs, SDE flags and versions of the steps below i_off), the worker its tail.
+// kInvalidArgument if the parts do not fit together.
 absl::StatusOr<rl::Group> BuildGroup(const v1::Group& received, const PlannedGroup& planned,
                                      const model::Conditioning& conditioning);
 
-// The same group on a rank that does not hold it: latents have their shape on the meta device, and
-// there is no conditioning.
+// The same group on a rank that does not hold it: latents are on the meta device and have only a
+// shape; there is no conditioning.
 absl::StatusOr<rl::Group> BuildOutline(const v1::Group& received, const PlannedGroup& planned);
 
 }  // namespace oxbow::learner

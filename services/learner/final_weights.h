@@ -1,4 +1,5 @@
-// What a finished run hands to other tools: a transformer or an adapter that diffusers loads.
+// Writes the result of a finished run for other tools: a transformer or an adapter that diffusers
+// loads.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +13,7 @@
 namespace oxbow::learner {
 
 // Writes into `directory`:
-//   full   transformer/ (averaged weights where EMA is on) and raw/transformer/
+//   full   transformer/ (averaged weights if EMA is on) and raw/transformer/
 //   LoRA   pytorch_lora_weights.safetensors and peft/ (averaged), and the same in raw/
 absl::Status WriteFinalWeights(const std::filesystem::path& directory, model::Policy& policy,
                                const v1::RunConfig& config,

@@ -19,7 +19,7 @@
 namespace oxbow::learner {
 namespace {
 
-constexpr absl::Duration kWaitSlice = absl::Milliseconds(500);  // Between looks at a drain request.
+constexpr absl::Duration kWaitSlice = absl::Milliseconds(500);  // Between checks for a drain.
 
 double Percentile95(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -38,7 +38,7 @@ uint64_t LatentBytesOf(const v1::Trajectory& trajectory) {
   return bytes.ok() ? *bytes : 0;
 }
 
-// What production cost: groups of one worker with the same time were drawn in one batch.
+// Measures the cost of the groups: groups of one worker with equal times were sampled in one batch.
 void MeasureProduction(const std::vector<ReceivedGroup>& received,
                        std::map<std::string, double>& numbers) {
   std::set<std::pair<std::string, double>> batches;
@@ -80,7 +80,7 @@ void LearnerLoop::RequestDrain() {
 }
 
 absl::Status LearnerLoop::Run() {
-  // Never withheld: workers have nothing else.
+  // Never withheld: workers have no other weights.
   OXBOW_RETURN_IF_ERROR(parts_.publish(parts_.trainer.version(), LearnerStep(committed_)).status());
   bool fresh_start = committed_ == 0;
   while (true) {
@@ -90,7 +90,7 @@ absl::Status LearnerLoop::Run() {
     if (last()) break;
     const absl::Status status = TrainOne(LearnerStep(committed_));
     if (absl::IsCancelled(status) && drain_) {
-      break;  // The step's groups are leased again by the resumed run.
+      break;  // The resumed run leases the groups of this step again.
     }
     OXBOW_RETURN_IF_ERROR(status);
   }
@@ -139,7 +139,7 @@ absl::Status LearnerLoop::Encode(std::vector<PlannedGroup>& groups) {
   return absl::OkStatus();
 }
 
-// Everything about the committed step that workers need not wait for.
+// The work after a commit for which workers need not wait.
 absl::Status LearnerLoop::FinishStep() {
   const LearnerStep finished(committed_ > 0 ? committed_ - 1 : 0);
   const TraceScope scope(TraceOfStep(options_.run_id, finished));
@@ -177,7 +177,7 @@ bool LearnerLoop::EvaluationDue() const {
          (committed_ % options_.eval_every == 0 || last());
 }
 
-// Weights that were withheld are tried again after every step: the next evaluation may let them go.
+// Tries withheld weights again after every step: a new evaluation may admit them.
 absl::Status LearnerLoop::PublishIfDue() {
   if (committed_ % options_.publish_every != 0 && !publication_owed_) return absl::OkStatus();
   if (options_.eval_before_publish && EvaluationDue()) Evaluate();
@@ -185,7 +185,7 @@ absl::Status LearnerLoop::PublishIfDue() {
   const absl::StatusOr<bool> out =
       parts_.publish(parts_.trainer.version(), LearnerStep(committed_));
   publication_owed_ = out.ok() && !*out;
-  // A run that is done waits for nobody.
+  // A finished run needs no more groups.
   if (absl::IsFailedPrecondition(out.status()) && last()) return absl::OkStatus();
   return out.status();
 }
@@ -195,7 +195,7 @@ void LearnerLoop::Evaluate() {
   evaluated_ = committed_;
   const absl::StatusOr<EvaluationResult> result = parts_.evaluate();
   if (!result.ok()) {
-    // A number is missing; training loses nothing by it.
+    // Only a metric is missing; training is not affected.
     parts_.metrics.EvaluationFailed();
     OXBOW_LOG(Warning) << "evaluation failed" << Field("step", committed_)
                        << Field("error", std::string(result.status().message()));
@@ -231,8 +231,8 @@ absl::StatusOr<LearnerLoop::StepGroups> LearnerLoop::Collect(LearnerStep step) {
   return groups;
 }
 
-// A round waits for all it asked for, so that what is replaced by what does not depend on timing.
-// False: every group has a signal, or there is no more to be had.
+// A round waits for all groups that it asked for, so that the replacements do not depend on timing.
+// False: every group has a signal, or no more groups are allowed.
 absl::StatusOr<bool> LearnerLoop::RefillOnce(LearnerStep step, StepGroups& groups,
                                              std::set<uint64_t>& taken) {
   std::vector<rl::Group> outlines;
@@ -400,8 +400,8 @@ absl::Status LearnerLoop::WriteCheckpoint() {
   RunState state{.committed_steps = committed_,
                  .policy_version = parts_.trainer.version().value,
                  .epoch = options_.epoch.value};
-  // A step that is planned ahead is planned again by the resumed run, from where it was planned
-  // first.
+  // A resumed run plans the steps that were planned ahead again, from the position before the first
+  // of them.
   const auto planned = positions_.find(committed_);
   state.prompts = planned != positions_.end() ? planned->second : parts_.prompts.position();
   state.wall_seconds = options_.wall_seconds_before + parts_.board.wall_seconds();

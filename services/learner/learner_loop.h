@@ -1,12 +1,12 @@
-// The learner's loop over steps. The one thread that owns torch.
+// The learner's loop over steps. Its thread is the only one that uses torch.
 //
 //   plan k .. k+S -> [log, evaluate and checkpoint step k-1 while workers sample] -> wait for step
 //   k
 //   -> freeze its manifest -> train -> publish -> offer and advance the buffer -> k+1
 //
-// With S = 0 step k is planned after the buffer took the commit of k-1, so that a run is a function
-// of its seed. Evaluation and checkpoints use the weights after k-1, which nothing changes until
-// step k trains: they cost only what workers do not.
+// With S = 0 step k is planned after the buffer has processed the commit of k-1, so that a run is a
+// function of its seed. Evaluation and checkpoints use the weights after k-1, which do not change
+// until step k trains; they run while workers sample.
 #pragma once
 
 #include <atomic>
@@ -44,41 +44,43 @@ class LearnerLoop {
  public:
   struct Options {
     Epoch epoch;
-    std::string run_id;       // Of this start; names the traces of its steps.
-    LearnerStep first_step;   // Committed before.
-    uint64_t steps = 0;       // In all.
+    std::string run_id;       // Id of this start; names the traces of its steps.
+    LearnerStep first_step;   // Number of steps committed before.
+    uint64_t steps = 0;       // Number of steps of the whole run.
     uint32_t groups = 0;      // U
-    uint32_t refill_max = 0;  // Extra groups of a step, in place of those without a signal.
-    uint32_t ranks = 1;       // Of the learner; this one is rank 0.
-    double fraction = 0;      // Of groups with a replayed head.
+    uint32_t refill_max = 0;  // Dynamic sampling: extra groups for those with equal rewards.
+    uint32_t ranks = 1;       // Ranks of the learner; this one is rank 0.
+    double fraction = 0;      // Share of groups with a replayed head.
     uint64_t staleness_max = 0;
     uint32_t publish_every = 1;
     uint32_t eval_every = 0;
-    bool eval_before_publish = false;  // What it says decides; else it runs while workers sample.
+    // Evaluate before publishing, because the reward floor needs the result; else while workers
+    // sample.
+    bool eval_before_publish = false;
     uint32_t checkpoint_every = 0;
     uint32_t checkpoints_kept = 2;
-    double wall_seconds_before = 0;  // Of the run before it was resumed.
+    double wall_seconds_before = 0;  // Time of the run before it was resumed.
     OfferRules offers;
     uint64_t run_seed = 0;
     std::optional<flow::WindowPlan> window;         // None: no step is stochastic.
     std::optional<rl::BatchAdaptation> adaptation;  // None: a step trains on all its groups.
     uint32_t group_size = 0;                        // G
-    int rows_per_step = 1;  // Of the network, for a sampling step; guidance takes two.
+    int rows_per_step = 1;  // Network rows per sampling step; guidance takes two.
   };
 
-  // What the loop works with; all outlive it.
+  // The objects that the loop works with; all outlive it.
   struct Parts {
     rl::Trainer& trainer;
     ConditioningCache& conditioning;
     PromptOrder& prompts;
     Coordinator& coordinator;
     GroupAssembler& assembler;
-    ReplayLink* buffer;  // Null: the run keeps nothing there.
+    ReplayLink* buffer;  // Null: the run has no replay buffer.
     StepLog& step_log;
     RunBoard& board;
     LearnerMetrics& metrics;
     telemetry::RunLog& log;
-    // Tells the other ranks what the step trains on.
+    // Tells the other ranks which groups the step trains on.
     std::function<void(LearnerStep, const std::vector<ReceivedGroup>&,
                        const std::vector<PlannedGroup>&)>
         announce;
@@ -89,11 +91,11 @@ class LearnerLoop {
 
   LearnerLoop(Options options, Parts parts);
 
-  // Runs to the last step or the first that is asked to be the last. OK when the run is whole or
-  // was drained; then a checkpoint of the last step exists.
+  // Runs to the last step, or until a drain request. Returns OK when the run is complete or was
+  // drained; then a checkpoint of the last step exists.
   absl::Status Run();
 
-  // Thread-safe: ends the run, after the step in progress if its groups are all here.
+  // Ends the run, after the step in progress if all its groups have arrived. Thread-safe.
   void RequestDrain();
 
   uint64_t committed() const { return committed_; }
@@ -104,11 +106,11 @@ class LearnerLoop {
   std::vector<int> WindowOf(LearnerStep step) const;
   absl::Status FinishStep();
   absl::Status TrainOne(LearnerStep step);
-  // What a step trains on, by place.
+  // The groups that a step trains on; equal indices belong together.
   struct StepGroups {
     std::vector<ReceivedGroup> received;
     std::vector<PlannedGroup> planned;
-    uint32_t refills = 0;  // Made for it, in place of groups that had no signal.
+    uint32_t refills = 0;  // Extra groups made in place of groups without a signal.
   };
   absl::StatusOr<StepGroups> Collect(LearnerStep step);
   absl::StatusOr<bool> RefillOnce(LearnerStep step, StepGroups& groups, std::set<uint64_t>& taken);
@@ -135,8 +137,8 @@ class LearnerLoop {
   uint64_t checkpointed_;
   bool publication_owed_ = false;                 // Weights were withheld.
   std::optional<uint64_t> evaluated_;             // Committed steps at the last evaluation.
-  std::map<uint64_t, PromptPosition> positions_;  // Of the prompt order before each planned step.
-  std::map<std::string, double> numbers_;         // Of the step that was committed last.
+  std::map<uint64_t, PromptPosition> positions_;  // Prompt positions before each planned step.
+  std::map<std::string, double> numbers_;         // Metrics of the last committed step.
 };
 
 }  // namespace oxbow::learner

@@ -19,7 +19,7 @@
 namespace oxbow::learner {
 namespace {
 
-// All groups are in and all weights are out; what is still open are streams that wait for more.
+// All groups are in and all weights are out; the remaining streams only wait for more.
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(300);
 constexpr absl::Duration kRanksGrace = absl::Seconds(5);
 
@@ -56,8 +56,8 @@ LearnerProcess::LearnerProcess(const RunOptions& options, RunSetup setup)
       checkpointing_(options_.directory, setup_.config) {}
 
 absl::Status LearnerProcess::MakeStart() {
-  // Launchers start a gang again with the arguments it had: --resume must do without a checkpoint,
-  // and to begin anew is never meant where there is one.
+  // Launchers restart all ranks with the same arguments. So --resume must work without a
+  // checkpoint, and if there is one, a fresh start is never intended.
   const bool used = !checkpointing_.empty();
   if (used && !options_.resume) {
     return absl::InvalidArgumentError(
@@ -77,7 +77,8 @@ absl::Status LearnerProcess::MakeTrainer() {
   OXBOW_ASSIGN_OR_RETURN(policy_, MakePolicy(setup_));
   OXBOW_ASSIGN_OR_RETURN(conditioning_,
                          WarmConditioning(setup_, options_.place.rank, options_.place.size));
-  // What takes long comes before: from here on the others wait for no longer than for a step.
+  // All slow work is done before this point: from here on the other ranks wait no longer than for a
+  // step.
   if (options_.place.size > 1) {
     OXBOW_ASSIGN_OR_RETURN(ranks_, parallel::JoinRanks(options_.place));
   } else {
@@ -89,7 +90,7 @@ absl::Status LearnerProcess::MakeTrainer() {
   if (resumed_.has_value()) {
     OXBOW_ASSIGN_OR_RETURN(state, checkpointing_.TrainerState(*resumed_));
     OXBOW_RETURN_IF_ERROR(checkpointing_.Restore(*resumed_, *policy_, *trainer_));
-    resumed_->files.clear();  // As large as the model, and in use no more.
+    resumed_->files.clear();  // The files are as large as the model and no longer needed.
   }
   if (options_.place.size > 1) {
     OXBOW_RETURN_IF_ERROR(trainer_->TakeStateOfRankZero(std::move(state)));

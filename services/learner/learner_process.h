@@ -1,7 +1,7 @@
-// The parts of a running learner, made in the order in which they need each other, and taken down
-// in the opposite one.
+// The parts of a running learner. They are made in the order of their dependencies and destroyed in
+// the reverse order.
 //
-// Make* and Connect* are called once each, in the order they stand here; then Run.
+// Make* and Connect* are called once each, in the order of declaration; then Run.
 #pragma once
 
 #include <memory>
@@ -27,20 +27,20 @@ class LearnerProcess {
  public:
   LearnerProcess(const RunOptions& options, RunSetup setup);
 
-  // Counts this start and, if the run resumes, reads the checkpoint it goes on from.
+  // Counts this start and, if the run resumes, reads the checkpoint.
   absl::Status MakeStart();
-  // Policy, trainer and prompts, where the checkpoint left them.
+  // Makes policy, trainer and prompts in the state of the checkpoint.
   absl::Status MakeTrainer();
-  // Metrics, logs and the reward servers.
+  // Makes metrics and logs, and connects to the reward servers.
   absl::Status ConnectPeers();
-  // Who works on what: coordinator, sink, replay buffer.
+  // Makes what assigns and receives work: coordinator, sink, replay buffer.
   void MakeDesk();
-  // Weights out, evaluation, and the loop that drives everything.
+  // Makes publication, evaluation, and the loop that drives everything.
   absl::Status MakeLoop();
-  // Binds the services and tells workers and whoever started us where they are.
+  // Binds the services and announces their addresses to workers and to the parent process.
   absl::Status Serve();
 
-  // Runs the loop until it is done or a stop signal came, writes the final weights, and lets go of
+  // Runs the loop until it is done or a stop signal came, writes the final weights, and releases
   // the workers.
   absl::Status Run();
 
@@ -68,7 +68,7 @@ class LearnerProcess {
   std::optional<StepLog> step_log_;
   std::unique_ptr<RunBoard> board_;
 
-  std::unique_ptr<ByteBudget> budget_;  // Before the assembler, whose groups hold some of it.
+  std::unique_ptr<ByteBudget> budget_;  // Before the assembler, whose groups hold parts of it.
   GroupAssembler assembler_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<ReplayLink> buffer_;  // Null: the run does not replay.

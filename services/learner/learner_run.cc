@@ -60,14 +60,14 @@ absl::Status RunLearner(RunOptions options) {
   }
   OXBOW_ASSIGN_OR_RETURN(RunSetup setup, ReadSetup(std::move(options.config)));
   if (options.place.local_rank > 0) {
-    // All ranks are given the same arguments, and a machine has each port once.
+    // All ranks get the same arguments, but a machine has each port only once.
     options.listen = AnyPortAt(options.listen);
     options.metrics_listen = AnyPortAt(options.metrics_listen);
   }
   if (options.place.rank > 0) return RunMember(options, std::move(setup));
   LearnerProcess process(options, std::move(setup));
   const absl::Status status = RunRankZero(process);
-  options.ending();  // Also where it failed before it could say so.
+  options.ending();  // Called also if the run failed before it called this itself.
   return status;
 }
 

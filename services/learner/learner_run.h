@@ -1,5 +1,5 @@
-// One run of the learner from its resolved config to its final weights: makes the parts, connects
-// them, runs the loop, takes them down in order.
+// One run of the learner, from its resolved config to its final weights: makes the parts, connects
+// them, runs the loop, and destroys them in order.
 #pragma once
 
 #include <filesystem>
@@ -20,14 +20,14 @@ struct RunOptions {
   std::vector<std::string> reward_endpoints;
   std::string listen = "127.0.0.1:0";
   std::string metrics_listen = "127.0.0.1:0";
-  bool resume = false;          // From the newest checkpoint; from the start where there is none.
-  parallel::JoinOptions place;  // Of this rank among those of the learner.
-  // Called when the run has ended, before the other ranks are told to go.
+  bool resume = false;          // From the newest checkpoint, or from the start if there is none.
+  parallel::JoinOptions place;  // This rank's place among the learner's ranks.
+  // Called when the run has ended, before the other ranks are told to stop.
   std::function<void()> ending = [] {};
 };
 
-// Returns when the run is whole, was drained (a stop signal or the Drain call), or failed. Requires
-// BlockStopSignals before.
+// Returns when the run is complete, was drained (by a stop signal or the Drain call), or failed.
+// Requires an earlier call of BlockStopSignals.
 absl::Status RunLearner(RunOptions options);
 
 }  // namespace oxbow::learner

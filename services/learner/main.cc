@@ -26,7 +26,7 @@ struct Flags {
   oxbow::learner::RunOptions run;
   std::string directory;
   uint32_t ranks = 0;             // 0: learner.ranks of the config.
-  std::vector<std::string> argv;  // To start more ranks with.
+  std::vector<std::string> argv;  // Arguments for starting more ranks.
 };
 
 void AddFlags(CLI::App& app, Flags& flags) {
@@ -49,8 +49,8 @@ std::optional<std::string> FromEnvironment(const std::string& name) {
   return value;
 }
 
-// Fills in which rank this is: what torchrun, a JobSet or LocalRanks says, or rank 0 of those it
-// starts. `local` holds the started ones. A gang that was started again goes on where it was.
+// Fills in this process's rank: from torchrun, a JobSet or LocalRanks, or else rank 0 of the ranks
+// it starts itself. `local` holds the started ranks. Restarted ranks resume.
 absl::Status FindPlace(Flags& flags, std::unique_ptr<LocalRanks>& local) {
   const oxbow::v1::LearnerConfig& config = flags.run.config.learner();
   oxbow::parallel::JoinOptions& place = flags.run.place;
@@ -73,7 +73,7 @@ absl::Status Run(Flags& flags) {
   flags.run.metrics_listen = flags.service.metrics_listen;
   std::unique_ptr<LocalRanks> local;
   OXBOW_RETURN_IF_ERROR(FindPlace(flags, local));
-  // More threads are slower for models of this size, and one is repeatable.
+  // More threads are slower for models of this size, and one thread is repeatable.
   at::set_num_threads(1);
   at::set_num_interop_threads(1);
   if (local != nullptr) flags.run.ending = [&local] { local->Ending(); };

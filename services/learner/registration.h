@@ -1,4 +1,4 @@
-// What every worker is told when it registers.
+// The answer to a worker's registration.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 namespace oxbow::learner {
 
 struct RunEndpoints {
-  std::string learner;             // Weights.
+  std::string learner;             // Serves the weights.
   std::vector<std::string> sinks;  // By rank.
   std::vector<std::string> rewards;
   std::vector<std::string> buffers;

@@ -1,4 +1,4 @@
-// reward_server: scores pictures over gRPC until SIGTERM.
+// reward_server: scores images over gRPC until SIGTERM.
 #include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
@@ -29,7 +29,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->check(CLI::Range(1, 4096));
 }
 
-// Serves until a stop signal. Declared in the order of their use, so that the exposer goes last.
+// Serves until a stop signal. Objects are declared in the order of their use, so that the exposer
+// is destroyed last.
 absl::Status Serve(const Flags& flags) {
   OXBOW_ASSIGN_OR_RETURN(const ScorerPanel panel, ScorerPanel::Create(flags.rewards));
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<telemetry::Metrics> metrics,

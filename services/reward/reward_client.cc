@@ -18,9 +18,9 @@
 namespace oxbow::reward {
 namespace {
 
-constexpr uint64_t kBatchBytesMax = rpc::kMessageBytesMax / 2;  // Leaves room for the envelope.
+constexpr uint64_t kBatchBytesMax = rpc::kMessageBytesMax / 2;  // Leaves room for the rest.
 constexpr absl::Duration kDescribeTimeoutMax = absl::Seconds(10);
-constexpr absl::Duration kBackoff = absl::Milliseconds(50);  // Before a replica is asked again.
+constexpr absl::Duration kBackoff = absl::Milliseconds(50);  // Before the next try.
 
 // One reward server. Thread-safe.
 struct Replica {
@@ -31,7 +31,8 @@ struct Replica {
   std::atomic<int64_t> resting_until_ns = 0;
 };
 
-// Scoring changes nothing, so whatever says nothing about the request itself may be asked again.
+// Scoring has no side effects, so a call that failed for reasons other than the request may be
+// repeated.
 bool IsTransportFailure(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
@@ -49,7 +50,7 @@ bool IsTransportFailure(const absl::Status& status) {
 
 using Result = absl::StatusOr<Scores>;
 
-// All wanted rewards of one answer, finite, or why not.
+// All wanted rewards of one response, all finite, or an error.
 Result ScoresOf(const v1::ScoreResponse& response, const std::vector<std::string>& wanted,
                 const std::string& endpoint) {
   if (response.status_code() != 0) {
@@ -89,7 +90,7 @@ struct RewardClient::Impl {
                         const std::vector<Picture>& pictures, const std::vector<size_t>& batch,
                         std::vector<std::optional<Result>>& results);
 
-  Options options;  // `rewards` and `batch_max` are settled by Describe.
+  Options options;  // Describe fills in `rewards` and `batch_max`.
   size_t batch_max = 0;
   std::vector<std::unique_ptr<Replica>> replicas;
   std::atomic<uint64_t> turn = 0;
@@ -150,7 +151,7 @@ absl::Status RewardClient::Impl::CheckDescription(const std::string& endpoint,
   return absl::OkStatus();
 }
 
-// Round robin, replicas that failed a moment ago last.
+// Round robin; replicas that failed recently come last.
 std::vector<Replica*> RewardClient::Impl::ReplicasInTurn() {
   const uint64_t first = turn.fetch_add(1);
   std::vector<Replica*> order;
@@ -163,8 +164,8 @@ std::vector<Replica*> RewardClient::Impl::ReplicasInTurn() {
   return order;
 }
 
-// Batches of at most batch_max pictures and kBatchBytesMax bytes. A picture that alone is too large
-// gets its error here.
+// Cuts batches of at most batch_max images and kBatchBytesMax bytes. An image that is too large for
+// any batch gets its error here.
 std::vector<std::vector<size_t>> RewardClient::Impl::Split(
     const std::vector<Picture>& pictures, std::vector<std::optional<Result>>& results) const {
   std::vector<std::vector<size_t>> batches;
@@ -201,7 +202,7 @@ std::vector<absl::StatusOr<Scores>> RewardClient::Score(const std::string& promp
   return scores;
 }
 
-// Fills every result of the batch.
+// Sets every result of the batch.
 void RewardClient::Impl::ScoreBatch(const v1::Prompt& prompt, const std::vector<Picture>& pictures,
                                     const std::vector<size_t>& batch,
                                     std::vector<std::optional<Result>>& results) {
@@ -223,7 +224,8 @@ void RewardClient::Impl::ScoreBatch(const v1::Prompt& prompt, const std::vector<
   }
 }
 
-// Sends what has no result yet to one replica, under one deadline, and fills in what it answers.
+// Sends the images that have no result yet to one replica, under one deadline, and stores its
+// answers.
 absl::Status RewardClient::Impl::TryBatch(Replica& replica, const v1::Prompt& prompt,
                                           const std::vector<Picture>& pictures,
                                           const std::vector<size_t>& batch,
@@ -245,11 +247,11 @@ absl::Status RewardClient::Impl::TryBatch(Replica& replica, const v1::Prompt& pr
   }
   const auto context = rpc::ContextWithDeadline(options.timeout);
   const auto stream = replica.stub->Score(context.get());
-  stream->Write(request);  // A failed write shows in Finish.
+  stream->Write(request);  // Finish reports a failed write.
   stream->WritesDone();
   v1::ScoreResponse response;
   while (stream->Read(&response)) {
-    if (open.erase(response.item()) == 0) continue;  // Not asked, or answered before.
+    if (open.erase(response.item()) == 0) continue;  // Not requested, or answered already.
     results[response.item()] = ScoresOf(response, options.rewards, replica.endpoint);
   }
   OXBOW_RETURN_IF_ERROR(rpc::FromGrpc(stream->Finish()));

@@ -1,5 +1,5 @@
-// Asks reward servers for scores: replicas in turn, a deadline and a few tries per batch, never a
-// made-up value.
+// Asks reward servers for scores: replicas in turn, with a deadline and a few tries per batch.
+// Never invents a value.
 #pragma once
 
 #include <cstdint>
@@ -21,21 +21,21 @@ class RewardClient {
  public:
   struct Options {
     std::vector<std::string> endpoints;
-    std::vector<std::string> rewards;  // Names wanted; empty: all that the servers describe.
-    int tries = 3;                     // Over replicas, for transport failures.
-    absl::Duration timeout = absl::Seconds(30);  // Of one try of one batch.
-    absl::Duration rest = absl::Seconds(5);      // A replica that failed is asked last for so long.
+    std::vector<std::string> rewards;  // Wanted names; empty: all that the servers describe.
+    int tries = 3;                     // For transport failures, over all replicas.
+    absl::Duration timeout = absl::Seconds(30);  // For one try of one batch.
+    absl::Duration rest = absl::Seconds(5);      // For so long a failed replica comes last.
     const Clock* clock = &Clock::Steady();
   };
 
-  // Asks every replica to describe itself. kUnavailable if none answers; kInvalidArgument if one
-  // that answers lacks a wanted name, or no endpoint is given.
+  // Asks every replica to describe itself. kUnavailable if none answers; kInvalidArgument if a
+  // replica that answers does not have a wanted name, or if no endpoint is given.
   static absl::StatusOr<std::unique_ptr<RewardClient>> Create(Options options);
   ~RewardClient();
 
-  // One result per picture, in order: all wanted names, or why it could not be scored. Values are
-  // finite: NaN from a server is an error of that picture. A batch whose call fails in transport
-  // goes to the next replica, with what is still unanswered. Thread-safe.
+  // One result per image, in order: all wanted rewards, or the reason why the image could not be
+  // scored. Values are finite: NaN from a server is an error of that image. If a call fails in
+  // transport, the next replica gets the images that are still unanswered. Thread-safe.
   std::vector<absl::StatusOr<Scores>> Score(const std::string& prompt_text,
                                             const std::string& prompt_metadata_json,
                                             const std::vector<Picture>& pictures);

@@ -20,7 +20,7 @@ using testing::HasSubstr;
 using Stream = grpc::ServerReaderWriter<v1::ScoreResponse, v1::ScoreRequest>;
 using Handler = std::function<grpc::Status(const v1::ScoreRequest&, Stream&)>;
 
-// A replica whose answers a test writes. Remembers the size of every batch it was sent.
+// A replica whose answers a test defines. It records the size of every batch that it receives.
 class FakeReplica final : public v1::Reward::Service {
  public:
   explicit FakeReplica(Handler handler, std::string reward = "fake")
@@ -71,7 +71,7 @@ void Answer(Stream& stream, uint64_t item, double value) {
   stream.Write(response);
 }
 
-// The score of a picture is its width, so that answers cannot be swapped unseen.
+// The score of an image is its width, so that swapped answers are detected.
 double ValueOf(const v1::ScoreItem& item) { return item.picture().width(); }
 
 grpc::Status AnswerAll(const v1::ScoreRequest& request, Stream& stream) {
@@ -123,7 +123,7 @@ TEST(RewardClientTest, RestOfABatchGoesToAnotherReplicaWhenOneDies) {
   ExpectAllScored(client->Score("p", "", Pictures(4)));
   EXPECT_THAT(dying.batches(), ElementsAre(4));
   EXPECT_THAT(healthy.batches(), ElementsAre(3));
-  // It rests: the next batches do not try it first.
+  // The replica rests: the next batches do not try it first.
   ExpectAllScored(client->Score("p", "", Pictures(4)));
   ExpectAllScored(client->Score("p", "", Pictures(4)));
   EXPECT_EQ(dying.batches().size(), 1);
@@ -195,7 +195,7 @@ TEST(RewardClientTest, CreateNamesWhatIsMissing) {
       RewardClient::Create({.endpoints = {replica.endpoint()}, .rewards = {"hps"}});
   EXPECT_EQ(lacking.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(lacking.status().message()), HasSubstr("hps"));
-  // Port 1 is never ours.
+  // Port 1 is never one of our servers.
   const auto absent = RewardClient::Create({.endpoints = {"127.0.0.1:1"}, .rewards = {"fake"}});
   EXPECT_EQ(absent.status().code(), absl::StatusCode::kUnavailable);
   // One replica of two is enough to start, and to score.

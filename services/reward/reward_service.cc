@@ -10,7 +10,7 @@
 namespace oxbow::reward {
 namespace {
 
-// Takes the pixels out of the message. Videos have no scorer in this build.
+// Moves the pixels out of the message. No scorer of this build supports videos.
 absl::StatusOr<Picture> TakePicture(v1::Picture& message) {
   if (message.frames() > 1) {
     return absl::InvalidArgumentError(
@@ -112,7 +112,7 @@ v1::ScoreResponse RewardService::ScoreItem(const v1::Prompt& prompt, v1::ScoreIt
     value.set_value(*score);
   }
   if (!failure.ok()) {
-    // All wanted rewards or none: half an answer would be taken for a whole one.
+    // All wanted rewards or none: a partial answer would be taken for a complete one.
     response.clear_rewards();
     response.set_status_code(static_cast<int32_t>(failure.code()));
     response.set_status_message(std::string(failure.message()));

@@ -1,4 +1,5 @@
-// The Reward RPCs over a panel of scorers: converts, calls, converts, counts. Holds no state.
+// The Reward RPCs over a panel of scorers: converts messages, calls scorers, counts. Holds no
+// state.
 #pragma once
 
 #include "base/clock.h"
@@ -11,7 +12,7 @@ namespace oxbow::reward {
 class RewardService final : public v1::Reward::Service {
  public:
   struct Options {
-    uint32_t batch_max = 64;  // Items per ScoreRequest; a larger one ends the call.
+    uint32_t batch_max = 64;  // Items per ScoreRequest; a larger request ends the call.
   };
 
   // `panel`, `metrics` and `clock` outlive the service.
@@ -21,19 +22,19 @@ class RewardService final : public v1::Reward::Service {
   grpc::Status Describe(grpc::ServerContext* context, const v1::DescribeRequest* request,
                         v1::DescribeResponse* response) override;
 
-  // INVALID_ARGUMENT for a batch over batch_max, NOT_FOUND for a reward this server lacks: the call
-  // ends. What is wrong with one item is that item's status, and the call goes on.
+  // INVALID_ARGUMENT for a batch over batch_max, NOT_FOUND for a reward that this server does not
+  // have: the call ends. An error of one item is that item's status, and the call continues.
   grpc::Status Score(
       grpc::ServerContext* context,
       grpc::ServerReaderWriter<v1::ScoreResponse, v1::ScoreRequest>* stream) override;
 
  private:
   using Stream = grpc::ServerReaderWriter<v1::ScoreResponse, v1::ScoreRequest>;
-  // Of one call, for its log line.
+  // Counts of one call, for its log line.
   struct Tally {
     uint64_t pictures = 0;
     uint64_t failed = 0;
-    absl::Status failure;  // The first.
+    absl::Status failure;  // The first failure.
   };
   absl::Status ScoreBatches(grpc::ServerContext& context, Stream& stream, Tally& tally);
   v1::ScoreResponse ScoreItem(const v1::Prompt& prompt, v1::ScoreItem& item,

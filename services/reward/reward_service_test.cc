@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Gives the number it was built with.
+// Returns the number it was built with.
 class ConstantScorer final : public Scorer {
  public:
   ConstantScorer(std::string name, double value) : name_(std::move(name)), value_(value) {}
@@ -68,7 +68,7 @@ class RewardServiceTest : public testing::Test {
     return request;
   }
 
-  // Answers of one call with these batches, and how the call ended.
+  // The answers to one call with these batches, and the status of the call.
   std::pair<std::vector<v1::ScoreResponse>, grpc::Status> Score(
       const std::vector<v1::ScoreRequest>& batches) {
     const auto context = rpc::ContextWithDeadline(absl::Seconds(20));

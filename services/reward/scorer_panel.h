@@ -1,5 +1,5 @@
-// The scorers of one server, and the rules of scoring: a picture that does not hold together, a
-// scorer that fails and a score that is not finite are errors, never numbers.
+// The scorers of one server, and the rules of scoring: an image of inconsistent size, a scorer that
+// fails and a score that is not finite are errors, never numbers.
 #pragma once
 
 #include <memory>
@@ -16,27 +16,27 @@ inline constexpr uint32_t kPictureSideMax = 8192;
 
 class ScorerPanel {
  public:
-  // kInvalidArgument for an unknown name, a name given twice, or none.
+  // kInvalidArgument for an unknown name, a duplicate name, or no name.
   static absl::StatusOr<ScorerPanel> Create(const std::vector<std::string>& names);
 
-  // Takes scorers made elsewhere. Requires distinct names and at least one.
+  // Takes existing scorers. Requires distinct names and at least one scorer.
   explicit ScorerPanel(std::vector<std::unique_ptr<Scorer>> scorers);
 
   const std::vector<std::unique_ptr<Scorer>>& scorers() const { return scorers_; }
 
-  // The scorers of these names, in that order; all if `names` is empty. kNotFound names the one
-  // this panel lacks.
+  // The scorers of these names, in that order; all if `names` is empty. kNotFound names a scorer
+  // that this panel does not have.
   absl::StatusOr<std::vector<const Scorer*>> Select(const std::vector<std::string>& names) const;
 
  private:
   std::vector<std::unique_ptr<Scorer>> scorers_;
 };
 
-// OK iff the sides are in 1..kPictureSideMax, channels 1 or 3, and there are as many bytes as they
-// say.
+// OK iff width and height are in 1..kPictureSideMax, channels is 1 or 3, and the number of bytes
+// matches.
 absl::Status Validate(const Picture& picture);
 
-// One score. The picture is valid. kInternal if the scorer's number is not finite.
+// One score. Requires a valid image. kInternal if the score is not finite.
 absl::StatusOr<double> ScoreOne(const Scorer& scorer, const std::string& prompt_text,
                                 const std::string& prompt_metadata_json, const Picture& picture);
 

@@ -17,9 +17,9 @@ namespace oxbow::rollout {
 namespace {
 
 constexpr int kClerks = 4;
-constexpr absl::Duration kLinger = absl::Milliseconds(3);  // For leases still on their way.
+constexpr absl::Duration kLinger = absl::Milliseconds(3);  // Wait for further leases.
 constexpr absl::Duration kGoodbyeWait = absl::Seconds(2);
-constexpr absl::Duration kIdle = absl::Milliseconds(200);  // Between looks at the stop flag.
+constexpr absl::Duration kIdle = absl::Milliseconds(200);  // Between checks of the stop flag.
 
 const char* NameOf(v1::InsertOutcome outcome) {
   switch (outcome) {
@@ -36,7 +36,7 @@ const char* NameOf(v1::InsertOutcome outcome) {
   }
 }
 
-// The steps the lease wants stochastic; all that may be, if it names none.
+// The steps that the lease wants stochastic; all that may be stochastic if it names none.
 absl::StatusOr<std::vector<bool>> WindowOf(const v1::Lease& lease,
                                            const flow::SamplingSpec& sampling) {
   if (lease.sde_steps().empty()) return sampling.sde;
@@ -97,7 +97,8 @@ Engagement::~Engagement() {
   board_.Wake();
   errands_.Close();
   follower_->Stop();
-  // They use the follower to their end, so it goes after them; its own threads only wake the board.
+  // These threads use the follower until they end, so it is destroyed after them. Its own threads
+  // only wake the board.
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -116,7 +117,8 @@ void Engagement::Leave(absl::Duration timeout) {
     OXBOW_LOG(Warning) << "leaving with unfinished leases" << Field("leases", board_.held().size());
   }
   line_.Goodbye();
-  // The learner ends the stream when it has read the goodbye; cancelling first may overtake it.
+  // The learner ends the stream after it has read the goodbye; an earlier cancel could overtake the
+  // goodbye.
   line_.AwaitEnd(kGoodbyeWait);
   line_.Cancel();
 }
@@ -142,7 +144,7 @@ void Engagement::OnMessage(const v1::WorkResponse& message) {
   }
 }
 
-// What was not taken yet is never sampled; a group that is under way is fenced when it arrives.
+// Untaken leases are never sampled; the learner refuses groups of taken ones when they arrive.
 void Engagement::DropExpired(const v1::WorkResponse::Renewed& renewed) {
   const std::vector<uint64_t> expired = line_.Expired(renewed);
   if (expired.empty()) return;
@@ -245,10 +247,10 @@ void Engagement::ApplyNewest() {
     OXBOW_LOG(Error) << "weights refused" << Field("version", version)
                      << Field("reason", status.ToString());
     follow_metrics_.Refused();
-    report.set_failure(status.ToString());  // Those in use stay in use.
+    report.set_failure(status.ToString());  // The weights in use stay in use.
   }
   OfferCredit();
-  // Off the torch thread: a slow answer must not delay sampling.
+  // Not on the torch thread: a slow answer must not delay sampling.
   errands_.Push([this, report = std::move(report)] { follower_->Report(report).IgnoreError(); });
 }
 
@@ -285,7 +287,7 @@ void Engagement::SampleBatch(std::vector<ReadyLease> batch) {
   uint64_t samples = 0;
   for (size_t i = 0; i < groups.size(); ++i) {
     samples += groups[i].samples.size();
-    // Shared: std::function wants what it holds to be copyable.
+    // Shared, because std::function requires copyable captures.
     auto group = std::make_shared<SampledGroup>(std::move(groups[i]));
     errands_.Push([this, lease = std::move(leases[i]), group, seconds] {
       Deliver(lease, std::move(*group), seconds);
@@ -371,7 +373,7 @@ void Engagement::RenewLoop() {
     if (stopping_.WaitForNotificationWithTimeout(third == absl::ZeroDuration() ? kIdle : third))
       return;
     const std::vector<uint64_t> held = board_.held();
-    // A worker that holds nothing says as often that it is there.
+    // A worker without leases sends a heartbeat equally often.
     if (held.empty() && clock_.Now() - renewed < spec_.lease_time / 3) continue;
     line_.Renew(held);
     renewed = clock_.Now();

@@ -1,10 +1,10 @@
-// A worker's service to one epoch of the learner: from a registration until the epoch ends or the
-// worker leaves.
+// A worker's session with one epoch of the learner: from the registration until the epoch ends or
+// the worker leaves. Its threads:
 //
-//   line (caller's thread)   leases in, renewals answered
-//   clerks (a few threads)   read heads; score, send and report finished groups
-//   sampler (one thread)     the only one that touches torch: applies weights, denoises batches
-//   renewer                  extends the leases held, at a third of their time; none: a heartbeat
+//   stream (caller's thread)    receives leases and answers to renewals
+//   I/O threads (a few)         read replayed heads; score, send and report finished groups
+//   sampler (one thread)        the only one that uses torch: applies weights, denoises batches
+//   renewer                     renews leases at a third of their time; sends heartbeats
 #pragma once
 
 #include <functional>
@@ -34,19 +34,21 @@ namespace oxbow::rollout {
 
 class Engagement {
  public:
-  // All references outlive it. `rewards` serves spec's reward names and is the engagement's own:
-  // who stops it may keep it alive longer than who serves it. `relay`, if not null, passes on the
-  // weights this worker has; `join_circle`, if not null, takes it into broadcasts.
+  // All references outlive it. `rewards` serves the spec's reward names; the session owns it,
+  // because the caller of Leave may keep the session alive longer than the caller of Serve.
+  // `relay`, if not null, forwards this worker's weights to others; `join_circle`, if not null,
+  // takes part in broadcasts.
   Engagement(RunSpec spec, std::string worker_id, v1::Coordinator::Stub& coordinator,
              std::unique_ptr<reward::RewardClient> rewards, RolloutMetrics& metrics,
              weights::FollowMetrics& follow_metrics, const Clock& clock,
              weights::WeightRelay* relay = nullptr, weights::JoinCircle join_circle = nullptr);
   ~Engagement();
 
-  // Serves one connection: returns why it ended. May be called again while the epoch lasts.
+  // Serves one connection and returns the reason of its end. May be called again during the same
+  // epoch.
   absl::Status Serve();
 
-  // Takes no more leases, waits up to `timeout` for those held to be delivered, says goodbye and
+  // Takes no more leases, waits up to `timeout` until the held ones are delivered, says goodbye and
   // ends Serve. From any thread.
   void Leave(absl::Duration timeout);
 
@@ -79,11 +81,12 @@ class Engagement {
   std::vector<std::unique_ptr<buffer::ReplayClient>> buffers_;  // By shard.
   std::vector<std::unique_ptr<ExperienceSender>> senders_;      // By rank.
 
-  // Held from computing a credit until it is written: the last one on the line is the newest.
+  // Held from computing a credit until it is written, so that the last written credit is the
+  // newest.
   absl::Mutex credit_mutex_;
   std::optional<PolicyVersion> applied_ ABSL_GUARDED_BY(credit_mutex_);
 
-  ModelKeeper keeper_;  // The sampler thread's own.
+  ModelKeeper keeper_;  // Used only by the sampler thread.
   absl::Notification stopping_;
   BoundedQueue<std::function<void()>> errands_{256};
   std::unique_ptr<weights::WeightFollower> follower_;

@@ -15,7 +15,7 @@ namespace {
 
 using Stream = grpc::ClientReaderWriter<v1::InsertRequest, v1::InsertResponse>;
 
-// The conversation about one group: what was granted, and the answer once it came.
+// The stream that sends one group: the granted credit, and the answer when it has arrived.
 struct Conversation {
   Stream& stream;
   uint64_t credit = 0;
@@ -30,7 +30,7 @@ struct Conversation {
     return true;
   }
 
-  // Waits for credit. False if the stream ended, or the sink has answered before all bytes came.
+  // Waits for credit. False if the stream ended, or if the sink answered before it had all bytes.
   bool Spend(uint64_t bytes) {
     while (credit < bytes && !ack.has_value()) {
       if (!ReadOne()) return false;
@@ -94,7 +94,7 @@ absl::StatusOr<v1::InsertResponse::Ack> ExperienceSender::SendOnce(const v1::Gro
   }
   stream->WritesDone();
   if (conversation.ack.has_value()) {
-    context->TryCancel();  // Nothing more is wanted of this stream.
+    context->TryCancel();  // The answer is known; the stream is no longer needed.
     stream->Finish();
     return *conversation.ack;
   }

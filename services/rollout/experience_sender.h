@@ -15,9 +15,9 @@ class ExperienceSender {
  public:
   ExperienceSender(const std::string& endpoint, absl::Duration timeout);
 
-  // Delivers one group with its latent bytes inside the message. The answer says whether it was
-  // accepted, a duplicate, fenced or invalid. Retried on a lost connection: the lease makes it
-  // count once. Thread-safe.
+  // Delivers one group; its latent bytes are inside the message. The answer says whether the group
+  // was accepted, a duplicate, fenced or invalid. After a lost connection the group is sent again;
+  // its lease ensures that it counts once. Thread-safe.
   absl::StatusOr<v1::InsertResponse::Ack> Send(const v1::Group& group) const;
 
  private:

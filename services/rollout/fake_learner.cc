@@ -117,7 +117,7 @@ class FakeLearner::Sink final : public v1::ExperienceSink::Service {
           return Broken("bad chunk");
         }
         credit -= data.size();
-        // A worker that waits for whole pieces needs more than what is left.
+        // A worker that waits for credit for a whole piece needs more than the rest.
         if (credit < learner_.script_.credit_piece) break;
       }
     }
@@ -158,7 +158,7 @@ class FakeLearner::Scorer final : public v1::Reward::Service {
     return grpc::Status::OK;
   }
 
-  // The score is the first pixel, so that the test knows what it must be.
+  // The score is the first pixel, so that the test knows the expected value.
   grpc::Status Score(
       grpc::ServerContext*,
       grpc::ServerReaderWriter<v1::ScoreResponse, v1::ScoreRequest>* stream) override {

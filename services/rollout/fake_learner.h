@@ -1,4 +1,4 @@
-// A learner for tests of the worker: the real weight channel, a scripted coordinator, sink and
+// A learner for tests of the worker: the real weight channel with a scripted coordinator, sink and
 // scorer, all on one server. Thread-safe.
 #pragma once
 
@@ -28,17 +28,17 @@ class FakeLearner {
     PolicyVersion version{5};
     v1::OnRewardFailure on_failure = v1::ON_REWARD_FAILURE_FAIL;
     v1::InsertOutcome outcome = v1::INSERT_OUTCOME_ACCEPTED;
-    int unscored = -1;  // Item of every group that gets no score.
+    int unscored = -1;  // Index of the item that gets no score, in every group.
     bool wrong_probe = false;
     uint64_t credit_piece = 1 << 20;  // Bytes granted at a time.
     std::string listen = "127.0.0.1:0";
-    int leases = 0;            // Of groups 100, 101, ...
-    uint64_t version_min = 0;  // Of every lease.
-    bool hangs_up = false;     // The line of a worker that wants no more.
+    int leases = 0;            // For groups 100, 101, ...
+    uint64_t version_min = 0;  // Required by every lease.
+    bool hangs_up = false;     // Ends the stream of a worker that wants no more leases.
     bool cuda_graphs = false;  // model.cuda_graphs
-    bool renews = true;        // False: every lease has expired when it is asked about.
+    bool renews = true;        // False: every lease has expired when it is renewed.
   };
-  // What the worker did, in the learner's eyes.
+  // The worker's calls, as the learner saw them.
   struct Seen {
     std::vector<v1::Group> groups;  // With latent bytes.
     std::vector<v1::WorkRequest::Finished> failures;
@@ -47,7 +47,7 @@ class FakeLearner {
     int registrations = 0;
     int scoring = 0;
     int renewals = 0;
-    std::vector<uint64_t> renewing;  // Leases that the last of them asked for.
+    std::vector<uint64_t> renewing;  // Lease ids in the last renewal.
     bool goodbye = false;
   };
 
@@ -57,7 +57,7 @@ class FakeLearner {
   const std::string& endpoint() const { return server_->endpoint(); }
   void HoldScores(bool hold);  // Score waits while held.
 
-  // What was seen as soon as `enough` says so, or at the deadline.
+  // Waits until `enough` is true or the deadline passes; returns what was seen.
   Seen Await(const std::function<bool(const Seen&)>& enough);
 
  private:

@@ -14,7 +14,7 @@
 namespace oxbow::rollout {
 namespace {
 
-// One row of a denoising batch: which sample of which task.
+// One row of a denoising batch: a sample of a task.
 struct Row {
   size_t task;
   uint32_t sample;
@@ -31,8 +31,8 @@ std::vector<flow::NoiseKey> KeysOf(const RunSpec& spec, const std::vector<GroupT
   return keys;
 }
 
-// x_0 of every row. A shared start is that of the group's first member, whose own noise goes on as
-// it would without; steps have noises of their own in any case.
+// x_0 of every row. With a shared start all rows of a group use the first member's x_0. This does
+// not change the first member, because steps draw their own noise.
 at::Tensor StartsOf(const RunSpec& spec, std::vector<flow::NoiseKey> keys) {
   if (spec.shared_start) {
     for (flow::NoiseKey& key : keys) key.sample = 0;
@@ -58,7 +58,7 @@ flow::VelocityFunction VelocityOf(const model::VelocityModel& model,
   };
 }
 
-// What row `index` of the paths says of one sample, with latents `span` of it.
+// Makes a sample from row `index` of the paths, with the latents in `span`.
 rl::Sample SampleFrom(const flow::SamplingSpec& spec, const flow::Paths& paths, int64_t index,
                       uint32_t sample, PolicyVersion version, flow::LatentSpan span) {
   const auto steps = static_cast<size_t>(spec.steps());
@@ -95,7 +95,7 @@ std::vector<reward::Picture> PicturesOf(const model::ImageDecoder& decoder,
   return pictures;
 }
 
-// All fresh samples of tasks with the same window as one batch.
+// Samples all fresh members of tasks with the same window as one batch.
 void SampleFresh(const RunSpec& spec, const flow::SamplingSpec& sampling,
                  const model::VelocityModel& model, PolicyVersion version,
                  const model::ImageDecoder& decoder, const std::vector<GroupTask>& tasks,
@@ -123,7 +123,7 @@ void SampleFresh(const RunSpec& spec, const flow::SamplingSpec& sampling,
 }
 
 // The latents of a tail from x_{kept_steps}, where its head ends, to the successor of its last
-// stochastic step; none if it has no such step.
+// stochastic step; empty if it has no such step.
 flow::LatentSpan TailSpan(const flow::SamplingSpec& tail, int kept_steps) {
   std::vector<bool> sde = tail.sde;
   std::fill(sde.begin(), sde.begin() + kept_steps, false);
@@ -132,7 +132,7 @@ flow::LatentSpan TailSpan(const flow::SamplingSpec& tail, int kept_steps) {
   return {.first = kept_steps, .count = span.end() - kept_steps};
 }
 
-// The tails of heads that stop at the same step and have the same window, as one batch.
+// Samples, as one batch, the tails of heads that end at the same step and have the same window.
 void SampleTails(const RunSpec& spec, flow::SamplingSpec tail, const model::VelocityModel& model,
                  PolicyVersion version, const model::ImageDecoder& decoder,
                  const std::vector<GroupTask>& tasks, int kept_steps, const std::vector<Row>& rows,

@@ -1,10 +1,10 @@
-// Samples leased groups: every waiting lease of one window in one denoising batch. No RPC, no
-// clock. Only latents that training needs leave here: those of the stochastic steps.
+// Samples leased groups: all waiting leases with the same window in one denoising batch. No RPC, no
+// clock. Only the latents that training needs are returned: those of the stochastic steps.
 //
-// A group's result depends on the run seed, the group id and the weights alone: not on the batch it
-// shares, the attempt or the worker. The replayed member of a mixed group is the last one; its head
-// stays in the buffer, its tail is regenerated from x_{kept_steps}. With a shared start its fresh
-// members have the same x_0; the head keeps the one it was drawn from.
+// A group's result depends only on the run seed, the group id and the weights: not on the batch,
+// the attempt or the worker. The replayed member of a mixed group is the last one; its head stays
+// in the buffer, and its tail is generated again from x_{kept_steps}. With a shared start the fresh
+// members have the same x_0; the head keeps its own x_0.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +22,7 @@
 
 namespace oxbow::rollout {
 
-// The head that a mixed group continues.
+// The replayed trajectory that a mixed group continues.
 struct ReplayedHead {
   EntryId entry;
   int kept_steps = 0;  // i_off
@@ -33,18 +33,18 @@ struct ReplayedHead {
 struct GroupTask {
   GroupId group;
   uint32_t group_size = 0;
-  model::Conditioning conditioning;  // Rows of one.
+  model::Conditioning conditioning;  // One row.
   std::optional<ReplayedHead> head;
-  std::vector<bool> sde;  // T flags: its stochastic steps; empty: all of the run's.
+  std::vector<bool> sde;  // T flags, the stochastic steps of the group; empty: all of the run's.
 };
 
 struct SampledGroup {
-  std::vector<rl::Sample> samples;        // Rewards missing.
+  std::vector<rl::Sample> samples;        // Without rewards.
   std::vector<reward::Picture> pictures;  // One per sample, in order.
 };
 
-// Samples all tasks under `model`, whose version is `version`. Owned by the torch thread; runs
-// without gradients. Requires tasks whose conditionings have equal shapes.
+// Samples all tasks with `model`, whose weights have version `version`. Must run on the torch
+// thread; runs without gradients. Requires tasks whose conditionings have equal shapes.
 std::vector<SampledGroup> SampleGroups(const RunSpec& spec, const model::VelocityModel& model,
                                        PolicyVersion version, const model::ImageDecoder& decoder,
                                        const std::vector<GroupTask>& tasks);

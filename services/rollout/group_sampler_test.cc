@@ -1,4 +1,5 @@
-// A group's bits depend on its own identity and the weights, never on its company.
+// The bits of a group depend on its own identity and the weights, never on the other groups of its
+// batch.
 #include "services/rollout/group_sampler.h"
 
 #include <ATen/ATen.h>
@@ -106,7 +107,7 @@ GroupTask WindowTask(uint64_t group, uint32_t size, const std::vector<int>& wind
   return task;
 }
 
-// Windows travel with leases: those of two learner steps may wait side by side.
+// Windows travel with leases: leases of two learner steps may wait at the same time.
 TEST_F(GroupSamplerTest, WindowsOfOneBatchDoNotTouchEachOther) {
   const RunSpec spec = Spec();
   const std::vector<GroupTask> tasks = {WindowTask(1, 3, {1}), WindowTask(2, 2, {0, 1, 2}),
@@ -122,7 +123,7 @@ TEST_F(GroupSamplerTest, WindowsOfOneBatchDoNotTouchEachOther) {
   EXPECT_EQ(together[3].samples[0].sde, spec.sampling.sde);
 }
 
-// Deterministic steps need no latents: what leaves the worker is the window and no more.
+// Deterministic steps need no latents: the worker sends exactly the latents of the window.
 TEST_F(GroupSamplerTest, OnlyTheLatentsOfTheWindowAreSent) {
   RunSpec spec = Spec();
   const GroupTask task = WindowTask(1, 2, {1, 2});
@@ -157,7 +158,8 @@ TEST_F(GroupSamplerTest, TheFinalLatentAloneIsSentWhereTrainingWantsNoTransition
   }
 }
 
-// The head keeps the steps of its own window; the tail has those of the learner step after it.
+// The head keeps the steps of its own window; the tail has the later steps of the learner step's
+// window.
 TEST_F(GroupSamplerTest, ATailIsStochasticWhereTheStepsWindowGoesOn) {
   const RunSpec spec = Spec(at::kFloat, /*sde_tail=*/true);
   GroupTask task = MixedTask(2, 3, /*kept_steps=*/1);
@@ -203,7 +205,7 @@ TEST_F(GroupSamplerTest, TheLastMemberOfAMixedGroupIsTheRegeneratedHead) {
   }
 }
 
-// x_0 of every member, sent because the window begins with step 0.
+// x_0 of every member; it is sent because the window begins with step 0.
 std::vector<at::Tensor> StartsOf(const SampledGroup& group) {
   std::vector<at::Tensor> starts;
   for (const rl::Sample& sample : group.samples) {
@@ -226,13 +228,13 @@ TEST_F(GroupSamplerTest, ASharedStartIsTheGroupsOwnAndItsMembersPartAfterIt) {
     }
   }
   EXPECT_FALSE(at::equal(first[0], second[0]));
-  // Its first member is the one it was; nothing hangs on the batch.
+  // The first member is unchanged: it does not depend on the batch.
   EXPECT_TRUE(at::equal(shared[0].samples[0].latents, apart.samples[0].latents));
   ExpectSameBits(Sample(spec, {Task(2, 3)})[0], shared[1]);
 }
 
 // One shared start and one stochastic step k: a trunk without noise and a branch for each member,
-// as TempFlow-GRPO draws them. Until x_k all members are one path; nothing but step k parts them.
+// as TempFlow-GRPO draws them. All members are equal until x_k; only step k separates them.
 TEST_F(GroupSamplerTest, ASharedStartAndOneStochasticStepAreBranchesOfOneTrunk) {
   RunSpec spec = Spec();
   spec.shared_start = true;
@@ -256,7 +258,7 @@ TEST_F(GroupSamplerTest, ASharedStartAndOneStochasticStepAreBranchesOfOneTrunk) 
         EXPECT_FALSE(at::equal(sample.latents[1], group.samples[j].latents[1])) << branch;
         EXPECT_NE(group.pictures[i].pixels, group.pictures[j].pixels) << branch;
       }
-      // The completion is an ODE: the picture is a function of x_{k+1}.
+      // The rest of the path is an ODE: the image is a function of x_{k+1}.
       const flow::Paths rest =
           flow::ContinuePaths(trunk, {{}}, sample.latents[1].unsqueeze(0), branch + 1, at::kFloat,
                               [&](const at::Tensor& x, const at::Tensor& sigma) {

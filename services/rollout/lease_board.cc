@@ -50,8 +50,8 @@ std::vector<ReadyLease> LeaseBoard::TakeBatch(std::optional<PolicyVersion> versi
   };
   mutex_.AwaitWithTimeout(absl::Condition(&something), timeout);
   woken_ = false;
-  // One batch of all costs far less than several: wait while more keep coming, and for heads being
-  // read.
+  // One large batch costs far less than several small ones: wait while leases keep coming and while
+  // heads are being read.
   while (Takeable(version) > 0 && Untaken() < capacity_) {
     const size_t before = Untaken();
     const auto more = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return Untaken() > before; };

@@ -2,8 +2,8 @@
 //
 //   Arrived -> (head is read) -> Ready -> TakeBatch -> (sampled, scored, sent) -> Done
 //
-// A lease that the learner cancels is dropped if it was not taken yet; a taken one is finished, and
-// fenced by the learner.
+// A lease that the learner cancels is dropped unless it was taken. A taken lease is finished, and
+// the learner refuses its group.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace oxbow::rollout {
 
-// A lease with all that sampling needs.
+// A lease with everything that sampling needs.
 struct ReadyLease {
   v1::Lease lease;
   std::optional<ReplayedHead> head;
@@ -29,25 +29,25 @@ class LeaseBoard {
  public:
   explicit LeaseBoard(uint32_t capacity);
 
-  // False if it is held already (a repeated message).
+  // False if the lease is held already (a repeated message).
   bool Arrived(const v1::Lease& lease);
   void Ready(ReadyLease lease);
   void Done(uint64_t lease_id);
   void Cancel(uint64_t lease_id);
 
-  // Waits for leases that `version` admits, then a moment for those that are still on their way,
-  // and takes them all. Empty after `timeout`, or when woken (Wake, Close) with nothing to take.
+  // Waits for leases that `version` admits, then a moment for leases that are still on their way,
+  // and takes all of them. Empty after `timeout`, or when woken (Wake, Close) with nothing to take.
   std::vector<ReadyLease> TakeBatch(std::optional<PolicyVersion> version, absl::Duration linger,
                                     absl::Duration timeout);
   void Wake();
 
-  // How many more leases may be asked for: capacity - held, 0 while draining.
+  // How many more leases may be requested: capacity - held, 0 while draining.
   uint32_t free_places() const;
   std::vector<uint64_t> held() const;
-  absl::Duration lease_time_min() const;  // Of those held; zero if none.
+  absl::Duration lease_time_min() const;  // Of the held leases; zero if none.
 
-  void Drain();  // Asks for no more.
-  // Waits until none is held. False after `timeout`.
+  void Drain();  // Requests no more leases.
+  // Waits until no lease is held. False after `timeout`.
   bool AwaitEmpty(absl::Duration timeout);
 
  private:

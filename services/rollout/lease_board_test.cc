@@ -1,4 +1,4 @@
-// The board hands out what may be sampled, once, and counts what is held.
+// The board hands out each lease that may be sampled once, and counts the held leases.
 #include "services/rollout/lease_board.h"
 
 #include <ATen/ATen.h>

@@ -66,7 +66,7 @@ absl::Status Serve(const Flags& flags) {
                          telemetry::Metrics::Serve(flags.service.metrics_listen));
   RolloutMetrics rollout_metrics(metrics->registry());
   weights::FollowMetrics follow_metrics(metrics->registry());
-  // Before the worker, whose threads serve it with chunks, and gone after it.
+  // Created before the worker, whose threads give it chunks, and destroyed after it.
   OXBOW_ASSIGN_OR_RETURN(
       const std::unique_ptr<weights::WeightRelay> relay,
       weights::WeightRelay::Start({.listen = flags.service.listen}, follow_metrics));
@@ -80,7 +80,7 @@ absl::Status Serve(const Flags& flags) {
                 rollout_metrics, follow_metrics, Clock::Steady());
   rpc::AnnounceReady("rollout_worker", relay->endpoint(), metrics->endpoint());
   absl::Status status;
-  // Run ends by itself only on an error; the signal thread then needs a signal of its own.
+  // Run returns by itself only on an error; the signal thread must then get a signal of its own.
   std::thread runner([&] {
     status = worker.Run();
     if (!status.ok()) ::kill(::getpid(), SIGTERM);

@@ -9,9 +9,10 @@
 namespace oxbow::rollout {
 namespace {
 
-// A stream needs some deadline; this one outlives any run. Liveness is keep-alive's and expiry's.
+// A gRPC stream needs a deadline; this one is longer than any run. Keep-alive and expiry detect
+// dead peers.
 constexpr absl::Duration kLineDeadline = absl::Hours(24 * 365);
-// A learner that answers none of so many is not asked again on this stream.
+// If this many renewals are unanswered, no more are sent on this stream.
 constexpr size_t kRenewalsMax = 64;
 
 }  // namespace
@@ -87,7 +88,7 @@ void WorkLine::Credit(PolicyVersion version, uint32_t groups) {
 
 void WorkLine::Renew(const std::vector<uint64_t>& lease_ids) {
   v1::WorkRequest request = Request();
-  v1::WorkRequest::Renew& renew = *request.mutable_renew();  // Also of no lease.
+  v1::WorkRequest::Renew& renew = *request.mutable_renew();  // Sent without leases, too.
   for (const uint64_t id : lease_ids) renew.add_lease_ids(id);
   absl::MutexLock lock(&mutex_);
   if (stream_ == nullptr || renewals_.size() >= kRenewalsMax) return;

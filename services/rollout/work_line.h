@@ -1,5 +1,4 @@
-// The worker's end of Coordinator.Work: one stream that is written from many threads and read by
-// one.
+// The worker's end of Coordinator.Work: one stream that many threads write and one thread reads.
 #pragma once
 
 #include <cstdint>
@@ -21,23 +20,25 @@ class WorkLine {
  public:
   WorkLine(v1::Coordinator::Stub& stub, Epoch epoch, std::string worker_id);
 
-  // Opens the stream and says hello, unless the line was cancelled. Requires that none is open.
+  // Opens the stream and says hello, unless it was cancelled. Requires that no stream is open.
   void Open();
-  // Reads one message; false when the stream has ended. Close then says why. One reader.
+  // Reads one message; false when the stream has ended (Close returns the reason). Only one thread
+  // may read.
   bool Read(v1::WorkResponse& response);
-  // Ends the stream for good and returns its status. By the reader, after Read said false.
+  // Ends the stream and returns its status. Called by the reader, after Read returned false.
   absl::Status Close();
-  // Makes a blocked Read return false, and every later one: whoever leaves may be ahead of Open.
+  // Makes a blocked Read and every later one return false; may be called before Open.
   void Cancel();
-  // Waits until Read has said false, at once if no stream is open. False after `timeout`.
+  // Waits until Read has returned false; returns at once if no stream is open. False after
+  // `timeout`.
   bool AwaitEnd(absl::Duration timeout);
 
-  // Writes on a line that is down are dropped: the learner learns from expiry and renewals.
+  // Writes without an open stream are dropped: the learner notices by expiry and renewals.
   void Credit(PolicyVersion version, uint32_t groups);
-  // Without leases: a sign of life.
+  // Without leases it is a heartbeat.
   void Renew(const std::vector<uint64_t>& lease_ids);
-  // The leases of the oldest unanswered Renew that this answer lacks: the learner has given them to
-  // others. By the reader, once for each answer.
+  // The leases of the oldest unanswered Renew that are missing in this answer: the learner has
+  // given them to other workers. Called by the reader, once per answer.
   std::vector<uint64_t> Expired(const v1::WorkResponse::Renewed& renewed);
   void Finished(uint64_t lease_id, const std::string& failure);
   void Goodbye();
@@ -51,10 +52,10 @@ class WorkLine {
   const Epoch epoch_;
   const std::string worker_id_;
   absl::Mutex mutex_;
-  // Shared: the reader blocks in Read without the lock while writers use it.
+  // Shared: the reader blocks in Read without the lock while others write.
   std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);
-  // Asked on this stream and not answered; answers come in order.
+  // Lease ids of unanswered renewals on this stream; answers come in order.
   std::deque<std::vector<uint64_t>> renewals_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = true;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;

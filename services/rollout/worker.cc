@@ -13,7 +13,7 @@
 namespace oxbow::rollout {
 namespace {
 
-// What cannot become better by waiting.
+// Errors that a retry cannot fix.
 bool IsFinal(const absl::Status& status) {
   return status.code() == absl::StatusCode::kInvalidArgument ||
          status.code() == absl::StatusCode::kUnimplemented ||
@@ -57,7 +57,7 @@ absl::Status Worker::Run() {
       said = false;
     }
     if (IsFinal(status)) return status;
-    // A worker that was told to stop has lost nothing.
+    // A stop request is not an error.
     if (!Pause(backoff)) return absl::OkStatus();
     if (!said) {
       OXBOW_LOG(Info) << "looking for the learner" << Field("endpoint", options_.learner)
@@ -86,7 +86,8 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
     if (stopping_) return absl::OkStatus();
     engagement_ = engagement;
   }
-  // A broken line is taken up again with all leases, as long as the learner is in the same epoch.
+  // After a lost connection the worker reconnects with all its leases, as long as the learner is in
+  // the same epoch.
   absl::Status status;
   while (true) {
     status = engagement->Serve();

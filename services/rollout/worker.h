@@ -1,4 +1,4 @@
-// A rollout worker's life: find the learner, serve its epoch, find it again, until told to stop.
+// A rollout worker: finds the learner, serves its epoch, finds it again, until it is stopped.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -26,19 +26,21 @@ class Worker {
     absl::Duration backoff_first = absl::Milliseconds(50);
     absl::Duration backoff_max = absl::Seconds(1);
     absl::Duration leave_timeout = absl::Seconds(30);
-    // Passes weights on to other workers, over epochs; outlives the worker. Null: it does not.
+    // Forwards weights to other workers, across epochs; outlives the worker. Null: it does not
+    // forward.
     weights::WeightRelay* relay = nullptr;
-    weights::JoinCircle join_circle;  // Null: it gets weights by the relay alone.
+    weights::JoinCircle join_circle;  // Null: weights come only through the relay.
   };
 
   Worker(Options options, RolloutMetrics& metrics, weights::FollowMetrics& follow_metrics,
          const Clock& clock);
   ~Worker();
 
-  // Serves until Stop. OK then; an error if the run can never be served by this worker.
+  // Serves until Stop. Returns OK then; an error if this worker can never serve the run.
   absl::Status Run();
 
-  // Delivers what is held, then makes Run return. From any thread; returns at once if not engaged.
+  // Delivers the held groups, then makes Run return. From any thread; returns at once without a
+  // session.
   void Stop();
 
  private:
@@ -54,7 +56,7 @@ class Worker {
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  // Shared: Stop talks to it while Run may be letting go of it.
+  // Shared: Stop uses it while Run may be releasing it.
   std::shared_ptr<Engagement> engagement_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -125,7 +125,7 @@ TEST(WorkerTest, FencedGroupIsDroppedSilentlyAndCounted) {
   FakeLearner learner({.outcome = v1::INSERT_OUTCOME_FENCED, .leases = 3});
   RunningWorker worker(learner.endpoint());
   const Seen seen = learner.Await(Groups(3));
-  EXPECT_EQ(seen.groups.size(), 3u);  // Each tried once.
+  EXPECT_EQ(seen.groups.size(), 3u);  // Each group was tried once.
   EXPECT_TRUE(worker.Stop().ok());
   EXPECT_TRUE(learner.Await([](const Seen&) { return true; }).failures.empty());
   EXPECT_THAT(worker.Scrape(), HasSubstr("fenced\"} 3"));
@@ -144,7 +144,7 @@ TEST(WorkerTest, WeightsWithAWrongProbeAreNeverSampledWith) {
 }
 
 TEST(WorkerTest, ALeaseThatIsNotRenewedMakesRoomForAnother) {
-  // All wait for weights that never come; the worker holds two at a time.
+  // All leases wait for weights that never come; the worker holds two at a time.
   FakeLearner learner({.leases = 3, .version_min = 99, .renews = false});
   RunningWorker worker(learner.endpoint());
   const std::vector<uint64_t> third = {1020};
@@ -167,7 +167,7 @@ TEST(WorkerTest, StopFinishesWhatIsHeldAndSaysGoodbye) {
   RunningWorker worker(learner.endpoint());
   ASSERT_EQ(learner.Await([](const Seen& s) { return s.scoring > 0; }).scoring, 1);
   std::thread release([&] {
-    // The worker asks for nothing more once it drains.
+    // The worker requests nothing more after it drains.
     learner.Await([](const Seen& s) { return s.credits.back().groups() == 0; });
     learner.HoldScores(false);
   });

@@ -1,4 +1,4 @@
-// A file written piece by piece that a reader or a crash sees whole or not at all.
+// A file written in pieces. A reader or a crash sees it complete or not at all.
 #pragma once
 
 #include <filesystem>
@@ -18,19 +18,19 @@ class AtomicFile {
 
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&&) = delete;
-  ~AtomicFile();  // Without Commit the temporary file is removed and `path` untouched.
+  ~AtomicFile();  // Without Commit: removes the temporary file; `path` is unchanged.
 
   // kResourceExhausted when the disk is full.
   absl::Status Append(std::string_view bytes);
 
-  // Fsyncs, renames to `path` and fsyncs the directory. Once.
+  // Fsyncs, renames to `path` and fsyncs the directory. Call it once.
   absl::Status Commit();
 
  private:
   AtomicFile(Descriptor descriptor, std::string temporary, std::filesystem::path path);
 
   Descriptor descriptor_;
-  std::string temporary_;  // Empty once there is none.
+  std::string temporary_;  // Empty after the file was committed or removed.
   std::filesystem::path path_;
 };
 

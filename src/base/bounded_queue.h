@@ -1,4 +1,4 @@
-// A bounded multi-producer multi-consumer queue with two ends of life: Drain and Close.
+// A bounded multi-producer multi-consumer queue with two ways to end it: Drain and Close.
 //
 // Drain refuses new items and lets consumers finish what is queued; Close also drops what is
 // queued. Both wake every waiter. Thread-safe.

@@ -1,7 +1,7 @@
-// OXBOW_CHECK(condition) << "values": dies loudly when an invariant of ours is broken.
+// OXBOW_CHECK(condition) << "values": aborts when an invariant of the program is broken.
 //
-// For the world's mistakes (input, files, peers) return absl::Status instead. The prefix keeps
-// clear of the CHECK and LOG macros that torch headers define.
+// For errors from outside (input, files, peers) return absl::Status instead. The prefix avoids a
+// clash with the CHECK and LOG macros that torch headers define.
 #pragma once
 
 #include <sstream>

@@ -1,5 +1,5 @@
-// XXH3-128 of bytes: finds damage on the way at the speed of memory. It is no signature: whoever
-// means to can make bytes with a given checksum. For names of content see sha256.h.
+// XXH3-128 of bytes: detects damage in transit at the speed of memory. It is not a signature: an
+// attacker can make bytes with a given checksum. For content addresses see sha256.h.
 #pragma once
 
 #include <string>

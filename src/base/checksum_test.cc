@@ -7,7 +7,7 @@
 namespace oxbow {
 namespace {
 
-// The value that xxHash publishes for no input, in its canonical order.
+// The value that xxHash publishes for empty input, in its canonical byte order.
 TEST(ChecksumTest, IsXxh3Of128Bits) {
   EXPECT_EQ(HexOf(Checksum128("")), "99aa06d3014798d86001c324468d497f");
 }

@@ -1,4 +1,4 @@
-// Time as a parameter. Code that waits or expires things takes a Clock, so that tests can own time.
+// Time as a parameter. Code that waits or expires things takes a Clock, so that tests control time.
 #pragma once
 
 #include "absl/base/thread_annotations.h"

@@ -1,4 +1,4 @@
-// File descriptors: owned, written to, and what their errors mean.
+// File descriptors: ownership, writing, and the status codes of their errors.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// What a process's exit status means; the same for every binary (docs/formats.md).
+// The exit status of a process; the same for every binary (docs/formats.md).
 #pragma once
 
 #include "absl/status/status.h"
@@ -7,10 +7,10 @@ namespace oxbow {
 
 enum ExitCode : int {
   kExitOk = 0,
-  kExitFailure = 1,      // Anything else that went wrong at run time.
+  kExitFailure = 1,      // Any other error at run time.
   kExitUsage = 2,        // Bad flag or config.
-  kExitUnavailable = 3,  // A peer, disk or device is not there.
-  kExitData = 4,         // A model or data file is missing, corrupt or does not fit.
+  kExitUnavailable = 3,  // A peer, disk or device is not available.
+  kExitData = 4,         // A model or data file is missing, corrupt or of the wrong shape.
   kExitInterrupted = 130,
   kExitTerminated = 143,
 };

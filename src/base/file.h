@@ -1,5 +1,5 @@
-// Whole files: read, and write so that a reader or a crash sees the old content or the new, never a
-// part.
+// Whole files: reading, and writing such that a reader or a crash sees the old content or the new
+// one, never a part.
 #pragma once
 
 #include <filesystem>

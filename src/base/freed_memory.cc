@@ -1,6 +1,6 @@
 #include "base/freed_memory.h"
 
-#include <cstdlib>  // Says which library it is.
+#include <cstdlib>  // Defines __GLIBC__.
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -10,8 +10,9 @@ namespace oxbow {
 
 void KeepFreedMemory() {
 #ifdef __GLIBC__
-  // Blocks below the first come from the heap, which shrinks when more than the second is free at
-  // its end. Setting either also stops glibc from moving the first by itself.
+  // Blocks smaller than the first value come from the heap. The heap shrinks when more than the
+  // second value is free at its end. Setting either one also stops glibc from changing the first by
+  // itself.
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 256 << 20);
 #endif

@@ -1,11 +1,11 @@
-// What the C library does with memory that was freed.
+// How the C library treats freed memory.
 #pragma once
 
 namespace oxbow {
 
-// Keeps up to a few hundred megabytes of it for the next allocation instead of giving every large
-// block back to the system at once: processes through which weights and latents run would pay more
-// for fresh pages than for receiving the bytes. Call first thing in main.
+// Keeps up to a few hundred megabytes of freed memory for the next allocation, instead of returning
+// every large block to the system at once. In processes that receive weights and latents, fresh
+// pages would cost more than receiving the bytes. Call it first in main.
 void KeepFreedMemory();
 
 }  // namespace oxbow

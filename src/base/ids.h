@@ -32,11 +32,11 @@ std::ostream& operator<<(std::ostream& out, StrongInt<Tag> id) {
 
 using PromptId = StrongInt<struct PromptIdTag>;            // Hash of text and metadata.
 using GroupId = StrongInt<struct GroupIdTag>;              // Position in the run's order of groups.
-using EntryId = StrongInt<struct EntryIdTag>;              // One replay entry, for all time.
-using PolicyVersion = StrongInt<struct PolicyVersionTag>;  // Optimiser updates behind the weights.
+using EntryId = StrongInt<struct EntryIdTag>;              // A replay entry; globally unique.
+using PolicyVersion = StrongInt<struct PolicyVersionTag>;  // Optimiser updates in the weights.
 using LearnerStep =
     StrongInt<struct LearnerStepTag>;          // Committed steps; one step has several updates.
-using Epoch = StrongInt<struct EpochTag>;      // Starts of the learner; fences older ones.
-using LeaseId = StrongInt<struct LeaseIdTag>;  // One attempt at one group.
+using Epoch = StrongInt<struct EpochTag>;      // Learner starts; fences older ones.
+using LeaseId = StrongInt<struct LeaseIdTag>;  // One attempt at a group.
 
 }  // namespace oxbow

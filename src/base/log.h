@@ -1,7 +1,8 @@
 // Structured log of state changes: OXBOW_LOG(Info) << "lease granted" << Field("group", 7);
 //
 // One line per event on stderr, as text ("I 12:00:03.123 lease granted group=7") or as JSON. The
-// event comes first and never varies; values go into fields. Per-item detail belongs in metrics.
+// event comes first and is a constant text; values go into fields. Details of single items belong
+// in metrics.
 #pragma once
 
 #include <sstream>
@@ -15,7 +16,7 @@ namespace oxbow {
 enum class LogLevel { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
 enum class LogFormat { kText, kJson };
 
-// Set once in main, before any thread starts. `service` is printed with every JSON line.
+// Call it once in main, before any thread starts. `service` is printed with every JSON line.
 void ConfigureLog(LogLevel minimum, LogFormat format, std::string service);
 
 struct Field {

@@ -7,7 +7,7 @@
 
 namespace oxbow {
 
-// Insertions, deletions and substitutions that turn `a` into `b` (Levenshtein).
+// Number of insertions, deletions and substitutions that turn `a` into `b` (Levenshtein).
 int EditDistance(std::string_view a, std::string_view b);
 
 // The candidate nearest to `name`, or "" if none is near enough to be a typing error: at most 2

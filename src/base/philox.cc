@@ -13,7 +13,7 @@ constexpr uint32_t kMultiplier1 = 0xCD9E8D57u;
 constexpr uint32_t kWeyl0 = 0x9E3779B9u;
 constexpr uint32_t kWeyl1 = 0xBB67AE85u;
 
-// The 2^-53 grid shifted by half a cell, so that log() never sees zero.
+// The 2^-53 grid shifted by half a cell, so that log() never gets zero.
 double OpenUniform(uint32_t high, uint32_t low) {
   const uint64_t bits = (static_cast<uint64_t>(high) << 21) ^ (low >> 11);
   return (static_cast<double>(bits) + 0.5) * 0x1.0p-53;
@@ -54,7 +54,7 @@ uint64_t Mix64(uint64_t value) {
 }
 
 // The key holds seed and group; the counter holds sample, step and the block number. Group enters
-// both halves so that no two (seed, group) pairs share a key in practice.
+// both, so that in practice no two (seed, group) pairs share a stream.
 RandomStream::RandomStream(StreamKey key)
     : key_([&] {
         const uint64_t mixed = Mix64(Mix64(key.seed) ^ key.group);

@@ -19,9 +19,9 @@ PhiloxCounter Philox4x32(PhiloxCounter counter, PhiloxKey key);
 // Names one stream of numbers. Streams with different fields are independent.
 struct StreamKey {
   uint64_t seed = 0;    // The run's seed.
-  uint64_t group = 0;   // Group id, or any 64-bit subject.
-  uint32_t sample = 0;  // Member of the group.
-  uint32_t step = 0;    // Denoising step; see StreamPurpose for values that are no steps.
+  uint64_t group = 0;   // Group id, or any other 64-bit id.
+  uint32_t sample = 0;  // Index within the group.
+  uint32_t step = 0;    // Denoising step; StreamPurpose lists the values that are not steps.
 };
 
 // Values of StreamKey::step for draws that do not belong to a denoising step.
@@ -37,7 +37,7 @@ enum StreamPurpose : uint32_t {
   kAnchorTime = 0xffff0008u,
   kAnchorNoise = 0xffff0009u,
   kTrainingPairs = 0xffff0010u,
-  kTrainingNoise = 0xfffe0000u,  // Of pair k: kTrainingNoise + k.
+  kTrainingNoise = 0xfffe0000u,  // For pair k: kTrainingNoise + k.
 };
 
 // A sequential reader of one stream. Cheap to make; not thread-safe.
@@ -51,7 +51,7 @@ class RandomStream {
   uint64_t NextBelow(uint64_t bound);  // [0, bound), unbiased. Requires bound > 0.
   double NextNormal();                 // Standard normal (Box-Muller in float64).
 
-  // Fills `out` with standard normals. The i-th value depends on the key and i alone.
+  // Fills `out` with standard normals. The i-th value depends only on the key and i.
   void FillNormal(std::span<float> out);
   void FillNormal(std::span<double> out);
 

@@ -22,7 +22,7 @@ Trace Make(std::string_view run_id, uint64_t what, uint64_t span) {
   return {.high = run, .low = NotZero(Mix64(run ^ what)), .span = NotZero(Mix64(span))};
 }
 
-// Lower-case digits alone, as the standard says.
+// Lower-case digits only, as the standard requires.
 std::optional<uint64_t> Hex(std::string_view digits) {
   uint64_t value = 0;
   for (const char c : digits) {

@@ -1,4 +1,4 @@
-// Where the rules of a config put what they find.
+// Collects the errors and warnings of the config rules.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ class Findings {
   void Warn(std::string key, std::string message) {
     problems.push_back({Severity::kWarning, std::move(key), std::move(message)});
   }
-  // `ok` or an error whose message ends with the offending value.
+  // Unless `ok`, adds an error whose message ends with the offending value.
   template <typename T>
   void Require(bool ok, const char* key, const char* rule, const T& value) {
     if (!ok) Error(key, absl::StrCat(rule, ", got ", value));

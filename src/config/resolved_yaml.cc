@@ -1,4 +1,5 @@
-// Writing a resolved config: the schema's order, shortest numbers that read back to the same bits.
+// Writes a resolved config in the schema's order, with the shortest numbers that read back to the
+// same bits.
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
@@ -61,7 +62,7 @@ std::string StringText(const std::string& text) {
 
 std::string FlowMap(const pb::Message& message);
 
-// Text of a field, or of one element of it.
+// The text of a field, or of one element of a repeated field.
 std::string ValueText(const pb::Message& message, const FieldDescriptor& field, int index) {
   const pb::Reflection& r = *message.GetReflection();
   const bool repeated = field.is_repeated();
@@ -109,7 +110,7 @@ std::string FlowMap(const pb::Message& message) {
   return absl::StrCat("{", absl::StrJoin(pairs, ", "), "}");
 }
 
-// `all`: defaults, too.
+// `all`: write values that are defaults, too.
 void AppendSection(const pb::Message& message, const Provenance& provenance,
                    const std::string& prefix, const std::string& indent, bool all,
                    std::string* out) {

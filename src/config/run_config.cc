@@ -85,7 +85,7 @@ absl::Status MergeDefaults(ResolvedConfig* resolved) {
   return MergeText(std::string(DefaultsYaml()), source, resolved);
 }
 
-// Takes the `recipe` key out of a run file's root. Empty name: the file has none.
+// Removes the `recipe` key from a run file's root. An empty name: the file has none.
 struct RecipeChoice {
   std::string name;
   std::string place;
@@ -123,7 +123,7 @@ absl::StatusOr<std::string> RecipeText(const RecipeChoice& choice) {
                    " (", choice.name, ")"));
 }
 
-// A recipe over the one it names.
+// Merges a recipe over the one that it builds on.
 absl::Status MergeRecipe(const RecipeChoice& choice, size_t depth, ResolvedConfig* resolved) {
   OXBOW_CHECK(depth < Recipes().size()) << "recipes name each other in a circle: " << choice.name;
   OXBOW_ASSIGN_OR_RETURN(const std::string text, RecipeText(choice));
@@ -134,7 +134,7 @@ absl::Status MergeRecipe(const RecipeChoice& choice, size_t depth, ResolvedConfi
   return MergeYaml(root, source, "", &resolved->config, &resolved->provenance);
 }
 
-// `recipe` may be assigned like any key, though it is none of the config's own.
+// `recipe` can be assigned like any key, although it is not a key of the config itself.
 void OverrideRecipe(std::vector<Assignment>& assignments, RecipeChoice& choice) {
   std::vector<Assignment> rest;
   for (Assignment& assignment : assignments) {

@@ -1,5 +1,5 @@
-// The loader: every key of the schema has a default, every mistake is one line with its place,
-// every source has its rank, and a written config reads back the same.
+// Tests of the loader: every key of the schema has a default, every error is one line with its
+// place, every source has its precedence, and a written config reads back the same.
 #include "config/run_config.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ namespace {
 using google::protobuf::util::MessageDifferencer;
 using testing::HasSubstr;
 
-// A run file in a directory of its own.
+// A run file in its own directory.
 class RunFile {
  public:
   explicit RunFile(const std::string& text, const std::string& name = "run.yaml") {
@@ -56,7 +56,7 @@ TEST(RunConfigTest, EveryRecipeAndShippedRunIsValid) {
     EXPECT_EQ(resolved->config.run().name(), name);
     std::vector<std::string> keys;
     for (const Problem& problem : Validate(resolved->config)) keys.push_back(problem.key);
-    if (name == "sd35m") {  // To be built on.
+    if (name == "sd35m") {  // Other recipes build on it.
       EXPECT_THAT(keys, testing::ElementsAre("prompts.train", "prompts.eval", "reward.terms"));
     } else if (name.rfind("sd35m", 0) == 0) {
       EXPECT_THAT(keys, testing::IsEmpty()) << name;
@@ -78,7 +78,7 @@ TEST(RunConfigTest, TheFlowGrpoRecipeDiffersFromOpGrpoInReplayAlone) {
   EXPECT_TRUE(MessageDifferencer::Equals(op, flow));
 }
 
-// Flow-GRPO's published settings, of each task and variant.
+// The published settings of Flow-GRPO, for each task and variant.
 TEST(RunConfigTest, TheSd35RecipesAreThePublishedSettings) {
   const auto recipe = [](const std::string& name) {
     return LoadRunConfig({}, {"recipe=" + name}, {}).value().config;
@@ -151,7 +151,7 @@ TEST(RunConfigTest, ChosenValuesAloneReadBackTheSame) {
 struct Mistake {
   const char* name;
   const char* yaml;
-  const char* message;  // After the file's path.
+  const char* message;  // The text after the file's path.
 };
 
 std::ostream& operator<<(std::ostream& out, const Mistake& m) { return out << m.name; }
@@ -225,7 +225,7 @@ TEST(RunConfigTest, MissingFileIsNotFound) {
 }
 
 TEST(RunConfigTest, EachSourceBeatsTheNextAndIsNamed) {
-  // Five keys, each set by one source and all those under it.
+  // Five keys; each is set by one source and by all sources of lower precedence.
   const RunFile file(
       "recipe: digits-op-grpo\n"
       "batch:\n  groups: 30\n  group_size: 31\n"

@@ -22,7 +22,7 @@ namespace {
 namespace pb = google::protobuf;
 using pb::FieldDescriptor;
 
-// One place in the document: enough to complain about it.
+// A place in the document, for error messages.
 struct Spot {
   const YamlSource& source;
   std::string key;  // Dotted.
@@ -84,7 +84,8 @@ const pb::EnumValueDescriptor* FindEnumValue(const pb::EnumDescriptor& type,
   return nullptr;
 }
 
-// Sets a field (or appends to it, if repeated) from a scalar's text. False: the text does not fit.
+// Sets a field (or appends to it, if repeated) from a scalar's text. False if the text does not
+// fit.
 bool PutScalar(const std::string& text, const FieldDescriptor& field, pb::Message* message) {
   const pb::Reflection& reflection = *message->GetReflection();
   const auto put = [&](auto set, auto add, const auto& value) {
@@ -160,7 +161,7 @@ absl::Status MergeList(const YAML::Node& node, const Spot& spot, const FieldDesc
 absl::Status MergeField(const YAML::Node& node, const Spot& spot, const FieldDescriptor& field,
                         pb::Message* message, Provenance* provenance) {
   if (!field.is_repeated() && field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-    if (node.IsNull()) return absl::OkStatus();  // "model:" with everything under it commented out.
+    if (node.IsNull()) return absl::OkStatus();  // "model:" whose keys are all commented out.
     if (!node.IsMap())
       return spot.Error(node, absl::StrCat("expected a section, got ", KindOf(node)));
     return MergeYaml(node, spot.source, spot.key,
@@ -208,7 +209,7 @@ absl::Status MergeYaml(const YAML::Node& node, const YamlSource& source, const s
     if (field == nullptr) return spot.Error(pair.first, UnknownKey(name, type));
     if (!seen.insert(name).second)
       return spot.Error(pair.first, "the key is given twice; keep one");
-    // A missing value has no place of its own; the key's is where to look.
+    // A missing value has no place of its own, so errors name the place of its key.
     if (pair.second.IsNull() &&
         (field->is_repeated() || field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE)) {
       return spot.Error(

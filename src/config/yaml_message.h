@@ -1,7 +1,7 @@
-// YAML onto a protobuf message, guided by the message's descriptor.
+// Merges YAML into a protobuf message, guided by the message's descriptor.
 //
-// Keys are field names; enum values are lower-case without their prefix; a list replaces the list
-// under it; a section merges into the section under it. Every error is one line that starts with
+// Keys are field names. Enum values are lower-case, without their prefix. A list replaces the
+// earlier list; a section merges into the earlier section. Every error is one line that starts with
 // the place: "run.yaml:12: batch.group_sise: unknown key; did you mean `group_size`?".
 #pragma once
 
@@ -17,13 +17,13 @@
 
 namespace oxbow::config {
 
-// Where each value came from, by dotted key. A list has one key: its own.
+// The source of each value, by dotted key. A list has one key.
 using Provenance = std::map<std::string, std::string>;
 
-// What values are said to come from, and how errors name the place.
+// Names the source of values in errors and provenance.
 struct YamlSource {
   std::string name;  // "run.yaml", "--set", "environment OXBOW__A__B", "recipe NAME", "default".
-  bool has_lines = false;  // "name:LINE" in errors and provenance.
+  bool has_lines = false;  // Whether names include the line: "name:LINE".
   std::string Place(const YAML::Node& node) const;
 };
 
@@ -31,17 +31,17 @@ struct YamlSource {
 absl::StatusOr<YAML::Node> ParseYaml(const std::string& text, const YamlSource& source);
 
 // Merges `node` (a map) into `message`. `prefix` is the dotted key of `message`, "" at the root.
-// On an error `message` may hold a part of the node.
+// After an error `message` may hold a part of the node.
 absl::Status MergeYaml(const YAML::Node& node, const YamlSource& source, const std::string& prefix,
                        google::protobuf::Message* message, Provenance* provenance);
 
-// Sets one dotted key from text, as `--set` and the environment do. Text for a string field is
-// taken as it is; for anything else it is parsed as YAML: "[1, 2]", "{name: a}", "1e-4".
+// Sets one dotted key from text, as `--set` and the environment do. A string field takes the text
+// as it is; for any other field the text is parsed as YAML: "[1, 2]", "{name: a}", "1e-4".
 absl::Status SetByText(const std::string& dotted_key, const std::string& text,
                        const YamlSource& source, google::protobuf::Message* message,
                        Provenance* provenance);
 
-// Lower-case names of the values that a config may choose; the zero value is not one of them.
+// Lower-case names of the values that a config may use; the zero value is not one of them.
 std::vector<std::string> EnumChoices(const google::protobuf::EnumDescriptor& type);
 std::string EnumText(const google::protobuf::EnumValueDescriptor& value);
 

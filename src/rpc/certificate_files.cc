@@ -34,7 +34,7 @@ using Store = std::unique_ptr<X509_STORE, FreedBy<X509_STORE_free>>;
 using StoreContext = std::unique_ptr<X509_STORE_CTX, FreedBy<X509_STORE_CTX_free>>;
 
 struct FreeStack {
-  void operator()(STACK_OF(X509) * stack) const { sk_X509_free(stack); }  // Not what is in it.
+  void operator()(STACK_OF(X509) * stack) const { sk_X509_free(stack); }  // Not its elements.
 };
 
 absl::Status Unfit(const std::string& flag, const std::string& what, const std::string& path) {
@@ -61,7 +61,7 @@ absl::StatusOr<std::vector<Certificate>> ReadCertificates(const std::string& fla
   while (X509* one = PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) {
     found.emplace_back(one);
   }
-  ERR_clear_error();  // The end of the file is one, to the library.
+  ERR_clear_error();  // OpenSSL reports the end of the file as an error.
   if (found.empty()) return Unfit(flag, "no certificate in PEM", path);
   return found;
 }
@@ -69,7 +69,7 @@ absl::StatusOr<std::vector<Certificate>> ReadCertificates(const std::string& fla
 absl::StatusOr<Key> ReadKey(const std::string& path) {
   std::string content;
   OXBOW_ASSIGN_OR_RETURN(const Bio bio, Open("--tls-key", path, content));
-  // Nobody is there to be asked for a passphrase.
+  // Nobody can enter a passphrase: fail at once.
   constexpr auto kNoPassphrase = [](char*, int, int, void*) { return -1; };
   Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, kNoPassphrase, nullptr));
   ERR_clear_error();
@@ -77,7 +77,7 @@ absl::StatusOr<Key> ReadKey(const std::string& path) {
   return key;
 }
 
-// As gRPC will: any certificate of the file is an anchor, root or not.
+// As gRPC does: any certificate in the file is a trust anchor, root or not.
 absl::Status CheckIssued(const std::vector<Certificate>& anchors,
                          const std::vector<Certificate>& chain, const CertificateFiles& files,
                          absl::Time now) {

@@ -1,5 +1,5 @@
-// The three PEM files behind mutual TLS, judged before anybody connects: a mistake in them is one
-// line at the start of a process, not a handshake that fails for no visible reason.
+// The three PEM files of mutual TLS, checked before any connection: a mistake in them is one line
+// at the start of a process, not a handshake that fails without a visible reason.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@
 namespace oxbow::rpc {
 
 struct CertificateFiles {
-  std::string ca;    // --tls-ca: authorities to believe, one or several (old and new, say).
-  std::string cert;  // --tls-cert: what this process shows, with intermediates after it.
-  std::string key;   // --tls-key: its private key, not encrypted.
+  std::string ca;    // --tls-ca: trusted authorities, one or several (for example old and new).
+  std::string cert;  // --tls-cert: this process's certificate, followed by intermediates.
+  std::string key;   // --tls-key: its private key, unencrypted.
 };
 
-// When the certificate ends. kNotFound for a file that is not there; kFailedPrecondition for one
-// that cannot be read or is no PEM, a key of another certificate, a certificate that none of `ca`
-// has issued, that is not valid at `now`, or that lacks the DNS name `name` (unless empty). The
-// message names flag and path.
+// Returns when the certificate expires. kNotFound for a missing file. kFailedPrecondition for a
+// file that cannot be read or is not PEM, a key that belongs to another certificate, or a
+// certificate that none of `ca` has issued, that is not valid at `now`, or that does not have the
+// DNS name `name` (unless empty). The message names flag and path.
 absl::StatusOr<absl::Time> CheckCertificateFiles(const CertificateFiles& files,
                                                  const std::string& name, absl::Time now);
 

@@ -26,7 +26,7 @@ class CertificateFilesTest : public ::testing::Test {
   static absl::Status Check(const CertificateFiles& files, const std::string& name = "oxbow") {
     return CheckCertificateFiles(files, name, absl::Now()).status();
   }
-  // One line that names the flag, the file and the reason.
+  // Expects one line that names the flag, the file and the reason.
   static void ExpectRefused(const absl::Status& status, absl::StatusCode code,
                             const std::string& flag, const std::string& path,
                             const std::string& reason) {
@@ -48,7 +48,7 @@ TEST_F(CertificateFilesTest, FittingFilesAreTaken) {
   ASSERT_TRUE(end.ok()) << end.status();
   EXPECT_LT(absl::AbsDuration(*end - (absl::Now() + absl::Hours(1))), absl::Minutes(1));
   EXPECT_TRUE(Check(Files(), "").ok());
-  // Old and new authority in one file, while certificates are exchanged.
+  // The old and the new authority in one file, as during an exchange of certificates.
   const std::string both = *ReadFile(theirs_ / "ca.crt") + *ReadFile(ours_ / "ca.crt");
   ASSERT_TRUE(WriteFileAtomically(ours_ / "both.crt", both).ok());
   CertificateFiles files = Files();
@@ -67,7 +67,7 @@ TEST_F(CertificateFilesTest, EachMistakeIsOneLineWithFlagFileAndReason) {
   ExpectRefused(Check(files), kUnfit, "--tls-ca", files.ca, "not a file");
 
   files = Files();
-  files.cert = files.key;  // A private key is no certificate.
+  files.cert = files.key;  // A private key is not a certificate.
   ExpectRefused(Check(files), kUnfit, "--tls-cert", files.cert, "no certificate in PEM");
 
   files = Files();

@@ -1,4 +1,4 @@
-// Client side of every call: one way to make a channel, one way to give a call its deadline.
+// The client side of every call: one way to make a channel, one way to give a call its deadline.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -15,12 +15,12 @@
 namespace oxbow::rpc {
 
 inline constexpr int kMessageBytesMax = 16 << 20;  // Both directions, every service.
-inline constexpr int kChunkBytes = 1 << 20;        // Of tensors that are streamed in pieces.
+inline constexpr int kChunkBytes = 1 << 20;        // Pieces of streamed tensors.
 
-// TLS as rpc/tls.h says. Keep-alive and message limits are set; connects lazily.
+// A channel with TLS as in rpc/tls.h, keep-alive and message limits. Connects lazily.
 std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint);
 
-// Every call has a deadline: contexts come from here alone.
+// Every call has a deadline: this is the only function that makes contexts.
 std::unique_ptr<grpc::ClientContext> ContextWithDeadline(absl::Duration timeout);
 
 struct RetryPolicy {

@@ -165,8 +165,8 @@ absl::Status ChunkAssembler::Add(uint32_t tensor, uint64_t offset, std::string_v
                                                    sizes_[current_] - data.size(),
                                                    " left in tensor ", tensor));
   }
-  // Reserved on the first piece alone: a header by itself costs its sender
-  // nothing, so it costs us none.
+  // Reserve only when the first piece arrives: a header alone costs its sender nothing, so it must
+  // cost us nothing.
   if (data.empty()) data.reserve(sizes_[current_]);
   data.append(piece);
   SkipFinished();

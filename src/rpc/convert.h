@@ -1,10 +1,8 @@
-// Wire tensors <-> typed bytes, and large tensors cut into pieces and put
-// together again.
+// Converts wire tensors to typed bytes and back; cuts large tensors into pieces and joins them.
 //
-// A message says which tensors follow (dtype and shape, no bytes); their bytes
-// come after it in pieces, tensor by tensor, each from its first byte to its
-// last. Sizes are checked against what was declared, and what was declared
-// against a limit, before memory is taken. No torch here.
+// A message declares the tensors that follow (dtype and shape, no bytes). Their bytes come after it
+// in pieces, tensor by tensor, in order. The assembler checks the declared size against a limit
+// before it takes memory, and the received size against the declared one. No torch here.
 #pragma once
 
 #include <cstdint>
@@ -22,34 +20,33 @@ namespace oxbow::rpc {
 
 v1::DType ToProto(io::DType dtype);
 
-// kInvalidArgument for DTYPE_UNSPECIFIED and numbers of a newer protocol.
+// kInvalidArgument for DTYPE_UNSPECIFIED and for numbers of a newer protocol.
 absl::StatusOr<io::DType> DTypeFromProto(v1::DType dtype);
 
 v1::Tensor ToProto(io::TensorBytes tensor);
-v1::Tensor HeaderOf(const io::TensorBytes& tensor);  // dtype and shape; the bytes travel apart.
+v1::Tensor HeaderOf(const io::TensorBytes& tensor);  // Dtype and shape, without the bytes.
 
-// A tensor whose bytes are in the message. kInvalidArgument if they do not fill
-// dtype and shape exactly.
+// Reads a tensor whose bytes are in the message. kInvalidArgument if they do not fill dtype and
+// shape exactly.
 absl::StatusOr<io::TensorBytes> TensorFromProto(const v1::Tensor& tensor);
 
-// The same where the bytes came in pieces.
+// The same for bytes that came in pieces.
 absl::StatusOr<io::TensorBytes> TensorFromProto(const v1::Tensor& header, std::string data);
 
-// Bytes that dtype and shape declare; 0 for a tensor that was never set.
-// kInvalidArgument for an unknown dtype, a bad shape, or a size over
-// `bytes_max`.
+// The number of bytes that dtype and shape declare; 0 for a tensor that was never set.
+// kInvalidArgument for an unknown dtype, a bad shape, or a size over `bytes_max`.
 absl::StatusOr<uint64_t> DeclaredBytes(const v1::Tensor& header, uint64_t bytes_max);
 
-// Stable for all time: Fingerprint64(text + "\n" + metadata).
+// Never changes between versions: Fingerprint64(text + "\n" + metadata).
 uint64_t PromptIdOf(const std::string& text, const std::string& metadata_json);
 v1::Prompt MakePrompt(const std::string& text, const std::string& metadata_json);
 
-// Calls `send(offset, piece)` for consecutive pieces of at most `chunk_bytes`;
-// none for empty bytes. Stops and returns false when `send` does.
+// Calls `send(offset, piece)` for consecutive pieces of at most `chunk_bytes`; never for empty
+// bytes. Stops and returns false when `send` returns false.
 bool ForEachChunk(std::string_view bytes, uint64_t chunk_bytes,
                   const std::function<bool(uint64_t offset, std::string_view piece)>& send);
 
-// Puts the tensors of one header together. Not thread-safe.
+// Joins the pieces of one header's tensors. Not thread-safe.
 class ChunkAssembler {
  public:
   // `headers` declare what follows. kInvalidArgument for a bad header;

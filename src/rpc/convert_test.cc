@@ -1,5 +1,5 @@
-// Laws of the wire form: what is put together equals what was cut, and nothing
-// malformed gets in.
+// Tests of the wire form: joined tensors equal the tensors that were cut, and malformed input is
+// refused.
 #include "rpc/convert.h"
 
 #include <gtest/gtest.h>
@@ -87,7 +87,7 @@ TEST(ConvertTest, AssemblerRefusesWhatWasNotDeclaredAndStaysUsable) {
   EXPECT_FALSE(assembler->Add(1, 0, "ab").ok());     // Tensor 0 comes first.
   EXPECT_FALSE(assembler->Add(0, 1, "a").ok());      // A gap.
   EXPECT_FALSE(assembler->Add(0, 0, "abcde").ok());  // One byte too many.
-  EXPECT_FALSE(assembler->Add(0, 0, "").ok());       // Would go on forever.
+  EXPECT_FALSE(assembler->Add(0, 0, "").ok());       // Would never end.
   EXPECT_TRUE(assembler->Add(0, 0, "abcd").ok());
   EXPECT_FALSE(assembler->Add(0, 0, "abcd").ok());  // Repeated.
   EXPECT_TRUE(assembler->Add(1, 0, "ef").ok());

@@ -1,5 +1,5 @@
-// The one way to run a gRPC server: explicit limits, health, reflection, bound port reported,
-// orderly end.
+// The one way to run a gRPC server: explicit limits, health service, reflection, reported port,
+// orderly shutdown.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -30,7 +30,8 @@ class Server {
   // host:port that clients use.
   const std::string& endpoint() const { return endpoint_; }
 
-  // Health turns NOT_SERVING, new calls are refused, running ones get `grace`, then are cancelled.
+  // Health turns NOT_SERVING and new calls are refused. Running calls get `grace`, then are
+  // cancelled.
   void Shutdown(absl::Duration grace);
 
  private:
@@ -40,14 +41,14 @@ class Server {
   const std::string endpoint_;
 };
 
-// Blocks SIGTERM and SIGINT in this and all later threads. Call first thing in main.
+// Blocks SIGTERM and SIGINT in this and all later threads. Call it first in main.
 void BlockStopSignals();
 
 // Waits for SIGTERM or SIGINT and returns its number. Requires BlockStopSignals.
 int WaitForStopSignal();
 
-// Prints "READY name=NAME grpc=HOST:PORT metrics=HOST:PORT" on stdout: how supervisors and tests
-// learn the ports.
+// Prints "READY name=NAME grpc=HOST:PORT metrics=HOST:PORT" on stdout, from which supervisors and
+// tests learn the ports.
 void AnnounceReady(const std::string& name, const std::string& grpc_endpoint,
                    const std::string& metrics_endpoint);
 

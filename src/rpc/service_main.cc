@@ -27,7 +27,7 @@ void AddSharedFlags(CLI::App& app, ServiceFlags& flags, const std::string& name)
   for (CLI::Option* option : app.get_options()) option->capture_default_str();
 }
 
-// Refuses an address before a model is loaded for it.
+// Refuses a bad address before a model is loaded.
 absl::Status ConfigureTls(const ServiceFlags& flags) {
   OXBOW_ASSIGN_OR_RETURN(const absl::Time end, UseTls(flags.tls));
   if (const std::string& cert = flags.tls.files.cert; !cert.empty()) {

@@ -4,7 +4,7 @@
 
 namespace oxbow::rpc {
 
-// Both libraries number their codes as google.rpc.Code does.
+// Both libraries use the numbers of google.rpc.Code.
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));

@@ -53,7 +53,7 @@ class Process {
   Credentials credentials_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A caller's certificate must have the fleet's name, as a server's must.
+// Checks that a caller's certificate has the fleet's name, as a server's certificate must.
 class NameVerifier final : public tls::ExternalCertificateVerifier {
  public:
   explicit NameVerifier(std::string name) : name_(std::move(name)) {}
@@ -65,7 +65,7 @@ class NameVerifier final : public tls::ExternalCertificateVerifier {
       return absl::EqualsIgnoreCase(absl::string_view(one.data(), one.size()), name_);
     });
     if (!known) *status = {grpc::StatusCode::UNAUTHENTICATED, "the caller is not of this fleet"};
-    return true;  // Decided at once.
+    return true;  // Decided synchronously.
   }
   void Cancel(tls::TlsCustomVerificationCheckRequest*) override {}
 

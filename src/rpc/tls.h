@@ -1,9 +1,9 @@
-// Mutual TLS for every gRPC connection of this process, and when plaintext will do.
+// Mutual TLS for every gRPC connection of this process, and the cases in which plaintext is
+// allowed.
 //
-//   files set            every server and channel, on loopback too: both sides show a certificate
-//   of
-//                        the authority and refuse a peer without one
-//   none set             plaintext; a server beyond loopback only with `plaintext`
+//   files set   every server and channel, on loopback too: both sides show a certificate of the
+//               authority and refuse a peer without one
+//   none set    plaintext; a server that is reachable from other machines only with `plaintext`
 //
 // Clients check that the server is the host they called. With `name` both sides check for that DNS
 // name instead: one certificate for a whole fleet whose members have no lasting addresses.
@@ -28,26 +28,27 @@ namespace oxbow::rpc {
 struct TlsOptions {
   CertificateFiles files;  // All three or none.
   std::string name;
-  bool plaintext = false;  // Servers beyond loopback may do without TLS.
-  // How often files are looked at: new connections use the new content. Whole seconds, at least 1.
+  bool plaintext = false;  // Allows servers beyond loopback without TLS.
+  // How often the files are checked for changes; new connections use the new content. Whole
+  // seconds, at least 1.
   absl::Duration reload_every = absl::Seconds(10);
 };
 
-// What servers and channels made from here on use. Call before the first; a later call changes
-// nothing for those that are there. Returns when the certificate ends as it is in the file now;
-// InfiniteFuture without one. kInvalidArgument for half a set of files or contradictions,
-// else as CheckCertificateFiles.
+// Sets what servers and channels use from now on. Call it before the first is made; a later call
+// does not change existing ones. Returns when the certificate in the file expires; InfiniteFuture
+// without one. kInvalidArgument for an incomplete set of files or contradictions, else as
+// CheckCertificateFiles.
 absl::StatusOr<absl::Time> UseTls(const TlsOptions& options);
 
-// OK if a server may listen there: it has TLS, stays on this machine, or plaintext was chosen.
-// kInvalidArgument otherwise.
+// OK if a server may listen on `address`: it has TLS, stays on this machine, or plaintext was
+// allowed. kInvalidArgument otherwise.
 absl::Status MayListen(const std::string& address);
 
 // True for addresses that other machines cannot reach: 127.0.0.0/8, ::1, localhost, unix sockets.
 // Other host names are not looked up, and are false.
 bool IsLoopback(const std::string& address);
 
-// For Connect and Server::Start alone.
+// Only for Connect and Server::Start.
 std::shared_ptr<grpc::ChannelCredentials> ClientCredentials(grpc::ChannelArguments& arguments);
 std::shared_ptr<grpc::ServerCredentials> ServerCredentials();
 

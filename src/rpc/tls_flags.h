@@ -1,4 +1,4 @@
-// The flags of mutual TLS, the same for every program that speaks to a service or is one. Each may
+// The flags of mutual TLS, the same for every program that calls a service or is one. Each flag can
 // come from the environment: --tls-ca from OXBOW_TLS_CA, and so on.
 #pragma once
 
@@ -10,13 +10,13 @@
 
 namespace oxbow::rpc {
 
-// --tls-ca, --tls-cert, --tls-key, --tls-name. UseTls takes what they said.
+// Adds --tls-ca, --tls-cert, --tls-key and --tls-name, which fill `options` for UseTls.
 void AddTlsFlags(CLI::App& app, TlsOptions& options);
 
-// --plaintext, of those that listen.
+// Adds --plaintext, for programs that listen.
 void AddPlaintextFlag(CLI::App& app, TlsOptions& options);
 
-// "NAME=value" of each that was said, for processes that are started.
+// "NAME=value" for each flag that was set; for child processes.
 std::vector<std::string> TlsEnvironment(const TlsOptions& options);
 
 }  // namespace oxbow::rpc

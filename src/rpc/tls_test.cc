@@ -1,4 +1,4 @@
-// Who may talk to whom, by real handshakes on loopback.
+// Which peers may connect, tested with real handshakes on loopback.
 #include "rpc/tls.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kAnswer = absl::Seconds(10);  // Of who will answer.
+constexpr absl::Duration kAnswer = absl::Seconds(10);  // Timeout of calls that must be answered.
 
 TEST(TlsAddressTest, LoopbackIsWhatOtherMachinesCannotReach) {
   for (const char* address :
@@ -128,7 +128,7 @@ TEST_F(TlsTest, PlaintextAndAnotherAuthorityAreRefused) {
   ExpectRefused(Ask(*server, Of("theirs")));
 }
 
-// Callers that UseTls would not make: they believe the server, and show what they should not.
+// Callers that UseTls would not make: they trust the server, but show a wrong certificate.
 TEST_F(TlsTest, ACallerIsRefusedUnlessItsCertificateIsOfTheFleet) {
   const auto call = [&](const Server& server, const std::string& shown) {
     const auto read = [&](const std::string& folder, const char* file) {
@@ -149,7 +149,7 @@ TEST_F(TlsTest, ACallerIsRefusedUnlessItsCertificateIsOfTheFleet) {
     EXPECT_TRUE(call(*server, "ours").ok()) << call(*server, "ours");
     ExpectRefused(call(*server, ""));
     ExpectRefused(call(*server, "theirs"));
-    // Without a name, being of the authority is all it takes.
+    // Without a name, a certificate of the authority is enough.
     EXPECT_EQ(call(*server, "other-name").ok(), std::string(name).empty());
   }
 }
@@ -157,7 +157,7 @@ TEST_F(TlsTest, ACallerIsRefusedUnlessItsCertificateIsOfTheFleet) {
 TEST_F(TlsTest, AServerWithTheWrongNameIsRefused) {
   const auto other = Serve(Of("other-name", ""));
   ExpectRefused(Ask(*other, Of("ours")));
-  ExpectRefused(Ask(*other, Of("ours", "")));  // Not the host that was called, either.
+  ExpectRefused(Ask(*other, Of("ours", "")));  // Nor is it the host that was called.
 }
 
 TEST_F(TlsTest, WithoutANameTheHostIsChecked) {
@@ -169,7 +169,7 @@ TEST_F(TlsTest, NewFilesAreUsedWithoutARestart) {
   const auto server = Serve(Of("ours"));
   ASSERT_TRUE(UseTls(Of("theirs")).ok());
   const auto newcomer = Connect(server->endpoint());
-  ExpectRefused(Call(newcomer));  // It shows what the server does not know.
+  ExpectRefused(Call(newcomer));  // Its certificate is unknown to the server.
   theirs_.Write(Folder("ours"), {});
   EXPECT_TRUE(
       newcomer->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(30)))

@@ -1,5 +1,5 @@
-// The trace of a call on its way between processes, in gRPC metadata. The sending side needs
-// nothing: every context of rpc/channel.h carries its thread's trace. A handler takes it up:
+// Carries the trace of a call between processes, in gRPC metadata. The sending side does nothing:
+// every context of rpc/channel.h carries the trace of its thread. A handler takes it over:
 //
 //   const TraceScope scope(rpc::TraceOf(context));
 #pragma once
@@ -16,7 +16,7 @@ namespace oxbow::rpc {
 
 inline constexpr char kTraceparent[] = "traceparent";
 
-// Of the caller; nothing if it sent none or `context` is null.
+// The caller's trace; nothing if it sent none or `context` is null.
 std::optional<Trace> TraceOf(const grpc::ServerContextBase* context);
 
 }  // namespace oxbow::rpc

@@ -1,6 +1,6 @@
-// chaos --runs 200 --seed 1: as many runs with real processes, each under the faults of its seed. A
-// line for each, a table at the end. Exit code 1 if a promise was broken; what was left of such a
-// run stays for a look. `--seed N --runs 1` does trial N again.
+// chaos --runs 200 --seed 1: that many runs with real processes, each with the faults of its seed.
+// Prints a line for each, and a table at the end. Exit code 1 if a promise was broken; the files of
+// such a run are kept. `--seed N --runs 1` repeats trial N.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -55,7 +55,7 @@ int RunAll(const Flags& flags) {
     std::fflush(stdout);
   }
   std::error_code error;
-  std::filesystem::remove(scratch, error);  // Stays where something is in it.
+  std::filesystem::remove(scratch, error);  // Stays if it is not empty.
   std::printf("\nseeds %lu to %lu: %zu trials, %lu with violations, %.0f s\n\n%s", flags.seed,
               flags.seed + reports.size() - 1, reports.size(), broken,
               absl::ToDoubleSeconds(Clock::Steady().Now() - start), TableOf(reports).c_str());
@@ -69,12 +69,12 @@ int main(int argc, char** argv) {
   oxbow::chaos::Flags flags;
   CLI::App app("Runs under seeded faults, and what became of their promises.", "chaos");
   app.add_option("--runs", flags.runs, "trials; their seeds follow each other");
-  app.add_option("--seed", flags.seed, "of the first trial");
+  app.add_option("--seed", flags.seed, "seed of the first trial");
   app.add_option("--binaries", flags.binaries, "directory of the processes to run");
-  app.add_option("--directory", flags.scratch, "for the runs; those that failed stay there");
-  app.add_option("--deadline", flags.deadline_seconds, "seconds; a run that takes longer hangs");
-  app.add_option("--seconds", flags.seconds_max, "no further trial after so long; 0: all");
-  app.add_flag("--keep", flags.keep, "what is left of every run, in --directory");
+  app.add_option("--directory", flags.scratch, "directory of the runs; failed runs are kept");
+  app.add_option("--deadline", flags.deadline_seconds, "seconds after which a run has failed");
+  app.add_option("--seconds", flags.seconds_max, "start no trial after this time; 0: no limit");
+  app.add_flag("--keep", flags.keep, "keep the files of every run in --directory");
   app.add_flag("--plans", flags.plans_only, "print the plans and run nothing");
   CLI11_PARSE(app, argc, argv);
   if (!flags.plans_only) return oxbow::chaos::RunAll(flags);

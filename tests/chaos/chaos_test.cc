@@ -1,4 +1,4 @@
-// A few trials of `make chaos`, one for each kind of process, and the laws of their plans.
+// A few trials of `make chaos`, one for each kind of process, and properties of their plans.
 #include <map>
 
 #include "gmock/gmock.h"

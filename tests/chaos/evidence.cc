@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr uint64_t kAnyCapacity = 1'000'000;  // A smaller one would evict what it is to report.
+constexpr uint64_t kAnyCapacity = 1'000'000;  // A smaller one would evict entries to be reported.
 
 std::optional<StepRow> RowOf(const std::string& line) {
   const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
@@ -52,7 +52,7 @@ void ReadStepLog(const fs::path& path, Evidence& evidence) {
     std::optional<StepRow> row = RowOf(line);
     if (row.has_value()) {
       evidence.step_log.push_back(*std::move(row));
-    } else if (!lines.eof()) {  // A crash may cut the last line.
+    } else if (!lines.eof()) {  // A crash may cut off the last line.
       evidence.damage.push_back(absl::StrCat("steps.jsonl:", number, ": not a step: ", line));
     }
   }
@@ -67,7 +67,7 @@ void ReadMetricLines(const fs::path& path, Evidence& evidence) {
   }
 }
 
-// Start-up errors and the like are no JSON and are passed over.
+// Start-up errors and similar lines are not JSON and are skipped.
 void ReadLogs(const fs::path& directory, Evidence& evidence) {
   std::error_code error;
   for (const auto& file : fs::directory_iterator(directory, error)) {

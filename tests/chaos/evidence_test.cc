@@ -1,5 +1,5 @@
-// Files as a crash leaves them: a cut last line is nothing, anything else that cannot be read is
-// damage.
+// Files as a crash leaves them: a cut-off last line is ignored; anything else that cannot be read
+// is damage.
 #include "tests/chaos/evidence.h"
 
 #include <fstream>

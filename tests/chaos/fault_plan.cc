@@ -32,7 +32,7 @@ Fault DrawFault(RandomStream& random, uint64_t after_steps) {
   return fault;
 }
 
-// One to three, each at a later step than the one before.
+// One to three faults, each at a later step than the one before.
 std::vector<Fault> DrawFaults(RandomStream& random) {
   std::vector<Fault> faults;
   uint64_t after_steps = random.NextBelow(kTrialSteps - 1);

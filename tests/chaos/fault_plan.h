@@ -1,4 +1,4 @@
-// What is done to which run, drawn from a seed. Pure: a seed is a trial, for ever.
+// The faults of a trial, drawn from a seed. Pure: a seed always gives the same trial.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ enum class FaultKind {
   kKillWorker,
   kKillBuffer,
   kKillReward,
-  kStopLearner,  // SIGSTOP, and SIGCONT after a while.
+  kStopLearner,  // SIGSTOP, and later SIGCONT.
   kStopRank,
   kStopWorker,
   kStopBuffer,
   kStopReward,
-  kDelay,  // Between one worker and everybody else.
+  kDelay,  // Between one worker and all other processes.
   kDrop,
   kReset,
   kHalfOpen,
@@ -34,16 +34,16 @@ std::string_view NameOf(FaultKind kind);
 
 struct Fault {
   FaultKind kind = FaultKind::kKillLearner;
-  uint64_t after_steps = 0;  // In the step log; 0: as soon as there is a learner.
-  absl::Duration delay;      // From then.
+  uint64_t after_steps = 0;  // Steps in the step log before it; 0: as soon as the learner exists.
+  absl::Duration delay;      // Additional delay.
   absl::Duration lasts;      // Zero for a kill.
 };
 
 struct TrialPlan {
   uint64_t seed = 0;
   uint32_t ranks = 1;
-  uint32_t workers = 1;     // That the run starts itself.
-  bool far_worker = false;  // One more, whose network can be broken.
+  uint32_t workers = 1;     // Workers that the run starts itself.
+  bool far_worker = false;  // An additional worker whose network can be broken.
   double replay_fraction = 0;
   uint64_t staleness_max = 0;
   uint32_t publish_every = 1;
@@ -55,21 +55,20 @@ struct TrialPlan {
   bool Has(FaultKind kind) const;
 };
 
-// Of every trial.
+// The same for every trial.
 inline constexpr uint64_t kTrialSteps = 8;
 inline constexpr uint64_t kTrialGroups = 4;
 inline constexpr uint64_t kTrialUpdates = 2;
 
 TrialPlan PlanTrial(uint64_t seed);
 
-// The same run with nothing done to it, one rank and one worker: what a deterministic one must
-// equal.
+// The same run without faults, with one rank and one worker; a deterministic run must equal it.
 TrialPlan UndisturbedTwin(const TrialPlan& plan);
 
-// One line.
+// A description in one line.
 std::string Describe(const TrialPlan& plan);
 
-// "KEY=VALUE" for --set, without paths.
+// "KEY=VALUE" for --set; without the paths.
 std::vector<std::string> Overrides(const TrialPlan& plan);
 
 }  // namespace oxbow::chaos

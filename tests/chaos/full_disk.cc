@@ -15,7 +15,7 @@ namespace oxbow::chaos {
 namespace {
 
 constexpr char kRoomy[] = "size=512m";
-constexpr int kTries = 100;  // Others write while the disk is measured.
+constexpr int kTries = 100;  // Others may write while the disk is measured.
 
 absl::Status Failed(const char* what, const std::filesystem::path& directory) {
   return absl::PermissionDeniedError(

@@ -1,5 +1,5 @@
-// A directory on a disk of its own that can be full from one moment to the next: a tmpfs whose size
-// shrinks to what it holds.
+// A directory on its own disk that can become full at any moment: a tmpfs whose size shrinks to its
+// content.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace oxbow::chaos {
 
 class FullDisk {
  public:
-  // Mounts over `directory`, which must be there. kPermissionDenied where mounting is not allowed.
+  // Mounts over `directory`, which must exist. kPermissionDenied if mounting is not allowed.
   static absl::StatusOr<std::unique_ptr<FullDisk>> Mount(std::filesystem::path directory);
   ~FullDisk();
   FullDisk(const FullDisk&) = delete;
@@ -26,8 +26,8 @@ class FullDisk {
   const std::filesystem::path directory_;
 };
 
-// Mounts made from here on are seen by this process and its children alone, and end with them. To
-// be called before other threads exist. False where that is not allowed.
+// Makes later mounts visible only to this process and its children, and ends them with it. Call it
+// before other threads exist. False if that is not allowed.
 bool EnterMountNamespace();
 
 }  // namespace oxbow::chaos

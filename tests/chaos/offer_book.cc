@@ -36,7 +36,7 @@ void OfferBook::Hear(const Event& event) {
   if (name == "entry evicted") Displace(NumberIn(event, "entry"), 0);
 }
 
-// A victim nobody heard of was stored by a call whose answer was lost.
+// An unknown victim was stored by a call whose answer was lost.
 void OfferBook::Displace(uint64_t victim, uint64_t by) {
   if (by != 0 && page_.dead.contains(victim)) {
     impossible_.push_back(

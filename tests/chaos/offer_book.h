@@ -1,8 +1,8 @@
-// What the replay buffer must hold, kept by whoever hears its answers.
+// Computes what the replay buffer must hold, from the buffer's answers.
 //
-// An answer may be lost although the call took effect; asked again, the buffer says DUPLICATE, and
-// what the entry displaced is not known. Such an entry, and what it may have displaced, may be
-// there or not.
+// An answer may be lost although the call took effect. When asked again, the buffer answers
+// DUPLICATE, and the entry that was displaced is unknown. Such an entry, and those that it may have
+// displaced, may be present or absent.
 #pragma once
 
 #include <cstdint>
@@ -19,19 +19,20 @@ class OfferBook {
  public:
   explicit OfferBook(uint64_t capacity) : capacity_(capacity) {}
 
-  // An event of the learner's log; others than the buffer's answers change nothing.
+  // Handles an event of the learner's log; only answers of the buffer have an effect.
   void Hear(const Event& event);
 
-  // What is missing from `content`, or broken.
+  // The entries that are missing from `content`, or broken.
   std::vector<std::string> Missing(const std::vector<StoredEntry>& content) const;
 
-  // Answers that cannot be: two entries of a prompt, too many entries, a victim that was dead.
+  // Answers that are impossible: two entries of a prompt, too many entries, a victim that was
+  // already gone.
   const std::vector<std::string>& impossible() const { return impossible_; }
 
  private:
   struct Page {
     std::map<uint64_t, uint64_t> live;  // Prompt -> entry that was acknowledged last.
-    std::set<uint64_t> perhaps_gone;    // Of those, what a lost answer may have displaced.
+    std::set<uint64_t> perhaps_gone;    // Live entries that a lost answer may have displaced.
     std::set<uint64_t> seen;
     std::set<uint64_t> dead;
     uint64_t unknown_victims = 0;
@@ -45,7 +46,7 @@ class OfferBook {
   std::vector<std::string> impossible_;
 };
 
-// A field that holds a number; 0 without it.
+// A field that holds a number; 0 if it is absent.
 uint64_t NumberIn(const Event& event, const std::string& field);
 // The event's name.
 const std::string& NameOf(const Event& event);

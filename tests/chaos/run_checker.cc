@@ -39,7 +39,7 @@ OfferBook BookOf(const Evidence& evidence) {
   return book;
 }
 
-// The steps at which a start of the learner went on.
+// The steps from which a start of the learner continued.
 std::set<uint64_t> StartsOf(const Evidence& evidence) {
   std::set<uint64_t> starts;
   uint64_t last = 0;
@@ -99,7 +99,7 @@ Violations CheckOneEntryPerPrompt(const Evidence& evidence) {
 
 Violations CheckTrainedOnce(const Evidence& evidence) {
   Violations violations;
-  std::map<uint64_t, uint64_t> groups;  // To the step that trained it.
+  std::map<uint64_t, uint64_t> groups;  // Group -> step that trained it.
   std::map<uint64_t, uint64_t> leases;
   for (const StepRow& row : CommittedHistory(evidence, violations)) {
     for (const TrainedGroup& item : row.groups) {
@@ -132,7 +132,7 @@ Violations CheckEqualsUndisturbed(const Evidence& evidence, const Evidence& undi
   Violations violations;
   for (const auto& [step, expected] : undisturbed.metrics) {
     const auto found = evidence.metrics.find(step);
-    if (found == evidence.metrics.end()) continue;  // Promise 5 says whether it may be missing.
+    if (found == evidence.metrics.end()) continue;  // Promise 5 decides whether it may be missing.
     for (const char* key : {"train/loss", "train/reward_mean", "train/grad_norm"}) {
       const auto wanted = expected.find(key);
       const auto got = found->second.find(key);
@@ -191,7 +191,7 @@ Violations CheckEndedWhole(const Evidence& evidence) {
   }
   const std::set<uint64_t> starts = StartsOf(evidence);
   for (uint64_t step = 1; step <= steps; ++step) {
-    // A learner that died between a checkpoint and its line takes the line with it.
+    // A learner that died between a checkpoint and its metrics line never wrote the line.
     if (evidence.metrics.contains(static_cast<int64_t>(step)) || starts.contains(step)) continue;
     violations.push_back(absl::StrCat("metrics.jsonl has no line of step ", step));
   }
@@ -259,8 +259,8 @@ Violations CheckMemory(const Evidence& evidence) {
 
 namespace {
 
-// The prompts that a step takes from the order at `position`, which moves on: those whose group has
-// no head. `heads` says which have one.
+// The prompts that a step takes from the order at `position`, which advances: those of groups
+// without a head. `heads` says which groups have one.
 std::vector<uint64_t> PromptsTaken(const Evidence& evidence, const StepRow& row,
                                    const std::vector<bool>& heads,
                                    learner::PromptPosition& position) {
@@ -285,7 +285,8 @@ std::vector<uint64_t> PromptsOf(const StepRow& row) {
   return ids;
 }
 
-// A head that could not be had may have left its prompt to its group: both are tried.
+// If a head was not available, its group may have taken a prompt from the order: both cases are
+// tried.
 void CheckOrderOfStep(const Evidence& evidence, const StepRow& row, const std::set<uint64_t>& lost,
                       learner::PromptPosition& position, Violations& violations) {
   std::vector<bool> heads;

@@ -1,4 +1,4 @@
-// The checker passes what keeps the promises and reports each planted fault, by name.
+// The checker accepts a run that keeps the promises, and reports each planted fault by name.
 #include "tests/chaos/run_checker.h"
 
 #include <functional>
@@ -72,7 +72,7 @@ void TakePrompts(Evidence& evidence) {
   }
 }
 
-// A run of four steps whose learner died after step 2 and went on from the checkpoint of two steps.
+// A run of four steps whose learner died after step 2 and resumed from the checkpoint of two steps.
 Evidence Kept() {
   Evidence evidence;
   evidence.facts = {.seed = 5,
@@ -232,10 +232,10 @@ TEST_P(PlantedViolationTest, IsReported) {
   EXPECT_THAT(violations.front(), HasSubstr(GetParam().report));
 }
 
-// What a crash may cost, and what a lost answer leaves open.
+// What a crash may lose, and what a lost answer leaves unknown.
 TEST(RunCheckerTest, WhatIsNotPromisedIsNoViolation) {
   Evidence evidence = Kept();
-  evidence.metrics.erase(2);  // The learner went on at step 2.
+  evidence.metrics.erase(2);  // The learner continued at step 2.
   EXPECT_THAT(CheckEndedWhole(evidence), IsEmpty());
   Learner(evidence).push_back(Answered(8, 12, "duplicate"));  // Never acknowledged before.
   evidence.buffer[0].id = 8;
@@ -252,7 +252,7 @@ TEST(RunCheckerTest, AHeadThatCouldNotBeHadLeavesItsPrompt) {
   StepRow& row = evidence.step_log.back();
   const uint64_t first = row.groups[0].prompt;
   row.groups[1].prompt = first;
-  row.groups[0].prompt = 99;  // Of an entry; the order's next goes to the other group.
+  row.groups[0].prompt = 99;  // Of an entry; the next in order goes elsewhere.
   EXPECT_FALSE(CheckOrderAndCounters(evidence).empty());
   Learner(evidence).push_back(Said("group goes on without its replayed head", {{"group", "6"}}));
   EXPECT_THAT(CheckOrderAndCounters(evidence), IsEmpty());

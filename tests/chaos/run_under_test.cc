@@ -61,7 +61,7 @@ bool RunUnderTest::Await(const std::function<bool()>& condition, absl::Duration 
     if (condition()) return true;
     if (clock.Now() >= end) return false;
     if (clock.Now() >= next_look_) LookAtMemory();
-    // Waits for the run's end, which would make further looks pointless.
+    // Waits for the end of the run, after which further checks are useless.
     if (process_->WaitExit(std::min(kBetweenLooks, end - clock.Now())).ok()) return false;
   }
 }
@@ -100,7 +100,7 @@ std::vector<pid_t> RunUnderTest::Processes(const std::string& kind, int rank) co
     found = testing::ChildrenNamed(process_->pid(), kind);
     if (rank > 0 && !found.empty()) found = testing::ChildrenNamed(found.front(), kind);
   } catch (const std::filesystem::filesystem_error&) {
-    return {};  // It ended while it was looked at.
+    return {};  // It ended in the meantime.
   }
   std::sort(found.begin(), found.end());
   return found;

@@ -1,4 +1,4 @@
-// A run with its real processes, watched from outside: by its files, by /proc, by signals.
+// A run with its real processes, observed from outside: by its files, by /proc, by signals.
 #pragma once
 
 #include <sys/types.h>
@@ -17,7 +17,7 @@
 
 namespace oxbow::chaos {
 
-// A process that cannot be mistaken for another one that was given its number later.
+// A process; it cannot be confused with a later one that got the same process id.
 class ProcessHandle {
  public:
   explicit ProcessHandle(pid_t pid);
@@ -36,13 +36,13 @@ class RunUnderTest {
  public:
   struct Options {
     std::filesystem::path binaries;
-    std::vector<std::string> argv;  // Of `oxbow`.
+    std::vector<std::string> argv;  // Arguments of `oxbow`.
     std::filesystem::path directory;
-    absl::Duration deadline;  // Of the whole run.
+    absl::Duration deadline;  // For the whole run.
   };
   explicit RunUnderTest(Options options);
 
-  // Waits until the condition holds. False if the run ended first or `timeout` or the deadline
+  // Waits until the condition holds. False if the run ended first, or if `timeout` or the deadline
   // passed.
   bool Await(const std::function<bool()>& condition,
              absl::Duration timeout = absl::InfiniteDuration());
@@ -52,21 +52,21 @@ class RunUnderTest {
   bool running() const { return process_->running(); }
   std::string error_output() const { return process_->error_output(); }
 
-  // Lines of the step log so far, those that were taken back included, and the most steps that any
-  // of them is the last of.
+  // The number of lines in the step log so far, including lines that later ones removed, and the
+  // highest number of completed steps among them.
   struct Progress {
     uint64_t lines = 0;
     uint64_t steps = 0;
   };
   Progress progress();
 
-  // Processes of a kind ("learner"), oldest first: children of the run, or of its learner where
-  // `rank` is above 0.
+  // Processes of a kind ("learner"), oldest first: children of the run, or of its learner if `rank`
+  // is above 0.
   std::vector<pid_t> Processes(const std::string& kind, int rank = 0) const;
-  // host:port of the learner; empty while it has none.
+  // host:port of the learner; empty while it is unknown.
   std::string learner() const;
 
-  // Most memory resident, by kind of process.
+  // Peak resident memory, by kind of process.
   const std::map<std::string, uint64_t>& resident_peaks() const { return resident_peaks_; }
 
  private:

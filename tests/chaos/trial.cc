@@ -21,8 +21,8 @@ void Add(int promise, Violations found, std::vector<std::string>& violations) {
   }
 }
 
-// Steps whose heads the buffer could not give, because the trial kept it from that, are on-policy
-// ones: a valid run, and another one.
+// If a fault kept the buffer from giving heads, those steps are on-policy: a valid run, but a
+// different one.
 bool MayDiffer(const TrialPlan& plan, const Evidence& evidence) {
   const bool disturbed = plan.Has(FaultKind::kKillBuffer) || plan.Has(FaultKind::kStopBuffer) ||
                          plan.Has(FaultKind::kReplayDiskFull) || plan.Has(FaultKind::kRunDiskFull);
@@ -61,7 +61,7 @@ const Evidence& Trials::Undisturbed(const TrialPlan& plan) {
   const fs::path directory = options_.scratch / absl::StrCat("undisturbed_", undisturbed_.size());
   fs::create_directories(directory);
   Evidence evidence = TrialRun(options_, twin, directory).Finish();
-  // One that is broken itself shows as violations of whatever is compared with it.
+  // An undisturbed run that is broken itself shows as violations of every run compared with it.
   for (std::string& what : Judge(evidence)) evidence.damage.push_back(std::move(what));
   if (evidence.damage.empty()) fs::remove_all(directory);
   return undisturbed_.emplace(key, std::move(evidence)).first->second;
@@ -85,7 +85,7 @@ TrialReport Trials::Run(const TrialPlan& plan) {
       Add(4, undisturbed.damage, report.violations);
       Add(4, CheckEqualsUndisturbed(evidence, undisturbed), report.violations);
     }
-    // A disk that was mounted goes with the run.
+    // A mounted disk disappears with the run.
     std::error_code ignored;
     if (kept()) {
       fs::copy(run.run_directory(), report.directory / "left", fs::copy_options::recursive,

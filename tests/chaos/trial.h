@@ -1,4 +1,4 @@
-// One trial: a run, what its plan does to it, and what the checker says of what is left.
+// One trial: a run, the faults of its plan, and the checker's judgement.
 #pragma once
 
 #include <filesystem>
@@ -15,18 +15,18 @@ namespace oxbow::chaos {
 
 struct TrialOptions {
   std::filesystem::path binaries;
-  std::filesystem::path source;   // The repository, for its model and prompts.
-  std::filesystem::path scratch;  // Each trial gets a directory below.
+  std::filesystem::path source;   // The repository; for its model and prompts.
+  std::filesystem::path scratch;  // Each trial gets a subdirectory.
   absl::Duration deadline = absl::Seconds(180);
-  bool keep = false;  // What is left of runs that kept their promises, too.
+  bool keep = false;  // Keep also the directories of runs without violations.
 };
 
-// What became of a fault.
+// The outcome of a fault.
 struct FaultReport {
   Fault fault;
   enum class Fate { kDone, kTooLate, kNotPossible } fate = Fate::kTooLate;
-  std::string why;                             // It was not possible.
-  std::optional<absl::Duration> to_next_step;  // From its begin; absent: no further step came.
+  std::string why;                             // Reason for kNotPossible.
+  std::optional<absl::Duration> to_next_step;  // From its begin; absent: no further step.
 };
 
 struct TrialReport {
@@ -34,7 +34,7 @@ struct TrialReport {
   std::vector<FaultReport> faults;
   std::vector<std::string> violations;  // "promise 3: ..."
   absl::Duration took;
-  std::filesystem::path directory;  // Kept where there are violations, or if asked for.
+  std::filesystem::path directory;  // Kept if there are violations, or if requested.
 };
 
 class Trials {
@@ -44,7 +44,7 @@ class Trials {
   TrialReport Run(const TrialPlan& plan);
 
  private:
-  // Of a run like `plan` to which nothing happened; made once.
+  // Evidence of a run like `plan` without faults; made once.
   const Evidence& Undisturbed(const TrialPlan& plan);
 
   const TrialOptions options_;
@@ -54,7 +54,7 @@ class Trials {
 // One line for each trial.
 std::string LineOf(const TrialReport& report);
 
-// Markdown: a line for each kind of fault.
+// A Markdown table with a line for each kind of fault.
 std::string TableOf(const std::vector<TrialReport>& reports);
 
 }  // namespace oxbow::chaos

@@ -35,7 +35,7 @@ RunFacts FactsOf(const TrialPlan& plan, const fs::path& source) {
   return facts;
 }
 
-// The kind of process a fault is meant for, and its rank.
+// The kind and the rank of the process that a fault hits.
 std::pair<const char*, int> TargetOf(FaultKind kind) {
   switch (kind) {
     case FaultKind::kKillLearner:
@@ -60,7 +60,7 @@ std::pair<const char*, int> TargetOf(FaultKind kind) {
 TrialRun::TrialRun(const TrialOptions& options, const TrialPlan& plan, fs::path directory)
     : options_(options), plan_(plan), directory_(std::move(directory)) {
   std::vector<std::string> argv = Arguments();
-  if (MountDisk()) argv.push_back("--resume");  // The run's directory is there already.
+  if (MountDisk()) argv.push_back("--resume");  // The run's directory exists already.
   run_ = std::make_unique<RunUnderTest>(RunUnderTest::Options{.binaries = options_.binaries,
                                                               .argv = std::move(argv),
                                                               .directory = run_directory(),
@@ -69,7 +69,7 @@ TrialRun::TrialRun(const TrialOptions& options, const TrialPlan& plan, fs::path 
 }
 
 TrialRun::~TrialRun() {
-  run_.reset();  // Before its disk goes.
+  run_.reset();  // Before its disk is unmounted.
 }
 
 std::vector<std::string> TrialRun::Arguments() const {
@@ -92,7 +92,7 @@ std::vector<std::string> TrialRun::Arguments() const {
   return argv;
 }
 
-// Logs are evidence: they stay outside of a disk that will be full.
+// Logs are evidence: they are outside of a disk that will be full.
 bool TrialRun::MountDisk() {
   const bool whole = plan_.Has(FaultKind::kRunDiskFull);
   if (!whole && !plan_.Has(FaultKind::kReplayDiskFull)) return false;
@@ -109,7 +109,7 @@ bool TrialRun::MountDisk() {
   return true;
 }
 
-// All of its calls, to whomever, go through a proxy.
+// All of its calls, to any peer, go through a proxy.
 bool TrialRun::StartFarWorker() {
   if (!run_->Await([this] { return !run_->learner().empty(); })) return false;
   proxy_ = testing::NetworkProxy::Start("").value();
@@ -203,7 +203,7 @@ absl::Status TrialRun::End(const Fault& fault) {
   if (fault.kind >= FaultKind::kDelay) {
     proxy_->Heal();
   } else {
-    stopped_->Signal(SIGCONT);  // Another may have killed it meanwhile.
+    stopped_->Signal(SIGCONT);  // Another process may have killed it.
   }
   return absl::OkStatus();
 }

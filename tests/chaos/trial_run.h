@@ -1,4 +1,4 @@
-// The processes of one trial, and the hands that disturb them.
+// The processes of one trial, and the operations that disturb them.
 #pragma once
 
 #include <filesystem>
@@ -16,14 +16,14 @@ namespace oxbow::chaos {
 
 class TrialRun {
  public:
-  // Starts the run in `directory`, which is there and empty.
+  // Starts the run in `directory`, which must exist and be empty.
   TrialRun(const TrialOptions& options, const TrialPlan& plan, std::filesystem::path directory);
   ~TrialRun();
 
-  // Waits for a fault's moment, begins it, waits, ends it.
+  // Waits for the moment of a fault, begins it, waits, ends it.
   FaultReport Disturb(const Fault& fault);
 
-  // Waits for the run's end and collects what it left. A far worker must leave in order.
+  // Waits for the end of the run and collects what it left. A far worker must leave in order.
   Evidence Finish();
 
   std::filesystem::path run_directory() const { return directory_ / "run"; }
@@ -40,7 +40,7 @@ class TrialRun {
   const TrialOptions options_;
   const TrialPlan plan_;
   const std::filesystem::path directory_;
-  std::string no_disk_;  // Why there is none to fill.
+  std::string no_disk_;  // Why there is no disk to fill.
   std::unique_ptr<FullDisk> disk_;
   std::unique_ptr<testing::NetworkProxy> proxy_;
   std::unique_ptr<testing::Process> far_worker_;

@@ -1,4 +1,4 @@
-"""A run under compose: up, a rising reward, workers that come and go, services that crash, an orderly end."""
+"""A run under compose: start, rising reward, workers that come and go, services that crash, orderly end."""
 import json
 import time
 import urllib.parse
@@ -8,9 +8,9 @@ from engine import Failure, wait_for
 
 NAME = "digits"
 SERVICES = ["config", "replay-buffer", "reward-0", "reward-1", "learner", "rollout"]
-# Machines differ, and this one may have other work.
+# Generous, because machines differ and this one may be busy.
 UP_SECONDS, STEPS_SECONDS, EVENT_SECONDS, STOP_SECONDS = 300, 900, 300, 180
-RISE = 0.15  # Of the held-out reward over that of the untrained model.
+RISE = 0.15  # Minimal rise of the held-out reward over the untrained model's.
 ENDLESS = "100000"
 
 
@@ -20,7 +20,7 @@ class Scene:
     def __init__(self, docker, compose, prometheus_port, note):
         self.docker, self.compose, self.port, self.note = docker, compose, prometheus_port, note
 
-    # ---- What is read ----
+    # ---- Observations ----
 
     def query(self, expression):
         """The sum of an expression's current values; None if it has none yet."""
@@ -45,7 +45,7 @@ class Scene:
     def report(self, what, start):
         self.note(f"{what}: {time.monotonic() - start:.1f} s")
 
-    # ---- What is done ----
+    # ---- Actions ----
 
     def up(self, with_prometheus):
         start = time.monotonic()
@@ -58,7 +58,7 @@ class Scene:
         self.report("up until all are healthy", start)
 
     def ask_health(self):
-        """`oxbow health` of each service, by name over the run's network."""
+        """Runs `oxbow health` on each service, by name over the run's network."""
         endpoints = ["learner:7070", "replay-buffer:7071", "reward-0:7072", "reward-1:7072"]
         for endpoint in endpoints:
             said = self.compose("exec", "-T", "learner", "oxbow", "health", "--addr", endpoint).stdout
@@ -85,7 +85,7 @@ class Scene:
             self.docker.await_healthy(worker, EVENT_SECONDS)
         wait_for(f"{workers} workers at the learner",
                  lambda: self.query("oxbow_learner_workers") == workers, EVENT_SECONDS)
-        # Each one that is there samples for this run.
+        # Every present worker samples for this run.
         wait_for(f"pictures of {workers} workers",
                  lambda: self.query("count(sum by (instance) (oxbow_rollout_samples_total) > 0 and on (instance) up == 1)")
                  == workers, EVENT_SECONDS)
@@ -93,7 +93,7 @@ class Scene:
         self.report(f"scaled to {workers} until all of them had sampled and two steps were made", start)
 
     def crash(self, service):
-        """SIGKILL; Docker starts it again, and the run goes on."""
+        """Sends SIGKILL; Docker restarts the service, and the run continues."""
         start = time.monotonic()
         container = self.compose.container(service)
         before = int(self.docker.inspect(container, "{{.RestartCount}}"))
@@ -105,7 +105,7 @@ class Scene:
         self.report(f"{service} killed, until it was healthy and three more steps were made", start)
 
     def drain_learner(self):
-        """SIGTERM: the step is finished, a checkpoint written, exit code 0; Docker leaves it at that."""
+        """Sends SIGTERM: the learner finishes the step, writes a checkpoint and exits with 0; Docker leaves it stopped."""
         start = time.monotonic()
         learner = self.compose.container("learner")
         self.compose("stop", "learner", seconds=STOP_SECONDS)
@@ -115,7 +115,7 @@ class Scene:
         self.report("learner stopped with a checkpoint", start)
 
     def finish(self, more_steps):
-        """The stopped run goes on from its checkpoint to its last step, and ends by itself."""
+        """Resumes the stopped run from its checkpoint; it runs to its last step and ends by itself."""
         start = time.monotonic()
         before = self.steps()
         last = before + more_steps
@@ -137,7 +137,7 @@ class Scene:
             raise Failure(f"report.html of {len(page)} bytes shows nothing")
 
     def stop(self):
-        """All others end in an orderly way too."""
+        """Checks that all other services end in an orderly way, too."""
         containers = [c for s in ["replay-buffer", "reward-0", "reward-1", "rollout"]
                       for c in self.compose.containers(s)]
         start = time.monotonic()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Builds the images and trains under compose, in whichever Docker there is or can be made (README.md).
+"""Builds the images and trains under compose, in the installed Docker or in one that it sets up (README.md).
 
-Prints one line per promise and a closing sum; exits 1 if one was not kept. `make deploy-test` runs it.
+Prints one line per promise and a summary; exits 1 if one was not kept. `make deploy-test` runs it.
 """
 import argparse
 import os
@@ -22,7 +22,7 @@ BASE = "oxbow/test-base:bookworm"
 PROMETHEUS = "oxbow/test-prometheus"
 PROJECT = "oxbow-deploy-test"
 TORCH_BINARIES = ["oxbow", "learner", "rollout_worker", "reward_server"]
-# The same run with replay, in which the buffer matters.
+# The same run with replay, which uses the buffer.
 REPLAY_RUN = "configs/recipes/digits-op-grpo.yaml"
 
 
@@ -36,7 +36,7 @@ class Ledger:
         print(f"      {text}", flush=True)
 
     def check(self, promise, action):
-        """False if it was not kept."""
+        """Records a promise; returns False if it was not kept."""
         start = time.monotonic()
         try:
             action()
@@ -50,8 +50,8 @@ class Ledger:
 
 
 def fetch_wheel(index):
-    """Puts the CPU wheel of LibTorch where the build looks for it: as this machine's pip finds it, whose settings
-    the build does not know."""
+    """Downloads the CPU wheel of LibTorch to where the build looks for it. Uses this machine's pip, because the build
+    does not know its settings."""
     wheels = ROOT / "docker/wheels"
     if not list(wheels.glob("torch-*.whl")):
         script = (ROOT / "tools/install_deps.sh").read_text()
@@ -95,7 +95,7 @@ def free_port():
 
 
 def play(docker, ledger, title, steps_of, with_prometheus=True, **environment):
-    """One life of the compose project, from `up` to `down`; `steps_of` names what happens in it."""
+    """Runs the compose project once, from `up` to `down`; `steps_of` lists the actions in between."""
     ports = {name: free_port() for name in
              ("OXBOW_PROMETHEUS_PORT", "OXBOW_GRAFANA_PORT", "OXBOW_LEARNER_PORT")}
     compose = Compose(docker, PROJECT, {"PROMETHEUS_IMAGE": PROMETHEUS, "COMPOSE_PROFILES": "", **ports, **environment})

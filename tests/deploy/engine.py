@@ -1,4 +1,4 @@
-"""Docker and docker-compose as the test speaks to them: commands, waiting, what went wrong."""
+"""Calls Docker and docker-compose for the test: runs commands, waits, and reports errors."""
 import io
 import json
 import os
@@ -17,7 +17,7 @@ class Failure(Exception):
 
 
 def run(command, seconds=120, check=True, **more):
-    """The finished process, its output as text in .stdout. Failure if it does not end well in time."""
+    """Runs a command; its output is text in .stdout. Failure if it does not succeed in time."""
     command = [str(part) for part in command]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, **more)
@@ -30,8 +30,8 @@ def run(command, seconds=120, check=True, **more):
 
 
 def wait_for(what, condition, seconds):
-    """The first true value of condition(), asked again and again until the deadline. Most of what is
-    awaited is another process's state, which nobody announces."""
+    """The first true value of condition(), called repeatedly until the deadline. The condition is usually the
+    state of another process, which sends no notification."""
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
@@ -50,7 +50,7 @@ def _builds(client):
 
 
 class Docker:
-    """The client; every method is one command or one question."""
+    """The Docker client; every method runs one command."""
 
     def __init__(self):
         candidates = [os.environ.get("DOCKER", ""), shutil.which("docker") or "", "/usr/bin/docker"]
@@ -85,7 +85,7 @@ class Docker:
         wait_for(f"{container} healthy", healthy, seconds)
 
     def read(self, container, path):
-        """A file of a container, running or not; None if it is not there."""
+        """A file in a container, running or not; None if it does not exist."""
         done = subprocess.run([self.client, "cp", f"{container}:{path}", "-"], capture_output=True, check=False)
         if done.returncode != 0:
             return None
@@ -93,8 +93,8 @@ class Docker:
             return archive.extractfile(archive.getmembers()[0]).read()
 
     def crash(self, container):
-        """SIGKILL from outside, as the kernel's memory killer sends it. `docker kill` would count as an
-        operator's stop, after which nothing is started again."""
+        """Sends SIGKILL from outside, as the kernel's out-of-memory killer does. `docker kill` would count as an
+        operator's stop, after which Docker restarts nothing."""
         os.kill(int(self.inspect(container, "{{.State.Pid}}")), 9)
 
 

@@ -1,4 +1,4 @@
-"""What the images promise by themselves: size, user, content, a read-only root, health and an orderly end."""
+"""Checks of the images alone: size, user, content, a read-only root, health and an orderly end."""
 import re
 import time
 
@@ -6,7 +6,7 @@ from engine import Failure
 
 COMPILERS = re.compile(r"(^|/)(gcc|g\+\+|cc|c\+\+|clang|cc1|cc1plus|ld|as|make|cmake|ninja|protoc|python3|perl5?)"
                        r"([-.]?[0-9.]+)?$")
-# Debian's base has Perl, which is no compiler; everything else of the above is not there.
+# Debian's base contains Perl, which is not a compiler; nothing else of the above is allowed.
 ALLOWED = re.compile(r"(^|/)perl[0-9.]*$")
 LIBTORCH = re.compile(r"(^|/)lib(torch|c10|caffe2)[^/]*\.so")
 HARDENED = ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "none"]
@@ -48,8 +48,8 @@ def check_versions(docker, image, binaries):
 
 
 def check_service(docker, image, command=(), flags=(), health="127.0.0.1:7071"):
-    """Starts a service under a read-only root without a right or a network, until its own health check is
-    content, then stops it. Returns the seconds until each."""
+    """Starts a service with a read-only root, without capabilities and without a network, waits until its health
+    check passes, and stops it. Returns the seconds until each."""
     start = time.monotonic()
     container = docker("run", "--detach", *HARDENED, *flags, "--env", f"OXBOW_HEALTH_ADDR={health}", image,
                        *command).stdout.strip()

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# prepare_docker.sh LOG: makes a Docker that deploy_test.py can use out of what Debian 12 has, and
+# prepare_docker.sh LOG: sets up a Docker that deploy_test.py can use, from Debian 12 packages, and
 # prints `dockerd=PID` if it started a daemon.
 #
-# Installs docker.io, docker-compose and debootstrap where they are missing (root), starts dockerd
-# where none answers, and makes oxbow/test-base:bookworm, a Debian without documentation, as the
-# images' base. No registry is asked.
+# Installs docker.io, docker-compose and debootstrap if they are missing (needs root), starts
+# dockerd if none answers, and makes oxbow/test-base:bookworm, a Debian without documentation, as
+# the base of the images. Uses no registry.
 #
-# The daemon has neither iptables rules nor a default bridge: the networks of compose work all the
-# same, and builds use the host's.
+# The daemon has neither iptables rules nor a default bridge: the networks of compose work without
+# them, and builds use the host's network.
 set -euo pipefail
 log=$1
 install_missing() {

@@ -1,4 +1,4 @@
-# Prometheus out of Debian's package, for machines that reach no registry. Stands in for
+# Prometheus from Debian's package, for machines without access to a registry. Replaces
 # prom/prometheus in deploy/compose.
 ARG BASE_IMAGE
 FROM ${BASE_IMAGE}

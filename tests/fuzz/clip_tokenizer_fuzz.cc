@@ -1,6 +1,6 @@
-// Whatever the files: a directory of CLIP's tokenizer is refused, or encodes any text.
+// For any files: a directory of CLIP's tokenizer is refused, or it encodes any text.
 //
-//   tokenizer_config.json, text, merges.txt, vocab.json, divided by byte 30
+//   tokenizer_config.json, text, merges.txt, vocab.json, separated by byte 30
 #include <cstddef>
 #include <cstdint>
 

@@ -1,11 +1,11 @@
-// Runs a fuzz target on mutations of its corpus, a bounded number of them from a seed: what CI can
-// afford, with any compiler. The targets are libFuzzer's; built with clang and -DOXBOW_FUZZER=ON
-// they get that instead of this file, which takes the same flags:
+// Runs a fuzz target on a bounded number of mutations of its corpus, drawn from a seed. Works in CI
+// with any compiler. The targets have libFuzzer's interface; a build with clang and
+// -DOXBOW_FUZZER=ON links libFuzzer instead of this file, which accepts the same flags:
 //
 //   TARGET CORPUS_DIR... [-runs=20000] [-seed=1]
 //   TARGET FILE               runs one input, to look at what a fuzzer found
 //
-// A run that dies leaves its input as crash-input in the working directory.
+// A run that crashes leaves its input as crash-input in the working directory.
 #include <algorithm>
 #include <csignal>
 #include <cstdint>
@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kInputMax = 4096;
 
-// What parsers of JSON, of sizes and of text tend to trip over.
+// Words that often break parsers of JSON, of sizes and of text.
 const std::vector<std::string> kWords = {"{",
                                          "}",
                                          "[",
@@ -122,7 +122,7 @@ std::string Content(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-std::string running;  // The input under way, for the handler.
+std::string running;  // The current input, for the signal handler.
 
 void OnAbort(int) {
   std::ofstream("crash-input", std::ios::binary) << running;
@@ -131,7 +131,7 @@ void OnAbort(int) {
 
 void Run(const std::string& input) {
   running = input;
-  // A copy of exactly this size, so that a read past the end is one past the allocation.
+  // A copy of exactly this size, so that the sanitizer sees a read past the end.
   const std::vector<uint8_t> exact(input.begin(), input.end());
   LLVMFuzzerTestOneInput(exact.data(), exact.size());
 }
@@ -162,7 +162,7 @@ int main(int argc, char** argv) {
   }
   std::signal(SIGABRT, OnAbort);
   std::signal(SIGSEGV, OnAbort);
-  std::sort(corpus.begin(), corpus.end());  // Directories have no order.
+  std::sort(corpus.begin(), corpus.end());  // Directory listings have no order.
   for (const std::string& input : corpus) Run(input);
   Mutator mutator(corpus, seed);
   for (uint64_t i = 0; i < runs; ++i) Run(mutator.Next());

@@ -1,5 +1,5 @@
-// Whatever the bytes of a prompt: both tokenizers of the golden pipeline encode it, and malformed
-// UTF-8 as if U+FFFD had been written.
+// For any bytes of a prompt: both tokenizers of the golden pipeline encode it, and they treat
+// malformed UTF-8 as U+FFFD.
 #include <unicode/unistr.h>
 
 #include <cstddef>

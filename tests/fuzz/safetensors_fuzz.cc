@@ -1,5 +1,5 @@
-// Whatever the bytes: a safetensors file is refused, or its tensors lie inside it, fit their
-// shapes, and come back from being written.
+// For any bytes: a safetensors file is refused, or its tensors lie inside it, match their shapes,
+// and survive a write and a read.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,4 +1,4 @@
-// Whatever the text: a scheduler's config is refused, or gives a positive, finite shift.
+// For any text: a scheduler's config is refused, or it gives a positive, finite shift.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

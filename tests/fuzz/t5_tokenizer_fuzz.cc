@@ -1,7 +1,7 @@
-// Whatever the files: a directory of T5's tokenizer is refused, or encodes any text. The vocabulary
-// is a sentencepiece model with its table of characters.
+// For any files: a directory of T5's tokenizer is refused, or it encodes any text. The vocabulary
+// is a sentencepiece model with its character map.
 //
-//   tokenizer_config.json, text, spiece.model, divided by byte 30
+//   tokenizer_config.json, text, spiece.model, separated by byte 30
 #include <cstddef>
 #include <cstdint>
 

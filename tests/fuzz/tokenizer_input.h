@@ -1,5 +1,5 @@
-// What fuzz targets of tokenizers share: an input as several files and a text, and what must hold
-// of the ids of any text.
+// Code shared by the fuzz targets of tokenizers: splits an input into several files and a text, and
+// checks the ids of the text.
 #pragma once
 
 #include <unistd.h>
@@ -16,7 +16,8 @@
 
 namespace oxbow::fuzz {
 
-// `count` parts, divided by the first count - 1 record separators (byte 30); the last may hold any.
+// `count` parts, separated by the first count - 1 record separators (byte 30); the last part may
+// contain more of them.
 inline std::vector<std::string> Parts(const uint8_t* data, size_t size, size_t count) {
   std::string_view rest(reinterpret_cast<const char*>(data), size);
   std::vector<std::string> parts;
@@ -29,8 +30,8 @@ inline std::vector<std::string> Parts(const uint8_t* data, size_t size, size_t c
   return parts;
 }
 
-// A directory of this process, in memory where there is such a place: every input writes its files.
-// A crash leaves it behind.
+// A directory of this process, in memory if possible, because every input writes its files. A crash
+// leaves it behind.
 class Scratch {
  public:
   Scratch() {
@@ -56,15 +57,15 @@ class Scratch {
   std::filesystem::path path_;
 };
 
-// A refusal blames the files.
+// A refusal must name the files as its cause.
 inline void CheckRefusal(const absl::Status& status) {
   OXBOW_CHECK(status.code() == absl::StatusCode::kDataLoss ||
               status.code() == absl::StatusCode::kInvalidArgument)
       << status.ToString();
 }
 
-// As many ids as asked for, all of them the tokenizer's, and a shorter row is the start of a longer
-// one, ended.
+// Checks that there are as many ids as requested, that all are in the vocabulary, and that a
+// shorter row is the start of a longer one, with an end token.
 template <class Tokenizer>
 void CheckRows(const Tokenizer& tokenizer, const std::string& text) {
   constexpr int64_t kLong = 64;

@@ -1,4 +1,4 @@
-// Attention takes a fused kernel on a GPU, and not PyTorch's products and softmax one by one.
+// On a GPU attention uses a fused kernel, not separate matrix products and softmax.
 #include <ATen/SDPBackend.h>
 #include <ATen/core/grad_mode.h>
 
@@ -7,7 +7,7 @@
 namespace oxbow::model {
 namespace {
 
-// Only the named kernels may be chosen while it lives.
+// While it exists, only the named kernels may be chosen.
 class Kernels {
  public:
   Kernels(bool flash, bool efficient, bool cudnn, bool math) {
@@ -28,7 +28,7 @@ class Kernels {
 
 class AttentionGpuTest : public CudaTest {
  protected:
-  // The policy's velocities with some kernels alone: torch throws where none of them fits.
+  // The policy's velocities with only some kernels allowed: torch throws if none of them fits.
   at::Tensor With(bool flash, bool efficient, bool cudnn, bool math, at::ScalarType compute) {
     const at::NoGradGuard no_grad;
     const Kernels kernels(flash, efficient, cudnn, math);

@@ -1,5 +1,5 @@
-// Every model family on a GPU says what diffusers and transformers say (tests/golden), and what it
-// says on the CPU where there is no golden file.
+// Every model family on a GPU gives the outputs of diffusers and transformers (tests/golden), or,
+// without a golden file, the outputs of the CPU.
 #include <ATen/core/grad_mode.h>
 
 #include "core/model/autoencoder_kl.h"
@@ -53,7 +53,8 @@ TEST_P(AutoencoderGpuTest, PicturesAndMomentsAreThoseOfDiffusers) {
              golden.out.at("mean"), kExactTolerance);
 }
 
-// As workers ask: latents and bytes on the CPU. A value at the edge may round the other way.
+// Inputs and outputs are on the CPU, as in workers. A value at a rounding edge may round
+// differently.
 TEST_P(AutoencoderGpuTest, DecodesFromTheCpuToTheCpu) {
   const at::NoGradGuard no_grad;
   const Golden golden(GetParam());
@@ -108,7 +109,8 @@ TEST_F(TextGpuTest, T5StatesAreThoseOfTheCpuInEveryType) {
   }
 }
 
-// From a model's directory, as learners and `oxbow encode` do: what is said comes back to the CPU.
+// Loaded from a model's directory, as learners and `oxbow encode` do; the result returns to the
+// CPU.
 TEST_F(TextGpuTest, TextEncodersOnADeviceSayWhatTheySayOnTheCpu) {
   const auto said_on = [&](at::Device device) {
     const auto components = io::OpenDiffusersDirectory(OXBOW_SOURCE_DIR "/models/digits");

@@ -1,8 +1,8 @@
-// The ground that tests on a GPU stand on: exact float32 products, one thread, and a skip with one
-// line of reason where no GPU is.
+// The fixture of GPU tests: exact float32 products, one thread, and a skip with one line of reason
+// without a GPU.
 //
-// With OXBOW_REHEARSE_GPU=1 the CPU plays the GPU: what is compared is then equal for little
-// reason, but the tests themselves have run.
+// With OXBOW_REHEARSE_GPU=1 the CPU takes the place of the GPU: the comparisons are then trivial,
+// but the tests themselves have run.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -20,9 +20,9 @@
 
 namespace oxbow::model {
 
-// What float32 sums in another order may differ by, relative to the whole tensor.
+// Tolerance for float32 sums in another order, relative to the whole tensor.
 inline constexpr double kExactTolerance = 1e-4;
-// bfloat16 has 8 bits, of which a random network of some blocks loses four at most (on a CPU).
+// bfloat16 has 8 bits; a random network of some blocks loses at most four of them (on a CPU).
 inline constexpr double kShortTolerance = 6e-2;
 
 inline bool Rehearsed() { return std::getenv("OXBOW_REHEARSE_GPU") != nullptr; }
@@ -32,14 +32,14 @@ class GpuTest : public testing::Test {
   void SetUp() override {
     if (GpuCount() == 0 && !Rehearsed()) GTEST_SKIP() << "no GPU on this machine";
     at::set_num_threads(1);
-    // TF32 has 10 bits.
+    // TF32 would keep only 10 bits.
     at::globalContext().setAllowTF32CuBLAS(false);
     at::globalContext().setAllowTF32CuDNN(false);
   }
   const at::Device gpu_ = Rehearsed() ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
 };
 
-// What is about CUDA's kernels and graphs themselves.
+// For tests of CUDA kernels and graphs themselves.
 class CudaTest : public GpuTest {
  protected:
   void SetUp() override {
@@ -64,8 +64,8 @@ inline void ExpectNear(const std::string& what, const at::Tensor& ours, const at
   EXPECT_LE(RelativeDistance(ours, theirs), tolerance) << what;
 }
 
-// A random SD3 with every kind of layer and heads of the published size, so that attention takes
-// the kernels it takes there.
+// A random SD3 with every kind of layer and with heads of the published size, so that attention
+// uses the same kernels as there.
 inline Sd3Params GpuSizedSd3() {
   return {.sample_size = 16,
           .patch_size = 2,
@@ -99,7 +99,7 @@ inline Conditioning RandomPrompts(int64_t rows) {
   return {.tokens = at::randn({rows, kPromptTokens, 96}), .pooled = at::randn({rows, 80})};
 }
 
-// The same weights for every kind; an adapter that is not off.
+// The same weights for every kind, and an adapter that has an effect.
 inline std::unique_ptr<Policy> GpuSizedPolicy(const PolicyKind& kind) {
   at::manual_seed(11);
   Policy::Options options{.architecture = "SD3Transformer2DModel",

@@ -1,4 +1,4 @@
-// Replayed CUDA graphs give the bits of kernels that were launched one by one.
+// Replayed CUDA graphs give the same bits as kernels launched one by one.
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 
@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GraphGpuTest,
 
 using GraphRecorderGpuTest = CudaTest;
 
-// Pools, streams and the allocator survive recordings that come and go, and one that breaks.
+// Pools, streams and the allocator survive many recordings, and a failed one.
 TEST_F(GraphRecorderGpuTest, RecordsAgainAfterAllAreGoneAndAfterOneThatBroke) {
   const auto recorder = MakeCudaGraphRecorder(gpu_);
   const at::NoGradGuard no_grad;
@@ -69,7 +69,7 @@ TEST_F(GraphRecorderGpuTest, RecordsAgainAfterAllAreGoneAndAfterOneThatBroke) {
     x.fill_(1);
   }
   int calls = 0;
-  // A capture may wait for nothing; the calls that warm up may.
+  // A capture must not synchronise; the warm-up calls may.
   EXPECT_THROW(recorder->Record([&] {
     if (++calls > 2) (void)x.sum().item<float>();
     return x * 2;

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# tests/gpu/run.sh BUILD: runs every test of a core build with CUDA LibTorch, those that need a GPU among them, and
-# sd35m_bench. One process a binary: each loads gigabytes of libraries. The last line sums up.
-#   BENCH_FLAGS="--peak-tflops 989 --rows 16"   of sd35m_bench, for the MFU of this GPU and other sizes
+# tests/gpu/run.sh BUILD: runs every test of a core build with CUDA LibTorch, including those that
+# need a GPU, and sd35m_bench. One process per binary, because each loads gigabytes of libraries.
+# The last line is a summary.
+#   BENCH_FLAGS="--peak-tflops 989 --rows 16"   flags of sd35m_bench, for the MFU of this GPU and other sizes
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 build=${1:?the build directory}
@@ -18,14 +19,14 @@ for binary in "$build"/tests/*_test; do
   good=$(count 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p')
   bad=$(count 's/^ *\([0-9]*\) FAILED TESTS\{0,1\}$/\1/p')
   left=$(count 's/^\[  SKIPPED \] \([0-9]*\) test.*/\1/p')
-  [ "$status" = 0 ] || [ "$bad" != 0 ] || bad=1  # It died.
+  [ "$status" = 0 ] || [ "$bad" != 0 ] || bad=1  # The process died.
   printf '%-26s %4d passed %4d failed %4d skipped\n' "$name" "$good" "$bad" "$left"
   grep -A1 -E ': Skipped$' "$log" | grep -vE ': Skipped$|^--$' | sort | uniq -c | sed 's/^/    skipped/'
   [ "$bad" = 0 ] || tail -40 "$log"
   passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + left))
 done
 
-# Where the tests of a GPU cannot run, the CPU plays it, so that they have run at all.
+# If GPU tests cannot run, the CPU takes the place of the GPU, so that the tests have run at all.
 rehearsal=""
 if "$build/tests/gpu_test" --gtest_filter='TextGpuTest.*' --gtest_brief=1 | grep -q 'no GPU on this machine'; then
   OXBOW_REHEARSE_GPU=1 "$build/tests/gpu_test" --gtest_brief=1 >"$log" 2>&1 || failed=$((failed + 1))

@@ -1,5 +1,5 @@
-// Training on a GPU against training on the CPU: gradients, a whole learner step, and what leaves
-// the device as an adapter.
+// Training on a GPU compared with training on the CPU: gradients, a whole learner step, and the
+// adapter that leaves the device.
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
@@ -61,7 +61,7 @@ flow::SamplingSpec Spec() {
   return spec;
 }
 
-// Two groups drawn under the policy as it is.
+// Two groups sampled with the current policy.
 std::vector<rl::Group> GroupsOf(const VelocityModel& model) {
   const at::NoGradGuard no_grad;
   std::vector<rl::Group> groups;
@@ -94,7 +94,7 @@ std::vector<rl::Group> GroupsOf(const VelocityModel& model) {
 }
 
 struct Stepped {
-  at::Tensor moved;  // What the weights moved by.
+  at::Tensor moved;  // The change of the weights.
   std::map<std::string, double> metrics;
 };
 
@@ -114,8 +114,8 @@ Stepped StepOn(const PolicyKind& kind, const std::vector<rl::Group>& groups) {
           .metrics = result.ok() ? result->metrics : std::map<std::string, double>()};
 }
 
-// The same rollouts, drawn on the CPU. AdamW divides by the gradient's own size, so that elements
-// with hardly any gradient move by its rounding.
+// The same rollouts, sampled on the CPU. AdamW divides by the gradient's own size, so elements with
+// almost no gradient move by its rounding error.
 TEST_F(TrainingGpuTest, AWholeLearnerStepIsThatOfTheCpu) {
   const std::vector<rl::Group> groups = GroupsOf(GpuSizedPolicy({})->current());
   const Stepped here = StepOn({}, groups), there = StepOn({.device = gpu_}, groups);
@@ -129,8 +129,8 @@ TEST_F(TrainingGpuTest, AWholeLearnerStepIsThatOfTheCpu) {
   EXPECT_LE(there.metrics.at("train/onpolicy_ratio_err"), 1e-3);
 }
 
-// Rollouts drawn on the GPU, as workers draw them: ratios are 1 up to what rows differ by in
-// batches of other sizes.
+// Rollouts sampled on the GPU, as workers do: ratios are 1 up to the difference between batch
+// sizes.
 TEST_F(TrainingGpuTest, OnPolicyRatiosAreOneUpToRounding) {
   const PolicyKind kind{.device = gpu_};
   const std::vector<rl::Group> groups = GroupsOf(GpuSizedPolicy(kind)->current());

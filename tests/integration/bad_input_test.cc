@@ -1,5 +1,4 @@
-// Bad input gets one clear line that names the thing, the place and the fix, and a documented exit
-// code.
+// Bad input gets one clear line with the name, the place and the fix, and a documented exit code.
 #include <fstream>
 
 #include "gmock/gmock.h"

@@ -1,4 +1,4 @@
-// Weights by broadcast to workers that join and die, and no number of the run knows it.
+// Weights by broadcast to workers that join and die, without any effect on the numbers of the run.
 #include <signal.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The subcommands that look at models, runs and configurations, as a user calls them.
+// The subcommands for models, runs and configs, called as a user calls them.
 #include <signal.h>
 
 #include <fstream>
@@ -66,13 +66,13 @@ TEST_F(CommandTest, AFinishedRunIsShownWithTheWeightsItTrained) {
   TrainingRun run({"run.steps=2", "optimizer.learning_rate=1e-2"});
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
 
-  // What is shown is what was trained, and files lose nothing of it.
+  // The shown model is the trained one, and files keep every bit of it.
   const std::filesystem::path last = run.directory() / "checkpoints" / "step_000002";
   const std::filesystem::path weights = run.directory() / "weights";
   ExpectSameTensors(last / "ema.safetensors", weights / kWeights);
   ExpectSameTensors(last / "weights.safetensors", weights / "raw" / kWeights);
 
-  // The base with the run's transformer in place of its own is the run.
+  // The base model with the run's transformer equals the run.
   const std::filesystem::path composed = scratch_.path() / "model";
   std::filesystem::copy(kBase, composed, std::filesystem::copy_options::recursive);
   std::filesystem::copy_file(weights / kWeights, composed / kWeights,

@@ -1,5 +1,5 @@
-// In deterministic mode a run is a function of its configuration: repeated, resumed or interrupted
-// by a crash.
+// In deterministic mode a run is a function of its config, even if it is repeated, resumed or
+// interrupted by a crash.
 #include <signal.h>
 
 #include "gmock/gmock.h"
@@ -34,7 +34,8 @@ TEST(DeterminismTest, KillingTheLearnerChangesNoLoss) {
   EXPECT_THAT(killed.Series("train/loss"), ElementsAreArray(expected));
 }
 
-// Its queues are those of the checkpoint: the same prompts are tried again, the same groups used.
+// Its tables are those of the checkpoint: the same prompts are sampled again, the same groups
+// reused.
 TEST(DeterminismTest, KillingTheLearnerOfAnAdaptedRunChangesNoLoss) {
   const std::vector<std::string> overrides = {"run.steps=10",
                                               "run.deterministic=true",

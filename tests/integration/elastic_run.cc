@@ -26,7 +26,7 @@ bool ElasticRun::Await(Read read, double least, absl::Duration timeout) {
   const absl::Duration deadline = clock.Now() + timeout;
   do {
     if (read() >= least) return true;
-    // Waits for the run's end, which would make further looks pointless.
+    // Waits for the end of the run, after which further checks are useless.
     if (run_.WaitExit(kBetweenLooks).ok()) return false;
   } while (clock.Now() < deadline);
   return false;
@@ -38,7 +38,7 @@ ElasticRun::ElasticRun(std::vector<std::string> overrides)
       << run_.process().error_output();
 }
 
-// From endpoints.json, which is written when the learner is there.
+// Reads endpoints.json, which is written when the learner is ready.
 bool ElasticRun::FindLearner() {
   std::ifstream in(run_.directory() / "endpoints.json");
   const nlohmann::json endpoints = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);

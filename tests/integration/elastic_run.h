@@ -1,4 +1,4 @@
-// A run whose workers come and go under the test's hand: `oxbow train` starts none.
+// A run whose workers are started and stopped by the test: `oxbow train` starts none.
 #pragma once
 
 #include <map>
@@ -14,15 +14,15 @@ class ElasticRun {
  public:
   explicit ElasticRun(std::vector<std::string> overrides);
 
-  // Starts a worker under this name and waits until it runs.
+  // Starts a worker with this name and waits until it runs.
   Process& Join(const std::string& name, std::vector<std::string> environment = {});
   Process& worker(const std::string& name) { return *workers_.at(name).process; }
 
-  // A number of a /metrics page; -1 while it cannot be had.
+  // A number from a /metrics page; -1 while it is not available.
   double Learner(const std::string& series) const;
   double Worker(const std::string& name, const std::string& series) const;
 
-  // Wait until the number is at least this. False after `timeout`, or if the run ends.
+  // Wait until the number is at least `least`. False after `timeout`, or if the run ends.
   bool AwaitLearner(const std::string& series, double least,
                     absl::Duration timeout = absl::Seconds(20));
   bool AwaitWorker(const std::string& name, const std::string& series, double least,
@@ -31,10 +31,10 @@ class ElasticRun {
   bool AwaitSteps(int64_t more);
 
   TrainingRun& run() { return run_; }
-  std::string log() const;  // The learner's.
+  std::string log() const;  // The learner's log.
 
   size_t StepsCommitted() const { return StepLog().size(); }
-  // How often each group stands in the step log, and the highest attempt among them all.
+  // How often each group is in the step log, and the highest attempt of all groups.
   std::map<uint64_t, int> GroupsTrained() const;
   uint64_t HighestAttempt() const;
 

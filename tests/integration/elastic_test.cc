@@ -43,7 +43,7 @@ void ExpectWhole(const ElasticRun& run) {
   EXPECT_EQ(groups.rbegin()->first + 1, groups.size());
 }
 
-// Lets what was under way be trained, and ends the run as Ctrl-C does.
+// Lets groups in flight be trained, and ends the run as Ctrl-C does.
 void EndRun(ElasticRun& run) {
   ASSERT_TRUE(run.AwaitSteps(3)) << "the run goes on";
   run.run().process().Kill(SIGINT);
@@ -58,7 +58,7 @@ TEST(ElasticTest, StalledWorkerLosesItsLeaseAndItsLateResultIsRefused) {
   Process& stalled = run.Join("stalled");
   ASSERT_TRUE(run.AwaitSteps(1));
   bool refused = false;
-  // It may be stopped just when it holds nothing, or what it has not begun.
+  // The worker may hold nothing when it is stopped, or only groups that it has not begun.
   for (int attempt = 0; attempt < 8 && !refused; ++attempt) {
     ASSERT_TRUE(run.AwaitWorker("stalled", kInFlight, 1));
     const double before = run.Learner(kExpired);
@@ -162,7 +162,7 @@ TEST(ElasticTest, WorkersOfDifferentSpeedsStayWithinTheBudgetAndNothingIsThrownA
 TEST(ElasticTest, RunGoesOnAfterEachKindOfBrokenNetwork) {
   ElasticRun run({kEndless, "services.lease_seconds=2", "services.groups_in_flight=2"});
   const auto proxy = NetworkProxy::Start("").value();
-  // All of the worker's calls, to whomever, go through the proxy.
+  // All calls of the worker, to any peer, go through the proxy.
   run.Join("far", {"grpc_proxy=http://" + proxy->endpoint(), "no_grpc_proxy=", "no_proxy="});
   ASSERT_TRUE(run.AwaitSteps(1));
   ASSERT_GE(proxy->connections(), 1u) << "the worker does not use the proxy";

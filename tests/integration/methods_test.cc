@@ -1,6 +1,6 @@
-// Every method's recipe, over real services: held-out reward rises.
+// The recipe of every method, over real services: held-out reward rises.
 //
-// Margins are half of the smallest rise of three seeds (0, 1, 2) with these settings.
+// Each margin is half of the smallest rise over three seeds (0, 1, 2) with these settings.
 #include <string>
 
 #include "gmock/gmock.h"

@@ -1,5 +1,5 @@
-// What a person on call reaches for while a run is on: status, doctor, replay, and the trace of a
-// group through the logs of all processes.
+// The tools for a person on call during a run: status, doctor, replay, and the trace of a group
+// through the logs of all processes.
 #include <signal.h>
 
 #include <fstream>
@@ -75,7 +75,7 @@ TEST_F(OncallTest, ALiveRunIsWellAndAnEndedOneIsLookedAtAllTheSame) {
 
   const Outcome doctor = RunOxbow({"doctor", "--run-dir", directory(), "--format", "json"});
   const json checkup = json::parse(doctor.output);
-  std::map<std::string, std::string> fleet;  // Verdict by check; the machine is what it is.
+  std::map<std::string, std::string> fleet;  // Verdicts; those of the machine vary.
   for (const json& check : checkup["checks"]) {
     if (check["area"] != "fleet") continue;
     EXPECT_NE(check["verdict"], "fail") << check;

@@ -1,4 +1,4 @@
-// One call of the `oxbow` command, from its words to its end.
+// One call of the `oxbow` command, from its arguments to its exit code.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace oxbow::testing {
 struct Outcome {
   int exit_code;
   std::string output;
-  std::string message;  // What it said on stderr.
+  std::string message;  // Its stderr.
 };
 
 // Runs the built command and waits for its end.

@@ -1,4 +1,4 @@
-// On-policy and without replay, the services compute what one process computes, bit for bit.
+// On-policy and without replay, the services compute the same bits as one process.
 #include <ATen/Parallel.h>
 
 #include "bench/single_process_loop.h"

@@ -1,4 +1,4 @@
-// Several learner ranks: what is learnt does not depend on how many there are or on which one dies.
+// Several learner ranks: the result depends neither on their number nor on which one dies.
 #include <signal.h>
 
 #include <fstream>
@@ -87,7 +87,8 @@ TEST(RankEndpointsTest, EveryRankIsInEndpointsWithMetricsAndInTheStatus) {
 class RankDeathTest : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Signals, RankDeathTest, ::testing::Values(SIGKILL, SIGSTOP));
 
-// A dead rank ends the others at once, a stopped one after the rank timeout; all start again.
+// A dead rank ends the others at once, a stopped one after the rank timeout; then all are
+// restarted.
 TEST_P(RankDeathTest, ARankThatIsGoneChangesNoBit) {
   TrainingRun run(Overrides(2));
   ASSERT_TRUE(run.WaitForStep(4)) << run.process().error_output();

@@ -1,5 +1,5 @@
-// Groups whose rewards are all equal are replaced by other prompts of the same learner step:
-// however many workers, ranks and starts there are, by the same ones.
+// Groups with equal rewards are replaced by other prompts of the same learner step: by the same
+// prompts for any number of workers, ranks and starts.
 #include <signal.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using ::testing::SizeIs;
 
 constexpr int kSteps = 6;
 
-// A reward most groups of four have none of.
+// A reward that is zero for most groups of four.
 std::vector<std::string> Overrides(const std::vector<std::string>& more) {
   std::vector<std::string> overrides = {"run.steps=" + std::to_string(kSteps),
                                         "run.deterministic=true",

@@ -1,5 +1,5 @@
-// Workers pass weights on to each other, and a run does not depend on any of them; weights that
-// have gone bad reach nobody.
+// Workers forward weights to each other, and a run does not depend on any of them. Collapsed
+// weights reach no worker.
 #include <signal.h>
 
 #include <fstream>
@@ -24,7 +24,7 @@ constexpr char kCopies[] = "oxbow_weights_egress_copies";
 
 TEST(RelayTest, TheRunFinishesWhenARelayingWorkerIsKilled) {
   ElasticRun run({"run.steps=100000", "services.lease_seconds=2"});
-  // In this order, so that the third asks the first.
+  // In this order, so that the third worker asks the first.
   int watching = 0;
   for (const char* name : {"first", "second", "third"}) {
     run.Join(name);
@@ -37,7 +37,7 @@ TEST(RelayTest, TheRunFinishesWhenARelayingWorkerIsKilled) {
 
   run.worker("first").Kill(SIGKILL);
   ASSERT_TRUE(run.AwaitSteps(2));
-  run.Join("fourth");  // Gets the newest, all of it, from whoever is its source by now.
+  run.Join("fourth");  // Gets all of the newest weights from its present source.
   ASSERT_TRUE(run.AwaitWorker("fourth", kFromPeer, 1));
 
   run.run().process().Kill(SIGINT);

@@ -1,4 +1,5 @@
-// `oxbow replay` against a real buffer process, and against its directory after it was stopped.
+// `oxbow replay` against a real buffer process, and against its directory after the process has
+// stopped.
 #include <signal.h>
 
 #include <filesystem>
@@ -27,7 +28,7 @@ using ::testing::Not;
 constexpr absl::Duration kPatience = absl::Seconds(30);
 constexpr uint64_t kEntries = 7;
 
-// Three latents of one channel, 16 x 16; entry n has the reward n / 10 and holds 1000 + n.
+// Three latents of one channel, 16 x 16; entry n has the reward n / 10 and the value 1000 + n.
 buffer::EntryWithLatents EntryOf(uint64_t id) {
   buffer::EntryWithLatents entry;
   entry.header.set_entry_id(id);
@@ -63,7 +64,7 @@ class ReplayCommandTest : public ::testing::Test {
     buffer_->Kill(SIGTERM);
     ASSERT_EQ(buffer_->WaitExit(kPatience).value(), 0);
   }
-  // Entries 1 to 7; step 0 committed, in which entry 3 was used.
+  // Entries 1 to 7; step 0 is committed and used entry 3.
   void Fill() {
     buffer::ReplayClient client(endpoint_, kPatience);
     std::vector<buffer::EntryWithLatents> entries;
@@ -111,7 +112,7 @@ TEST_F(ReplayCommandTest, ShowsTheSameOfALiveBufferAndOfItsDirectory) {
     EXPECT_EQ(verify.exit_code, 0) << verify.output;
     EXPECT_THAT(verify.output, HasSubstr("7 entries"));
   }
-  // A decay is the run's, not the directory's: without a config beside it there is no priority.
+  // The decay belongs to the run, not to the directory: without a config there is no priority.
   for (nlohmann::json& row : lists[true]["rows"]) row["priority"] = nullptr;
   entries[true]["priority"] = nullptr;
   EXPECT_EQ(lists[true]["rows"], lists[false]["rows"]);
@@ -152,7 +153,7 @@ TEST_F(ReplayCommandTest, ExportsAStripOfTheSteps) {
   EXPECT_EQ(nlohmann::json::parse(json)["entry"], "5");
 }
 
-// A byte that the disk turned: found in the directory, and by the process that serves it.
+// A flipped byte on disk is found in the directory, and by the process that serves it.
 TEST_F(ReplayCommandTest, VerifyNamesTheDamagedEntry) {
   Fill();
   {

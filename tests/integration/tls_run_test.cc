@@ -1,4 +1,4 @@
-// A whole run under mutual TLS: every process of it, also on loopback, and nobody else.
+// A complete run under mutual TLS: all its processes connect, also on loopback, and no others.
 #include <signal.h>
 
 #include <fstream>
@@ -40,7 +40,7 @@ TEST(TlsRunTest, AFleetTrainsAndAnswersMembersAlone) {
   ours.Write(scratch.path() / "ours", {.names = "DNS:oxbow"});
   theirs.Write(scratch.path() / "theirs", {.names = "DNS:oxbow"});
   const std::vector<std::string> member = FlagsOf(scratch.path() / "ours", "oxbow");
-  // Two workers, so that one fetches weights from the other; two ranks, which speak gRPC, too.
+  // With two workers one fetches weights from the other; two ranks speak gRPC, too.
   TrainingRun run({"run.steps=100000", "services.rollout_workers=2", "learner.ranks=2"}, member);
   ASSERT_TRUE(run.WaitForStep(2)) << run.process().error_output();
 

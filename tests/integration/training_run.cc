@@ -49,7 +49,8 @@ void TrainingRun::Resume(std::vector<std::string> overrides) {
 
 void TrainingRun::Start(std::vector<std::string> overrides, std::vector<std::string> flags) {
   Process::Options options;
-  // One by one: GCC 12 sees bounds overrun in a list of such strings, depending on their lengths.
+  // One by one: GCC 12 warns wrongly of overrun bounds in a list of such strings, depending on
+  // their lengths.
   options.argv.push_back(BinaryPath("oxbow"));
   options.argv.emplace_back("train");
   options.argv.push_back(run_file_.string());
@@ -65,7 +66,7 @@ void TrainingRun::Start(std::vector<std::string> overrides, std::vector<std::str
   process_ = *std::move(process);
 }
 
-// Few pictures to evaluate, and paths that do not depend on the working directory.
+// Few images to evaluate, and paths that do not depend on the working directory.
 std::vector<std::string> TrainingRun::SmallRun() const {
   const std::string source = OXBOW_SOURCE_DIR;
   return {"run.name=run",

@@ -1,4 +1,4 @@
-// A whole run under test: `oxbow train` with its real child processes, in a directory of its own.
+// A complete run under test: `oxbow train` with its real child processes, in its own directory.
 #pragma once
 
 #include <sys/types.h>
@@ -22,15 +22,14 @@ inline constexpr absl::Duration kRunDeadline = absl::Seconds(150);
 class TrainingRun {
  public:
   // Starts the digits recipe with `overrides` ("run.steps=4"). Small by default: few evaluation
-  // images.
-  // With `recipe`, the run file holds that recipe and nothing else.
+  // images. With `recipe`, the run file holds only that recipe.
   explicit TrainingRun(std::vector<std::string> overrides, std::vector<std::string> flags = {},
                        const std::string& recipe = "");
 
-  // The same directory again, with --resume.
+  // Starts again in the same directory, with --resume.
   void Resume(std::vector<std::string> overrides);
 
-  // Waits until metrics.jsonl has a row of `step` or later. False after the deadline or if the run
+  // Waits until metrics.jsonl has a row of `step` or later. False after the deadline, or if the run
   // ended first.
   bool WaitForStep(int64_t step, absl::Duration timeout = kRunDeadline);
 
@@ -49,7 +48,7 @@ class TrainingRun {
   std::vector<double> Series(const std::string& key) const { return files().Series(key); }
   std::string FinalWeights() const { return files().FinalWeights(); }
 
-  // What was run, as overrides over the defaults alone: the recipe file is `recipe=digits-op-grpo`.
+  // The run's settings as overrides of the defaults; its recipe file is `recipe=digits-op-grpo`.
   std::vector<std::string> AllOverrides(const std::vector<std::string>& overrides) const;
 
  private:

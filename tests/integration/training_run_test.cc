@@ -1,4 +1,4 @@
-// What a run leaves behind, and what must hold in every step of it.
+// The files that a run leaves, and what must hold in each of its steps.
 #include "tests/integration/training_run.h"
 
 #include <signal.h>
@@ -42,11 +42,11 @@ TEST(TrainingRunTest, LeavesMetricsReportWeightsAndCheckpoints) {
   EXPECT_THAT(run.Series("train/loss"), SizeIs(6));
   EXPECT_THAT(run.Series("train/clip_frac_total"), SizeIs(6));
   EXPECT_THAT(run.Series("buffer/size"), SizeIs(6));
-  // The first step has nothing to replay.
+  // The first step has no entries to replay.
   EXPECT_THAT(run.Series("train/iw_ess"), SizeIs(5));
   EXPECT_THAT(run.Series("buffer/staleness_mean"), SizeIs(5));
-  // Not small: zero. Worker and learner computed the same bits, over the wire and through the
-  // buffer.
+  // Exactly zero, not small: worker and learner computed the same bits, over the wire and through
+  // the buffer.
   EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), AllOf(SizeIs(6), Each(0.0)));
   EXPECT_GT(run.Series("buffer/size").back(), 0);
   EXPECT_TRUE(run.metrics().back().contains("eval/reward_mean"));
@@ -88,7 +88,7 @@ TEST(TrainingRunTest, ReplayedHeadsAreCorrectedAndFreshOnesAreNot) {
   EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), Each(0.0));
 }
 
-// The buffer brings back the very picture: its reward is what it was.
+// The buffer returns the same image: its reward is unchanged.
 TEST(TrainingRunTest, MethodsWithoutDensityReplayWholePictures) {
   TrainingRun run({"run.steps=6", "replay.fraction=0.5"}, {}, "digits-awm");
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
@@ -97,7 +97,7 @@ TEST(TrainingRunTest, MethodsWithoutDensityReplayWholePictures) {
   EXPECT_THAT(run.Series("train/replay_reward_change"), AllOf(SizeIs(Ge(3u)), Each(0.0)));
   EXPECT_THAT(run.Series("train/clip_frac_replay"), SizeIs(Ge(3u)));
   EXPECT_GT(run.Series("buffer/reuse_mean").back(), 0);
-  // Ten steps for every picture that was drawn; none for those that came back.
+  // Ten network steps for every fresh image; none for replayed ones.
   const std::vector<double> rows = run.Series("rollout/rows_forward");
   const std::vector<double> samples = run.Series("train/samples");
   for (size_t i = 0; i < rows.size(); ++i) {

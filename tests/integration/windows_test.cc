@@ -1,5 +1,4 @@
-// Runs whose stochastic window moves from learner step to learner step, with replayed heads of
-// earlier windows.
+// Runs whose stochastic window moves between learner steps, with replayed heads of earlier windows.
 #include <signal.h>
 
 #include "gmock/gmock.h"

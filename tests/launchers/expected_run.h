@@ -1,4 +1,4 @@
-// The run that all others must equal, whoever starts it and whatever dies.
+// The run that all others must equal, for every launcher and every process that dies.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// What a JobSet tells its pods, told by hand: one rank a pod, all pods started again when one ends.
+// The environment that a JobSet gives its pods, set by hand: one rank per pod; all are restarted
+// when one fails.
 #include <signal.h>
 
 #include "gmock/gmock.h"
@@ -11,7 +12,7 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-// The environment of docs/launching.md. Here the pods share a machine, which LOCAL_RANK says.
+// The environment of docs/launching.md. Here the pods share a machine, which LOCAL_RANK indicates.
 std::vector<std::string> Pod(int index, int attempt, int port) {
   return {"MASTER_ADDR=127.0.0.1",
           "MASTER_PORT=" + std::to_string(port),

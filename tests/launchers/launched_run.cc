@@ -25,7 +25,7 @@ std::string Text(const std::filesystem::path& path) {
   return text.str();
 }
 
-// The rank that a launcher told a process; -1 if none did. Variables end with a zero byte.
+// The rank that a launcher gave a process; -1 without one. Variables end with a zero byte.
 int RankOf(pid_t pid) {
   const std::string environment =
       absl::StrCat(std::string(1, '\0'), Text(absl::StrCat("/proc/", pid, "/environ")));
@@ -145,7 +145,7 @@ std::vector<int> LaunchedRun::WaitExit() {
   return exits;
 }
 
-// Ranks that lost their launcher would hold its pipes open.
+// Kills ranks that lost their launcher; they would keep its pipes open.
 void LaunchedRun::Clear() {
   for (const auto& process : launched_) process->Kill(SIGKILL);
   for (const pid_t pid : LearnerProcesses()) kill(pid, SIGKILL);

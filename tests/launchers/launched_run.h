@@ -1,5 +1,5 @@
-// A run whose learner is started by a launcher: replay buffer, reward server and worker as
-// `oxbow train` would start them, the learner by whatever command line the test says.
+// A run whose learner is started by a launcher: replay buffer, reward server and worker as `oxbow
+// train` would start them, the learner by the test's command line.
 //
 //   LaunchedRun run({"run.steps=6"});
 //   run.Work(run.Launch({.launcher = {"/usr/bin/torchrun", "--no-python", "--nproc-per-node",
@@ -22,33 +22,33 @@ inline constexpr absl::Duration kLaunchDeadline = absl::Seconds(150);
 
 class LaunchedRun {
  public:
-  // Starts what the learner needs. `overrides` are of the digits recipe.
+  // Starts the services that the learner needs. `overrides` are applied to the digits recipe.
   explicit LaunchedRun(std::vector<std::string> overrides);
   ~LaunchedRun();
 
-  // Starts a launcher: its own words, then the learner's command line, which all lives of a gang
-  // share.
+  // Starts a launcher: its own arguments, then the learner's command line, which is the same after
+  // every restart.
   struct Command {
     std::vector<std::string> launcher;
     std::vector<std::string> environment;
-    std::vector<std::string> after;  // The learner's command line.
-    bool any_port = false;  // For a second machine that is this one: workers know the first.
+    std::vector<std::string> after;  // Further arguments of the learner.
+    bool any_port = false;  // For a second machine that is really this one: workers know the first.
   };
   Process& Launch(Command command);
 
-  // Waits until `rank_zero` has said that it is ready and starts a worker.
+  // Waits until `rank_zero` is ready, then starts a worker.
   void Work(Process& rank_zero);
 
-  // Kills with SIGKILL the process of this rank, whoever its parent is. False if there is none.
+  // Kills the process of this rank with SIGKILL, for any parent. False if there is none.
   bool KillRank(int rank);
 
   bool WaitForStep(int64_t step);
-  // Exit codes of everything launched since the last call, in that order.
+  // Exit codes of all processes launched since the last call, in that order.
   std::vector<int> WaitExit();
   const RunFiles& files() const { return files_; }
 
  private:
-  std::string Service(std::vector<std::string> argv);  // Its endpoint.
+  std::string Service(std::vector<std::string> argv);  // Returns its endpoint.
   std::vector<pid_t> LearnerProcesses() const;
   void Clear();
 
@@ -62,7 +62,7 @@ class LaunchedRun {
   std::unique_ptr<Process> worker_;
 };
 
-// A port of this machine that nobody listens on.
+// A port of this machine on which nothing listens.
 int FreePort();
 
 }  // namespace oxbow::testing

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs a command in a Slurm cluster of this one machine, made for it and gone after it.
+# Runs a command in a temporary Slurm cluster of this one machine.
 #
 #   tests/launchers/slurm_one_node.sh srun --ntasks 2 --kill-on-bad-exit=1 learner ...
 #
-# Needs root and Debian's slurm-wlm and munge. Everything lies in a temporary directory: its own key,
-# sockets, ports and logs; a cluster that this machine belongs to is not touched. No cgroups and no
-# accounting. Logs are printed if the daemons do not come up.
+# Needs root and Debian's slurm-wlm and munge. Everything is in a temporary directory: its key,
+# sockets, ports and logs. A cluster that this machine belongs to is not touched. No cgroups and no
+# accounting. Prints the logs if the daemons do not start.
 set -euo pipefail
 [ $# -gt 0 ] || { sed -n '2,9s/^# \?//p' "$0"; exit 2; }
 [ "$(id -u)" = 0 ] || { echo "slurm_one_node: only root can start Slurm's daemons" >&2; exit 2; }

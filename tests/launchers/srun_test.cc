@@ -1,5 +1,5 @@
-// `srun learner ...` in a throw-away Slurm cluster of one node. Skipped where Slurm is not
-// installed or this is not root, who alone may start its daemons.
+// `srun learner ...` in a temporary Slurm cluster of one node. Skipped without Slurm, or without
+// root, which its daemons need.
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
@@ -38,7 +38,7 @@ TEST_F(SrunTest, TwoTasksAreTwoRanks) {
   ExpectTheSameBits(run);
 }
 
-// The loop of docs/launching.md's batch script: srun itself starts nothing again.
+// The loop of docs/launching.md's batch script: srun itself restarts nothing.
 TEST_F(SrunTest, AKilledTaskEndsTheStepAndTheNextOneGoesOn) {
   LaunchedRun run(SmallDeterministicRun());
   const std::string loop =

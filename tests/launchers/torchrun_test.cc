@@ -1,5 +1,5 @@
-// `torchrun --no-python learner ...`: what it starts, stops and starts again is one deterministic
-// run. The command lines are those of docs/launching.md.
+// `torchrun --no-python learner ...`: with all its starts, stops and restarts it is one
+// deterministic run. The command lines are those of docs/launching.md.
 #include <signal.h>
 
 #include "gmock/gmock.h"
@@ -44,7 +44,8 @@ TEST_P(TorchrunRestartTest, AKilledRankIsStartedAgainWithAllAndChangesNoBit) {
   ExpectTheSameBits(run);
 }
 
-// SIGTERM goes to all ranks; rank 0 finishes its step with them, writes a checkpoint and lets go.
+// SIGTERM goes to all ranks; rank 0 finishes its step with them, writes a checkpoint and releases
+// them.
 TEST_F(TorchrunTest, SigtermDrainsAllRanksAndAnotherLaunchGoesOn) {
   LaunchedRun run(SmallDeterministicRun());
   Process& first = run.Launch({.launcher = OneMachine()});
@@ -60,7 +61,7 @@ TEST_F(TorchrunTest, SigtermDrainsAllRanksAndAnotherLaunchGoesOn) {
   ExpectTheSameBits(run);
 }
 
-// Two agents, as on two machines. The one whose rank dies counts a restart, the other does not.
+// Two agents, as on two machines. The agent whose rank dies counts a restart, the other does not.
 TEST_F(TorchrunTest, AgentsThatCountRestartsApartMeetAgain) {
   LaunchedRun run(SmallDeterministicRun());
   const std::vector<std::string> words = Torchrun(

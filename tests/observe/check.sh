@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Prometheus, Grafana and Kubernetes: alerts, dashboards, manifests, and a live run under all of them.
+# Tests Prometheus, Grafana and Kubernetes: alerts, dashboards, manifests, and a live run under all
+# of them.
 #
 #   tests/observe/check.sh [BUILD]      build/release; needs tools/install_deps.sh --observe and the binaries
 #
-# Prints one line per check and a closing sum; exits 1 if any failed. About a minute on a quiet machine.
+# Prints one line per check and a summary; exits 1 if any check failed. About a minute on a quiet
+# machine.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 bin=${1:-build/release}/bin

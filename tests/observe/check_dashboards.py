@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""House rules of dashboards and alerts that no schema knows; prints each breach, exits 1 if there is one.
+"""House rules of dashboards and alerts that no schema checks; prints each violation, exits 1 if there is any.
 
 Panels: a title once per dashboard, a unit, a sentence of description, queries that select by the dashboard's
-variables, counters only inside rate or increase over $__rate_interval, a place in the grid that no other has.
-Queries, also of alerts, know only families that docs/formats.md lists.
+variables, counters only inside rate or increase over $__rate_interval, a place in the grid of its own.
+Queries, including those of alerts, use only families that docs/formats.md lists.
 """
 import sys
 
@@ -76,7 +76,7 @@ def unknown_families(expression, families, counters_in_rate):
                 yield f"a counter outside rate and increase: {found}"
 
 
-# Counters that are shown as they stand: each one counts.
+# Counters that are shown as totals, because every single event matters.
 SINCE_START = {"oxbow_learner_buffer_commits_dropped_total", "oxbow_learner_evaluation_failures_total"}
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What no type says of the manifests: do their parts fit together, and do the binaries know the flags?
+"""Checks the manifests beyond their types: their parts fit together, and the binaries know the flags.
 
-Per rendering: selectors of Services, PodDisruptionBudgets and PodMonitors match pods; ports that are named or probed
+For each rendering: selectors of Services, PodDisruptionBudgets and PodMonitors match pods; ports that are named or probed
 exist; mounts, claims, ConfigMaps and secrets exist; each container has limits, probes and a locked-down security context; each
-workload has a NetworkPolicy; each server has TLS, its files and probes that can speak it, or says that it is plaintext;
+workload has a NetworkPolicy; each server has TLS, with its files and probes that support it, or asks for plaintext;
 addresses in flags are Services and ports of the rendering. Flags and subcommands, also of
 deploy/compose, are in the binary's --help; each run.yaml resolves, and so does every recipe of configs/, with room in the
 learner's sink for the groups of its steps. Workers that have a GPU compute on it.
@@ -34,7 +34,7 @@ def matches(selector, labels):
 
 
 def pod_labels(document):
-    """Those of the template and those that the controller adds to the first pod."""
+    """Labels of the template, and those that the controller adds to the first pod."""
     labels = dict(pod_template(document)["metadata"]["labels"])
     if document["kind"] == "StatefulSet":
         labels["statefulset.kubernetes.io/pod-name"] = f"{document['metadata']['name']}-0"
@@ -80,7 +80,7 @@ def container_breaches(pod, container):
 
 
 def probe_breaches(container, said):
-    """Of a service: each probe asks a port of its own, in the way that the port speaks."""
+    """Checks a service: each probe uses one of its ports, with the protocol of that port."""
     ports = {port["containerPort"] for port in container.get("ports", [])}
     address, tls = said.get("OXBOW_HEALTH_ADDR") or ":0", "OXBOW_TLS_CERT" in said
     if int(address.rsplit(":", 1)[1]) not in ports:
@@ -96,7 +96,7 @@ def probe_breaches(container, said):
 
 
 def transport_breaches(pod, container, said):
-    """TLS with files that a volume holds, or plaintext, and not both."""
+    """Checks that there is TLS with files from a volume, or plaintext, but not both."""
     files = [said[name] for name in ("OXBOW_TLS_CA", "OXBOW_TLS_CERT", "OXBOW_TLS_KEY") if name in said]
     if ("OXBOW_PLAINTEXT" in said) == bool(files) or len(files) not in (0, 3):
         yield f"{container['name']}: neither TLS nor plaintext, or both"
@@ -143,7 +143,7 @@ def pod_breaches(pod, documents):
 
 
 def rank_breaches(pod):
-    """As many pods as WORLD_SIZE says, and a rank 0 where MASTER_ADDR says."""
+    """Checks that the number of pods is WORLD_SIZE, and that rank 0 is at MASTER_ADDR."""
     for container in containers(pod):
         variables = {one["name"]: one.get("value") for one in container.get("env", [])}
         if "WORLD_SIZE" not in variables:
@@ -170,7 +170,7 @@ def address_breaches(container, services):
 
 
 class Help:
-    """What the binaries say they take."""
+    """The flags and subcommands in the --help of the binaries."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -184,7 +184,7 @@ class Help:
         return self.texts[command]
 
     def breaches(self, words):
-        """Of one command line: the binary, its subcommands as far as they go, its flags."""
+        """Checks one command line: the binary, its subcommands, its flags."""
         if words[:2] == ["sh", "-c"]:
             words = words[2].split(">")[0].split()
         command = (Path(words[0]).name,)
@@ -204,7 +204,7 @@ class Help:
 
 
 def latent_bytes(config):
-    """Of an embedded model as its directory says, else of Stable Diffusion 3."""
+    """Bytes of a latent: of an embedded model from its directory, else of Stable Diffusion 3."""
     model = ROOT / config["model"]["path"] / "transformer" / "config.json"
     channels, factor = (json.loads(model.read_text())["in_channels"], 1) if model.is_file() else (16, 8)
     sampling = config["sampling"]
@@ -232,7 +232,7 @@ def sink_bytes_needed(config):
 
 
 def resolved(file, directory):
-    """The run that a file makes and None, or None and why there is none."""
+    """(config, None) for a run file, or (None, error)."""
     done = subprocess.run([directory / "oxbow", "config", "show", file, "--resolved"], cwd=ROOT,
                           capture_output=True, text=True, check=False)
     return (yaml.safe_load(done.stdout), None) if done.returncode == 0 else (None, done.stderr.strip())
@@ -249,14 +249,14 @@ def recipe_breaches(directory):
         if file.name == "defaults.yaml":
             continue
         config, why = resolved(file, directory)
-        # What a recipe leaves to who builds on it has no size.
+        # A recipe that leaves settings to others has no size.
         whole = config and config["sampling"]["height"] > 0
         for what in [why] if why else sink_breaches(config) if whole else []:
             yield f"{file.relative_to(ROOT)}: {what}"
 
 
 def device_breaches(container):
-    """A worker that asks for a GPU computes on it."""
+    """Checks that a worker with a GPU computes on it."""
     if Path(container["command"][0]).name != "rollout_worker":
         return
     gpu = "nvidia.com/gpu" in container["resources"].get("limits", {})
@@ -265,7 +265,7 @@ def device_breaches(container):
 
 
 def run_breaches(documents, directory):
-    """Of the ConfigMap `run`: the services must be able to read what is made of it, and the learner to start."""
+    """Checks the ConfigMap `run`: the services can read its file, and the learner can start with it."""
     for document in documents:
         text = document.get("data", {}).get("run.yaml") if document["kind"] == "ConfigMap" else None
         if text is None:
@@ -290,7 +290,7 @@ def compose_commands():
 
 
 def compose_breaches():
-    """Services that listen beyond their container say that it is in plaintext, and tls.yaml takes that back for each."""
+    """Checks that services that listen beyond their container ask for plaintext, and that tls.yaml removes this for each."""
     plain, tls = (yaml.safe_load((ROOT / "deploy/compose" / name).read_text())
                   for name in ("docker-compose.yml", "tls.yaml"))
     listening = {name for name, service in plain["services"].items()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Are manifests and dashboards what Kubernetes and Grafana publish as their types?
+"""Checks manifests and dashboards against the types that Kubernetes and Grafana publish.
 
   - dashboards, and the options of their panels, against @grafana/schema (TypeScript);
   - built-in kinds against kubernetes-types, PodMonitor, PrometheusRule, ScaledObject, Issuer and Certificate against
@@ -7,7 +7,7 @@
   - all of those against the models' own schemas (required fields, ranges, patterns);
   - JobSet against the models of kubeflow-trainer-api, its Job template as a built-in kind.
 
-A type is not a server: nothing was applied to a cluster or loaded by Grafana.
+These are only type checks: nothing is applied to a cluster or loaded by Grafana.
 
   check_types.py --node DIR (with node_modules) [--kubectl PATH]
 """
@@ -62,7 +62,7 @@ def typed(index, comment, module, kind, value):
 
 
 def typescript(rendered):
-    """One file with a constant per document; what a type does not know is an error there."""
+    """One file with a constant per document; a key that is not in the type is an error."""
     parts = []
     for name, documents in rendered.items():
         for document in documents:
@@ -82,7 +82,7 @@ def typescript(rendered):
 
 
 def panel_options():
-    """What each kind of panel understands, all of it optional: Grafana fills in what is not said."""
+    """The options of each kind of panel, all optional, because Grafana fills in missing ones."""
     parts = ["type Part<T> = T extends object ? {[K in keyof T]?: Part<T[K]>} : T | `${T & string}`;\n"]
     for uid, board in dashboards().items():
         for panel in (panel for panel in board["panels"] if panel["type"] in PANEL_OPTIONS):
@@ -106,7 +106,7 @@ def compiled(node, scratch):
 
 
 def with_comment(line, scratch):
-    """Says in front which document an error is about: the nearest comment above."""
+    """Prefixes an error with its document: the nearest comment above."""
     found = re.match(r".*?(\w+\.ts)\((\d+),\d+\): (.*)", line)
     if not found:
         return line

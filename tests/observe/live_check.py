@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""A real run, a real Prometheus: does every query of the dashboards and alerts find data?
+"""Checks with a real run and a real Prometheus that every query of the dashboards and alerts finds data.
 
 Starts `oxbow train` (two learner ranks, two workers, replay) and a Prometheus with deploy/prometheus/prometheus.yml,
-its targets exchanged for those of the run's endpoints.json, and asserts
+with the targets of the run's endpoints.json, and checks that
 
-  - every target answers, and `promtool check metrics` has nothing against any page;
-  - the pages have the families of docs/formats.md with their types, and no other of ours;
+  - every target answers, and `promtool check metrics` accepts every page;
+  - the pages have the families of docs/formats.md with their types, and no other oxbow families;
   - every panel's query gives at least one finite number, or is empty for a reason in known_empty.yml;
-  - so does the query by which Kubernetes scales workers;
+  - so does the query with which Kubernetes scales workers;
   - every alert's rule evaluates without error, each selector in it finds a series, and none fires.
 
   live_check.py --bin build/release/bin [--prometheus DIR] [--timeout 75] [--keep]
@@ -35,8 +35,8 @@ from queries import (ROOT, alert_queries, documented_families, family_of, panel_
 
 HERE = Path(__file__).resolve().parent
 RUN = ROOT / "configs" / "recipes" / "digits-op-grpo.yaml"
-# Small steps, so that everything that happens rarely happens within seconds, and a policy that hardly moves: once
-# all rewards are equal, nothing is clipped or weighted any more.
+# Small steps, so that rare events happen within seconds, and a policy that hardly moves: once all
+# rewards are equal, nothing is clipped or weighted any more.
 SETTINGS = ["run.steps=100000", "learner.ranks=2", "services.rollout_workers=2", "batch.groups=4",
             "services.groups_in_flight=2", "eval.every=3", "eval.images=8", "eval.grid_images=4",
             "checkpoint.every=5", "publish.transport=broadcast", "optimizer.learning_rate=1e-6"]
@@ -57,7 +57,7 @@ def fetched(url, timeout=5):
 
 
 def until(deadline, attempt, what):
-    """Calls `attempt` until it gives something true; its last answer past the deadline."""
+    """Calls `attempt` until it returns a true value; returns its last value after the deadline."""
     while True:
         try:
             found = attempt()
@@ -71,7 +71,7 @@ def until(deadline, attempt, what):
 
 
 def targets_of(run_directory):
-    """metrics addresses by job; nothing until all of them are known."""
+    """Metrics addresses by job; nothing until all of them are known."""
     services = json.loads((run_directory / "endpoints.json").read_text())["services"]
     by_job = {}
     for service in services:
@@ -112,7 +112,7 @@ class Prometheus:
         return answer["data"]
 
     def finds(self, expression):
-        """Is there a finite number within the last minute?"""
+        """Whether there is a finite number within the last minute."""
         now = time.time()
         data = self.ask("query_range", query=expression, start=now - 60, end=now, step=1)
         return any(math.isfinite(float(value)) for series in data["result"]
@@ -126,13 +126,13 @@ def concrete(expression):
 
 
 def page_problems(addresses, promtool):
-    """What is wrong with the pages themselves; and the families they have, with their types."""
+    """The errors of the pages themselves, and their families with types."""
     problems, types = [], {}
     for address in addresses:
         page = fetched(f"http://{address}/metrics")
         checked = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True,
                                  text=True, check=False)
-        # The exposer's own families are not ours to name.
+        # The families of prometheus-cpp's exposer do not follow our names.
         found = [line for line in (checked.stdout + checked.stderr).splitlines()
                  if line.strip() and not line.startswith("exposer_")]
         problems += [f"promtool check metrics: {address}: {line}" for line in found]
@@ -141,7 +141,7 @@ def page_problems(addresses, promtool):
 
 
 def family_problems(types, series, known_empty):
-    """`series`: the names that Prometheus has had from this run, since not every step measures everything."""
+    """`series`: all names that Prometheus has received from this run, because not every step measures everything."""
     documented = documented_families()
     letters = {"counter": "C", "gauge": "G", "histogram": "H"}
     for name, kind in types.items():
@@ -185,7 +185,7 @@ def alert_problems(server, families):
         if rule["state"] == "firing":
             yield f"{alert} fires in a healthy run: {rule['alerts']}"
         for selector in selectors(expression):
-            # A label value may be rare; the series of a family's other values stand for it.
+            # A label value may be rare; series with another value of that family are enough.
             name = selector.split("{")[0]
             if not server.finds(selector) and family_of(name, families) not in families:
                 yield f"{alert}: no data: {selector}"
@@ -194,7 +194,7 @@ def alert_problems(server, families):
 
 
 def await_scaling(server, deadline):
-    """Its subquery has a point every 15 s."""
+    """Waits for the scaling query, whose subquery has a point every 15 s."""
     scaled = yaml.safe_load((ROOT / "deploy/k8s/components/keda/rollout.yaml").read_text())
     for trigger in scaled["spec"]["triggers"]:
         query = trigger["metadata"]["query"]

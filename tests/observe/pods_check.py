@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The manifests' command lines and environment, as processes of this machine: do they make a run that trains?
+"""Runs the manifests' command lines and environment as processes of this machine, and checks that they train.
 
-Each pod gets an address of its own in 127.0.0.0/8 in place of its IP, Services the address of a pod behind them, and
-volumes a folder; a Certificate's secret is made by the recipe of docs/operations.md. Init containers run first. Then: the
+Each pod gets its own address in 127.0.0.0/8 as its IP, a Service the address of one of its pods, and a volume
+a folder; a Certificate's secret is made by the recipe of docs/operations.md. Init containers run first. Then: the
 learner commits two steps, every probe's port answers `oxbow_health` in the pod's environment and, under TLS, nobody
-without a certificate, and SIGTERM ends every process with exit code 0. No kubelet, no network policy, no volume is
-tested by this.
+without a certificate, and SIGTERM ends every process with exit code 0. This tests no kubelet, no network policy and
+no volume.
 
   pods_check.py --bin build/release/bin [--kubectl PATH] RENDERING...
 """
@@ -28,7 +28,7 @@ SECONDS = 60
 
 
 def make_secret(folder, certificate):
-    """What cert-manager does, by the recipe of docs/operations.md: the first block below "TLS"."""
+    """Makes the secret as cert-manager would, with the commands of docs/operations.md: the first block below "TLS"."""
     recipe = (ROOT / "docs/operations.md").read_text().split("## TLS")[1].split("```bash\n")[1].split("```")[0]
     name, = certificate["spec"]["dnsNames"]
     if f"DNS:{name}\\n" not in recipe:
@@ -45,7 +45,7 @@ class Pod:
         self.address = address
         self.root = root / self.name
         self.variables = {"JOB_COMPLETION_INDEX": str(index)} if workload["kind"] == "JobSet" else {}
-        # Names by which others know it.
+        # Names by which other pods reach it.
         self.hosts = {f"{self.name}.{workload['spec'].get('serviceName', '')}"}
         if workload["kind"] == "JobSet":
             self.hosts = {f"{workload['metadata']['name']}-{workload['spec']['replicatedJobs'][0]['name']}-0-{index}"
@@ -56,7 +56,7 @@ class Pod:
         self.process = None
 
     def here(self, text, hosts):
-        """A word of a command line or a variable's value, as it is on this machine."""
+        """Translates a word of a command line, or a variable's value, to this machine."""
         text = text.replace("$(POD_IP)", self.address).replace("$(POD_NAME)", self.name)
         text = re.sub(r"0\.0\.0\.0|127\.0\.0\.1", self.address, text)
         for host, address in hosts.items():
@@ -107,7 +107,7 @@ class Pod:
                                         stderr=(self.root / "log").open("w"))
 
     def probe(self):
-        """What is wrong with the probe's answer."""
+        """The error in the probe's answer."""
         asked = self.spec["containers"][0]["startupProbe"]
         command = asked.get("exec", {}).get("command") or [
             "oxbow_health", f"--addr={self.address}:{asked['grpc']['port']}"]
@@ -137,7 +137,7 @@ def pods_of(documents, root):
 
 
 def names_of(documents, pods):
-    """Service and pod names with the address of a pod behind them."""
+    """Service and pod names, each with the address of one of its pods."""
     hosts = {host: pod.address for pod in pods for host in pod.hosts}
     for document in documents:
         if document["kind"] == "Service":

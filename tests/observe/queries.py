@@ -10,7 +10,7 @@ DASHBOARDS = ROOT / "deploy" / "grafana" / "dashboards"
 RULES = ROOT / "deploy" / "prometheus" / "rules" / "oxbow.rules.yml"
 HISTOGRAM_PART = re.compile(r"_(bucket|sum|count)$")
 SELECTOR = re.compile(r"\b(?:oxbow_\w+|process_\w+|up\b)(?:\{[^}]*\})?")
-# From no client of ours: prometheus-cpp's own, and what every client gives.
+# Families that oxbow does not define: prometheus-cpp's own, and those that every client has.
 FOREIGN = re.compile(r"^(up|exposer_\w+|process_\w+)$")
 
 
@@ -38,7 +38,7 @@ def selectors(expression):
 
 
 def family_of(name, families):
-    """The family a series belongs to: histograms have three series names."""
+    """The family of a series: histograms have three series names."""
     bare = HISTOGRAM_PART.sub("", name)
     return bare if bare in families else name
 

@@ -1,4 +1,4 @@
-"""Manifests as `kubectl kustomize` renders them: the overlays, and components that no overlay has, in company."""
+"""Manifests as `kubectl kustomize` renders them: the overlays, and mixtures with the components that no overlay has."""
 import os
 import subprocess
 import tempfile
@@ -8,7 +8,8 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 K8S = ROOT / "deploy" / "k8s"
-# Overlays take some of the components; these are further mixtures, so that each one is rendered.
+# Overlays use some of the components; these mixtures cover the others, so that each component is
+# rendered.
 MIXTURES = {
     "statefulset-gpu-hpa-monitoring": ["learner-statefulset", "gpu", "hpa", "monitoring"],
     "jobset-hpa": ["learner-jobset", "hpa"],
@@ -27,7 +28,7 @@ def render(kubectl, folder):
 
 def mixture(kubectl, components):
     with tempfile.TemporaryDirectory(dir=K8S, prefix=".mixture-") as scratch:
-        # Kustomize takes folders by relative paths alone.
+        # Kustomize accepts folders only by relative paths.
         def path(name):
             return os.path.relpath(K8S / name, scratch)
         (Path(scratch) / "kustomization.yaml").write_text(yaml.safe_dump({
@@ -68,7 +69,7 @@ def config_maps(documents):
 
 
 def variables(container, maps):
-    """name -> value, what a container's environment says itself; None for what only a cluster knows."""
+    """name -> value from a container's environment; None for values that only a cluster knows."""
     made = {}
     for source in container.get("envFrom", []):
         made.update(maps[source["configMapRef"]["name"]])

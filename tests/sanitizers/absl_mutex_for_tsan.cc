@@ -1,10 +1,11 @@
 // Tells the thread sanitizer what absl::Mutex and absl::CondVar do.
 //
-// The system's Abseil is a shared library built without the sanitizer, which therefore sees neither
-// its locks nor the order they make, and takes every guarded field for a race. An executable that
-// links this file has these definitions in place of the library's; each calls the library's and
-// says what happened. Between a pre_ and a post_ the sanitizer looks away, so that conditions,
-// which one thread evaluates for another, are not taken for races either.
+// The system's Abseil is a shared library built without the sanitizer. The sanitizer therefore sees
+// neither its locks nor the order that they create, and reports every guarded field as a race. An
+// executable that links this file uses these definitions instead of the library's; each of them
+// calls the library's and reports the event to the sanitizer. Between a pre_ and a post_ call the
+// sanitizer ignores accesses, so that conditions, which one thread evaluates for another, are not
+// reported as races either.
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 
@@ -45,7 +46,7 @@ Function* Real(const char* mangled) {
   return reinterpret_cast<Function*>(found);
 }
 
-// Some of the library's functions call others of its own; only the outermost says anything.
+// Some of the library's functions call others; only the outermost reports to the sanitizer.
 thread_local int depth = 0;
 
 class Saying {
@@ -58,7 +59,7 @@ class Saying {
   const bool outermost_;
 };
 
-// `take` takes the mutex and returns whether it is held then.
+// `take` locks the mutex and returns whether it is then held.
 template <typename Take>
 bool Taking(Mutex* mutex, unsigned flags, Take take) {
   const Saying say;
@@ -76,7 +77,7 @@ void Giving(Mutex* mutex, unsigned flags, Give give) {
   if (say) __tsan_mutex_post_unlock(mutex, flags);
 }
 
-// A wait gives the mutex up and takes it again, whatever it returns.
+// A wait releases the mutex and locks it again, whatever it returns.
 template <typename Wait>
 bool GivingAndTaking(Mutex* mutex, Wait wait) {
   bool result = true;
@@ -144,7 +145,7 @@ void Mutex::LockWhen(const Condition& condition) {
 bool Mutex::LockWhenWithTimeout(const Condition& condition, Duration timeout) {
   static const auto real = Real<bool(Mutex*, const Condition&, Duration)>(
       "5Mutex19LockWhenWithTimeoutERKNS0_9ConditionENS0_8DurationE");
-  bool result = false;  // The mutex is held whatever it is.
+  bool result = false;  // The mutex is held in both cases.
   Taking(this, 0, [&] { return result = real(this, condition, timeout), true; });
   return result;
 }

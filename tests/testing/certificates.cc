@@ -39,11 +39,11 @@ void AddExtension(X509& certificate, X509& issuer, int kind, const std::string& 
   X509_EXTENSION_free(extension);
 }
 
-// Everything but the issuer, the extensions and the signature.
+// A certificate without issuer, extensions and signature.
 Certificate Blank(const std::string& common_name, EVP_PKEY& key, absl::Duration starts,
                   absl::Duration ends) {
   Certificate made(X509_new());
-  X509_set_version(made.get(), 2);  // That is version 3.
+  X509_set_version(made.get(), 2);  // 2 means version 3.
   uint32_t serial = 0;
   RAND_bytes(reinterpret_cast<unsigned char*>(&serial), sizeof serial);
   ASN1_INTEGER_set_uint64(X509_get_serialNumber(made.get()), serial);

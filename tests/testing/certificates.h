@@ -1,4 +1,4 @@
-// A certificate authority for one test, made on the spot: nobody's private key lies in the
+// A certificate authority for one test, created during the test: no private key is in the
 // repository.
 #pragma once
 
@@ -18,11 +18,11 @@ class Authority {
   Authority& operator=(const Authority&) = delete;
 
   struct Issue {
-    std::string names = "DNS:oxbow";  // As OpenSSL writes them: "DNS:oxbow,IP:127.0.0.1".
+    std::string names = "DNS:oxbow";  // In OpenSSL's form: "DNS:oxbow,IP:127.0.0.1".
     absl::Duration starts = -absl::Hours(1);
-    absl::Duration ends = absl::Hours(1);  // Both from now.
+    absl::Duration ends = absl::Hours(1);  // Both relative to now.
   };
-  // Writes ca.crt, tls.crt and tls.key into the directory, each in one go.
+  // Writes ca.crt, tls.crt and tls.key into the directory, each atomically.
   void Write(const std::filesystem::path& directory, const Issue& issue) const;
 
  private:

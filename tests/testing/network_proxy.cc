@@ -23,7 +23,7 @@
 namespace oxbow::testing {
 namespace {
 
-constexpr size_t kBytesMax = 4 << 20;  // On their way in one direction; more waits in the sender.
+constexpr size_t kBytesMax = 4 << 20;  // Buffered in one direction; more waits in the sender.
 
 absl::Duration Now() { return Clock::Steady().Now(); }
 
@@ -64,7 +64,7 @@ int ConnectTo(const std::string& endpoint) {
   return -1;
 }
 
-// Bytes on their way from one socket to another.
+// The bytes buffered from one socket to another.
 struct Direction {
   struct Piece {
     absl::Duration due;
@@ -73,7 +73,7 @@ struct Direction {
   std::deque<Piece> pieces;
   size_t held = 0;
   bool ended = false;   // The sender has closed.
-  bool passed = false;  // The receiver was told so.
+  bool passed = false;  // The receiver has been told.
 
   void Add(std::string bytes, absl::Duration due) {
     held += bytes.size();
@@ -126,14 +126,14 @@ class NetworkProxy::Connection {
     return due;
   }
 
-  // Moves what can be moved.
+  // Moves all bytes that can be moved.
   void Advance(absl::Duration delay) {
     Receive(client_, up_, delay);
     if (!forgotten_ && target_ < 0) Greet();
     Receive(target_, down_, delay);
     if (forgotten_) {
       over_ = over_ || up_.ended;
-      up_ = {};  // Swallowed.
+      up_ = {};  // Dropped silently.
     }
     Send(up_, target_);
     Send(down_, client_);
@@ -203,7 +203,7 @@ class NetworkProxy::Connection {
 
   int client_;
   int target_ = -1;
-  bool forgotten_ = false;  // Half open: the target is gone and the client does not know.
+  bool forgotten_ = false;  // Half open: the target is gone.
   bool over_ = false;
   Direction up_;    // Client to target.
   Direction down_;  // Target to client.

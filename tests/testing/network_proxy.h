@@ -1,15 +1,15 @@
-// A TCP proxy between two processes under test, whose wire can be made bad while they talk.
+// A TCP proxy between two processes under test, whose connection can be disturbed while they talk.
 //
 //   auto proxy = NetworkProxy::Start("127.0.0.1:7000").value();   // one target
 //   auto all = NetworkProxy::Start("").value();                   // HTTP CONNECT: any target;
 //                                                                 // grpc_proxy=http://ENDPOINT
 //   proxy->Delay(absl::Milliseconds(50));   // each way
-//   proxy->Drop();      // nothing passes and nobody is told, as with a pulled cable
+//   proxy->Drop();      // no bytes pass and no side is told, as with a pulled cable
 //   proxy->Reset();     // every connection is reset; new ones too, until Heal
 //   proxy->HalfOpen();  // the targets see their connections end, the clients are not told
-//   proxy->Heal();      // new connections pass, dropped ones go on where they were
+//   proxy->Heal();      // new connections pass, dropped ones continue
 //
-// Each verb has taken effect when it returns.
+// Each call has taken effect when it returns.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ namespace oxbow::testing {
 
 class NetworkProxy {
  public:
-  // Listens on 127.0.0.1. `target` is host:port, the host a numeric IPv4 address; empty: each
-  // connection names its own in an HTTP CONNECT line.
+  // Listens on 127.0.0.1. `target` is host:port with a numeric IPv4 host; empty: each connection
+  // names its own target in an HTTP CONNECT line.
   static absl::StatusOr<std::unique_ptr<NetworkProxy>> Start(const std::string& target);
   ~NetworkProxy();
   NetworkProxy(const NetworkProxy&) = delete;
@@ -44,7 +44,7 @@ class NetworkProxy {
   void HalfOpen();
   void Heal();
 
-  uint64_t connections() const;  // Made so far.
+  uint64_t connections() const;  // Total so far.
 
  private:
   class Connection;
@@ -66,7 +66,7 @@ class NetworkProxy {
   uint64_t changes_made_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t accepted_ ABSL_GUARDED_BY(mutex_) = 0;
 
-  // The loop's own.
+  // Used only by the loop.
   bool stopping_ = false;
   bool dropping_ = false;
   bool refusing_ = false;

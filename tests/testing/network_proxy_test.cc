@@ -1,4 +1,4 @@
-// What the proxy does to a conversation with an echo.
+// The effects of the proxy on a conversation with an echo server.
 #include "tests/testing/network_proxy.h"
 
 #include <arpa/inet.h>
@@ -24,7 +24,7 @@ sockaddr_in Loopback(int port) {
   return address;
 }
 
-// Sends back what it gets, one connection after the other; counts those that have ended.
+// Sends back what it receives, one connection after another; counts the ended connections.
 class Echo {
  public:
   Echo() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -81,7 +81,7 @@ class Client {
     ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL);
   }
 
-  // The next bytes, or "end", "reset", "silence".
+  // Returns the next bytes, or "end", "reset", "silence".
   std::string Hear(absl::Duration timeout = absl::Seconds(10)) const {
     const timeval limit = absl::ToTimeval(timeout);
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);

@@ -47,7 +47,8 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   return pointers;
 }
 
-// A test binary may have blocked signals or ignored SIGPIPE; the child starts with a clean slate.
+// A test binary may have blocked signals or ignored SIGPIPE; the child starts with the default
+// state.
 void ResetSignals(posix_spawnattr_t* attributes) {
   sigset_t none;
   sigset_t all;
@@ -64,7 +65,7 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Start(Options options) {
   OXBOW_CHECK(!options.argv.empty()) << "no command";
   std::vector<std::string> environment = std::move(options.environment);
   for (char** variable = environ; *variable != nullptr; ++variable) {
-    environment.emplace_back(*variable);  // After ours: getenv finds the first.
+    environment.emplace_back(*variable);  // After our variables: getenv finds the first.
   }
   const Pipe out = MakePipe();
   const Pipe err = MakePipe();
@@ -126,7 +127,8 @@ void Process::Drain(int pipe, Capture& capture) {
 
 void Process::Reap() {
   siginfo_t info;
-  // Left waitable until the lock is held, so that Kill can never hit a process id used again.
+  // The child stays waitable until the lock is held, so that Kill can never hit a reused process
+  // id.
   while (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
   }
   absl::MutexLock lock(&mutex_);
@@ -138,7 +140,7 @@ void Process::Reap() {
 absl::StatusOr<std::string> Process::WaitFor(const Capture& capture, const std::string& prefix,
                                              absl::Duration timeout) {
   std::string line;
-  size_t scanned = 0;  // Start of the first line not yet looked at.
+  size_t scanned = 0;  // Start of the first unread line.
   const auto found_or_ended = [&] {
     for (size_t end; (end = capture.text.find('\n', scanned)) != std::string::npos;
          scanned = end + 1) {

@@ -6,8 +6,8 @@
 //   (*buffer)->Kill(SIGKILL);
 //   EXPECT_EQ((*buffer)->WaitExit(absl::Seconds(10)).value(), -SIGKILL);
 //
-// Spawned, never forked: gRPC does not survive a fork. Ports are asked for as 0 and read from the
-// READY line.
+// Spawned, never forked: gRPC does not survive a fork. Processes are started with port 0, and their
+// ports are read from the READY line.
 #pragma once
 
 #include <sys/types.h>
@@ -36,29 +36,31 @@ class Process {
   // kNotFound if the binary cannot be executed.
   static absl::StatusOr<std::unique_ptr<Process>> Start(Options options);
 
-  // Kills with SIGKILL what still runs. Prints the captured stderr if the current test has failed.
+  // Kills a running process with SIGKILL. Prints the captured stderr if the current test has
+  // failed.
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
-  // The first line of stdout that starts with `prefix`, waiting for it. kDeadlineExceeded after
-  // `timeout`, kUnavailable if stdout ended without it; both carry the tail of stderr.
+  // Waits for a line of stdout that starts with `prefix` and returns the first one.
+  // kDeadlineExceeded after `timeout`, kUnavailable if stdout ended without it; both messages
+  // contain the tail of stderr.
   absl::StatusOr<std::string> WaitForLine(const std::string& prefix, absl::Duration timeout);
 
   // The same on stderr.
   absl::StatusOr<std::string> WaitForErrorLine(const std::string& prefix, absl::Duration timeout);
 
-  // Sends a signal; does nothing once the process has ended.
+  // Sends a signal; does nothing after the process has ended.
   void Kill(int signal);
 
-  // Exit code, or minus the signal that ended it; all output has been captured by then.
+  // Exit code, or minus the signal that ended it; all output has been captured then.
   // kDeadlineExceeded after `timeout`. May be called again.
   absl::StatusOr<int> WaitExit(absl::Duration timeout);
 
   bool running() const;
   pid_t pid() const { return pid_; }
-  std::string output() const;        // Of stdout so far.
-  std::string error_output() const;  // Of stderr so far.
+  std::string output() const;        // Stdout so far.
+  std::string error_output() const;  // Stderr so far.
 
   // Resident memory (VmRSS), and its highest value so far (VmHWM). 0 once the process has ended.
   uint64_t resident_bytes() const;
@@ -89,7 +91,7 @@ class Process {
 // The value of `key` in a line of "key=value" words; empty if it is not there.
 std::string ValueOf(const std::string& line, const std::string& key);
 
-// A built executable of this project. Requires OXBOW_BINARY_DIR, which every oxbow_test defines.
+// The path of a built executable. Requires OXBOW_BINARY_DIR, which every oxbow_test defines.
 #ifdef OXBOW_BINARY_DIR
 inline std::string BinaryPath(const std::string& name) {
   return absl::StrCat(OXBOW_BINARY_DIR, "/", name);

@@ -1,4 +1,4 @@
-// The harness itself: what it captures, how it ends, and that no wait is endless.
+// Tests of the harness: it captures output, ends processes, and no wait is endless.
 #include "tests/testing/process.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ TEST(ProcessTest, KillReportsTheSignal) {
   EXPECT_GT(process->resident_bytes(), 0u);
   process->Kill(SIGKILL);
   EXPECT_EQ(process->WaitExit(absl::Seconds(10)).value(), -SIGKILL);
-  process->Kill(SIGKILL);  // Nothing left to kill.
+  process->Kill(SIGKILL);  // The process has ended already.
   EXPECT_FALSE(process->running());
 }
 

@@ -13,7 +13,7 @@
 namespace oxbow::testing {
 namespace {
 
-// Wakes when something below the directory's first level changes. Waits with a bound, never sleeps.
+// Wakes when something directly in the directory changes. Waits with a limit, never sleeps.
 class DirectoryWatch {
  public:
   explicit DirectoryWatch(const std::filesystem::path& directory)
@@ -67,8 +67,7 @@ bool RunFiles::WaitForStep(int64_t step, absl::Duration timeout,
   const Clock& clock = Clock::Steady();
   const absl::Duration deadline = clock.Now() + timeout;
   while (clock.Now() < deadline) {
-    // Watch before reading, so that no change falls between. The directory itself may still be
-    // missing.
+    // Watch before reading, so that no change is missed. The directory itself may not exist yet.
     const DirectoryWatch watch(std::filesystem::exists(directory_) ? directory_
                                                                    : directory_.parent_path());
     const std::vector<nlohmann::json> rows = metrics();

@@ -1,4 +1,4 @@
-// What a run leaves in its directory, as tests read it.
+// The files in a run's directory, for tests.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ class RunFiles {
   // One value per step >= 1, in order.
   std::vector<double> Series(const std::string& key) const;
 
-  // Bytes of the weights a finished run left; empty if there are none.
+  // Bytes of the weights of a finished run; empty if there are none.
   std::string FinalWeights() const;
 
-  // Waits until metrics.jsonl has a row of `step` or later. False after `timeout`, or once the run
-  // is not `alive`.
+  // Waits until metrics.jsonl has a row of `step` or later. False after `timeout`, or when the run
+  // is no longer `alive`.
   bool WaitForStep(int64_t step, absl::Duration timeout, const std::function<bool()>& alive) const;
 
  private:

@@ -1,5 +1,4 @@
-// A fresh directory below the system's temporary one, deleted with its content at the end of its
-// life.
+// A new directory below the system's temporary one, deleted with its content by the destructor.
 #pragma once
 
 #include <cstdlib>
@@ -18,7 +17,7 @@ class ScopedDirectory {
     OXBOW_CHECK(mkdtemp(pattern.data()) != nullptr) << pattern;
     path_ = pattern;
   }
-  // In memory where the system has such a place: for tests that sync thousands of times.
+  // In memory if possible: for tests that sync thousands of times.
   static std::filesystem::path Memory() {
     return std::filesystem::is_directory("/dev/shm") ? std::filesystem::path("/dev/shm")
                                                      : std::filesystem::temp_directory_path();

@@ -11,7 +11,7 @@
 namespace oxbow::testing {
 namespace {
 
-// The answer to a GET, headers and all; empty if there is none.
+// The answer to a GET, with headers; empty if there is none.
 std::string Get(const std::string& endpoint, const std::string& path) {
   const size_t colon = endpoint.rfind(':');
   sockaddr_in address{};

@@ -7,7 +7,7 @@
 namespace oxbow::testing {
 
 // The value of the line that starts with `series` ("oxbow_x_total{event=\"granted\"}"). Nothing if
-// the page cannot be had within two seconds or has no such line.
+// the page does not arrive within two seconds or has no such line.
 std::optional<double> Scrape(const std::string& endpoint, const std::string& series);
 
 }  // namespace oxbow::testing

@@ -1,4 +1,4 @@
-// A limit on bytes held at once, shared by many holders. Thread-safe.
+// A limit on the number of bytes held at once, shared by many holders. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace oxbow::learner {
 
 class ByteBudget {
  public:
-  // Some bytes of the budget; given back on destruction. Movable.
+  // A part of the budget; the destructor gives it back. Movable.
   class Hold {
    public:
     Hold() = default;
@@ -29,7 +29,7 @@ class ByteBudget {
     }
     uint64_t bytes() const { return bytes_; }
 
-    // Moves `bytes` of this lease into a new one. Requires as many.
+    // Moves `bytes` of this hold into a new one. Requires bytes <= bytes().
     Hold Split(uint64_t bytes) {
       OXBOW_CHECK(bytes <= bytes_) << bytes << " of " << bytes_;
       bytes_ -= bytes;
@@ -49,8 +49,8 @@ class ByteBudget {
 
   explicit ByteBudget(uint64_t bytes_max) : bytes_max_(bytes_max) {}
 
-  // Takes bytes if that many are free within `timeout`; an empty hold if not. Requires
-  // bytes <= bytes_max. The hold must not outlive the budget.
+  // Takes bytes when that many are free; returns an empty hold if they are not free within
+  // `timeout`. Requires bytes <= bytes_max. The hold must not outlive the budget.
   Hold Take(uint64_t bytes, absl::Duration timeout) {
     absl::MutexLock lock(&mutex_);
     const auto free = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

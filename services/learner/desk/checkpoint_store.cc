@@ -48,7 +48,7 @@ RunState StateFromJson(const json& object) {
   return state;
 }
 
-// Checkpoints of a directory, newest first.
+// The checkpoints in a directory, newest first.
 std::vector<std::filesystem::path> Listed(const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> paths;
   std::error_code error;
@@ -101,7 +101,7 @@ absl::StatusOr<uint64_t> CheckpointStore::Write(const Checkpoint& checkpoint) co
     return absl::InternalError(
         absl::StrCat("cannot rename: ", error.message(), ": ", target.string()));
   }
-  // Names the newest for people; writing it also makes the rename durable.
+  // Names the newest checkpoint for people; writing this file also makes the rename durable.
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory_ / "newest", name + "\n"));
   OXBOW_RETURN_IF_ERROR(Annotate(Load(target).status(), "checkpoint does not read back"));
   Prune(target);
@@ -164,7 +164,7 @@ absl::StatusOr<RunState> CheckpointStore::RollBack(uint64_t committed_steps) con
   const std::filesystem::path target = directory_ / name;
   OXBOW_ASSIGN_OR_RETURN(const Checkpoint checkpoint, LoadAt(committed_steps));
   for (const std::filesystem::path& path :
-       Listed(directory_)) {  // The newest first: always a whole history.
+       Listed(directory_)) {  // Newest first: a crash leaves a gapless history.
     if (path == target) break;
     std::string aside = path.filename().string();
     aside.replace(0, std::strlen("step"), "rolled_back");
@@ -180,7 +180,8 @@ absl::StatusOr<RunState> CheckpointStore::RollBack(uint64_t committed_steps) con
   return checkpoint.state;
 }
 
-// A newer one was damaged when the run went on from an older one: it is of a past without a future.
+// If the run resumed from an older checkpoint because a newer one was damaged, the newer one
+// belongs to a discarded history.
 void CheckpointStore::Prune(const std::filesystem::path& written) const {
   uint32_t kept = 0;
   for (const std::filesystem::path& path : Listed(directory_)) {

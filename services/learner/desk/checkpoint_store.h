@@ -1,11 +1,12 @@
-// Step-atomic checkpoints on disk: a directory appears whole or not at all, and is believed only if
-// every hash fits.
+// Step-atomic checkpoints on disk: a directory appears complete or not at all, and is loaded only
+// if every hash matches.
 //
 //   checkpoints/step_000025/   FILE...           as given
 //                              manifest.json     {"state": {...}, "files": {name: {sha256, bytes}}}
 //
-// Files are written to step_000025.tmp and fsynced, the directory is renamed, the new checkpoint is
-// read back, and only then are older ones deleted, and newer ones, which did not load.
+// Files are written to step_000025.tmp and fsynced, the directory is renamed, and the new
+// checkpoint is read back. Only then are older checkpoints deleted, and newer ones that could not
+// be loaded.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +21,16 @@
 
 namespace oxbow::learner {
 
-// Where a run stood, besides its tensors.
+// The state of a run, except its tensors.
 struct RunState {
   uint64_t committed_steps = 0;
   uint64_t policy_version = 0;
-  uint64_t epoch = 0;             // That wrote it.
-  PromptPosition prompts;         // Before the plan of step `committed_steps`.
-  std::string config_sha256;      // Of what must not change over a resume.
+  uint64_t epoch = 0;             // Epoch that wrote the checkpoint.
+  PromptPosition prompts;         // Position before the plan of step `committed_steps`.
+  std::string config_sha256;      // Hash of the config values that must not change over a resume.
   std::string buffer_checkpoint;  // Name in the replay buffer; empty: none.
   double wall_seconds = 0;
-  double best_reward = 0;  // Of held-out evaluations, as the publication gate knows it.
+  double best_reward = 0;  // Best held-out reward, for the publication gate.
 };
 
 struct Checkpoint {
@@ -41,26 +42,27 @@ std::string CheckpointName(uint64_t committed_steps);  // "step_000025"
 
 class CheckpointStore {
  public:
-  // `keep` are kept, the one just written and older ones; at least 1.
+  // Keeps the `keep` newest checkpoints, including the one just written; at least 1.
   CheckpointStore(std::filesystem::path directory, uint32_t keep);
 
-  // Returns the bytes written. kResourceExhausted when the disk is full; older checkpoints are then
-  // untouched.
+  // Returns the number of bytes written. kResourceExhausted when the disk is full; older
+  // checkpoints are then unchanged.
   absl::StatusOr<uint64_t> Write(const Checkpoint& checkpoint) const;
 
-  // Whether there is no checkpoint, whole or damaged.
+  // Whether the directory has no checkpoint, valid or damaged.
   bool empty() const;
 
-  // The newest checkpoint that is whole. Logs a warning for each newer one that is not. kNotFound
-  // if there is none, kDataLoss if none is whole.
+  // The newest valid checkpoint. Logs a warning for each newer one that is damaged. kNotFound if
+  // there is none, kDataLoss if none is valid.
   absl::StatusOr<Checkpoint> LoadNewest() const;
 
-  // That of `committed_steps`. kNotFound says which there are, kDataLoss if it is damaged.
+  // The checkpoint of `committed_steps`. kNotFound lists the existing ones; kDataLoss if it is
+  // damaged.
   absl::StatusOr<Checkpoint> LoadAt(uint64_t committed_steps) const;
 
   // Makes the checkpoint of `committed_steps` the newest: later ones are renamed to
-  // "rolled_back_000050", where nothing looks for them. kNotFound says which there are; kDataLoss
-  // if the wanted one is damaged; nothing has changed then.
+  // "rolled_back_000050" and ignored from then on. kNotFound lists the existing ones; kDataLoss if
+  // the wanted one is damaged. After an error nothing has changed.
   absl::StatusOr<RunState> RollBack(uint64_t committed_steps) const;
 
  private:

@@ -96,8 +96,8 @@ TEST_F(CheckpointStoreTest, FallsBackWhenTheNewestIsDamagedInAnyFile) {
   }
 }
 
-// A run that fell back passes by the damaged one's number once more; until then nothing but what it
-// writes is good.
+// A run that resumed from an older checkpoint reaches the damaged one's number again. Until then
+// only checkpoints that it writes itself are valid.
 TEST_F(CheckpointStoreTest, ADamagedNewerOneTakesNoPlace) {
   const CheckpointStore store(directory_, 1);
   ASSERT_TRUE(store.Write(At(9)).ok());

@@ -17,12 +17,12 @@ namespace {
 
 using Stream = grpc::ServerReaderWriter<v1::InsertResponse, v1::InsertRequest>;
 
-constexpr uint64_t kWindowBytes = 16 << 20;   // Credit a stream holds when the budget allows,
-constexpr uint64_t kWindowShare = 16;         // but no more than this part of the budget.
+constexpr uint64_t kWindowBytes = 16 << 20;   // Credit of a stream, if the budget allows,
+constexpr uint64_t kWindowShare = 16;         // but at most this fraction of the budget.
 constexpr uint64_t kChunkBytesMax = 4 << 20;  // The largest chunk a worker may send.
 constexpr absl::Duration kBudgetWait = absl::Milliseconds(100);
 
-// One worker's stream: credit given, bytes used of it, the group in assembly.
+// The state of one worker's stream: granted and used credit, and the group being assembled.
 class Inserting {
  public:
   Inserting(grpc::ServerContext& context, Stream& stream, ResultReceiver& receiver,
@@ -49,8 +49,8 @@ class Inserting {
   }
 
  private:
-  // Grants credit: always enough for one chunk, or else the worker could never go on. Waits for the
-  // budget until the worker goes away.
+  // Grants credit, always enough for one chunk, because otherwise the worker could not continue.
+  // Waits for the budget until the worker disconnects.
   bool TopUp() {
     const uint64_t least = std::min(kChunkBytesMax, rules_.GroupBytesMax());
     const uint64_t window =
@@ -99,7 +99,7 @@ class Inserting {
     }
     ByteBudget::Hold used = credit_.Split(bytes);
     if (!chunks_.has_value())
-      return true;  // Rest of a refused group: dropped, its bytes given back.
+      return true;  // The rest of a refused group is dropped, and its bytes are given back.
     const absl::Status status = chunks_->Add(chunk.trajectory(), chunk.offset(), chunk.data());
     if (!status.ok()) return Refuse(status);
     held_.Merge(std::move(used));
@@ -174,10 +174,10 @@ class Inserting {
   ByteBudget& budget_;
   const GroupRules& rules_;
   LearnerMetrics& metrics_;
-  ByteBudget::Hold credit_;  // Granted, not used yet.
-  ByteBudget::Hold held_;    // Of the group in assembly.
+  ByteBudget::Hold credit_;  // Granted but unused.
+  ByteBudget::Hold held_;    // Used by the group being assembled.
   v1::Group group_;
-  std::optional<rpc::ChunkAssembler> chunks_;  // None: chunks belong to a refused group.
+  std::optional<rpc::ChunkAssembler> chunks_;  // Empty: chunks belong to a refused group.
   bool broken_ = false;
 };
 

@@ -1,4 +1,5 @@
-// ExperienceSink over gRPC: puts a group's chunks together within a byte budget and submits it.
+// ExperienceSink over gRPC: assembles the chunks of a group within a byte budget and submits the
+// group.
 #pragma once
 
 #include "oxbow/v1/experience_sink.grpc.pb.h"
@@ -11,7 +12,8 @@ namespace oxbow::learner {
 
 class ExperienceSinkService final : public v1::ExperienceSink::Service {
  public:
-  // `budget` limits latent bytes that are granted as credit, in assembly, or wait for the learner.
+  // `budget` limits the latent bytes that are granted as credit, being assembled, or waiting for
+  // the learner.
   ExperienceSinkService(ResultReceiver& receiver, ByteBudget& budget, GroupRules rules,
                         LearnerMetrics& metrics);
 

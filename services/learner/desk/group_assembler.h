@@ -1,6 +1,6 @@
-// Finished groups wait here until all of their learner step have come.
+// Holds finished groups until all groups of their learner step have arrived.
 //
-// A mixed group comes with its tail only; the learner has its head. Thread-safe.
+// A mixed group arrives with its tail only; the learner has its head. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,23 +22,23 @@ namespace oxbow::learner {
 struct ReceivedGroup {
   v1::Group group;
   uint32_t attempt = 0;
-  ByteBudget::Hold bytes;  // Of the sink's budget; given back when the group is destroyed.
+  ByteBudget::Hold bytes;  // Part of the sink's budget, until destruction.
 };
 
 class GroupAssembler {
  public:
-  // Adds an accepted group. Each group comes once: leases see to that.
+  // Adds an accepted group. Each group is added once: leases ensure that.
   void Add(LearnerStep step, ReceivedGroup group);
 
-  // Waits until `count` groups of the step are here and hands them over by group id. kCancelled
-  // after Stop, kDeadlineExceeded after `timeout`; nothing is taken then.
+  // Waits for `count` groups of the step and returns them, ordered by group id. kCancelled after
+  // Stop, kDeadlineExceeded after `timeout`; then no group is removed.
   absl::StatusOr<std::vector<ReceivedGroup>> Take(LearnerStep step, size_t count,
                                                   absl::Duration timeout);
 
-  // Wakes the waiting learner for good, with this status.
+  // Wakes the waiting learner with this status; later calls of Take return it at once.
   void Stop(absl::Status reason);
 
-  size_t ready() const;  // Groups that wait.
+  size_t ready() const;  // Number of waiting groups.
 
  private:
   mutable absl::Mutex mutex_;

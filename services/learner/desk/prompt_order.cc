@@ -9,7 +9,7 @@
 namespace oxbow::learner {
 namespace {
 
-constexpr uint32_t kExtra = 1;  // StreamKey::sample of extra prompts; passes have 0.
+constexpr uint32_t kExtra = 1;  // StreamKey::sample of extra prompts; passes use 0.
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// The order in which a run takes its prompts: one permutation after another, each keyed by
-// (run seed, pass over the data), so that a position of two integers is all a resumed run needs.
+// The order in which a run takes its prompts: one permutation after another, each keyed by (run
+// seed, pass over the data). A resumed run needs only a position of two integers.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace oxbow::learner {
 
-// Where in the order a run is: `taken` prompts of pass `pass` are behind it.
+// A position in the order: `taken` prompts of pass `pass` have been taken.
 struct PromptPosition {
   uint64_t pass = 0;
   uint64_t taken = 0;
@@ -24,13 +24,13 @@ class PromptOrder {
   // Requires at least one prompt; ids are distinct.
   PromptOrder(std::vector<v1::Prompt> prompts, uint64_t seed, PromptPosition position = {});
 
-  // Takes the next prompt whose id is not in `taken_ids`, and adds its id to them. Prompts that are
-  // skipped count as taken. Requires a prompt that is not in `taken_ids`.
+  // Takes the next prompt whose id is not in `taken_ids`, and adds its id to them. Skipped prompts
+  // count as taken. Requires a prompt whose id is not in `taken_ids`.
   v1::Prompt TakeNext(std::set<uint64_t>& taken_ids);
 
-  // Up to `count` prompts besides the order, whose ids are not in `taken_ids` and are added to
-  // them: the first of a permutation that belongs to `step`. The position does not move, so that a
-  // resumed run takes the same.
+  // Takes up to `count` extra prompts whose ids are not in `taken_ids`, and adds their ids: the
+  // first ones of a permutation that belongs to `step`. The position does not move, so a resumed
+  // run takes the same prompts.
   std::vector<v1::Prompt> TakeExtra(LearnerStep step, size_t count,
                                     std::set<uint64_t>& taken_ids) const;
 
@@ -44,7 +44,7 @@ class PromptOrder {
   const std::vector<v1::Prompt> prompts_;
   const uint64_t seed_;
   PromptPosition position_;
-  std::vector<uint32_t> order_;  // Of the current pass.
+  std::vector<uint32_t> order_;  // Permutation of the current pass.
 };
 
 }  // namespace oxbow::learner

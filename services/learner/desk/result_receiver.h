@@ -1,4 +1,4 @@
-// Where a finished group goes once it has come whole: to whoever says whether it counts.
+// Receives finished groups that have arrived completely, and decides whether they count.
 #pragma once
 
 #include <string>
@@ -14,10 +14,10 @@ class ResultReceiver {
  public:
   virtual ~ResultReceiver() = default;
 
-  // Checks, fences and keeps a result. `error` says why a group is INVALID.
+  // Checks a group, fences it by its lease, and keeps it. `error` says why a group is INVALID.
   virtual v1::InsertOutcome Submit(ReceivedGroup group, std::string& error) = 0;
 
-  // The result of a lease was malformed before it was complete: the lease has failed.
+  // Reports that a result was malformed before it was complete: its lease has failed.
   virtual void Refuse(LeaseId lease, const std::string& reason) = 0;
 };
 

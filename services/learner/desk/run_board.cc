@@ -6,7 +6,7 @@
 namespace oxbow::learner {
 namespace {
 
-// How a person reads a phase.
+// The name of a phase in words.
 std::string InWords(const std::string& phase) {
   static const auto& words =
       *new std::map<std::string, std::string>{{"plan", "planning"},

@@ -1,4 +1,4 @@
-// What the run is doing, for whoever asks: phase, time by phase, numbers of the last step and of
+// The progress of the run, for status calls: phase, time by phase, numbers of the last step and of
 // the last evaluation. Thread-safe.
 #pragma once
 
@@ -19,13 +19,13 @@ class RunBoard {
  public:
   RunBoard(const Clock& clock, LearnerMetrics& metrics, uint64_t steps_total);
 
-  // Ends the phase before and starts one: "wait", "update", ... (the names of PhaseTook).
+  // Ends the current phase and starts another: "wait", "update", ... (the names of PhaseTook).
   void Enter(const std::string& phase);
 
-  // Seconds by phase since the last call; the running phase is counted up to this moment.
+  // Seconds by phase since the last call, including the running phase up to now.
   std::map<std::string, double> TakeSeconds();
 
-  // `metrics` take the place of those of the step before; "eval/..." stay until there are others.
+  // `metrics` replace those of the previous step; "eval/..." stay until there are new ones.
   void StepCommitted(uint64_t committed, uint64_t policy_version,
                      const std::map<std::string, double>& metrics);
 
@@ -42,10 +42,10 @@ class RunBoard {
   mutable absl::Mutex mutex_;
   std::string phase_ ABSL_GUARDED_BY(mutex_) = "plan";
   absl::Duration since_ ABSL_GUARDED_BY(mutex_);
-  absl::Duration step_at_ ABSL_GUARDED_BY(mutex_);  // When a step committed; at first, the start.
+  absl::Duration step_at_ ABSL_GUARDED_BY(mutex_);  // Last commit; at first, the start.
   std::map<std::string, double> lap_ ABSL_GUARDED_BY(mutex_);  // Since TakeSeconds.
   std::map<std::string, double> share_
-      ABSL_GUARDED_BY(mutex_);  // Seconds, fading over some 20 steps.
+      ABSL_GUARDED_BY(mutex_);  // Seconds, decaying over about 20 steps.
   uint64_t committed_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, double> numbers_ ABSL_GUARDED_BY(mutex_);

@@ -19,7 +19,7 @@ std::map<std::string, double> NumbersOf(const RunBoard& board) {
   return numbers;
 }
 
-// A number that some steps do not have would else be shown for ever, be it finite or not.
+// A number that only some steps have must not be shown after its step.
 TEST(RunBoardTest, NumbersAreThoseOfTheLastStepAndOfTheLastEvaluation) {
   FakeClock clock;
   prometheus::Registry registry;

@@ -12,12 +12,12 @@ namespace oxbow::learner {
 
 namespace {
 
-// Takes away what follows the last newline: a line that a full disk or a crash cut short.
+// Removes what follows the last newline: a line that a full disk or a crash cut off.
 absl::Status DropCutLine(const std::filesystem::path& path) {
   const absl::StatusOr<std::string> content = ReadFile(path);
   if (absl::IsNotFound(content.status())) return absl::OkStatus();
   if (!content.ok()) return content.status();
-  const size_t end = content->rfind('\n') + 1;  // 0 where there is none.
+  const size_t end = content->rfind('\n') + 1;  // 0 if there is no newline.
   if (end == content->size()) return absl::OkStatus();
   std::error_code error;
   std::filesystem::resize_file(path, end, error);

@@ -1,11 +1,11 @@
-// What each learner step was made of, written and fsynced before the step has any effect.
+// The groups that each learner step trains on, written and fsynced before the step has any effect.
 //
-// runs/NAME/steps.jsonl, one line per attempt at a step; for a step that a resumed run repeats, the
-// line of the highest epoch is the one that counts:
+// runs/NAME/steps.jsonl has one line per attempt at a step. If a resumed run repeats a step, the
+// line with the highest epoch counts:
 //
 //   {"epoch": 1, "step": 7, "version": 14, "groups": [{"group": 56, "attempt": 1, "lease": ..,
 //    "prompt": .., "worker": "..", "version": 14, "entry": ..}],
-//    "left_out": [57], "reused": [41]}     groups, where the step chose
+//    "left_out": [57], "reused": [41]}     group ids, if the step chose its groups
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,15 @@
 
 namespace oxbow::learner {
 
-// What a step trains on beside the groups that were made for it.
+// How a step's groups differ from those that were made for it.
 struct StepChoice {
-  std::vector<GroupId> left_out;  // Of its own.
-  std::vector<GroupId> reused;    // Of earlier steps.
+  std::vector<GroupId> left_out;  // Groups of this step that it does not train on.
+  std::vector<GroupId> reused;    // Groups of earlier steps.
 };
 
 class StepLog {
  public:
-  // A last line that was cut short is taken away: its step had no effect.
+  // Opens the log and removes an incomplete last line: its step had no effect.
   static absl::StatusOr<StepLog> Open(const std::filesystem::path& path);
 
   // Appends the manifest of a step and fsyncs it.
@@ -42,7 +42,7 @@ class StepLog {
   AppendFile file_;
 };
 
-// Counts this start of the run in `path` and returns its number: 1 for the first. Durable.
+// Counts this start of the run in `path` and returns its number, from 1. Durable.
 absl::StatusOr<Epoch> NextEpoch(const std::filesystem::path& path);
 
 }  // namespace oxbow::learner

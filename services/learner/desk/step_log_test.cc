@@ -1,4 +1,5 @@
-// The manifest of a step is on disk, whole, before anything else happens; every start is counted.
+// The manifest of a step is on disk, complete, before the step has any effect; every start is
+// counted.
 #include "services/learner/desk/step_log.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +36,7 @@ TEST(StepLogTest, ManifestNamesWhoMadeWhatWithWhichWeights) {
   replayed.set_replayed(true);
   replayed.set_entry_id(99);
   ASSERT_TRUE(log->Freeze(Epoch(3), LearnerStep(7), PolicyVersion(14), groups).ok());
-  // Read while the log is open: it is there when Freeze returns.
+  // Read while the log is open: the line is there when Freeze returns.
   EXPECT_EQ(nlohmann::json::parse(ReadFile(path).value()),
             nlohmann::json::parse(R"({"epoch": 3, "step": 7, "version": 14, "groups": [
       {"group": 56, "attempt": 2, "lease": 560, "prompt": 1056, "worker": "w", "version": 12},
@@ -69,7 +70,7 @@ TEST(StepLogTest, ReopeningAddsAndLosesNothing) {
   }
 }
 
-// As a disk that was full leaves it: what comes next must not run into it.
+// A full disk leaves such a line; the next one must not be appended to it.
 TEST(StepLogTest, ALineThatWasCutIsTakenAwayWhenTheLogIsOpenedAgain) {
   const ScopedDirectory directory;
   const std::filesystem::path path = directory.path() / "steps.jsonl";

@@ -20,7 +20,7 @@ namespace {
 
 constexpr char kUnlimitedSteps[] = "10000";
 
-// What the run is made of: prompts, model, evaluation, rewards.
+// Translates the sections for prompts, model, evaluation and rewards.
 class FileSections {
  public:
   FileSections(Translation& t, std::string name) : t_(t), name_(std::move(name)) {}
@@ -88,7 +88,7 @@ class FileSections {
              "models here are of Stable Diffusion 3 (sd3, sd3-5)");
     t_.Allow(t_.Get("model.target_components"), {"transformer"},
              "the transformer alone is trained");
-    t_.Set("model.device", "cuda", t_.Get("model.model_type"));  // They train on nothing else.
+    t_.Set("model.device", "cuda", t_.Get("model.model_type"));  // It trains only on CUDA.
     const ForeignSetting resume = t_.Get("model.resume_path");
     if (resume.present)
       t_.Refuse(resume, "training does not start from an adapter; merge it first");
@@ -110,7 +110,7 @@ class FileSections {
     const ForeignSetting targets = t_.Get("model.target_modules");
     if (targets.yaml() == "all") {
       t_.Refuse(targets, "name the modules, or take `default`");
-    } else if (targets.yaml() != "default") {  // Ours are the same attention projections.
+    } else if (targets.yaml() != "default") {  // The default has the same attention projections.
       t_.Set("model.lora.targets", absl::StrCat("[", absl::StrJoin(targets.items, ", "), "]"),
              targets);
     }
@@ -125,7 +125,7 @@ class FileSections {
     }
   }
 
-  // A data set's own value, or that of the section.
+  // The value of a data set, or else of the evaluation section.
   ForeignSetting OfEvaluation(const std::string& key) const {
     ForeignSetting own = t_.Get(absl::StrCat("data.datasets[0].eval.", key));
     return own.present ? own : t_.Get(absl::StrCat("eval.", key));
@@ -157,7 +157,7 @@ class FileSections {
     }
   }
 
-  // Their name for a reward of a list, where it has one.
+  // The name that Flow-Factory gives a reward of a list, if it has one.
   ForeignSetting NameOf(const std::string& element) const {
     const ForeignSetting name = t_.Get(element + ".name");
     return name.present ? name : t_.Get(element + ".reward_model");

@@ -1,8 +1,8 @@
-// From Flow-Factory's YAML to a run of ours.
+// Translates Flow-Factory's YAML to an oxbow run.
 //
-// Nothing is dropped in silence. A key is carried over, or named as needless here with the reason,
-// or as a difference that a person should know; a value that would make another run than theirs is
-// refused, and so are keys nobody knows.
+// Nothing is dropped silently. A key is translated, or listed as not needed, with the reason, or
+// listed as a difference that the user should know. A value that would make a different run is
+// refused, and so is an unknown key.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ namespace oxbow::config {
 struct ImportedRun {
   ResolvedConfig resolved;  // Provenance: "train.clip_range", "their default of ...", or "default".
 
-  // Each one line, "FILE:LINE: key: reason". With problems or unknown keys no run should be made.
+  // Each is one line, "FILE:LINE: key: reason". With problems or unknown keys do not use the run.
   std::vector<std::string> problems;
   std::vector<std::string> unknown;
 
@@ -24,12 +24,11 @@ struct ImportedRun {
   std::vector<std::string> needless;
 };
 
-// Reads a whole document. `name` is the file's, for places; its stem names the run unless
-// log.run_name does. kInvalidArgument if it is no YAML of sections.
+// Reads a whole document. `name` is the file name, for error messages; its stem names the run
+// unless log.run_name does. kInvalidArgument if it is not YAML with sections.
 absl::StatusOr<ImportedRun> ImportFlowFactory(const std::string& text, const std::string& name);
 
-// The run as a YAML file: what was carried over, each value with its origin, and the rest as
-// comments.
+// The run as a YAML file: the translated values, each with its origin, and the rest as comments.
 std::string ImportedYaml(const ImportedRun& run, const std::string& name);
 
 }  // namespace oxbow::config

@@ -121,7 +121,7 @@ constexpr ForeignKey kTable[] = {
     {"train.advantage_aggregation", kText, "gdpo", kJudged},
     {"train.clip_range", kRange, "1e-4", kJudged},
     {"train.adv_clip_range", kRange, "5", kJudged},
-    {"train.kl_type", kText, nullptr, kJudged},  // x-based of grpo, v-based of nft and awm.
+    {"train.kl_type", kText, nullptr, kJudged},  // x-based for grpo, v-based for nft and awm.
     {"train.kl_beta", kNumber, "0", kJudged},
     {"train.kl_weight", kText, "Uniform", kJudged},
     {"train.ref_param_device", kText, nullptr, kNeedless, kMemory},

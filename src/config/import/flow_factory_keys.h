@@ -1,6 +1,6 @@
-// Every key of Flow-Factory's YAML: its type, the value it has there when it is left out, and what
-// becomes of it here. Both generations: data.dataset_dir and data.datasets, train.learning_rate and
-// optimizers.
+// Every key of Flow-Factory's YAML: its type, its default in Flow-Factory, and what the importer
+// does with it. Covers both generations: data.dataset_dir and data.datasets, train.learning_rate
+// and optimizers.
 #pragma once
 
 #include <set>
@@ -14,31 +14,31 @@ enum class ForeignType {
   kNumber,
   kCount,   // A whole number.
   kFlag,    // true or false
-  kRange,   // A number x, for [-x, x] or [0, x], or two.
+  kRange,   // A number x, meaning [-x, x] or [0, x], or two numbers.
   kSize,    // One or two whole numbers: height, width.
   kCounts,  // A list of whole numbers.
-  kTexts,   // A text or a list of them.
+  kTexts,   // A text or a list of texts.
   kAny,
 };
 
 enum class ForeignUse {
-  kTaken,     // `text`: our key, which takes the value as it is.
-  kJudged,    // By flow_factory.cc, alone or with others.
-  kNeedless,  // `text`: why nothing has to be set here.
-  kOldName,   // `text`: the path it has had since; that one wins where both are given.
+  kTaken,     // `text`: the oxbow key, which takes the value unchanged.
+  kJudged,    // flow_factory.cc translates it, by itself or with other keys.
+  kNeedless,  // `text`: the reason why nothing has to be set here.
+  kOldName,   // `text`: the newer path of this key, which wins if both are given.
 };
 
 struct ForeignKey {
-  const char* key;  // "rewards[].name"; ending in ".*": everything below.
+  const char* key;  // "rewards[].name"; a name that ends in ".*" stands for everything below.
   ForeignType type;
-  const char* standard;  // As text; nullptr: none, and null is allowed.
+  const char* standard;  // The default as text; nullptr: no default, and null is allowed.
   ForeignUse use;
   const char* text = nullptr;
 };
 
 const std::vector<ForeignKey>& FlowFactoryKeys();
 
-// The row of a key; nullptr: there is none.
+// The row of a key, or nullptr.
 const ForeignKey* FindFlowFactoryKey(const std::string& key);
 
 // Keys whose value is a list of sections.

@@ -31,7 +31,7 @@ std::vector<std::string> FlowFactorySize(const Translation& t, const std::string
 namespace {
 
 constexpr double kGibibyte = 1 << 30;
-constexpr double kAdvantageFloor = 1e-6;  // Of the standard deviation; theirs is no setting.
+constexpr double kAdvantageFloor = 1e-6;  // Floor of the standard deviation; constant there.
 
 class MethodSections {
  public:
@@ -67,7 +67,7 @@ class MethodSections {
       t_.Choose("sampling.storage", storage, {{"fp32", "f32"}, {"fp16", "f16"}, {"bf16", "bf16"}});
     }
     const ForeignSetting type = t_.Get("model.model_type");
-    t_.Set("sampling.schedule", "linspace", type);  // They pass linspace(1, 1/N, N) to be shifted.
+    t_.Set("sampling.schedule", "linspace", type);  // It shifts linspace(1, 1/N, N).
     Checkpointing();
   }
 
@@ -101,7 +101,7 @@ class MethodSections {
     Window();
   }
 
-  // Their stochastic steps: num_sde_steps of the candidates, drawn anew for every epoch.
+  // Flow-Factory's stochastic steps: num_sde_steps of the candidates, drawn again for every epoch.
   void Window() {
     const uint64_t steps = t_.Get("train.num_inference_steps").count();
     const ForeignSetting listed = t_.Get("scheduler.sde_steps");
@@ -258,7 +258,8 @@ class MethodSections {
     t_.Set("method.times.fraction", range.number(range.items.size() - 1), range);
   }
 
-  // Their running average: of weights for evaluation, or the old policy of nft and awm.
+  // Flow-Factory's running average: of the weights for evaluation, or the old policy of nft and
+  // awm.
   void Averages() {
     const ForeignSetting decay = t_.Get("train.ema_decay");
     const ForeignSetting every = t_.Get("train.ema_update_interval");
@@ -267,7 +268,8 @@ class MethodSections {
     const double updates = t_.Get("train.num_inner_epochs").number() *
                            std::max<double>(1, t_.config().batch().updates());
     const double apart = std::max(1., every.number()) * updates;
-    // As long a memory: theirs moves every so many epochs, ours after every update.
+    // The same memory in updates: its average moves every so many epochs, oxbow's after every
+    // update.
     t_.Set("ema.decay_max", std::round(std::pow(decay.number(), 1 / apart) * 1e6) / 1e6, decay);
     t_.Differs(decay, absl::StrFormat("the average follows every update here instead of every %g: "
                                       "ema.decay_max is its root",
@@ -305,7 +307,8 @@ class MethodSections {
     }
   }
 
-  // Room for two steps' latents, which have 16 channels and an eighth of the picture's sides.
+  // Room for the latents of two steps, with 16 channels and an eighth of the image's height and
+  // width.
   void Experience() {
     const v1::RunConfig& c = t_.config();
     const double latents = forward_ ? 1 : c.sampling().sde_count() + 1;

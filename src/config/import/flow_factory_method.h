@@ -1,4 +1,4 @@
-// The sections of Flow-Factory's YAML that say how pictures are sampled and trained on: train,
+// Translates the sections of Flow-Factory's YAML that define sampling and training: train,
 // scheduler and optimizers.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace oxbow::config {
 
 void TranslateMethod(Translation& t);
 
-// Height and width of a section with `resolution`, `height` and `width`.
+// Height and width from a section with `resolution`, `height` and `width`.
 std::vector<std::string> FlowFactorySize(const Translation& t, const std::string& section);
 
 }  // namespace oxbow::config

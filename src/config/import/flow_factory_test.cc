@@ -1,5 +1,5 @@
-// Published Flow-Factory files, re-typed, become runs that pass our rules; nothing is dropped in
-// silence; what would make another run is refused with its place.
+// Published Flow-Factory files, in a shortened form, become runs that pass our rules. Nothing is
+// dropped silently. What would make a different run is refused, with its place.
 #include "config/import/flow_factory.h"
 
 #include <gmock/gmock.h>
@@ -48,7 +48,7 @@ ImportedRun Changed(const std::string& from, const std::string& to) {
 
 class PublishedFileTest : public testing::TestWithParam<const char*> {};
 
-// OXBOW_WRITE_GOLDENS=1 writes the expected files anew; read the difference before it is committed.
+// OXBOW_WRITE_GOLDENS=1 writes the expected files again; read the difference before you commit it.
 TEST_P(PublishedFileTest, BecomesARunThatPassesOurRules) {
   const std::string file = absl::StrCat(GetParam(), ".yaml");
   const ImportedRun run = Imported(TextOf(file), file);
@@ -107,7 +107,7 @@ TEST(FlowFactoryTest, ValuesArriveWhereTheyBelong) {
 TEST(FlowFactoryTest, EveryGivenKeyIsCarriedOverOrNamed) {
   const std::string text = TextOf(kGrpo);
   const std::string said = ImportedYaml(Imported(text, kGrpo), kGrpo);
-  // What these say is the only thing they may say here, or is said by their neighbour.
+  // These keys need no message, or their neighbour's message covers them.
   const std::set<std::string> silent = {"num_processes",
                                         "data.datasets[0].eval",
                                         "model.target_modules",

@@ -26,7 +26,7 @@ bool IsCount(const std::string& text) {
   return absl::SimpleAtoi(text, &value);
 }
 
-// As PyYAML reads it. 1: true, 0: false, -1: neither.
+// Reads a flag as PyYAML does. 1: true, 0: false, -1: neither.
 int FlagOf(const std::string& text) {
   for (const char* yes : {"true", "yes", "on"}) {
     if (absl::EqualsIgnoreCase(text, yes)) return 1;
@@ -106,7 +106,7 @@ std::string UnknownKeyLine(const ForeignValue& value) {
                       nearest.empty() ? "" : absl::StrCat("; did you mean `", nearest, "`?"));
 }
 
-// A section without keys: "eval:" with everything under it commented out.
+// "eval:" whose keys are all commented out.
 bool IsEmptySection(const ForeignValue& value) {
   const std::string prefix = absl::StrCat(value.key, ".");
   const bool empty = value.node.IsNull() || value.node.IsMap();
@@ -192,7 +192,7 @@ ForeignSetting ForeignSettings::Get(const std::string& path) const {
   ForeignSetting setting{.row = row, .path = path, .place = name_};
   if (const auto known = at_.find(path); known != at_.end()) setting = given_[known->second];
   if (setting.present || row->standard == nullptr) return setting;
-  setting.present = true;  // Null stands for their default, too.
+  setting.present = true;  // Null means the default, too.
   setting.items = ItemsOf(YAML::Load(row->standard));
   return setting;
 }

@@ -1,4 +1,5 @@
-// The settings of a Flow-Factory file, checked for type, with its defaults where none is given.
+// The settings of a Flow-Factory file, with checked types, and its defaults for settings that are
+// not given.
 #pragma once
 
 #include <cstdint>
@@ -15,34 +16,34 @@ namespace oxbow::config {
 struct ForeignSetting {
   const ForeignKey* row = nullptr;
   std::string path;                // "rewards[1].name"
-  std::string place;               // "FILE:LINE", "FILE" for a default.
-  bool given = false;              // False: their default, or nothing at all.
-  bool present = false;            // Has a value: given and not null, or a default.
+  std::string place;               // "FILE:LINE", or "FILE" for a default.
+  bool given = false;              // False: a default, or no value at all.
+  bool present = false;            // It has a value: given and not null, or a default.
   bool null = false;               // Given as null.
-  std::vector<std::string> items;  // Of a list; of a scalar, its text.
+  std::vector<std::string> items;  // The elements of a list, or the text of a scalar.
 
-  // Of the types that the table says. Require `present`.
+  // The value in the type that the table states. Requires `present`.
   const std::string& text() const { return items.at(0); }
   double number(size_t index = 0) const;
   uint64_t count(size_t index = 0) const;
   bool flag() const;
-  // As YAML: "x", "[a, b]".
+  // The value as YAML: "x", "[a, b]".
   std::string yaml() const;
 };
 
 class ForeignSettings {
  public:
-  // kInvalidArgument as FlattenYaml. What is wrong in single settings goes into `problems`, unknown
-  // keys into `unknown`, each as one line "FILE:LINE: key: reason".
+  // kInvalidArgument as FlattenYaml. Errors of single settings go into `problems`, unknown keys
+  // into `unknown`, each as one line "FILE:LINE: key: reason".
   static absl::StatusOr<ForeignSettings> Read(const std::string& text, const YamlSource& source,
                                               std::vector<std::string>& problems,
                                               std::vector<std::string>& unknown);
 
-  // The setting at a path, given or not. Requires a path that the table knows.
+  // The setting at a path, given or not. Requires a path that is in the table.
   ForeignSetting Get(const std::string& path) const;
-  // Of a list of sections: how many there are.
+  // The number of sections in a list.
   size_t SizeOf(const std::string& list) const;
-  // In the file's order; old names under their new ones.
+  // All given settings in the file's order; old names appear under the new ones.
   const std::vector<ForeignSetting>& given() const { return given_; }
 
  private:
@@ -50,7 +51,7 @@ class ForeignSettings {
 
   std::string name_;
   std::vector<ForeignSetting> given_;
-  std::map<std::string, size_t> at_;  // Into given_, by path.
+  std::map<std::string, size_t> at_;  // Index into given_, by path.
 };
 
 }  // namespace oxbow::config

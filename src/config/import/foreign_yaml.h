@@ -1,4 +1,4 @@
-// Somebody else's YAML as a flat list of settings, each with the place to complain about.
+// The YAML of another program as a flat list of settings, each with its place for error messages.
 #pragma once
 
 #include <yaml-cpp/node/node.h>
@@ -12,17 +12,18 @@
 
 namespace oxbow::config {
 
-// What stands under one key: a scalar, a list of scalars, nothing, or a section without keys.
+// The value of one key: a scalar, a list of scalars, nothing, or a section without keys.
 struct ForeignValue {
-  std::string key;    // "rewards[].name": as a table has it.
-  std::string path;   // "rewards[1].name": as people find it.
+  std::string key;    // As in the table of keys: "rewards[].name".
+  std::string path;   // As in the file: "rewards[1].name".
   std::string place;  // "FILE:LINE"
   YAML::Node node;
 };
 
-// The settings of a document in its order. `lists` are the keys whose value is a list of sections;
-// one section alone is a list of one. kInvalidArgument, with the place, for what is no YAML, keys
-// that are given twice or are no names, and lists of anything but scalars that are not in `lists`.
+// The settings of a document, in its order. `lists` are the keys whose value is a list of sections;
+// a single section counts as a list of one. kInvalidArgument, with the place, for text that is not
+// YAML, for duplicate keys, for keys that are not names, and for lists of non-scalars that are not
+// in `lists`.
 absl::StatusOr<std::vector<ForeignValue>> FlattenYaml(const std::string& text,
                                                       const YamlSource& source,
                                                       const std::set<std::string>& lists);

@@ -1,4 +1,5 @@
-// A run in the making: reads their settings, writes ours, and keeps account of what was otherwise.
+// Builds a run: reads Flow-Factory's settings, writes oxbow's, and records differences and
+// problems.
 #pragma once
 
 #include <map>
@@ -10,7 +11,7 @@
 
 namespace oxbow::config {
 
-// How a value is spelled on either side.
+// The spelling of a value on both sides.
 struct Choice {
   const char* theirs;
   const char* ours;
@@ -18,35 +19,36 @@ struct Choice {
 
 class Translation {
  public:
-  // Both outlive it.
+  // Both arguments outlive it.
   Translation(const ForeignSettings& settings, ImportedRun& run);
 
   ForeignSetting Get(const std::string& path) const { return settings_.Get(path); }
   const ForeignSettings& settings() const { return settings_; }
   const v1::RunConfig& config() const { return run_.resolved.config; }
 
-  // Ours takes a value, because of theirs.
+  // Sets an oxbow key, because of a Flow-Factory setting.
   void Set(const std::string& ours, const std::string& text, const ForeignSetting& because);
   void Set(const std::string& ours, double value, const ForeignSetting& because);
-  // Ours takes the choice that theirs is spelled as. False, and a problem: none of them.
+  // Sets an oxbow key to the choice that `s` stands for. If there is none: a problem, and false.
   bool Choose(const std::string& ours, const ForeignSetting& s, const std::vector<Choice>& choices);
 
-  // No run can be made of theirs.
+  // Records that no run can be made because of `s`.
   void Refuse(const ForeignSetting& s, const std::string& reason);
-  // Refuses every value but these; nothing is fine, too.
+  // Refuses every value except these; a missing value is allowed, too.
   void Allow(const ForeignSetting& s, const std::vector<std::string>& allowed,
              const std::string& reason);
-  // Something a person should know.
+  // Records a difference that the user should know.
   void Differs(const ForeignSetting& s, const std::string& how);
   void NotNeeded(const ForeignSetting& s, const std::string& reason);
 
-  // Our own rules, with the place in their file. Only of a run that was read whole.
+  // Applies oxbow's own rules; messages name the place in the Flow-Factory file. Only for a run
+  // that was read completely.
   void Check(const std::string& name);
 
  private:
   const ForeignSettings& settings_;
   ImportedRun& run_;
-  std::map<std::string, std::string> places_;  // Of what our keys come from.
+  std::map<std::string, std::string> places_;  // Places in the file, by oxbow key.
 };
 
 }  // namespace oxbow::config

@@ -8,8 +8,8 @@
 // lambda is infinite at s = 1 and at s' = 0; there the two-point form x' = (s'/s) x + (1 - s'/s) m0
 // holds.
 //
-// Order control: the first step has order 1 (there is no m1), and so has the last one; a stochastic
-// step in between is a new start, because its noise is no derivative.
+// Order control: the first step has order 1 (there is no m1), and so has the last one. After a
+// stochastic step the solver starts again, because noise is not a derivative.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,7 +29,7 @@ at::Tensor DpmppFirst(const at::Tensor& x, const at::Tensor& m0, double sigma, d
 at::Tensor DpmppSecond(DpmppKind kind, const at::Tensor& x, const at::Tensor& m0,
                        const at::Tensor& m1, double sigma_prev, double sigma, double sigma_next);
 
-// Takes deterministic steps one after another and remembers the last data prediction.
+// Takes deterministic steps in order and remembers the last data prediction.
 class DpmppSolver {
  public:
   explicit DpmppSolver(DpmppKind kind) : kind_(kind) {}
@@ -38,12 +38,12 @@ class DpmppSolver {
   at::Tensor Step(const at::Tensor& x, const at::Tensor& velocity, double sigma, double sigma_next,
                   bool last);
 
-  // What came before does not lie on the path to come.
+  // Forgets the last data prediction, because the next step starts from another path.
   void Restart() { data_.reset(); }
 
  private:
   const DpmppKind kind_;
-  at::Tensor data_;  // Undefined: nothing to look back on.
+  at::Tensor data_;  // Undefined: there is no earlier step.
   double sigma_ = 0;
 };
 

@@ -41,8 +41,8 @@ TEST(DpmppTest, FirstOrderIsTheEulerStep) {
   }
 }
 
-// Whole paths from pure noise to the data under v = slope x + offset sigma: the order control at
-// both ends.
+// Whole paths from pure noise to the data under v = slope x + offset sigma: tests the order control
+// at both ends.
 TEST(DpmppTest, GoldenPaths) {
   for (const auto& r : FlowGolden()["dpmpp_paths"]) {
     const double slope = r["slope"];

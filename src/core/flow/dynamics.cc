@@ -1,8 +1,7 @@
 // Coefficients come from expanding each published step in x and v:
 //
-//   sde   std^2 / 2 times the score, written with v, joins the drift: Flow-GRPO eq. 9. Flow, Dance
-//   and
-//         Wan differ in std alone: eta sqrt(s / (1 - s)), eta, and s sigma_1.
+//   sde   std^2 / 2 times the score, written with v, joins the drift: Flow-GRPO eq. 9. Flow,
+//         Dance and Wan differ only in std: eta sqrt(s / (1 - s)), eta, and s sigma_1.
 //   cps   x' = (1 - s') x0hat + sqrt(s'^2 - std^2) x1hat + std z with std = s' sin(eta pi / 2),
 //         x0hat = x - s v, x1hat = x + (1 - s) v.
 #include "core/flow/dynamics.h"
@@ -42,8 +41,8 @@ void AppendDouble(double value, std::string& bytes) {
   AppendWord(std::bit_cast<uint64_t>(value), bytes);
 }
 
-// 1 - sigma is taken at the second level at most, because std is infinite at sigma = 1. Wan's grid
-// starts just below 1, where an equality test would let std reach 49.
+// 1 - sigma is computed from at most the second noise level, because std is infinite at sigma = 1.
+// Wan's grid starts just below 1, where an equality test would let std reach 49.
 double FlowStd(double eta, double sigma, double sigma_1) {
   return eta * std::sqrt(sigma / (1 - std::min(sigma, sigma_1)));
 }
@@ -109,7 +108,7 @@ at::Tensor Upcast(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
 }
 
-// [R] as [R, 1, 1, ..], to multiply rows of `like`.
+// Reshapes [R] to [R, 1, 1, ..], to multiply the rows of `like`.
 at::Tensor OverRows(const at::Tensor& column, const at::Tensor& like) {
   std::vector<int64_t> shape(static_cast<size_t>(like.dim()), 1);
   shape[0] = -1;
@@ -127,7 +126,7 @@ uint64_t SamplingSpec::Id() const {
   for (const double sigma : sigmas) AppendDouble(sigma, bytes);
   AppendWord(sde.size(), bytes);
   for (const bool stochastic : sde) bytes.push_back(stochastic ? 1 : 0);
-  // Only where it is not Euler's: ids that are stored keep their value.
+  // Written only for other solvers than Euler, so that stored ids keep their value.
   if (solver != SolverKind::kEuler) AppendWord(static_cast<uint64_t>(solver), bytes);
   return Fingerprint64(bytes);
 }
@@ -151,7 +150,7 @@ StepKernel MakeKernel(DynamicsKind kind, double eta, double sigma, double sigma_
   OXBOW_CHECK(false) << "dynamics " << static_cast<int>(kind);
 }
 
-// The last step is deterministic whatever the flags say: its density is too sharp to train on.
+// The last step is deterministic, whatever the flags say: its density is too sharp to train on.
 StepKernel KernelAt(const SamplingSpec& spec, int step) {
   OXBOW_CHECK(step >= 0 && step < spec.steps() && spec.sde.size() + 1 == spec.sigmas.size())
       << "step " << step << " of " << spec.steps() << ", sde flags " << spec.sde.size();
@@ -188,8 +187,8 @@ at::Tensor RowMean(const RowKernels& kernels, const at::Tensor& x, const at::Ten
   return state * OverRows(columns.cx, state) + Upcast(v) * OverRows(columns.cv, state);
 }
 
-// The reduction runs over contiguous rows of one shape, so that a row's sum is added up in the same
-// order whatever surrounds it.
+// The reduction runs over contiguous rows of one shape, so that the terms of a row are added in the
+// same order in every batch.
 at::Tensor RowLogProb(const RowKernels& kernels, const at::Tensor& mean, const at::Tensor& x_next) {
   const RowKernels::Columns& columns = ColumnsFor(kernels, mean);
   const at::Tensor error = (Upcast(x_next) - mean).square().flatten(1).mean(1);  // [R]

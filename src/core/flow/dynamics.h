@@ -1,7 +1,7 @@
 // One reverse step as a Gaussian kernel: x' ~ N(cx x + cv v, scale^2), scale = 0 for a
 // deterministic step.
 //
-// Every dynamics of the field has this form; they differ in three numbers (papers in dynamics.cc):
+// All dynamics have this form; they differ in three numbers (papers in dynamics.cc):
 //   ode        x' = x + v dt
 //   flow_sde   Flow-GRPO, arXiv:2505.05470      dance_sde  DanceGRPO, arXiv:2505.07818
 //   cps        coefficients-preserving sampling  wan_sde    flow_grpo's schedule for Wan2.1
@@ -23,7 +23,7 @@ namespace oxbow::flow {
 
 enum class DynamicsKind { kOde, kFlowSde, kDanceSde, kCps, kWanSde };
 
-// How deterministic steps are taken; see dpmpp.h. Stochastic ones have their kernel.
+// The solver of deterministic steps; see dpmpp.h. Stochastic steps use their kernel.
 enum class SolverKind { kEuler, kDpmpp2m, kDpmppHeun };
 
 // How a run samples. Plain data; equal specs have equal ids.
@@ -31,8 +31,9 @@ struct SamplingSpec {
   std::vector<double> sigmas;  // T + 1
   DynamicsKind dynamics = DynamicsKind::kFlowSde;
   double eta = 0.7;
-  // T flags: which steps are stochastic. The last one is false. In a run's own spec, those that
-  // some learner step takes stochastically; a group is sampled with its window of them (window.h).
+  // T flags: which steps are stochastic. The last one is false. In a run's spec these are all steps
+  // that some learner step takes stochastically; each group is sampled with a window of them
+  // (window.h).
   std::vector<bool> sde;
   double guidance = 1;
   SolverKind solver = SolverKind::kEuler;
@@ -42,23 +43,23 @@ struct SamplingSpec {
 };
 
 struct StepKernel {
-  double sigma;       // Of x.
-  double sigma_next;  // Of x'.
+  double sigma;       // Noise level of x.
+  double sigma_next;  // Noise level of x'.
   double cx;
   double cv;
   double scale;  // S; 0: deterministic.
-  double std;    // Diffusion coefficient; S = std sqrt(-dt) but for CPS, where S = std.
+  double std;    // Diffusion coefficient; S = std sqrt(-dt), except for CPS, where S = std.
 };
 
 // Kernel of step i under the spec; the ODE kernel where spec.sde[i] is false.
 StepKernel KernelAt(const SamplingSpec& spec, int step);
 
-// Kernel of one step from its noise levels alone. `sigma_1` guards 1 - sigma at sigma = 1
+// Kernel of one step from its noise levels only. `sigma_1` guards 1 - sigma at sigma = 1
 // (flow_sde).
 StepKernel MakeKernel(DynamicsKind kind, double eta, double sigma, double sigma_next,
                       double sigma_1);
 
-// cx x + cv v, float32 whatever the inputs (float64 stays).
+// cx x + cv v in float32 for all inputs (float64 stays float64).
 at::Tensor KernelMean(const StepKernel& kernel, const at::Tensor& x, const at::Tensor& v);
 
 // mean + scale z.
@@ -68,13 +69,13 @@ at::Tensor KernelStep(const StepKernel& kernel, const at::Tensor& mean, const at
 // 0.
 at::Tensor LogProb(const StepKernel& kernel, const at::Tensor& mean, const at::Tensor& x_next);
 
-// What turns a difference of CPS log-densities into one of the published surrogate
-// -mean (x' - mu)^2, which drops 1 / (2 S^2) and all constants: 2 S^2. Clip ranges of papers that
-// use CPS are on that scale. Importance weights take the density.
+// Factor 2 S^2 from a difference of CPS log-densities to a difference of the published surrogate
+// -mean (x' - mu)^2, which drops 1 / (2 S^2) and all constants. Clip ranges of papers that use CPS
+// are on the surrogate's scale. Importance weights use the density.
 double CpsSurrogateScale(const StepKernel& kernel);
 
-// Kernels of many rows at once, one step per row. Sampling and training both go through these, so
-// that the same inputs give the same bits whatever the batch is made of.
+// Kernels of many rows at once, one step per row. Sampling and training both use them, so that the
+// same inputs give the same bits in every batch.
 struct RowKernels;
 std::shared_ptr<const RowKernels> GatherKernels(const SamplingSpec& spec,
                                                 const std::vector<int>& steps);

@@ -85,7 +85,7 @@ TEST(DynamicsTest, GoldenWanSteps) {
   }
 }
 
-// The published CPS log-prob is no density; differences of the two differ by 2 S^2.
+// The published CPS log-prob is not a density; differences of the two differ by a factor 2 S^2.
 TEST(DynamicsTest, CpsSurrogateIsADensityOnAnotherScale) {
   for (const auto& r : Golden()["steps"]) {
     const StepKernel kernel = KernelOf(r, DynamicsKind::kCps);
@@ -135,8 +135,8 @@ TEST(DynamicsTest, TheGuardIsFiniteAtPureNoiseAndOnWansGrid) {
 double Variance(double t) { return (1 - t) * (1 - t) + t * t; }
 double Slope(double t) { return (2 * t - 1) / Variance(t); }
 
-// Largest relative error of the variance over `steps` steps from .9 down. (From 1 the marginal is
-// not kept however many steps are taken: there std^2 h does not shrink with h.)
+// Largest relative error of the variance over `steps` steps, starting at .9. (A start at 1 does not
+// keep the marginal for any number of steps: there std^2 h does not shrink with h.)
 double MarginalError(DynamicsKind kind, double eta, int steps, double noisy_share = 1) {
   const double h = 0.9 / steps;
   double variance = Variance(0.9);
@@ -154,8 +154,8 @@ double MarginalError(DynamicsKind kind, double eta, int steps, double noisy_shar
   return worst;
 }
 
-// Every sampler draws from the ODE's marginals, in the limit of many steps: SDEs from first to
-// last, and those that are stochastic in a window alone.
+// Every sampler draws from the ODE's marginals, in the limit of many steps: SDEs over all steps,
+// and SDEs that are stochastic only in a window.
 class MarginalTest
     : public ::testing::TestWithParam<std::tuple<DynamicsKind, double /*eta*/, double /*share*/>> {
 };
@@ -172,8 +172,8 @@ INSTANTIATE_TEST_SUITE_P(
     Samplers, MarginalTest,
     ::testing::Combine(::testing::Values(DynamicsKind::kFlowSde, DynamicsKind::kWanSde),
                        ::testing::Values(0.0, 0.3, 0.7, 1.0), ::testing::Values(0.4, 1.0)));
-// A constant std is too much for the last steps, whose drift corrects by std^2 / 2 sigma: DanceGRPO
-// drops its last transition, and so does this window.
+// A constant std is too large for the last steps, whose drift corrects by std^2 / 2 sigma.
+// DanceGRPO drops its last transition, and so does this window.
 INSTANTIATE_TEST_SUITE_P(Dance, MarginalTest,
                          ::testing::Values(std::tuple(DynamicsKind::kDanceSde, 0.3, 0.4),
                                            std::tuple(DynamicsKind::kDanceSde, 0.3, 0.8)));
@@ -220,8 +220,8 @@ SamplingSpec TenSteps() {
           .sde = {true, true, true, true, true, false, false, false, false, false}};
 }
 
-// The bits of a row may depend on the row alone: ratios of the first update are exactly 1 only
-// then.
+// The bits of a row may depend only on the row: only then are the ratios of the first update
+// exactly 1.
 TEST(DynamicsTest, ARowHasTheSameBitsInEveryBatch) {
   const SamplingSpec spec = TenSteps();
   for (const std::vector<int64_t>& shape :

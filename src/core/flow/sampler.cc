@@ -15,7 +15,7 @@ std::vector<int64_t> BatchShape(size_t batch, at::IntArrayRef shape) {
   return full;
 }
 
-// One row per key, each from its own stream.
+// One row per key, each drawn from its own stream.
 at::Tensor DrawRows(const std::vector<NoiseKey>& keys, uint32_t step, at::IntArrayRef shape) {
   at::Tensor noise = at::empty(BatchShape(keys.size(), shape), at::kFloat);
   const size_t row = keys.empty() ? 0 : static_cast<size_t>(noise.numel()) / keys.size();

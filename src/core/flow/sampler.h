@@ -1,11 +1,11 @@
 // Draws trajectories: x_0 from noise, then T kernel steps under a velocity model.
 //
-// Noise is counter-based, keyed by (run seed, group, sample, step): which worker draws it, in which
-// batch or attempt, never matters. x_{i+1} is rounded to the storage dtype first and scored after,
-// so that whoever recomputes a log-prob from stored latents gets the same number.
+// Noise is counter-based, keyed by (run seed, group, sample, step): it does not depend on the
+// worker, batch or attempt that draws it. x_{i+1} is rounded to the storage dtype first and scored
+// afterwards, so that a log-prob recomputed from stored latents is the same number.
 //
-// Deterministic steps go by the spec's solver. A second-order one looks back one step, never beyond
-// a stochastic step or the start of a tail: there it begins anew with order 1.
+// Deterministic steps use the spec's solver. A second-order solver uses one earlier step, but never
+// one before a stochastic step or before the start of a tail: there it starts again with order 1.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -24,7 +24,7 @@ std::vector<NoiseKey> Keys(int count) {
   return keys;
 }
 
-// Rows do not touch each other; each depends on sigma.
+// Rows are independent of each other; each depends on sigma.
 at::Tensor Velocity(const at::Tensor& x, const at::Tensor& sigma) {
   return (x * 0.6).tanh() + sigma.view({-1, 1, 1, 1}) * 0.25;
 }
@@ -54,7 +54,7 @@ TEST(SamplerTest, ASamplesPathIsTheSameInEveryBatch) {
 
 class StorageTest : public ::testing::TestWithParam<at::ScalarType> {};
 
-// Whoever scores the stored latents again gets the stored log-probs, to the last bit.
+// Scoring the stored latents again gives the stored log-probs, to the last bit.
 TEST_P(StorageTest, StoredLatentsReproduceStoredLogProbs) {
   const SamplingSpec spec = TenSteps();
   const Paths paths = SamplePaths(spec, Keys(6), kShape, GetParam(), Velocity);
@@ -106,8 +106,8 @@ DpmppKind DpmppOf(SolverKind solver) {
   return solver == SolverKind::kDpmpp2m ? DpmppKind::kMidpoint : DpmppKind::kHeun;
 }
 
-// Noise inside the window is the same draw whatever the solver; after it the solver starts anew, so
-// that the rest is what it makes of x at the window's end.
+// Noise inside the window is the same draw for every solver. After the window the solver starts
+// again, so the rest is its own result from x at the window's end.
 TEST_P(SolverTest, DeterministicPartsAreTheSolversOwn) {
   SamplingSpec spec = TenSteps();
   spec.sde = StepFlags({3, 4}, 10);
@@ -123,7 +123,7 @@ TEST_P(SolverTest, DeterministicPartsAreTheSolversOwn) {
   EXPECT_TRUE(at::equal(again.latents, paths.latents.slice(0, 5)));
 }
 
-// Gaussian data: mean 1, standard deviation 1/2. Its velocity is known, so whatever samples right
+// Gaussian data: mean 1, standard deviation 1/2. Its velocity is known, so every correct sampler
 // ends in that distribution: the ODE, the SDE, and every mixture of the two.
 at::Tensor GaussianVelocity(const at::Tensor& x, const at::Tensor& sigma) {
   const at::Tensor t = sigma.view({-1, 1, 1, 1});
@@ -143,7 +143,7 @@ TEST_P(SolverTest, MixturesOfOdeAndSdeKeepTheDataDistribution) {
                       .solver = GetParam()};
     const Paths paths = SamplePaths(spec, Keys(kSamples), kShape, at::kFloat, GaussianVelocity);
     const at::Tensor end = paths.latents[kManySteps].to(at::kDouble);
-    // Four standard errors, and a step's worth of discretisation.
+    // Four standard errors, plus the discretisation error of a step.
     EXPECT_NEAR(end.mean().item<double>(), 1, 4 * .5 / std::sqrt(kNumbers) + .01);
     EXPECT_NEAR(end.std().item<double>(), .5, 4 * .5 / std::sqrt(2 * kNumbers) + .015)
         << "window of " << window.size();

@@ -31,8 +31,8 @@ std::vector<double> EndingAtZero(std::vector<double> levels) {
   return levels;
 }
 
-// Alphas run over [1, .001] in T + 1 points; noise levels are their complements, noisiest first,
-// and the clean end is dropped for an exact zero.
+// Alphas run over [1, .001] in T + 1 points. Noise levels are 1 - alpha, noisiest first; the last
+// level is replaced by an exact zero.
 std::vector<double> UnipcFlow(int steps, double shift) {
   std::vector<double> levels = Linspace(1, kSmallestLevel, steps + 1);
   for (double& level : levels) level = Shift(shift, 1 - level);

@@ -1,5 +1,5 @@
-// The noise levels a sampler visits: sigma_0 > sigma_1 > ... > sigma_T = 0, named grids of
-// arXiv-era pipelines. A schedule is stored with every trajectory and never recomputed.
+// The noise levels a sampler visits: sigma_0 > sigma_1 > ... > sigma_T = 0, in the named grids of
+// published pipelines. A schedule is stored with every trajectory and never recomputed.
 //
 // Symbols: sigma in [0, 1], 1 = pure noise; x_t = (1 - sigma) x0 + sigma eps; v = eps - x0.
 #pragma once
@@ -20,7 +20,7 @@ enum class ScheduleKind {
 // Static time shift s t / (1 + (s - 1) t).
 double Shift(double shift, double t);
 
-// exp(mu) of the resolution-dependent shift, linear in the number of image tokens.
+// exp(mu) of the resolution-dependent shift; mu is linear in the number of image tokens.
 double DynamicShift(int64_t tokens, double base_shift = 0.5, double max_shift = 1.15,
                     int64_t base_tokens = 256, int64_t max_tokens = 4096);
 

@@ -1,4 +1,5 @@
-// How much of a stored trajectory is worth keeping: the ill-conditioned late steps are regenerated.
+// How many steps of a stored trajectory to keep: the ill-conditioned late steps are generated
+// again.
 //
 // A change of velocity dv makes step i off-policy by kappa_i = kc_i mean(dv^2), and kc_i grows by
 // three orders of magnitude along a trajectory. Steps past the first kc_i >= the limit are dropped

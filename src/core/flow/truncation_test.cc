@@ -12,7 +12,7 @@ SamplingSpec FlowSde(ScheduleKind kind, int steps, double shift, double eta, int
   return spec;
 }
 
-// The per-step constants of SD3.5-M with eta .7; the last step is deterministic here.
+// The per-step constants of SD3.5-M with eta .7; the last step is deterministic.
 TEST(TruncationTest, SensitivityOfTheSd35Grid) {
   const auto table = SensitivityTable(FlowSde(ScheduleKind::kDiffusersDefault, 10, 3, .7, 0, 9));
   EXPECT_THAT(table,

@@ -18,7 +18,7 @@ std::vector<int> Range(int begin, int end) {
   return steps;
 }
 
-// Where a sliding window stands, and for how many learner steps.
+// The position of a sliding window, and the number of learner steps that it stays there.
 struct Position {
   int first = 0;
   uint64_t hold = 1;
@@ -37,7 +37,8 @@ uint64_t HoldAt(const WindowPlan& plan, int first) {
   return static_cast<uint64_t>(plan.hold);
 }
 
-// One pass. A window that does not go back to the start ends on the last step alone, and stays.
+// The positions of one pass. A window that does not wrap ends at the last step only, and stays
+// there.
 std::vector<Position> Pass(const WindowPlan& plan) {
   std::vector<Position> positions;
   for (int first = plan.begin; first < plan.end; first += plan.stride) {

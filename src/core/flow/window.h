@@ -1,9 +1,9 @@
 // Which denoising steps are stochastic, and therefore trained, in each learner step.
 //
-// Steps outside the window are steps of the plain ODE: no density, no gradient, no latents to keep.
-// A window is a pure function of its settings, the run's seed and the learner step. It travels with
-// each group as data, so that workers need no state, a resumed run repeats it, and a group that was
-// planned early keeps the window it was planned with.
+// Steps outside the window are plain ODE steps: no density, no gradient, no latents to keep. A
+// window is a pure function of its settings, the run's seed and the learner step. It travels with
+// each group as data. Workers therefore need no state, a resumed run repeats it, and a group that
+// was planned early keeps its window.
 //
 //   all          every step of [begin, end)
 //   fixed        a list
@@ -28,30 +28,30 @@ struct WindowPlan {
   WindowKind kind = WindowKind::kAll;
   int begin = 0;  // Steps that may be stochastic: [begin, end).
   int end = 0;
-  std::vector<int> steps;  // kFixed: rising.
+  std::vector<int> steps;  // kFixed: ascending.
   int size = 1;
   int stride = 1;
   int hold = 1;  // Learner steps.
   int hold_min = 1;
   double decay_rate = 0.1;
   int decay_from = 13;
-  bool wrap = true;  // After the last position the first; else the last step stays.
+  bool wrap = true;  // True: start again after the last position; false: stay at the last step.
 };
 
-// Stochastic steps of learner step `step`, rising. Requires 0 <= begin < end, sizes and holds of at
-// least 1, size <= end - begin, and fixed steps inside [begin, end).
+// Stochastic steps of learner step `step`, ascending. Requires 0 <= begin < end, sizes and holds of
+// at least 1, size <= end - begin, and fixed steps inside [begin, end).
 std::vector<int> WindowAt(const WindowPlan& plan, uint64_t run_seed, uint64_t step);
 
-// Every step that some learner step takes stochastically, rising.
+// Every step that some learner step takes stochastically, ascending.
 std::vector<int> ReachableSteps(const WindowPlan& plan);
 
-// Largest number of consecutive transitions a window covers, gaps inside it included.
+// Largest number of consecutive transitions that a window covers, including gaps inside it.
 int LongestSpan(const WindowPlan& plan);
 
 // `count` flags, true at `steps`.
 std::vector<bool> StepFlags(const std::vector<int>& steps, int count);
 
-// "0-3 of 0-8, on by 1 after 25 steps": for people.
+// "0-3 of 0-8, on by 1 after 25 steps": a description for people.
 std::string Describe(const WindowPlan& plan);
 
 // The latents x_first .. x_{first + count - 1} that trained transitions need: from the first

@@ -26,7 +26,7 @@ WindowPlan Plan(WindowKind kind, int begin, int end, int size) {
   return {.kind = kind, .begin = begin, .end = end, .size = size};
 }
 
-// The published state machine, iteration by iteration.
+// The published state machine, executed iteration by iteration.
 TEST(WindowTest, SlidingWindowsAreMixGrposAtEveryStep) {
   for (const auto& r : FlowGolden()["windows"]) {
     const WindowPlan plan{.kind = KindNamed(r["kind"]),
@@ -91,7 +91,7 @@ TEST(WindowTest, SubsetsAreUniformOverAllSubsets) {
   }
 }
 
-// What a worker, a resumed run and the trainer compute apart from each other.
+// Worker, resumed run and trainer compute the window independently and must agree.
 TEST(WindowTest, AWindowIsAFunctionOfSettingsSeedAndStep) {
   for (const auto kind : {WindowKind::kRandom, WindowKind::kSubset}) {
     WindowPlan plan = Plan(kind, 0, 12, 4);

@@ -1,4 +1,4 @@
-// The world `compose` as tensors: models/compose is made of this.
+// The synthetic task `compose` as tensors, from which models/compose is trained.
 #pragma once
 
 #include <memory>

@@ -11,7 +11,8 @@
 namespace oxbow::task {
 namespace {
 
-// Ids of the tokenizer: 256 bytes, the same 256 ending a word, three merges, begin, end.
+// Ids of the tokenizer: 256 bytes, the same 256 bytes at the end of a word, three merges, begin,
+// end.
 constexpr int64_t kTextToken = 514;
 constexpr int64_t kBeginToken = 515;
 constexpr int64_t kEndToken = 516;
@@ -25,7 +26,7 @@ class DigitsWorldTensors final : public WorldTensors {
   const World& world() const override { return **WorldNamed("digits"); }
   double caption_noise() const override { return 0.5; }
   int64_t steps() const override { return 6000; }
-  // They make one token of the word "text".
+  // The merges that make the word "text" one token.
   std::vector<std::string> merges() const override { return {"t e", "x t</w>", "te xt</w>"}; }
 
   model::Sd3Params transformer() const override {
@@ -62,8 +63,8 @@ class DigitsWorldTensors final : public WorldTensors {
         DigitsTokenIds);
   }
 
-  // Every digit position conditioned (a mean would hide one that is not), mostly wrong numbers and
-  // clean pictures.
+  // Requires that every digit position follows the prompt (a mean over positions would hide one
+  // that does not), that most numbers are wrong, and that the images are clean.
   absl::Status CheckBaseModel(const std::vector<Measure>& report) const override {
     const double reward = ValueOf(report, "reward");
     bool fit = reward >= 0.40 && reward <= 0.62 && ValueOf(report, "speckle") <= 0.03;

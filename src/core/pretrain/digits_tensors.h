@@ -1,4 +1,4 @@
-// The world `digits` as tensors: models/digits is made of this.
+// The synthetic task `digits` as tensors, from which models/digits is trained.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What the embedded worlds' tensors have in common: captions parsed, examples rendered and stacked.
+// Code shared by the tensors of the synthetic tasks: parses captions, renders and stacks examples.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -16,10 +16,10 @@
 namespace oxbow::task {
 
 // The text encoder of an embedded model: two small layers over `length` tokens. `end` is the last
-// id of the vocabulary, and fills up.
+// id of the vocabulary and pads the prompt.
 model::ClipTextParams SmallTextEncoder(int64_t begin, int64_t end, int64_t length);
 
-// Prompts as their world's captions. Errors as those of `parse`.
+// Parses prompts as captions of a task. Returns the errors of `parse`.
 template <typename Caption>
 absl::StatusOr<std::vector<Caption>> ParseEach(const std::vector<std::string>& prompts,
                                                absl::StatusOr<Caption> (*parse)(std::string_view)) {
@@ -31,7 +31,7 @@ absl::StatusOr<std::vector<Caption>> ParseEach(const std::vector<std::string>& p
   return captions;
 }
 
-// A batch of examples: `render` gives the values of one picture of `shape` [C, H, W], `token_ids`
+// A batch of examples: `render` gives the values of one image of `shape` [C, H, W], `token_ids`
 // those of all captions.
 template <typename Example, typename Render, typename TokenIds>
 TrainingTensors StackExamples(const std::vector<Example>& batch, std::vector<int64_t> shape,

@@ -19,7 +19,7 @@
 namespace oxbow::task {
 namespace {
 
-// One network's weights with their optimiser and running average.
+// The weights of one network, with their optimiser and running average.
 struct Trained {
   Trained(const rl::AdamWOptions& options, const model::NamedTensors& tensors)
       : parameters(tensors, /*trainable=*/true),
@@ -79,7 +79,7 @@ struct Pretraining::Impl {
 
   const PretrainingOptions options;
   const WorldTensors& world;
-  model::NamedTensors frozen;  // The position table.
+  model::NamedTensors frozen;  // Holds the position table.
   Trained transformer;
   Trained text;
   std::unique_ptr<model::VelocityModel> velocity_model;

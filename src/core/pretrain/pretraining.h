@@ -1,10 +1,11 @@
-// Pretrains the model of an embedded world from nothing: transformer and text encoder together.
+// Pretrains the model of a synthetic task from random weights: transformer and text encoder
+// together.
 //
 //   x = (1 - t) x0 + t eps        loss = mean |v(x, t, prompt) - (eps - x0)|^2
 //
-// AdamW with warm-up and a linear decay over the end, gradients of both networks clipped together,
-// and a running average of the weights, which is what ships. All draws come from counter-based
-// streams: with one torch thread, equal options give equal bits.
+// AdamW with warm-up and a linear decay at the end; the gradients of both networks are clipped
+// together. The shipped weights are a running average. All draws come from counter-based streams:
+// with one torch thread, equal options give equal bits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +22,7 @@
 namespace oxbow::task {
 
 struct PretrainingOptions {
-  BatchOptions batch;  // Its seed is the run's.
+  BatchOptions batch;  // Its seed is the seed of the run.
   int64_t steps = 6000;
   double learning_rate = 2e-3;
   double beta1 = 0.9;
@@ -29,14 +30,14 @@ struct PretrainingOptions {
   double epsilon = 1e-8;
   double weight_decay = 1e-4;
   int warmup_steps = 100;
-  double decay_share = 0.6;  // Of the steps, at the end.
-  double decay_to = 0.02;    // Of the learning rate.
+  double decay_share = 0.6;  // Last share of the steps.
+  double decay_to = 0.02;    // Final share of the learning rate.
   double grad_norm_max = 1;
   double ema_decay = 0.995;
-  double embedding_std = 0.3;  // Of the text encoder's embeddings at the start.
+  double embedding_std = 0.3;  // Initial std of the text encoder's embeddings.
 };
 
-// Factor of the learning rate at `step` = 0 .. steps - 1, warm-up aside: 1, then linear to
+// Factor of the learning rate at `step` = 0 .. steps - 1, without the warm-up: 1, then linear to
 // `decay_to`.
 double DecayFactor(const PretrainingOptions& options, int64_t step);
 
@@ -51,7 +52,7 @@ class Pretraining {
   absl::StatusOr<double> Step();
   int64_t steps_done() const;
 
-  // Averaged weights under their published names; copies.
+  // Copies of the averaged weights, under their published names.
   model::NamedTensors TransformerWeights() const;
   model::NamedTensors TextWeights() const;
 
@@ -61,8 +62,8 @@ class Pretraining {
   const std::unique_ptr<Impl> impl_;
 };
 
-// Draws `per_prompt` pictures of every prompt over the noise levels `sigmas` by the ODE and counts
-// them.
+// Samples `per_prompt` images of every prompt over the noise levels `sigmas` with the ODE, and
+// measures them.
 absl::StatusOr<std::vector<Measure>> EvaluatePretrained(
     const WorldTensors& world, const model::NamedTensors& transformer,
     const model::NamedTensors& text, const std::vector<std::string>& prompts, int per_prompt,

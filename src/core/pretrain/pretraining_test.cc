@@ -80,7 +80,7 @@ TEST(PretrainingTest, UntrainedModelDrawsNothingReadable) {
   EXPECT_EQ(SmallWorld().CheckBaseModel(*report).code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// A mean over positions would let this one pass.
+// A mean over positions would not detect this model.
 TEST(PretrainingTest, GateRefusesAModelThatIgnoresOnePosition) {
   const auto fit = [](double reward, double speckle, std::array<double, 3> accuracy) {
     return SmallWorld()
@@ -103,7 +103,7 @@ TEST(PretrainingTest, PromptsOfAnotherWorldAreRefused) {
   EXPECT_FALSE(SmallWorld().TokenIds({"red square above blue disc"}).ok());
 }
 
-// A token per word, padded with the end: what the shipped tokenizer makes of these prompts.
+// One token per word, padded with the end token: as the shipped tokenizer encodes these prompts.
 TEST(PretrainingTest, ComposePromptsAreATokenPerWord) {
   const auto world = TensorsOf(**WorldNamed("compose"), {"red square above blue disc"});
   ASSERT_TRUE(world.ok()) << world.status();

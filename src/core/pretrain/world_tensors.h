@@ -1,4 +1,4 @@
-// An embedded world as pretraining needs it: its networks, and its prompts and pictures as tensors.
+// A synthetic task for pretraining: its networks, and its prompts and images as tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ namespace oxbow::task {
 
 struct TrainingTensors {
   at::Tensor pictures;  // [B, C, H, W] float32, -1 to 1.
-  at::Tensor ids;       // [B, S] int64, of the captions.
+  at::Tensor ids;       // [B, S] int64, token ids of the captions.
   at::Tensor times;     // [B] float32, noise levels.
 };
 
@@ -31,28 +31,29 @@ class WorldTensors {
   virtual const World& world() const = 0;
   virtual model::Sd3Params transformer() const = 0;
   virtual model::ClipTextParams text() const = 0;
-  // The tokenizer's, in order.
+  // The merges of the tokenizer, in order.
   virtual std::vector<std::string> merges() const = 0;
-  // As the shipped model was made.
+  // The values with which the shipped model was made.
   virtual double caption_noise() const = 0;
   virtual int64_t steps() const = 0;
 
-  // Any prompts to token ids [N, S]. kInvalidArgument names one that is of another world.
+  // Token ids [N, S] of any prompts. kInvalidArgument names a prompt of another task.
   virtual absl::StatusOr<at::Tensor> TokenIds(const std::vector<std::string>& prompts) const = 0;
 
-  // One step's examples; captions are drawn from the prompts to train on.
+  // The examples of one step; captions are drawn from the training prompts.
   virtual TrainingTensors Batch(const BatchOptions& options, int64_t step) const = 0;
 
-  // Whether a base model is fit to ship. kFailedPrecondition gives all measured values.
+  // Checks whether a base model is fit to ship. kFailedPrecondition gives all measured values.
   virtual absl::Status CheckBaseModel(const std::vector<Measure>& report) const = 0;
 };
 
-// For CheckBaseModel. Requires a measure of this name.
+// The value of a measure. Requires a measure of this name.
 double ValueOf(const std::vector<Measure>& report, std::string_view name);
 // kFailedPrecondition with all measures unless `fit`.
 absl::Status FitOrNot(bool fit, const char* wanted, const std::vector<Measure>& report);
 
-// With the prompts to train on. kInvalidArgument if there are none, or one is of another world.
+// Tensors with these training prompts. kInvalidArgument if there are none, or if one is of another
+// task.
 absl::StatusOr<std::unique_ptr<WorldTensors>> TensorsOf(const World& world,
                                                         const std::vector<std::string>& prompts);
 

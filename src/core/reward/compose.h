@@ -1,4 +1,4 @@
-// Rewards of the world `compose` (core/task/compose.h), read from the pixels.
+// Rewards of the synthetic task `compose` (core/task/compose.h), computed from the pixels.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace oxbow::reward {
 
-std::unique_ptr<Scorer> MakeCompose();        // Partial credit, as GenEval's.
+std::unique_ptr<Scorer> MakeCompose();        // Partial credit, as in GenEval.
 std::unique_ptr<Scorer> MakeComposeStrict();  // 1 if everything is right.
 
 }  // namespace oxbow::reward

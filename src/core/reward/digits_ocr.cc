@@ -22,7 +22,7 @@ absl::StatusOr<task::Reading> ReadingOf(const Picture& picture) {
   return task::ReadDigits({bytes, picture.pixels.size()});
 }
 
-// Edit distance, 0..3, of what the picture shows and what the prompt asks for.
+// Edit distance, 0..3, between the digits in the image and those in the prompt.
 absl::StatusOr<int> Distance(const std::string& prompt_text, const Picture& picture) {
   OXBOW_ASSIGN_OR_RETURN(const task::Digits wanted, task::ParseDigitsPrompt(prompt_text));
   OXBOW_ASSIGN_OR_RETURN(const task::Reading reading, ReadingOf(picture));
@@ -55,8 +55,8 @@ class DigitsStrict final : public Scorer {
   }
 };
 
-// Both rows are equally right, so this is to be observed, not trained on: a mean that leaves .5
-// says that pictures become alike.
+// Both rows are equally right, so observe this reward and do not train on it: a mean that moves
+// away from .5 shows that images become alike.
 class DigitsRow final : public Scorer {
  public:
   std::string name() const override { return "digits_row"; }
@@ -65,7 +65,7 @@ class DigitsRow final : public Scorer {
   std::string help() const override { return "the row the digits stand in, 0 or 1"; }
   absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
                                const Picture& picture) const override {
-    // A picture of another world stands in no row.
+    // An image of another task has no row.
     OXBOW_RETURN_IF_ERROR(task::ParseDigitsPrompt(prompt_text).status());
     OXBOW_ASSIGN_OR_RETURN(const task::Reading reading, ReadingOf(picture));
     return reading.offset;

@@ -1,4 +1,4 @@
-// Rewards of the world `digits` (core/task/digits.h), both in [0, 1]:
+// Rewards of the synthetic task `digits` (core/task/digits.h), both in [0, 1]:
 //
 //   digits_ocr     1 - min(edit distance of the digits read and wanted, 3) / 3
 //   digits_strict  1 if all three digits are right, else 0
@@ -12,11 +12,11 @@
 
 namespace oxbow::reward {
 
-// Both want a prompt "text ddd" and a grey picture of 20 x 8; anything else is kInvalidArgument.
+// Both require a prompt "text ddd" and a grey image of 20 x 8; anything else is kInvalidArgument.
 std::unique_ptr<Scorer> MakeDigitsOcr();
 std::unique_ptr<Scorer> MakeDigitsStrict();
 
-// `digits_row`: the row the digits stand in. For watching diversity, not for training.
+// `digits_row`: the row in which the digits are. It measures diversity; do not train on it.
 std::unique_ptr<Scorer> MakeDigitsRow();
 
 }  // namespace oxbow::reward

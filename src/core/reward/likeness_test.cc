@@ -26,7 +26,8 @@ TEST(LikenessTest, DistanceIsTheRootMeanSquareOverPixels) {
   EXPECT_DOUBLE_EQ(LikenessOf({Flat(0), one}, 0.1)[0].mean_distance, std::sqrt(1. / 6));
 }
 
-// Two finds of 5 and 3 members: shares are their sizes, and noise under the radius changes nothing.
+// Two clusters of 5 and 3 members: shares are cluster sizes, and noise below the radius changes
+// nothing.
 TEST(LikenessTest, MembersWithinTheRadiusShareANiche) {
   RandomStream stream({.seed = 11});
   std::vector<Picture> pictures;

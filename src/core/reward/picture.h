@@ -1,4 +1,4 @@
-// What a scorer sees: an 8-bit picture, interleaved channels, rows top to bottom.
+// The input of a scorer: an 8-bit image, channels interleaved, rows from top to bottom.
 #pragma once
 
 #include <cstdint>

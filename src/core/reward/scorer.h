@@ -1,5 +1,4 @@
-// A reward: from a picture and its prompt to a number. One file per scorer; scorer_table.h lists
-// them.
+// A reward: a function of an image and its prompt. One file per scorer; scorer_table.h lists them.
 #pragma once
 
 #include <string>
@@ -18,9 +17,9 @@ class Scorer {
   virtual double value_max() const = 0;
   virtual std::string help() const = 0;  // One line for people.
 
-  // Scores one picture; what cannot be scored is an error (kInvalidArgument if prompt or picture do
-  // not fit the scorer), never a made-up value. Pure and thread-safe. The picture's bytes match its
-  // dimensions: check that before.
+  // Scores one image. An image that cannot be scored is an error (kInvalidArgument if prompt or
+  // image do not fit the scorer), never an invented value. Pure and thread-safe. The caller must
+  // check that the number of bytes matches the dimensions.
   virtual absl::StatusOr<double> Score(const std::string& prompt_text,
                                        const std::string& prompt_metadata_json,
                                        const Picture& picture) const = 0;

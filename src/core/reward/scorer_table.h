@@ -13,7 +13,7 @@ namespace oxbow::reward {
 // In the order of the table.
 std::vector<std::string> ScorerNames();
 
-// kInvalidArgument names the unknown scorer and those there are.
+// kInvalidArgument names the unknown scorer and lists the known ones.
 absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const std::string& name);
 
 }  // namespace oxbow::reward

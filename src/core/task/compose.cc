@@ -25,7 +25,7 @@ constexpr const char* kMasks[kShapeCount][kShapeSide] = {
     {"..##..", "..##..", ".####.", ".####.", "######", "######"},
 };
 
-// Places in {0, 1}: row and column of a cell.
+// Row and column of a cell, each 0 or 1.
 int RowOf(int cell) { return cell / 2; }
 int ColumnOf(int cell) { return cell % 2; }
 
@@ -48,7 +48,7 @@ std::optional<Object> ObjectOf(const std::string& colour, const std::string& sha
 }
 
 std::optional<Scene> SceneOf(const std::vector<std::string>& words) {
-  // Two words, one or two of the relation, two words.
+  // Two words, one or two words for the relation, two words.
   if (words.size() < 5 || words.size() > 6) return std::nullopt;
   const std::string relation = words.size() == 5 ? words[2] : absl::StrCat(words[2], " ", words[3]);
   const std::optional<int> index = IndexIn(kRelations, relation);

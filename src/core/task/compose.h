@@ -1,14 +1,14 @@
-// The world `compose`: the prompt "red square left of blue disc" asks for a small colour picture of
-// two objects.
+// The synthetic task `compose`: the prompt "red square left of blue disc" asks for a small colour
+// image of two objects.
 //
-// A picture is 16 rows of 16 columns of red, green and blue, -1 dark to 1 bright, without an
-// autoencoder: the latent is the picture. It has four cells of 8 x 8,
+// An image has 16 rows of 16 columns of red, green and blue, from -1 (dark) to 1 (bright). There is
+// no autoencoder: the latent is the image. It has four cells of 8 x 8,
 //
 //   0 1      each dark or with one of 16 objects (a shape of 6 x 6 in a colour)
 //   2 3
 //
-// Where the objects stand is free as long as the relation holds, so that every prompt has four
-// right pictures: "left of" wants the first in cell 0 or 2 and the second in cell 1 or 3.
+// The objects may be anywhere as long as the relation holds, so that every prompt has four right
+// images: "left of" requires the first object in cell 0 or 2 and the second in cell 1 or 3.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@
 
 namespace oxbow::task {
 
-inline constexpr int kComposeSide = 16;  // Pixels, both ways.
+inline constexpr int kComposeSide = 16;  // Width and height in pixels.
 inline constexpr int kComposeChannels = 3;
 inline constexpr int kComposePixels = kComposeSide * kComposeSide;
 inline constexpr int kCellSide = 8;
@@ -48,19 +48,19 @@ struct Scene {
   friend bool operator==(const Scene&, const Scene&) = default;
 };
 
-// What stands in each cell.
+// The object in each cell.
 using Arrangement = std::array<std::optional<Object>, kCellCount>;
 
 // Whether a shape covers a pixel of its cell. Requires shape in 0..3, row and column in 0..7.
 bool ShapeCovers(int shape, int row, int column);
 
-// Whether a colour has a channel (0 red, 1 green, 2 blue).
+// Whether a colour contains a channel (0 red, 1 green, 2 blue).
 bool ColourHas(int colour, int channel);
 
 // Channels first, rows top to bottom; every value -1 or 1.
 std::array<float, kComposeChannels * kComposePixels> RenderArrangement(const Arrangement& cells);
 
-// The four pairs of cells (first's, second's) for which a relation holds.
+// The four pairs of cells (cell of first, cell of second) for which a relation holds.
 std::array<std::pair<int, int>, 4> PlacesOf(Relation relation);
 bool RelationHolds(Relation relation, int first_cell, int second_cell);
 

@@ -6,7 +6,8 @@
 namespace oxbow::task {
 namespace {
 
-// `value`, or with the given probability one of `count`. Takes the same draws either way.
+// With the given probability one of `count` values, else `value`. Draws the same random numbers
+// either way.
 int Replaced(int value, int count, double probability, RandomStream& random) {
   const bool replaced = random.NextUniform() < probability;
   const int other = static_cast<int>(random.NextBelow(count));

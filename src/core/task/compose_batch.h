@@ -1,8 +1,8 @@
-// What one step of pretraining on the world `compose` sees, as a pure function of (seed, step).
+// The examples of one pretraining step on the task `compose`, a pure function of (seed, step).
 //
-// Captions lie as those of `digits` do (pretraining_batch.h): with probability `caption_noise`
-// each, a colour, a shape and the relation of the picture are drawn anew. Where the objects stand
-// is drawn among the four places that the drawn relation allows.
+// Captions are wrong as those of `digits` are (pretraining_batch.h): each colour and shape, and the
+// relation of the image are replaced by random ones with probability `caption_noise`. The objects'
+// places are drawn from the four that the drawn relation allows.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct ComposeExample {
   float time = 0;     // Noise level in (0, 1).
 };
 
-// Captions are drawn from `prompts` alone. Requires prompts.
+// Captions are drawn only from `prompts`. Requires prompts.
 std::vector<ComposeExample> ComposeBatch(const BatchOptions& options, int64_t step,
                                          const std::vector<Scene>& prompts);
 

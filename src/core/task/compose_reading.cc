@@ -9,7 +9,7 @@ namespace oxbow::task {
 namespace {
 
 constexpr int kCellValues = kCellSide * kCellSide * kComposeChannels;
-constexpr int kErrorUnit = kCellValues * 255;  // An error of 1.
+constexpr int kErrorUnit = kCellValues * 255;  // The integer that stands for an error of 1.
 
 int CellError(std::span<const uint8_t> pixels, int cell, const std::optional<Object>& object) {
   int error = 0;
@@ -40,7 +40,7 @@ ComposeCell ReadCell(std::span<const uint8_t> pixels, int cell) {
   }
   ComposeCell read{.dark = !found, .object = found};
   read.error = static_cast<double>(best) / kErrorUnit;
-  // Compared in integers: .05 of 48960 is exactly 2448.
+  // An integer comparison: .05 of 48960 is exactly 2448.
   if (best * 100 > kCellErrorPercentMax * kErrorUnit) {
     read.dark = false;
     read.object.reset();
@@ -48,7 +48,7 @@ ComposeCell ReadCell(std::span<const uint8_t> pixels, int cell) {
   return read;
 }
 
-// Share of two wanted values that are among those found, each found one counted once.
+// Share of two wanted values that are in `found`; each found value counts once.
 double ShareFound(std::array<int, 2> wanted, std::vector<int> found) {
   int count = 0;
   for (const int value : wanted) {

@@ -1,8 +1,9 @@
-// Reads a picture of the world `compose` as a scorer sees it: 8-bit colour, cell by cell.
+// Reads an image of the task `compose` in the scorer's form: 8-bit colour, cell by cell.
 //
-// Each cell is compared with all 16 objects and with darkness; the least mean absolute error over
-// its 192 values (0 dark, 1 bright) wins. An error over .05 is unreadable: something stands there,
-// but nobody can say what. All in integers: the same bytes read the same everywhere.
+// Each cell is compared with all 16 objects and with a dark cell; the least mean absolute error
+// over its 192 values (0 dark, 1 bright) wins. A cell with an error over .05 is unreadable: it is
+// not dark, but shows no known object. All arithmetic is in integers: the same bytes give the same
+// reading on every machine.
 #pragma once
 
 #include <array>
@@ -18,9 +19,9 @@ namespace oxbow::task {
 inline constexpr int kCellErrorPercentMax = 5;
 
 struct ComposeCell {
-  bool dark = true;              // Nothing stands there.
-  std::optional<Object> object;  // Unset where dark or unreadable.
-  double error = 1;              // Of the best match, in [0, 1].
+  bool dark = true;              // The cell is empty.
+  std::optional<Object> object;  // Unset if dark or unreadable.
+  double error = 1;              // Error of the best match, in [0, 1].
 };
 
 using ComposeReading = std::array<ComposeCell, kCellCount>;
@@ -28,12 +29,12 @@ using ComposeReading = std::array<ComposeCell, kCellCount>;
 // `pixels`: channels interleaved, rows top to bottom, kComposeChannels * kComposePixels bytes.
 ComposeReading ReadCompose(std::span<const uint8_t> pixels);
 
-// Partial credit as GenEval gives it (arXiv:2310.11513), each part in [0, 1].
+// Partial credit as in GenEval (arXiv:2310.11513); each part is in [0, 1].
 struct SceneCredit {
   double count = 0;     // 1 if exactly two cells are not dark.
-  double shapes = 0;    // Share of the two wanted shapes that are there, in whatever colour.
-  double colours = 0;   // Share of the two wanted colours that are there, on whatever shape.
-  double relation = 0;  // 1 if both objects are there, whole, and stand as asked.
+  double shapes = 0;    // Share of the two wanted shapes that are present, in any colour.
+  double colours = 0;   // Share of the two wanted colours that are present, on any shape.
+  double relation = 0;  // 1 if both objects are present and placed as the prompt asks.
 
   double reward() const { return (count + shapes + colours + relation) / 4; }
   bool strict() const { return count == 1 && relation == 1; }
@@ -41,7 +42,8 @@ struct SceneCredit {
 
 SceneCredit CreditOf(const ComposeReading& reading, const Scene& wanted);
 
-// Which of the four right places (index into PlacesOf) the wanted objects take; unset if not right.
+// Which of the four right places (index into PlacesOf) the wanted objects are in; unset if the
+// image is wrong.
 std::optional<int> PlaceTaken(const ComposeReading& reading, const Scene& wanted);
 
 }  // namespace oxbow::task

@@ -1,5 +1,5 @@
-// What a set of pictures of the world `compose` is worth: reward and its parts, and what reward
-// hides.
+// Measures a set of images of the task `compose`: the reward and its parts, and what the reward
+// does not show.
 #pragma once
 
 #include <array>
@@ -20,24 +20,24 @@ struct ComposeReport {
   double shapes = 0;
   double colours = 0;
   double relation = 0;
-  double speckle = 0;     // Mean grey dust.
-  double unreadable = 0;  // Share of cells.
-  // Of right pictures: share of the least used of the four right places, times four, averaged over
-  // relations. 1: all alike; 0: at least one place is never used.
+  double speckle = 0;     // Mean grey noise; see Speckle.
+  double unreadable = 0;  // Share of unreadable cells.
+  // Among right images: share of the least used of the four right places, times four, averaged over
+  // relations. 1: all places are used equally; 0: at least one place is never used.
   double place_balance = 0;
 };
 
-// Counts pictures one by one.
+// Counts images one by one.
 class ComposeTally {
  public:
-  // `pixels` as ReadCompose takes them.
+  // `pixels`: as for ReadCompose.
   void Add(const Scene& wanted, std::span<const uint8_t> pixels);
   ComposeReport Report() const;  // All zero if nothing was added.
 
  private:
   double PlaceBalance() const;
 
-  ComposeReport sums_;  // Sums, where the report has means.
+  ComposeReport sums_;  // Sums of the values whose means are in the report.
   double reward_squares_ = 0;
   std::array<std::array<int64_t, 4>, kRelationCount> places_ = {};
 };

@@ -74,7 +74,7 @@ TEST(ComposeTest, OtherTextIsNoPrompt) {
   }
 }
 
-// Every relation, place and pair of objects: the reader inverts the renderer.
+// For every relation, place and pair of objects the reader inverts the renderer.
 TEST(ComposeTest, EveryRightPictureIsReadAsRight) {
   for (const Scene& scene : AllScenes()) {
     const auto places = PlacesOf(scene.relation);
@@ -98,7 +98,7 @@ TEST(ComposeTest, CreditIsPartial) {
   EXPECT_DOUBLE_EQ(Credit({kRedSquare, kBlueDisc, kBlueDisc, {}}).reward(), 0.75) << "one too many";
   EXPECT_DOUBLE_EQ(Credit({kRedSquare, {}, {}, {}}).reward(), 0.25) << "half of two parts";
   EXPECT_DOUBLE_EQ(Credit({}).reward(), 0);
-  // Colours and shapes are there, but on the wrong objects.
+  // Colours and shapes are present, but on the wrong objects.
   EXPECT_DOUBLE_EQ(Credit({Object{2, 0}, Object{0, 1}, {}, {}}).reward(), 0.75);
 }
 
@@ -130,7 +130,7 @@ TEST(ComposeTest, TallyCountsPartsPlacesAndDust) {
   EXPECT_DOUBLE_EQ(report.count, 8.0 / 9);
 }
 
-// What the tokenizer's rule says, written down apart: lowest rank first, until nothing merges.
+// The tokenizer's rule, written independently: lowest rank first, until nothing merges.
 TEST(ComposeTest, MergesMakeEveryWordOneToken) {
   std::map<std::pair<std::string, std::string>, size_t> ranks;
   for (const std::string& merge : ComposeMerges()) {
@@ -173,7 +173,7 @@ TEST(ComposeTest, CaptionsLieAsOftenAsTheyShould) {
                       RelationHolds(Relation::kLeftOf, cells[1], cells[0]);
     first_right += example.drawn[cells[0]] == kRedSquare || example.drawn[cells[1]] == kRedSquare;
   }
-  // Red and square each stay with 1/2 + 1/2 * 1/4; or the second object became it by chance.
+  // Red and square each stay with 1/2 + 1/2 * 1/4; or the second object equals it by chance.
   const double one = 0.625 * 0.625;
   const double other = 0.125 * 0.125;
   EXPECT_NEAR(first_right / 20000.0, one + other - one * other, 0.012);

@@ -15,10 +15,10 @@ constexpr int64_t kByteForms = 512;
 
 struct Vocabulary {
   std::vector<std::string> merges;
-  std::map<std::string, int64_t> ids;  // Of each word.
+  std::map<std::string, int64_t> ids;  // Token id of each word.
 };
 
-// One round of byte-pair encoding: joins every occurrence of the pair that was merged first.
+// One round of byte-pair encoding: joins every occurrence of the pair with the lowest rank.
 bool MergeOnce(const std::map<std::string, size_t>& ranks, std::vector<std::string>& symbols) {
   size_t best = ranks.size();
   for (size_t i = 0; i + 1 < symbols.size(); ++i) {

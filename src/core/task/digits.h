@@ -1,8 +1,8 @@
-// The world `digits`: the prompt "text 473" asks for a small grey picture of that number.
+// The synthetic task `digits`: the prompt "text 473" asks for a small grey image of that number.
 //
-// A picture is 8 rows of 20 columns, -1 black to 1 white, without an autoencoder: the latent is the
-// picture. Three glyphs, 5 wide and 7 high, stand in cells at columns 1, 7 and 13; their common row
-// offset, 0 or 1, is free, so that one prompt has two right pictures:
+// An image has 8 rows of 20 columns, from -1 (black) to 1 (white). There is no autoencoder: the
+// latent is the image. Three glyphs, 5 wide and 7 high, are in cells at columns 1, 7 and 13. Their
+// common row offset, 0 or 1, is free, so that one prompt has two right images:
 //
 //   ....................    107 at offset 1
 //   ...#....###..#####..
@@ -34,21 +34,21 @@ inline constexpr std::array<int, kDigitCount> kCellColumns = {1, 7, 13};
 
 using Digits = std::array<int, kDigitCount>;  // Each 0..9, most significant first.
 
-// Whether a glyph is white at `row` of its cell (0..7) and `column` (0..4) when it stands at
-// `offset`. Requires digit in 0..9 and offset in 0..1.
+// Whether a glyph at row offset `offset` is white at `row` (0..7) and `column` (0..4) of its cell.
+// Requires digit in 0..9 and offset in 0..1.
 bool GlyphWhite(int digit, int offset, int row, int column);
 
-// The picture of a number, row-major, every value -1 or 1. Requires offset in 0..1.
+// The image of a number, row-major, every value -1 or 1. Requires offset in 0..1.
 std::array<float, kPicturePixels> RenderDigits(const Digits& digits, int offset);
 
-// Digits of number 0..999, and back.
+// The digits of a number 0..999, and the reverse.
 Digits DigitsOf(int number);
 int NumberOf(const Digits& digits);
 
 // "text 473".
 std::string DigitsPrompt(const Digits& digits);
 
-// Reads "text ddd", exactly. kInvalidArgument for any other text.
+// Parses exactly "text ddd". kInvalidArgument for any other text.
 absl::StatusOr<Digits> ParseDigitsPrompt(std::string_view text);
 
 }  // namespace oxbow::task

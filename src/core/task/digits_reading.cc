@@ -10,7 +10,7 @@ namespace oxbow::task {
 namespace {
 
 constexpr int kCellPixels = kPictureHeight * kGlyphWidth;
-constexpr int kErrorUnit = kCellPixels * 255;  // An error of 1.
+constexpr int kErrorUnit = kCellPixels * 255;  // The integer that stands for an error of 1.
 
 int CellError(std::span<const uint8_t> pixels, int cell, int digit, int offset) {
   int error = 0;
@@ -46,7 +46,7 @@ Reading ReadDigits(std::span<const uint8_t> pixels) {
       row_error[offset] += best_here;
     }
     read.error = static_cast<double>(best) / kErrorUnit;
-    // Compared in integers: .15 of 10200 is exactly 1530.
+    // An integer comparison: .15 of 10200 is exactly 1530.
     if (best * 100 > 15 * kErrorUnit) read.digit = kUnreadable;
   }
   reading.offset = row_error[1] < row_error[0] ? 1 : 0;

@@ -42,7 +42,7 @@ TEST(DigitsReadingTest, EveryNumberReadsBackAtBothOffsets) {
   }
 }
 
-// Any two glyphs are 9 pixels apart, so dust of up to 30 grey levels of 255 a pixel (error .118)
+// Any two glyphs are 9 pixels apart, so grey noise of up to 30 levels of 255 per pixel (error .118)
 // can neither swap nor hide a digit.
 TEST(DigitsReadingTest, GreyDustIsTolerated) {
   const uint64_t seed = 20;

@@ -1,4 +1,5 @@
-// What a set of pictures of the world `digits` is worth: reward, strictness, and what reward hides.
+// Measures a set of images of the task `digits`: reward, strict reward, and what the reward does
+// not show.
 #pragma once
 
 #include <array>
@@ -15,13 +16,13 @@ struct DigitsReport {
   double reward = 0;              // Mean of 1 - edit distance / 3.
   double reward_stderr = 0;       // Its standard error.
   double strict = 0;              // Share with all digits right.
-  double speckle = 0;             // Mean grey dust.
-  double unreadable = 0;          // Share of cells.
-  double minority_row_share = 0;  // .5: both rows alike; 0: diversity is gone.
+  double speckle = 0;             // Mean grey noise; see Speckle.
+  double unreadable = 0;          // Share of unreadable cells.
+  double minority_row_share = 0;  // .5: both rows are used equally; 0: only one.
   std::array<double, kDigitCount> digit_accuracy = {};  // Share of right digits per position.
 };
 
-// Counts pictures one by one.
+// Counts images one by one.
 class DigitsTally {
  public:
   // `pixels`: kPicturePixels bytes.

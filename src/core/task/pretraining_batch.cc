@@ -27,7 +27,7 @@ std::vector<PretrainingExample> PretrainingBatch(const BatchOptions& options, in
   for (PretrainingExample& example : batch) {
     example.caption = prompts[random.NextBelow(prompts.size())];
     example.drawn = example.caption;
-    // Replaced in the picture, not in the caption, so that held-out prompts stay unseen.
+    // The image is changed, not the caption, so that held-out prompts stay unseen.
     for (int& digit : example.drawn) {
       const bool replaced = random.NextUniform() < options.caption_noise;
       const int other = static_cast<int>(random.NextBelow(10));

@@ -1,8 +1,8 @@
-// What one step of pretraining on the world `digits` sees, as a pure function of (seed, step).
+// The examples of one pretraining step on the task `digits`, a pure function of (seed, step).
 //
-// Captions lie: each digit of the picture differs from its caption's, by a random draw, with
-// probability `caption_noise`. The model then learns to draw sharp digits that are mostly the wrong
-// number, which is the situation of a real text-to-image model before reinforcement learning.
+// Captions are wrong on purpose: each digit of the image is replaced by a random one with
+// probability `caption_noise`. The model then learns to draw sharp digits, but mostly the wrong
+// number: the situation of a real text-to-image model before reinforcement learning.
 //
 // Times alternate: uniform in even steps, logit-normal(.2, 1.2) in odd ones.
 #pragma once
@@ -18,7 +18,7 @@ namespace oxbow::task {
 struct PretrainingExample {
   Digits caption;  // What the prompt says.
   Digits drawn;    // What the picture shows.
-  int offset = 0;  // Row of the picture.
+  int offset = 0;  // Row offset of the image.
   float time = 0;  // Noise level in (0, 1).
 };
 
@@ -31,8 +31,7 @@ struct BatchOptions {
 // The noise level of one example.
 double PretrainingTime(int64_t step, RandomStream& random);
 
-// Captions are drawn from `prompts` alone: a number outside it is never asked for. Requires
-// prompts.
+// Captions are drawn only from `prompts`: no other number is ever asked for. Requires prompts.
 std::vector<PretrainingExample> PretrainingBatch(const BatchOptions& options, int64_t step,
                                                  const std::vector<Digits>& prompts);
 

@@ -16,7 +16,7 @@ absl::Status CheckSize(const PictureFormat& format, std::span<const uint8_t> pix
       format.channels, " channels: ", pixels.size(), " bytes"));
 }
 
-// What every world measures.
+// The measures that every task has.
 template <typename Report>
 std::vector<Measure> CommonMeasures(const Report& report) {
   return {{"pictures", static_cast<double>(report.pictures)},

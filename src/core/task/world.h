@@ -1,5 +1,5 @@
-// The embedded worlds, for what does not care which one it is: measuring a model, framing right
-// pictures.
+// The synthetic tasks, for code that works with any of them: it measures a model, or marks right
+// images.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,15 @@ struct Measure {
   double value = 0;
 };
 
-// Counts pictures one by one.
+// Counts images one by one.
 class Tally {
  public:
   virtual ~Tally() = default;
 
-  // `pixels` 8-bit, channels interleaved, in the world's format. kInvalidArgument if the prompt is
-  // of another world, kFailedPrecondition if the picture has another size.
+  // `pixels`: 8-bit, channels interleaved, in the task's format. kInvalidArgument if the prompt is
+  // of another task, kFailedPrecondition if the image has another size.
   virtual absl::Status Add(const std::string& prompt, std::span<const uint8_t> pixels) = 0;
-  // Of the pictures so far; "pictures" first, then "reward".
+  // Measures of the images so far; "pictures" first, then "reward".
   virtual std::vector<Measure> Report() const = 0;
 };
 
@@ -42,15 +42,15 @@ class World {
   virtual std::string name() const = 0;  // "digits"
   virtual PictureFormat format() const = 0;
   virtual std::unique_ptr<Tally> NewTally() const = 0;
-  // Whether a picture shows what its prompt asks for. Errors as Tally::Add.
+  // Whether an image shows what its prompt asks for. Errors as Tally::Add.
   virtual absl::StatusOr<bool> IsRight(const std::string& prompt,
                                        std::span<const uint8_t> pixels) const = 0;
 };
 
-// The world whose prompts read like this one; null if there is none.
+// The task whose prompts have this form; null if there is none.
 const World* WorldOfPrompt(const std::string& prompt);
 
-// By name. kInvalidArgument names those there are.
+// The task of this name. kInvalidArgument lists the known names.
 absl::StatusOr<const World*> WorldNamed(std::string_view name);
 
 }  // namespace oxbow::task
