@@ -3,7 +3,9 @@
 
 Errors: banned words in file names, <torch/torch.h>, files over 600 lines, lines over 100 columns,
 headers without #pragma once or outside every CMakeLists.txt, TODO, words about how the code came to
-be, sleeps in tests, trailing blanks. Functions over 70 lines are listed as warnings.
+be, comments that begin with a bare "Of", sleeps in tests, trailing blanks. Warnings: functions over 70
+lines, words in comments and documents that plain English does without. `--self-test` runs only the
+test of the rules of language, which every call runs first.
 """
 import re
 import subprocess
@@ -20,6 +22,12 @@ SLEEP = re.compile(r"\b(sleep_for|sleep_until|absl::SleepFor|usleep|nanosleep)\b
 WORDS = re.compile(r"\bassistants?\b|\b(this|last|previous|earlier|next|another) session\b",
                    re.IGNORECASE)
 TODO = re.compile(r"\b(TODO|FIXME|XXX)\b")
+SLASHES = (".h", ".cc", ".cu", ".proto")
+COMMENT = {True: re.compile(r"(?:^|\s)//+\s+(.*)"), False: re.compile(r"(?:^|\s)#+\s+(.*)")}
+# "// Of a row." leaves out the noun: "Velocity of a row." says it.
+BARE_OF = re.compile(r"Of ")
+UNPLAIN = re.compile(r"\b(whom|whoever|anew|lacks)\b", re.IGNORECASE)
+CODE_SPAN = re.compile(r"`[^`]*`")
 FUNCTION_END = re.compile(r"^}\s*(//.*)?$")
 FUNCTION_START = re.compile(r"^[\w:<>,*&~\[\]\s\"=().]*\)[\w\s:&>*,<(){}-]*\{$")
 
@@ -56,6 +64,43 @@ def line_errors(path, lines):
             yield number, "say what the code does, not who wrote it or when"
 
 
+def prose_of(path, line):
+    """What a line says in words: its comment, in Markdown the line without code; None: nothing."""
+    if path.endswith(".md"):
+        return CODE_SPAN.sub("", line)
+    found = COMMENT[path.endswith(SLASHES)].search(line)
+    return found.group(1) if found else None
+
+
+def language_findings(path, lines):
+    """Yields (is an error, line, reason)."""
+    if path == "tools/tidy.py":  # It names what it bans.
+        return
+    for number, line in enumerate(lines, 1):
+        prose = prose_of(path, line)
+        if prose is None:
+            continue
+        if BARE_OF.match(prose) and not path.endswith(".md"):
+            yield True, number, 'a comment begins with a bare "Of"; name the thing first'
+        unplain = UNPLAIN.search(prose)
+        if unplain:
+            yield False, number, f'"{unplain.group(0)}": say it in plain words'
+
+
+def self_test():
+    good = {"a.h": "int rows;  // Rows of a pass.", "a.py": "# What is left of it.", "a.cc": "x = \"// Off\";",
+            "a.md": "Of two workers, `whoever` is code.", "a.proto": "// Offers of a step."}
+    for path, line in good.items():
+        assert not list(language_findings(path, [line])), f"wrongly found: {path}: {line}"
+    errors = {"a.h": "int rows;  // Of a pass.", "a.cc": "// Of products.", "a.proto": "  // Of a step.",
+              "a.py": "# Of a run.", "a.yaml": "rate: 0  # Of the step."}
+    for path, line in errors.items():
+        assert [f[0] for f in language_findings(path, [line])] == [True], f"not caught: {path}: {line}"
+    warned = {"a.h": "// Whoever waits.", "a.yaml": "a: 1  # drawn anew", "a.md": "what it lacks", "a.cc": "f();  // to whom"}
+    for path, line in warned.items():
+        assert [f[0] for f in language_findings(path, [line])] == [False], f"not caught: {path}: {line}"
+
+
 def header_errors(path, lines, listed):
     if "#pragma once" not in lines:
         yield 0, "header without #pragma once"
@@ -89,6 +134,9 @@ def cmake_texts(headers):
 
 
 def main():
+    self_test()
+    if "--self-test" in sys.argv[1:]:
+        return 0
     files = [f for f in tracked() if f.endswith((".h", ".cc", ".cu", ".py", ".proto", ".cmake",
                                                  ".yaml", ".sh", ".md", "CMakeLists.txt"))]
     listed = cmake_texts([f for f in files if f.endswith(".h")])
@@ -102,6 +150,11 @@ def main():
             found += header_errors(path, lines, listed)
         if path.endswith((".h", ".cc")):
             warnings += [f"{path}:{n}: warning: {why}" for n, why in long_functions(lines)]
+        for is_error, number, why in language_findings(path, lines):
+            if is_error:
+                found.append((number, why))
+            else:
+                warnings.append(f"{path}:{number}: warning: {why}")
         errors += [f"{path}:{n}: {why}" for n, why in found]
     print("\n".join(warnings + errors))
     print(f"tidy: {len(files)} files, {len(errors)} errors, {len(warnings)} warnings")
