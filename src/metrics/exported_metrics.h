@@ -21,6 +21,7 @@ struct Counter : Metric {};
 struct Gauge : Metric {};
 struct Histogram : Metric {};
 
+// clang-format off
 // Every process.
 inline constexpr Gauge kBuildInfo{
     "oxbow_build_info", "version", "Constant 1; the labels say what is running."};
@@ -338,5 +339,6 @@ inline constexpr Histogram kRewardRequestDurationSeconds{
     "Duration of Score calls, by outcome of the call."};
 inline constexpr Histogram kRewardBatchItems{
     "oxbow_reward_batch_items", "", "Pictures per batch received."};
+// clang-format on
 
 }  // namespace oxbow::exported

@@ -51,6 +51,7 @@ struct StepMetricFamily {
 // Evaluations are rarer than steps: readers keep these until the next one.
 inline bool IsOfEvaluation(std::string_view key) { return key.starts_with("eval/"); }
 
+// clang-format off
 // The step and its times.
 inline constexpr StepMetric kStep{"step", "steps", "committed learner steps", "never"};
 inline constexpr StepMetric kTimeWallS{
@@ -334,5 +335,6 @@ inline constexpr StepMetric kEvalSpeckleMean{
 inline constexpr StepMetric kEvalMinorityShare{
     "eval/minority_share", "0 to 0.5", "share of the rarer row layout",
     "also if `digits_row` is not scored"};
+// clang-format on
 
 }  // namespace oxbow::metric
