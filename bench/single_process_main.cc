@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "bench/single_process_loop.h"
 #include "config/run_config.h"
+#include "metrics/step_metrics.h"
 
 namespace {
 
@@ -29,7 +30,7 @@ absl::Status Run(const std::string& file, std::vector<std::string> overrides, in
     if (step == warmup) start = clock.Now();
     auto metrics = loop->Step();
     if (!metrics.ok()) return metrics.status();
-    reward = (*metrics)["train/reward_mean"];
+    reward = (*metrics)[oxbow::metric::kTrainRewardMean];
   }
   const double seconds = absl::ToDoubleSeconds(clock.Now() - start);
   const double images = static_cast<double>(steps - warmup) * resolved.config.batch().groups() *

@@ -31,6 +31,7 @@
 #include "base/check.h"
 #include "base/freed_memory.h"
 #include "base/log.h"
+#include "metrics/exported_metrics.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
 #include "services/weights/ranks_circle.h"
@@ -232,7 +233,7 @@ class Fleet {
     Publish(MakeVersion(1, 1 << 20));  // Now all workers know their peers.
     if (!flags.broadcast) return;
     const absl::Time until = absl::Now() + kRoundAtMost;
-    while (Sample("oxbow_weights_circle_members") < static_cast<double>(workers)) {
+    while (Sample(exported::kWeightsCircleMembers.name) < static_cast<double>(workers)) {
       OXBOW_CHECK(absl::Now() < until) << "circle";
       absl::SleepFor(absl::Milliseconds(5));
     }
@@ -264,7 +265,7 @@ class Fleet {
   }
   // Number of completed rounds.
   double whole_rounds() const {
-    return Sample("oxbow_weights_broadcast_rounds_total{outcome=\"whole\"}");
+    return Sample(absl::StrCat(exported::kWeightsBroadcastRoundsTotal.name, "{outcome=\"whole\"}"));
   }
   uint64_t sent() {
     absl::MutexLock lock(&mutex_);

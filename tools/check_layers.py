@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # A file's layer by the longest matching prefix; it may include its own layer and lower ones.
 LAYERS = [
-    ("src/base/", 0), ("src/core/replay/", 1), ("src/core/simulate/", 2), ("src/core/task/", 2), ("src/core/reward/", 3),
+    ("src/base/", 0), ("src/metrics/", 0), ("src/core/replay/", 1), ("src/core/simulate/", 2), ("src/core/task/", 2), ("src/core/reward/", 3),
     ("src/core/parallel/", 4), ("src/core/flow/", 5), ("src/core/model/", 6), ("src/core/rl/", 7), ("src/core/pretrain/", 7.5),
     ("src/io/", 8), ("proto/", 8), ("src/config/", 9), ("src/telemetry/", 10), ("src/rpc/", 10),
     ("services/", 11), ("cli/", 12), ("tests/", 13), ("bench/", 13),
@@ -70,7 +70,7 @@ def sideways(path, target):
 
 
 def foreign(path, include):
-    below_services = path.startswith(("src/base/", "src/core/", "src/io/"))
+    below_services = path.startswith(("src/base/", "src/metrics/", "src/core/", "src/io/"))
     if below_services and WIRE.search(include):
         return "base, core and io build without gRPC, protobuf, RocksDB and prometheus"
     if path.startswith("src/core/") and not is_test(path):
@@ -95,7 +95,7 @@ def reaches_torch(path, files, seen):
 
 
 def torch_free(path):
-    if path.startswith(("services/buffer/", "services/reward/", "src/base/", "src/telemetry/",
+    if path.startswith(("services/buffer/", "services/reward/", "src/base/", "src/metrics/", "src/telemetry/",
                         "src/core/replay/", "src/core/task/", "src/core/reward/")):
         return "_torch" not in path
     # In io, torch is allowed only in *_torch.* files. The model loader and the checkpoint are such

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every check that needs no test run: layers, house rules, formatting, clang-tidy on torch-free
+# Runs every check that needs no test run: layers, house rules, metric names, formatting, clang-tidy on torch-free
 # code. Prints one line per check and a summary; exits 1 if any failed. `lint.sh --quick` skips
 # clang-tidy, which takes ten minutes and needs a configured build.
 set -uo pipefail
@@ -17,6 +17,7 @@ check() {
 }
 check "layers" python3 tools/check_layers.py
 check "house rules" python3 tools/tidy.py
+check "metric names" python3 tools/metric_names.py
 check "format" bash -c "git ls-files '*.h' '*.cc' | xargs clang-format --dry-run -Werror"
 [ "$build" = --quick ] || check "clang-tidy" python3 tools/run_clang_tidy.py "$build"
 echo "lint: $passed passed, $failed failed"

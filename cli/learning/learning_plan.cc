@@ -12,6 +12,7 @@
 #include "config/run_config.h"
 #include "config/yaml_message.h"
 #include "io/metrics_file.h"
+#include "metrics/step_metrics.h"
 
 namespace oxbow::cli {
 namespace {
@@ -84,7 +85,7 @@ absl::StatusOr<bool> IsFinished(const LearningRun& run) {
   if (!google::protobuf::util::MessageDifferencer::Equals(*done, wanted.config)) return false;
   const auto steps = static_cast<double>(wanted.config.run().steps());
   return std::any_of(rows->begin(), rows->end(),
-                     [&](const auto& row) { return row.at(io::kStepKey) >= steps; });
+                     [&](const auto& row) { return row.at(metric::kStep) >= steps; });
 }
 
 }  // namespace oxbow::cli

@@ -7,6 +7,8 @@
 #include "absl/strings/str_format.h"
 #include "cli/replay/replay_rows.h"
 #include "cli/run/progress_line.h"
+#include "metrics/exported_metrics.h"
+#include "metrics/step_metrics.h"
 
 namespace oxbow::cli {
 namespace {
@@ -84,7 +86,7 @@ class FleetJudge {
   }
 
   void LastStep(const v1::StatusResponse& status) {
-    const std::optional<double> known = Metric(status, "time/step_s");
+    const std::optional<double> known = Metric(status, metric::kTimeStepS);
     const double step_s = known.value_or(0);
     const double ago = status.seconds_since_step();
     // The duration of the first step after a start, or of an evaluation, is unknown.
@@ -117,13 +119,14 @@ class FleetJudge {
       Add("numbers", Verdict::kFail, absl::StrCat("not finite: ", broken),
           "oxbow rollback RUN --to an earlier step, lower optimizer.learning_rate");
     }
-    if (const auto error = Metric(status, "train/onpolicy_ratio_err");
+    if (const auto error = Metric(status, metric::kTrainOnpolicyRatioErr);
         error && *error > facts_.ratio_tolerance) {
       Add("on-policy ratio", Verdict::kWarn, absl::StrFormat("off from 1 by %.3g", *error),
           "worker and learner compute differently: same binaries, device and precision "
           "everywhere");
     }
-    if (const auto share = Metric(status, "train/reward_zero_std_ratio"); share && *share > 0.8) {
+    if (const auto share = Metric(status, metric::kTrainRewardZeroStdRatio);
+        share && *share > 0.8) {
       Add("signal", Verdict::kWarn,
           absl::StrFormat("%.0f %% of groups have equal rewards and teach nothing", 100 * *share),
           "the task is too easy or too hard: other prompts, a larger batch.group_size, or "
@@ -132,9 +135,9 @@ class FleetJudge {
   }
 
   void Staleness(const v1::StatusResponse& status) {
-    const auto most = Metric(status, "rollout/staleness_max");
+    const auto most = Metric(status, metric::kRolloutStalenessMax);
     if (!most.has_value()) return;
-    const double mean = Metric(status, "rollout/staleness_mean").value_or(*most);
+    const double mean = Metric(status, metric::kRolloutStalenessMean).value_or(*most);
     std::string found = absl::StrFormat("mean %.1f, largest %.0f steps", mean, *most);
     if (!facts_.staleness_max.has_value()) return Add("staleness", Verdict::kOk, found);
     const auto budget = static_cast<double>(*facts_.staleness_max);
@@ -197,7 +200,7 @@ class FleetJudge {
   }
 
   void Attached(const v1::StatusResponse& status) {
-    const auto attached = Metric(status, "buffer/attached");
+    const auto attached = Metric(status, metric::kBufferAttached);
     if (!attached.has_value()) return;
     Add("replay", *attached > 0 ? Verdict::kOk : Verdict::kWarn,
         *attached > 0 ? "the learner has its buffer" : "the learner goes on without its buffer",
@@ -213,8 +216,9 @@ class FleetJudge {
     Add(absl::StrCat("scores of ", counts.name), verdict,
         absl::StrFormat("%.0f given, %.0f refused (%.2f %%)", counts.scored, counts.refused,
                         100 * share),
-        "see oxbow_reward_items_total by outcome and its log: invalid is a picture or prompt that "
-        "the reward cannot read, failed is the reward itself");
+        absl::StrCat("see ", exported::kRewardItemsTotal.name,
+                     " by outcome and its log: invalid is a picture or prompt that the reward "
+                     "cannot read, failed is the reward itself"));
   }
 
   void Buffer(const v1::InfoResponse& buffer) {

@@ -14,6 +14,7 @@
 #include "cli/run/endpoints_file.h"
 #include "cli/run/status.h"
 #include "config/run_config.h"
+#include "metrics/exported_metrics.h"
 #include "oxbow/v1/replay_buffer.grpc.pb.h"
 #include "oxbow/v1/reward.grpc.pb.h"
 #include "rpc/channel.h"
@@ -61,7 +62,7 @@ class Asking {
     }
     const auto page = FetchMetrics(metrics, timeout_);
     if (!page.ok()) return;
-    const std::string family = "oxbow_reward_items_total";
+    const std::string family = exported::kRewardItemsTotal.name;
     facts_.rewards.push_back({name, SumOfSeries(*page, family, "outcome=\"scored\""),
                               SumOfSeries(*page, family, "outcome=\"failed\"") +
                                   SumOfSeries(*page, family, "outcome=\"invalid\"")});

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "metrics/step_metrics.h"
 
 namespace oxbow::cli {
 
@@ -31,16 +32,16 @@ std::optional<double> Metric(const v1::StatusResponse& status, const std::string
 std::string ProgressLine(const v1::StatusResponse& status, std::optional<double> steps_per_second,
                          uint64_t images_per_step) {
   std::string line = absl::StrCat("step ", status.learner_step(), "/", status.steps_total());
-  if (const auto reward = Metric(status, "train/reward_mean")) {
+  if (const auto reward = Metric(status, metric::kTrainRewardMean)) {
     absl::StrAppend(&line, absl::StrFormat("  reward %.3f", *reward));
   }
-  if (const auto reward = Metric(status, "eval/reward_mean")) {
+  if (const auto reward = Metric(status, metric::kEvalRewardMean)) {
     absl::StrAppend(&line, absl::StrFormat("  held-out %.3f", *reward));
   }
-  if (const auto clip = Metric(status, "train/clip_frac_total")) {
+  if (const auto clip = Metric(status, metric::kTrainClipFracTotal)) {
     absl::StrAppend(&line, absl::StrFormat("  clip %.1f %%", 100 * *clip));
   }
-  if (const auto stale = Metric(status, "buffer/staleness_mean")) {
+  if (const auto stale = Metric(status, metric::kBufferStalenessMean)) {
     absl::StrAppend(&line, absl::StrFormat("  staleness %.1f", *stale));
   }
   if (!steps_per_second || *steps_per_second <= 0) return absl::StrCat(line, "  ", status.phase());

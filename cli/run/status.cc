@@ -8,7 +8,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
@@ -19,6 +18,7 @@
 #include "base/status_macros.h"
 #include "cli/run/endpoints_file.h"
 #include "cli/run/progress_line.h"
+#include "metrics/step_metrics.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/status.h"
@@ -92,17 +92,14 @@ absl::Status Show(const StatusFlags& flags) {
 
 // Each reward by its own name, if there is more than one; staleness beside it.
 std::string RewardLine(const v1::StatusResponse& status) {
-  const std::string prefix = "train/reward_";
   std::string line;
-  for (const v1::NamedValue& metric : status.metrics()) {
-    const std::string& name = metric.name();
-    if (!absl::StartsWith(name, prefix) || !absl::EndsWith(name, "_mean")) continue;
-    const std::string reward = name.substr(prefix.size(), name.size() - prefix.size() - 5);
-    if (reward.empty() || reward == "group_std" || reward == "mean") continue;
-    absl::StrAppend(&line, line.empty() ? "" : ", ", reward,
-                    absl::StrFormat(" %.3f", metric.value()));
+  for (const v1::NamedValue& number : status.metrics()) {
+    const auto reward = metric::kTrainRewardNameMean.ValueIn(number.name());
+    if (!reward.has_value() || number.name() == metric::kTrainRewardGroupStdMean.name) continue;
+    absl::StrAppend(&line, line.empty() ? "" : ", ", std::string(*reward),
+                    absl::StrFormat(" %.3f", number.value()));
   }
-  if (const auto equal = Metric(status, "train/reward_zero_std_ratio")) {
+  if (const auto equal = Metric(status, metric::kTrainRewardZeroStdRatio)) {
     absl::StrAppend(&line, line.empty() ? "" : "; ",
                     absl::StrFormat("%.0f %% of groups without a signal", 100 * *equal));
   }
@@ -110,17 +107,17 @@ std::string RewardLine(const v1::StatusResponse& status) {
 }
 
 std::string BufferLine(const v1::StatusResponse& status) {
-  const auto attached = Metric(status, "buffer/attached");
+  const auto attached = Metric(status, metric::kBufferAttached);
   if (!attached.has_value()) return "";
   if (*attached == 0) return "replay     the buffer is away, training goes on without it\n";
   std::string line = "replay     ";
-  if (const auto size = Metric(status, "buffer/size")) {
+  if (const auto size = Metric(status, metric::kBufferSize)) {
     absl::StrAppend(&line, absl::StrFormat("%.0f entries", *size));
   }
-  if (const auto age = Metric(status, "buffer/age_mean")) {
+  if (const auto age = Metric(status, metric::kBufferAgeMean)) {
     absl::StrAppend(&line, absl::StrFormat(", %.1f steps old", *age));
   }
-  if (const auto reward = Metric(status, "buffer/raw_reward_mean")) {
+  if (const auto reward = Metric(status, metric::kBufferRawRewardMean)) {
     absl::StrAppend(&line, absl::StrFormat(", reward %.3f", *reward));
   }
   return line + "\n";
@@ -158,9 +155,9 @@ absl::StatusOr<v1::StatusResponse> AskStatus(const std::string& endpoint, absl::
 }
 
 std::string StatusText(const v1::StatusResponse& status, std::optional<double> steps_per_second) {
-  const double images = Metric(status, "train/samples").value_or(0);
+  const double images = Metric(status, metric::kTrainSamples).value_or(0);
   if (!steps_per_second.has_value()) {
-    if (const auto rate = Metric(status, "throughput/samples_per_s"); rate && images > 0) {
+    if (const auto rate = Metric(status, metric::kThroughputSamplesPerS); rate && images > 0) {
       steps_per_second = *rate / images;
     }
   }

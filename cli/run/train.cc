@@ -20,6 +20,7 @@
 #include "config/run_config.h"
 #include "io/metrics_file.h"
 #include "io/report/report.h"
+#include "metrics/step_metrics.h"
 #include "rpc/tls_flags.h"
 
 namespace oxbow::cli {
@@ -148,7 +149,9 @@ std::optional<double> Find(const std::map<std::string, double>& line, const std:
 void Summarise(const fs::path& run_dir) {
   const auto lines = io::ReadMetrics(run_dir / "metrics.jsonl");
   if (!lines.ok() || lines->empty()) return;
-  for (const char* name : {"eval/reward_mean", "eval/strict_mean", "train/reward_mean"}) {
+  for (const std::string& name : {std::string(metric::kEvalRewardMean),
+                                  metric::kEvalShortMean.Of("strict"),
+                                  std::string(metric::kTrainRewardMean)}) {
     std::optional<double> first;
     std::optional<double> last;
     for (const auto& line : *lines) {

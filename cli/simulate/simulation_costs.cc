@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "config/run_config.h"
 #include "io/metrics_file.h"
+#include "metrics/step_metrics.h"
 
 namespace oxbow::cli {
 namespace {
@@ -66,13 +67,13 @@ double MeanWherePresent(const std::vector<Line>& lines, const std::string& name)
 // sample_s = batch_s x batches + group_s x U by least squares, if the batches of steps differ; else
 // everything by the group.
 void FitSampling(const std::vector<Line>& lines, double groups, simulate::Costs& costs) {
-  const double batches = MeanOf(lines, "rollout/batches");
-  const double seconds = MeanOf(lines, "rollout/sample_s");
+  const double batches = MeanOf(lines, metric::kRolloutBatches);
+  const double seconds = MeanOf(lines, metric::kRolloutSampleS);
   double covariance = 0;
   double variance = 0;
   for (const Line& line : lines) {
-    const double difference = Value(line, "rollout/batches") - batches;
-    covariance += difference * (Value(line, "rollout/sample_s") - seconds);
+    const double difference = Value(line, metric::kRolloutBatches) - batches;
+    covariance += difference * (Value(line, metric::kRolloutSampleS) - seconds);
     variance += difference * difference;
   }
   const double count = static_cast<double>(lines.size());
@@ -81,8 +82,9 @@ void FitSampling(const std::vector<Line>& lines, double groups, simulate::Costs&
   costs.group_s = (seconds - costs.batch_s * batches) / groups;
   std::vector<double> logs;
   for (const Line& line : lines) {
-    const double expected = costs.batch_s * Value(line, "rollout/batches") + costs.group_s * groups;
-    const double factor = Value(line, "rollout/sample_s") / expected;
+    const double expected =
+        costs.batch_s * Value(line, metric::kRolloutBatches) + costs.group_s * groups;
+    const double factor = Value(line, metric::kRolloutSampleS) / expected;
     if (factor > 0) logs.push_back(std::log(factor));
   }
   const double mean = Mean(logs);
@@ -101,13 +103,14 @@ double WeightsAndLeases(const std::vector<Line>& lines, const simulate::Costs& c
   std::vector<double> seconds;
   for (size_t i = 1; i < lines.size(); ++i) {
     // The learner was busy for long; what the workers did meanwhile cannot be seen.
-    if (lines[i - 1].contains("time/eval_s") || lines[i - 1].contains("time/checkpoint_s"))
-      continue;
-    const double produced = Value(lines[i - 1], "time/offer_s") +
-                            Value(lines[i - 1], "time/plan_s") + Value(lines[i - 1], "time/log_s") +
-                            Value(lines[i], "time/wait_s");
-    const double in_parallel = std::max(1.0, std::min(workers, Value(lines[i], "rollout/workers")));
-    seconds.push_back(produced - Value(lines[i], "rollout/sample_s") / in_parallel -
+    const Line& before = lines[i - 1];
+    if (before.contains(metric::kTimeEvalS) || before.contains(metric::kTimeCheckpointS)) continue;
+    const double produced = Value(before, metric::kTimeOfferS) +
+                            Value(before, metric::kTimePlanS) + Value(before, metric::kTimeLogS) +
+                            Value(lines[i], metric::kTimeWaitS);
+    const double in_parallel =
+        std::max(1.0, std::min(workers, Value(lines[i], metric::kRolloutWorkers)));
+    seconds.push_back(produced - Value(lines[i], metric::kRolloutSampleS) / in_parallel -
                       costs.reward_latency_s);
   }
   return std::max(0.0, Mean(seconds));
@@ -174,32 +177,32 @@ absl::StatusOr<MeasuredRun> MeasureRun(const std::filesystem::path& run_dir, int
   OXBOW_ASSIGN_OR_RETURN(const std::vector<Line> all, io::ReadMetrics(run_dir / io::kMetricsFile));
   std::vector<Line> lines;
   for (const Line& line : all) {
-    if (Value(line, io::kStepKey) > warm_up && line.contains("rollout/batches")) {
+    if (Value(line, metric::kStep) > warm_up && line.contains(metric::kRolloutBatches)) {
       lines.push_back(line);
     }
   }
   if (lines.size() < kStepsNeeded) {
     return absl::FailedPreconditionError(
-        absl::StrCat("too few steps with rollout/batches after the first ", warm_up, " in ",
-                     (run_dir / io::kMetricsFile).string(), ": ", lines.size()));
+        absl::StrCat("too few steps with ", metric::kRolloutBatches.name, " after the first ",
+                     warm_up, " in ", (run_dir / io::kMetricsFile).string(), ": ", lines.size()));
   }
   MeasuredRun run{.model = RunModelOf(config)};
   run.steps = static_cast<int>(lines.size());
-  run.step_s = MeanOf(lines, "time/step_s");
-  run.update_share = MeanOf(lines, "time/update_s") / run.step_s;
+  run.step_s = MeanOf(lines, metric::kTimeStepS);
+  run.update_share = MeanOf(lines, metric::kTimeUpdateS) / run.step_s;
   simulate::RunModel& model = run.model;
   simulate::Costs& costs = model.costs;
   const double groups = static_cast<double>(model.groups_per_step);
   costs = {};
   FitSampling(lines, groups, costs);
   costs.linger_s = 0.003;
-  costs.reward_latency_s = MeanOf(lines, "rollout/reward_s_mean");
-  costs.update_group_s = MeanOf(lines, "time/update_s") / groups;
-  costs.publish_s = MeanWherePresent(lines, "time/publish_s");
-  costs.plan_s = MeanOf(lines, "time/offer_s") + MeanOf(lines, "time/plan_s");
-  costs.finish_s = MeanOf(lines, "time/log_s");
-  costs.eval_s = MeanWherePresent(lines, "time/eval_s");
-  costs.checkpoint_s = MeanWherePresent(lines, "time/checkpoint_s");
+  costs.reward_latency_s = MeanOf(lines, metric::kRolloutRewardSMean);
+  costs.update_group_s = MeanOf(lines, metric::kTimeUpdateS) / groups;
+  costs.publish_s = MeanWherePresent(lines, metric::kTimePublishS);
+  costs.plan_s = MeanOf(lines, metric::kTimeOfferS) + MeanOf(lines, metric::kTimePlanS);
+  costs.finish_s = MeanOf(lines, metric::kTimeLogS);
+  costs.eval_s = MeanWherePresent(lines, metric::kTimeEvalS);
+  costs.checkpoint_s = MeanWherePresent(lines, metric::kTimeCheckpointS);
   if (model.staleness_max == 0) costs.apply_s = WeightsAndLeases(lines, costs, model.workers);
   return run;
 }

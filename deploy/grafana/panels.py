@@ -1,10 +1,17 @@
 """The panels of the four dashboards: title, what it draws, its unit, and a sentence on how to read it.
 
 Every query selects by the dashboard's variables: q('oxbow_x', 'side="any"') is oxbow_x{run=~"$run",...,side="any"}.
+A name that is not in src/metrics/exported_metrics.h is an error.
 Units are Grafana's: s, bytes, Bps, percentunit (a share of 1), short (a count), none.
 """
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "tools"))
+from metric_names import read_names  # noqa: E402
+
+NAMES = read_names()
 LABELS = 'run=~"$run",instance=~"$instance"'
 RATE = "[$__rate_interval]"
 WEIGHTED = 'reward="weighted_sum"'
@@ -12,6 +19,8 @@ UNSCORED = 'outcome!="scored"'
 
 
 def q(name, labels=""):
+    if not NAMES.knows_series(name):
+        raise ValueError(f"src/metrics/exported_metrics.h has no {name}")
     return f"{name}{{{LABELS}{',' + labels if labels else ''}}}"
 
 

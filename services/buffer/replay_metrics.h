@@ -1,4 +1,4 @@
-// What the replay buffer counts, as verbs. Names, units and help are in the .cc file alone.
+// What the replay buffer counts, as verbs.
 #pragma once
 
 #include <prometheus/registry.h>
@@ -33,9 +33,6 @@ class ReplayMetrics {
   void CallFailed();
 
  private:
-  prometheus::Gauge& Gauge(prometheus::Registry& registry, const char* name, const char* help);
-  prometheus::Counter& Counter(prometheus::Registry& registry, const char* name, const char* help);
-
   struct Table {
     std::array<prometheus::Counter*, kOutcomes> offers;
     prometheus::Gauge* entries;
@@ -76,7 +73,7 @@ class ReplayMetrics {
   prometheus::Gauge& uses_mean_;
   absl::Mutex mutex_;
   std::map<std::string, Table> tables_ ABSL_GUARDED_BY(mutex_);
-  double stall_seen_ ABSL_GUARDED_BY(mutex_) = 0;  // Of the database that is open.
+  double stall_seen_ ABSL_GUARDED_BY(mutex_) = 0;  // Stall seconds of the open database.
 };
 
 }  // namespace oxbow::buffer

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/sha256.h"
 #include "base/status_macros.h"
+#include "config/fingerprint.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
 
@@ -39,31 +39,10 @@ absl::StatusOr<model::NamedTensors> TensorsOf(const Checkpoint& checkpoint,
 
 }  // namespace
 
-std::string ConfigFingerprint(v1::RunConfig config) {
-  config.mutable_run()->clear_steps();
-  config.clear_eval();
-  config.clear_checkpoint();
-  config.clear_services();
-  config.clear_publish();
-  config.clear_learner();
-  config.mutable_reward()->clear_endpoints();
-  config.mutable_prompts()->clear_cache();
-  config.mutable_batch()->clear_rows_per_pass();
-  v1::ModelConfig& model = *config.mutable_model();
-  model.set_device("cpu");
-  model.clear_checkpoint_activations();
-  model.clear_cuda_graphs();
-  model.clear_encoder_device();
-  model.mutable_lora()->clear_merge_for_rollouts();
-  // As before there was another.
-  if (model.compute_dtype() == v1::STORAGE_D_TYPE_F32) model.clear_compute_dtype();
-  return Sha256Hex(config.DebugString());
-}
-
 Checkpointing::Checkpointing(const std::filesystem::path& run_directory,
                              const v1::RunConfig& config)
     : store_(run_directory / "checkpoints", config.checkpoint().keep()),
-      fingerprint_(ConfigFingerprint(config)),
+      fingerprint_(config::FingerprintOf(config)),
       ema_(config.ema().enabled()) {}
 
 absl::StatusOr<Checkpoint> Checkpointing::LoadNewest() const {

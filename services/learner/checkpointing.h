@@ -1,4 +1,4 @@
-// What a checkpoint holds of a run's tensors, and how a run goes on from one.
+// The tensors of a run in a checkpoint, and how a run goes on from one.
 //
 //   weights.safetensors     the trained part
 //   ema.safetensors         its running average, where EMA is on
@@ -17,10 +17,6 @@
 
 namespace oxbow::learner {
 
-// What a resumed run must share with the one it goes on from: all but how long, how often and
-// where.
-std::string ConfigFingerprint(v1::RunConfig config);
-
 // Owned by the thread that owns torch.
 class Checkpointing {
  public:
@@ -29,15 +25,15 @@ class Checkpointing {
   // Whether there is no checkpoint, whole or damaged.
   bool empty() const { return store_.empty(); }
 
-  // The newest whole checkpoint. Errors as CheckpointStore's; kFailedPrecondition if it is of
-  // another config.
+  // The newest whole checkpoint. Errors as CheckpointStore::LoadNewest; kFailedPrecondition if its
+  // config has another fingerprint (config/fingerprint.h).
   absl::StatusOr<Checkpoint> LoadNewest() const;
 
-  // Brings weights, running average and optimiser to where they were. kDataLoss names what lacks.
+  // Restores weights, running average and optimiser. kDataLoss names what is missing.
   absl::Status Restore(const Checkpoint& checkpoint, model::Policy& policy,
                        rl::Trainer& trainer) const;
 
-  // Optimiser moments and counters, as Trainer::State gave them.
+  // Optimiser moments and counters, as Trainer::State returned them.
   absl::StatusOr<model::NamedTensors> TrainerState(const Checkpoint& checkpoint) const;
 
   // Returns the bytes written. Fills in the state's config_sha256.

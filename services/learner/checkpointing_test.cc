@@ -1,4 +1,4 @@
-// A run's tensors go into a checkpoint and come back as they were, or not at all.
+// The tensors of a run come back from a checkpoint as they were, or not at all.
 #include "services/learner/checkpointing.h"
 
 #include <ATen/ATen.h>
@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <functional>
 #include <memory>
 
 #include "core/parallel/ranks.h"
@@ -28,7 +27,7 @@ v1::RunConfig Config() {
   return config;
 }
 
-// What a learner holds; every tensor of it follows from `seed`.
+// The tensors of a learner, all made from `seed`.
 struct Learner {
   explicit Learner(uint64_t seed) {
     model::Policy::Options options{
@@ -147,33 +146,6 @@ TEST_F(CheckpointingTest, KeepsAsManyAsTheConfigSays) {
   EXPECT_FALSE(std::filesystem::exists(kept / "step_000003"));
   EXPECT_TRUE(std::filesystem::exists(kept / "step_000006"));
   EXPECT_TRUE(std::filesystem::exists(kept / "step_000009"));
-}
-
-TEST(ConfigFingerprintTest, WhatChangesNoResultIsLeftOutAndNothingElse) {
-  v1::RunConfig config;
-  config.mutable_model()->set_device("cpu");
-  const std::string before = ConfigFingerprint(config);
-  v1::RunConfig same = config;
-  same.mutable_model()->set_device("cuda:1");
-  same.mutable_model()->set_checkpoint_activations(true);
-  same.mutable_model()->set_cuda_graphs(true);
-  same.mutable_model()->set_encoder_device("cuda");
-  same.mutable_model()->set_compute_dtype(v1::STORAGE_D_TYPE_F32);  // Of configs that had none.
-  same.mutable_model()->mutable_lora()->set_merge_for_rollouts(true);
-  same.mutable_batch()->set_rows_per_pass(8);
-  same.mutable_prompts()->set_cache("elsewhere");
-  same.mutable_run()->set_steps(9);
-  EXPECT_EQ(ConfigFingerprint(same), before);
-  for (const auto& change : std::vector<std::function<void(v1::RunConfig&)>>{
-           [](v1::RunConfig& c) { c.mutable_model()->set_compute_dtype(v1::STORAGE_D_TYPE_BF16); },
-           [](v1::RunConfig& c) { c.mutable_model()->mutable_lora()->set_rank(4); },
-           [](v1::RunConfig& c) { c.mutable_sampling()->set_guidance(2); },
-           [](v1::RunConfig& c) { c.mutable_batch()->set_groups(2); },
-           [](v1::RunConfig& c) { c.mutable_prompts()->set_train("others.txt"); }}) {
-    v1::RunConfig other = config;
-    change(other);
-    EXPECT_NE(ConfigFingerprint(other), before) << other.DebugString();
-  }
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "base/trace.h"
 #include "core/model/picture_sampler.h"
+#include "metrics/step_metrics.h"
 
 namespace oxbow::learner {
 namespace {
@@ -57,10 +58,10 @@ absl::StatusOr<EvaluationResult> Evaluation::Run(const model::VelocityModel& mod
   OXBOW_ASSIGN_OR_RETURN(const std::vector<Verdict> verdicts, Score(pictures));
   EvaluationResult result;
   result.metrics = MetricsOf(verdicts);
-  result.metrics["eval/speckle_mean"] = Speckle(pictures);
+  result.metrics[metric::kEvalSpeckleMean] = Speckle(pictures);
   result.sheet = SheetOf(pictures, verdicts);
   result.caption =
-      absl::StrFormat("held-out prompts, reward %.3f", result.metrics["eval/reward_mean"]);
+      absl::StrFormat("held-out prompts, reward %.3f", result.metrics[metric::kEvalRewardMean]);
   return result;
 }
 
@@ -154,15 +155,16 @@ std::map<std::string, double> Evaluation::MetricsOf(const std::vector<Verdict>& 
     reward_sum += verdict.reward;
     for (const auto& [name, value] : verdict.scores) sums[name] += value;
   }
-  std::map<std::string, double> metrics = {{"eval/reward_mean", reward_sum / count}};
+  std::map<std::string, double> metrics = {{metric::kEvalRewardMean, reward_sum / count}};
   for (const auto& [name, sum] : sums) {
-    metrics["eval/reward_" + name + "_mean"] = sum / count;
-    if (options_.weights.count(name) == 0)
-      metrics["eval/" + ShortName(name) + "_mean"] = sum / count;
+    metrics[metric::kEvalRewardNameMean.Of(name)] = sum / count;
+    if (options_.weights.count(name) == 0) {
+      metrics[metric::kEvalShortMean.Of(ShortName(name))] = sum / count;
+    }
   }
   // A scorer that says which of two equally right layouts was drawn measures diversity.
   if (const auto row = sums.find("digits_row"); row != sums.end()) {
-    metrics["eval/minority_share"] = std::min(row->second / count, 1 - row->second / count);
+    metrics[metric::kEvalMinorityShare] = std::min(row->second / count, 1 - row->second / count);
   }
   return metrics;
 }

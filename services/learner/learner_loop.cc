@@ -12,6 +12,7 @@
 #include "base/trace.h"
 #include "core/parallel/share.h"
 #include "core/replay/table_policy.h"
+#include "metrics/step_metrics.h"
 #include "rpc/convert.h"
 #include "services/learner/desk/group_check.h"
 #include "services/learner/experience_builder.h"
@@ -51,10 +52,10 @@ void MeasureProduction(const std::vector<ReceivedGroup>& received,
   }
   double sample_seconds = 0;
   for (const auto& [worker, seconds] : batches) sample_seconds += seconds;
-  numbers["rollout/workers"] = static_cast<double>(workers.size());
-  numbers["rollout/batches"] = static_cast<double>(batches.size());
-  numbers["rollout/sample_s"] = sample_seconds;
-  numbers["rollout/reward_s_mean"] = reward_seconds / static_cast<double>(received.size());
+  numbers[metric::kRolloutWorkers] = static_cast<double>(workers.size());
+  numbers[metric::kRolloutBatches] = static_cast<double>(batches.size());
+  numbers[metric::kRolloutSampleS] = sample_seconds;
+  numbers[metric::kRolloutRewardSMean] = reward_seconds / static_cast<double>(received.size());
 }
 
 }  // namespace
@@ -80,6 +81,7 @@ void LearnerLoop::RequestDrain() {
 }
 
 absl::Status LearnerLoop::Run() {
+  parts_.metrics.PolicyVersionIs(parts_.trainer.version().value);
   // Never withheld: workers have no other weights.
   OXBOW_RETURN_IF_ERROR(parts_.publish(parts_.trainer.version(), LearnerStep(committed_)).status());
   bool fresh_start = committed_ == 0;
@@ -152,12 +154,13 @@ absl::Status LearnerLoop::FinishStep() {
   const std::map<std::string, double> seconds = parts_.board.TakeSeconds();
   double total = 0;
   for (const auto& [phase, value] : seconds) {
-    numbers_["time/" + phase + "_s"] = value;
+    numbers_[metric::kTimePhaseS.Of(phase)] = value;
     total += value;
   }
-  numbers_["time/step_s"] = total;
-  if (const auto samples = numbers_.find("train/samples"); samples != numbers_.end() && total > 0) {
-    numbers_["throughput/samples_per_s"] = samples->second / total;
+  numbers_[metric::kTimeStepS] = total;
+  if (const auto samples = numbers_.find(metric::kTrainSamples);
+      samples != numbers_.end() && total > 0) {
+    numbers_[metric::kThroughputSamplesPerS] = samples->second / total;
   }
   const double wall = options_.wall_seconds_before + parts_.board.wall_seconds();
   OXBOW_RETURN_IF_ERROR(parts_.log.Step(static_cast<int64_t>(committed_), wall, numbers_));
@@ -166,7 +169,8 @@ absl::Status LearnerLoop::FinishStep() {
     parts_.metrics.StepCommitted(total, numbers_);
     OXBOW_LOG(Info) << "step committed" << Field("step", finished)
                     << Field("policy_version", parts_.trainer.version())
-                    << Field("reward", numbers_["train/reward_mean"]) << Field("seconds", total);
+                    << Field("reward", numbers_[metric::kTrainRewardMean])
+                    << Field("seconds", total);
   }
   numbers_.clear();
   return absl::OkStatus();
@@ -298,12 +302,13 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
                              adaptation_.has_value() ? adaptation_->choice() : StepChoice()));
   parts_.announce(step, received, planned);
   OXBOW_ASSIGN_OR_RETURN(rl::StepResult result, parts_.trainer.Step(step, groups));
+  parts_.metrics.PolicyVersionIs(parts_.trainer.version().value);
   numbers_ = std::move(result.metrics);
   if (adaptation_.has_value()) {
     numbers_.insert(adaptation_->numbers().begin(), adaptation_->numbers().end());
   }
   Measure(step, received, planned);
-  numbers_["train/refilled_groups"] = collected.refills;
+  numbers_[metric::kTrainRefilledGroups] = collected.refills;
   parts_.coordinator.AddCounts(numbers_);
   committed_ = step.value + 1;
   parts_.coordinator.Commit(step);
@@ -324,22 +329,22 @@ void LearnerLoop::CommitToBuffer(LearnerStep step, const std::vector<ReceivedGro
     auto offer = MakeOffer(received[i].group, planned[i], options_.offers);
     if (offer.has_value()) commit.offers.push_back(*std::move(offer));
   }
-  numbers_["buffer/offers"] = static_cast<double>(commit.offers.size());
+  numbers_[metric::kBufferOffers] = static_cast<double>(commit.offers.size());
   if (adaptation_.has_value()) adaptation_->AddTo(commit, received, planned);
   parts_.buffer->Commit(std::move(commit));
-  numbers_["buffer/attached"] = parts_.buffer->attached() ? 1 : 0;
+  numbers_[metric::kBufferAttached] = parts_.buffer->attached() ? 1 : 0;
   const std::optional<v1::InfoResponse> info = parts_.buffer->Info();
   if (!info.has_value()) return;
   for (const v1::TableInfo& table : info->tables()) {
     if (table.name() == replay::kBestTable) continue;
-    numbers_["buffer/" + table.name()] = static_cast<double>(table.entries());
+    numbers_[metric::kBufferTable.Of(table.name())] = static_cast<double>(table.entries());
   }
-  numbers_["buffer/size"] = static_cast<double>(info->entries());
-  numbers_["buffer/raw_reward_mean"] = info->raw_reward_mean();
-  numbers_["buffer/priority_mean"] = info->priority_mean();
-  numbers_["buffer/age_mean"] = info->age_mean_steps();
+  numbers_[metric::kBufferSize] = static_cast<double>(info->entries());
+  numbers_[metric::kBufferRawRewardMean] = info->raw_reward_mean();
+  numbers_[metric::kBufferPriorityMean] = info->priority_mean();
+  numbers_[metric::kBufferAgeMean] = info->age_mean_steps();
   for (const v1::NamedValue& offers : info->offers()) {
-    numbers_["buffer/offers_" + offers.name()] = offers.value();
+    numbers_[metric::kBufferOffersOutcome.Of(offers.name())] = offers.value();
   }
 }
 
@@ -374,24 +379,24 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
     }
   }
   MeasureProduction(received, numbers_);
-  numbers_["rollout/latent_bytes"] = bytes;
-  numbers_["rollout/rows_forward"] = rows * options_.rows_per_step;
+  numbers_[metric::kRolloutLatentBytes] = bytes;
+  numbers_[metric::kRolloutRowsForward] = rows * options_.rows_per_step;
   const std::vector<int> window = WindowOf(step);
-  if (!window.empty()) numbers_["train/window_first"] = window.front();
-  numbers_["train/window_steps"] = static_cast<double>(window.size());
-  numbers_["train/samples"] = samples;
-  numbers_["train/groups_replayed"] = static_cast<double>(ages.size());
-  numbers_["rollout/staleness_mean"] = Mean(staleness);
-  numbers_["rollout/staleness_max"] =
+  if (!window.empty()) numbers_[metric::kTrainWindowFirst] = window.front();
+  numbers_[metric::kTrainWindowSteps] = static_cast<double>(window.size());
+  numbers_[metric::kTrainSamples] = samples;
+  numbers_[metric::kTrainGroupsReplayed] = static_cast<double>(ages.size());
+  numbers_[metric::kRolloutStalenessMean] = Mean(staleness);
+  numbers_[metric::kRolloutStalenessMax] =
       staleness.empty() ? 0 : *std::max_element(staleness.begin(), staleness.end());
   if (parts_.buffer != nullptr) {
-    numbers_["buffer/heads_refused"] = static_cast<double>(parts_.buffer->heads_refused());
+    numbers_[metric::kBufferHeadsRefused] = static_cast<double>(parts_.buffer->heads_refused());
   }
   if (ages.empty()) return;
-  numbers_["buffer/heads_other_window"] = other_windows;
-  numbers_["buffer/staleness_mean"] = Mean(ages);
-  numbers_["buffer/staleness_p95"] = Percentile95(ages);
-  numbers_["buffer/reuse_mean"] = Mean(uses);
+  numbers_[metric::kBufferHeadsOtherWindow] = other_windows;
+  numbers_[metric::kBufferStalenessMean] = Mean(ages);
+  numbers_[metric::kBufferStalenessP95] = Percentile95(ages);
+  numbers_[metric::kBufferReuseMean] = Mean(uses);
 }
 
 absl::Status LearnerLoop::WriteCheckpoint() {

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "core/parallel/c10d_ranks.h"
+#include "metrics/step_metrics.h"
 #include "services/learner/final_weights.h"
 #include "services/learner/registration.h"
 #include "services/learner/trainer_options.h"
@@ -178,7 +179,7 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
     const bool ema = setup_.config.eval().use_ema() && setup_.config.ema().enabled();
     OXBOW_ASSIGN_OR_RETURN(EvaluationResult result,
                            evaluation_->Run(ema ? policy_->ema() : policy_->current()));
-    publisher_->Evaluated(result.metrics.at("eval/reward_mean"));
+    publisher_->Evaluated(result.metrics.at(metric::kEvalRewardMean));
     return result;
   };
   const auto checkpoint = [this](RunState state) -> absl::Status {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/parallel/join_options.h"
+#include "core/parallel/c10d_ranks.h"
 #include "oxbow/v1/config.pb.h"
 
 namespace oxbow::learner {

@@ -108,13 +108,13 @@ void Publisher::Run() {
 absl::Status Publisher::Announce(weights::SnapshotMaker& maker, const Taken& taken) {
   weights::Snapshot snapshot = maker.Make(taken.identity, taken.trained);
   *snapshot.manifest.mutable_probe() = taken.probe;
-  // Known before it is announced, or a quick worker would name a version nobody has heard of.
+  // The coordinator first, or a quick worker would name a version that it does not know.
   coordinator_.Published(taken.identity.version, taken.identity.step);
   OXBOW_LOG(Debug) << "weights published" << Field("epoch", taken.identity.epoch)
                    << Field("policy_version", taken.identity.version)
                    << Field("sha256", HexOf(snapshot.manifest.sha256()));
   OXBOW_RETURN_IF_ERROR(channel_.Publish(snapshot));
-  metrics_.learner.VersionIs(taken.identity.version.value, taken.identity.version.value);
+  metrics_.learner.PublishedVersionIs(taken.identity.version.value);
   return absl::OkStatus();
 }
 

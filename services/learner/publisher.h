@@ -1,11 +1,11 @@
-// Sends the policy out to workers: a snapshot with its probe, known to the coordinator before it is
+// Sends the policy to workers: a snapshot with its probe. The coordinator knows of it before it is
 // announced.
 //
 //   torch thread   gate -> copy of the weights, probe                          -> trains on
 //   own thread     cut, hash what changed -> tell the coordinator -> announce
 //
-// What must not go out does not: a value that is not finite ends the run, a collapsed held-out
-// reward withholds the weights (publication_gate.h).
+// Bad weights are not published: a value that is not finite ends the run; after a collapse of the
+// held-out reward the weights are withheld (publication_gate.h).
 #pragma once
 
 #include <cstdint>
@@ -37,9 +37,9 @@ class Publisher {
     Epoch epoch;
     weights::ProbeShape probe_shape;
     uint64_t probe_seed = 0;
-    double probe_tolerance = 1e-4;  // What rounding may make of a velocity elsewhere.
+    double probe_tolerance = 1e-4;  // How far a velocity on a worker may differ by rounding.
     PublicationGate::Options gate;
-    model::NamedTensors decoder;  // Goes out with the frozen part; none: the latent is the picture.
+    model::NamedTensors decoder;  // Goes with the frozen part; none: the latent is the picture.
   };
   struct Metrics {
     LearnerMetrics& learner;
@@ -48,18 +48,18 @@ class Publisher {
 
   // All references outlive it. The policy's frozen part is read once, here. `on_failure` is called
   // from the own thread if weights that were taken cannot be announced (they exceed the channel's
-  // budget): the run must end, for nobody will sample with them.
+  // budget): the run must end, for no worker can sample with them.
   Publisher(Options options, model::Policy& policy, Coordinator& coordinator,
             weights::WeightChannelService& channel, Metrics metrics,
             std::function<void(const absl::Status&)> on_failure);
-  ~Publisher();  // What was taken goes out first.
+  ~Publisher();  // Publishes what was taken first.
 
-  // Takes the policy that samples as `version`, made by `committed` learner steps. False: withheld,
-  // try again after the next step. kDataLoss names a tensor with a value that is not finite;
-  // kFailedPrecondition when nothing is left to go on with. Waits for the publication before.
+  // Takes the sampling policy as `version`, made by `committed` learner steps. False: withheld, try
+  // again after the next step. kDataLoss names a tensor with a value that is not finite;
+  // kFailedPrecondition if the run cannot go on. Waits for the previous publication.
   absl::StatusOr<bool> Publish(PolicyVersion version, LearnerStep committed);
 
-  // What held-out prompts said of the policy as it is.
+  // The held-out reward of the present policy.
   void Evaluated(double reward) { gate_.Evaluated(reward); }
   double best_reward() const { return gate_.best_reward(); }
 
@@ -71,7 +71,7 @@ class Publisher {
   };
   absl::Status CheckFinite() const;
   void Run();
-  std::optional<Taken> Next();  // Nothing: all that was taken is out, and there is no more.
+  std::optional<Taken> Next();  // Nothing: all that was taken is published, and no more comes.
   absl::Status Announce(weights::SnapshotMaker& maker, const Taken& taken);
 
   const Options options_;
@@ -81,7 +81,7 @@ class Publisher {
   const Metrics metrics_;
   const std::function<void(const absl::Status&)> on_failure_;
   PublicationGate gate_;
-  weights::TensorBytesByName frozen_;  // The own thread's; gone when it is cut.
+  weights::TensorBytesByName frozen_;  // For the own thread, which empties it.
 
   absl::Mutex mutex_;
   std::optional<Taken> taken_ ABSL_GUARDED_BY(mutex_);

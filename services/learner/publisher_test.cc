@@ -1,4 +1,4 @@
-// What goes out is what was trained; what must not go out does not.
+// The weights that were trained are published; bad ones are not.
 #include "services/learner/publisher.h"
 
 #include <ATen/ATen.h>
@@ -120,6 +120,15 @@ TEST_F(PublisherTest, CollapsedWeightsAreWithheldAndCounted) {
   EXPECT_FALSE(coordinator_.StepOfVersion(PolicyVersion(2)).has_value());
   EXPECT_THAT(Scrape(), HasSubstr("oxbow_weights_withheld_total{reason=\"reward_floor\"} 1\n"));
   EXPECT_THAT(Scrape(), Not(HasSubstr("oxbow_weights_published_timestamp_seconds 0\n")));
+}
+
+// With publish_every above 1 the policy is ahead of what workers can get.
+TEST_F(PublisherTest, PublishingMovesThePublishedVersionAndNotThePolicys) {
+  learner_metrics_.PolicyVersionIs(5);
+  ASSERT_TRUE(*Publish(3));
+  publisher_.reset();  // What was taken is out.
+  EXPECT_THAT(Scrape(), HasSubstr("oxbow_learner_policy_version 5\n"));
+  EXPECT_THAT(Scrape(), HasSubstr("oxbow_learner_published_version 3\n"));
 }
 
 class FullChannelTest : public PublisherTest {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "metrics/step_metrics.h"
 #include "services/learner/desk/group_tables.h"
 #include "services/learner/experience_builder.h"
 
@@ -100,8 +101,8 @@ absl::Status StepAdaptation::Choose(LearnerStep step, const std::vector<Received
   KeepAt(kept, groups);
   Measure(sorted, batch);
   OXBOW_RETURN_IF_ERROR(AddReused(entries, batch.reused, groups));
-  numbers_["adaptation/groups_reused"] = static_cast<double>(choice_.reused.size());
-  numbers_["adaptation/groups_trained"] = static_cast<double>(groups.size());
+  numbers_[metric::kAdaptationGroupsReused] = static_cast<double>(choice_.reused.size());
+  numbers_[metric::kAdaptationGroupsTrained] = static_cast<double>(groups.size());
   return absl::OkStatus();
 }
 
@@ -127,13 +128,13 @@ void StepAdaptation::Measure(const Sorted& sorted, const rl::AdaptedBatch& batch
   double sum = 0;
   for (const double mean : sorted.fresh_means) sum += mean;
   numbers_ = {
-      {"adaptation/filtered_share",
+      {metric::kAdaptationFilteredShare,
        fresh == 0 ? 0 : 1 - static_cast<double>(batch.fresh.size()) / fresh},
-      {"adaptation/fresh_reward_mean", fresh == 0 ? 0 : sum / fresh},
-      {"adaptation/hard_again", static_cast<double>(sorted.again.size())},
-      {"adaptation/hard_kept", static_cast<double>(batch.again.size())},
-      {"adaptation/reuse_min", batch.reuse_min},
-      {"adaptation/reuse_max", batch.reuse_max},
+      {metric::kAdaptationFreshRewardMean, fresh == 0 ? 0 : sum / fresh},
+      {metric::kAdaptationHardAgain, static_cast<double>(sorted.again.size())},
+      {metric::kAdaptationHardKept, static_cast<double>(batch.again.size())},
+      {metric::kAdaptationReuseMin, batch.reuse_min},
+      {metric::kAdaptationReuseMax, batch.reuse_max},
   };
 }
 

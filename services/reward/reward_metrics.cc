@@ -1,12 +1,11 @@
 #include "services/reward/reward_metrics.h"
 
-#include <prometheus/counter.h>
-#include <prometheus/histogram.h>
+#include "telemetry/families.h"
 
 namespace oxbow::reward {
 namespace {
 
-using Buckets = prometheus::Histogram::BucketBoundaries;
+using telemetry::Buckets;
 
 const Buckets& SecondsBuckets() {
   static const Buckets buckets = {.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10};
@@ -24,16 +23,8 @@ Buckets ScoreBuckets(const Scorer& scorer) {
 }  // namespace
 
 RewardMetrics::RewardMetrics(prometheus::Registry& registry, const ScorerPanel& panel) {
-  auto& items = prometheus::BuildCounter()
-                    .Name("oxbow_reward_items_total")
-                    .Help(
-                        "Pictures by reward and outcome: scored, invalid (picture or prompt does "
-                        "not fit), failed (the scorer gave an error or no finite number).")
-                    .Register(registry);
-  auto& scores = prometheus::BuildHistogram()
-                     .Name("oxbow_reward_score")
-                     .Help("Scores given, by reward, in the reward's own units.")
-                     .Register(registry);
+  auto& items = telemetry::Family(registry, exported::kRewardItemsTotal);
+  auto& scores = telemetry::Family(registry, exported::kRewardScore);
   for (const auto& scorer : panel.scorers()) {
     const std::string name = scorer->name();
     rewards_[name] = {
@@ -43,17 +34,11 @@ RewardMetrics::RewardMetrics(prometheus::Registry& registry, const ScorerPanel& 
         .score = &scores.Add({{"reward", name}}, ScoreBuckets(*scorer)),
     };
   }
-  auto& calls = prometheus::BuildHistogram()
-                    .Name("oxbow_reward_request_duration_seconds")
-                    .Help("Duration of Score calls, by outcome of the call.")
-                    .Register(registry);
+  auto& calls = telemetry::Family(registry, exported::kRewardRequestDurationSeconds);
   call_ok_ = &calls.Add({{"outcome", "ok"}}, SecondsBuckets());
   call_error_ = &calls.Add({{"outcome", "error"}}, SecondsBuckets());
-  batch_items_ = &prometheus::BuildHistogram()
-                      .Name("oxbow_reward_batch_items")
-                      .Help("Pictures per batch received.")
-                      .Register(registry)
-                      .Add({}, Buckets{1, 2, 4, 8, 16, 32, 64, 128, 256});
+  batch_items_ = &telemetry::Metric(registry, exported::kRewardBatchItems,
+                                    {1, 2, 4, 8, 16, 32, 64, 128, 256});
 }
 
 void RewardMetrics::ItemScored(const std::string& reward, double score) {

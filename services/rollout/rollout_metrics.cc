@@ -1,62 +1,35 @@
 #include "services/rollout/rollout_metrics.h"
 
-#include <prometheus/counter.h>
-#include <prometheus/gauge.h>
-#include <prometheus/histogram.h>
-
 #include <map>
+#include <string>
+
+#include "telemetry/families.h"
 
 namespace oxbow::rollout {
 namespace {
 
-const prometheus::Histogram::BucketBoundaries kSampleBuckets = {.01, .025, .05, .1, .25, .5,
-                                                                1,   2.5,  5,   10, 40,  160};
-const prometheus::Histogram::BucketBoundaries kCallBuckets = {.001, .0025, .005, .01, .025, .05, .1,
-                                                              .25,  .5,    1,    2.5, 5,    10};
+using telemetry::Metric;
 
-prometheus::Counter& CounterOf(prometheus::Registry& registry, const char* name, const char* help) {
-  return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add({});
-}
-
-prometheus::Gauge& GaugeOf(prometheus::Registry& registry, const char* name, const char* help) {
-  return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({});
-}
-
-prometheus::Histogram& HistogramOf(prometheus::Registry& registry, const char* name,
-                                   const char* help,
-                                   const prometheus::Histogram::BucketBoundaries& buckets) {
-  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, buckets);
-}
+const telemetry::Buckets kSampleBuckets = {.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 40, 160};
+const telemetry::Buckets kCallBuckets = {.001, .0025, .005, .01, .025, .05, .1,
+                                         .25,  .5,    1,    2.5, 5,    10};
 
 }  // namespace
 
 struct RolloutMetrics::Impl {
-  explicit Impl(prometheus::Registry& registry)
-      : samples(CounterOf(registry, "oxbow_rollout_samples_total", "Trajectories sampled.")),
-        sampling(HistogramOf(registry, "oxbow_rollout_batch_duration_seconds",
-                             "Denoising and decoding of one batch of leased groups.",
-                             kSampleBuckets)),
-        idle(CounterOf(registry, "oxbow_rollout_idle_seconds_total",
-                       "Time the sampler waited for leases or weights.")),
-        scoring(HistogramOf(registry, "oxbow_rollout_reward_duration_seconds",
-                            "From asking reward servers about a group to its last score.",
-                            kCallBuckets)),
-        delivery(HistogramOf(registry, "oxbow_rollout_delivery_duration_seconds",
-                             "From the first byte of a group to the learner's answer.",
-                             kCallBuckets)),
-        version(GaugeOf(registry, "oxbow_rollout_policy_version", "Policy version in use.")),
-        apply(HistogramOf(registry, "oxbow_rollout_weights_apply_duration_seconds",
-                          "Swapping verified weights in, probe included.", kCallBuckets)),
-        in_flight(GaugeOf(registry, "oxbow_rollout_groups_in_flight", "Leases held.")),
-        reconnects(CounterOf(registry, "oxbow_rollout_reconnects_total",
-                             "Times the line to the learner was lost and taken up again.")) {
-    auto& family = prometheus::BuildCounter()
-                       .Name("oxbow_rollout_groups_total")
-                       .Help("Groups by what became of them.")
-                       .Register(registry);
+  explicit Impl(prometheus::Registry& r)
+      : samples(Metric(r, exported::kRolloutSamplesTotal)),
+        sampling(Metric(r, exported::kRolloutBatchDurationSeconds, kSampleBuckets)),
+        idle(Metric(r, exported::kRolloutIdleSecondsTotal)),
+        scoring(Metric(r, exported::kRolloutRewardDurationSeconds, kCallBuckets)),
+        delivery(Metric(r, exported::kRolloutDeliveryDurationSeconds, kCallBuckets)),
+        version(Metric(r, exported::kRolloutPolicyVersion)),
+        apply(Metric(r, exported::kRolloutWeightsApplyDurationSeconds, kCallBuckets)),
+        in_flight(Metric(r, exported::kRolloutGroupsInFlight)),
+        reconnects(Metric(r, exported::kRolloutReconnectsTotal)) {
     for (const char* outcome :
          {"accepted", "duplicate", "fenced", "superseded", "invalid", "failed"}) {
-      groups.emplace(outcome, &family.Add({{"outcome", outcome}}));
+      groups.emplace(outcome, &Metric(r, exported::kRolloutGroupsTotal, {{"outcome", outcome}}));
     }
   }
 

@@ -12,7 +12,7 @@
 namespace oxbow::weights {
 namespace {
 
-// Silence ends a call, not its length; this only bounds one that nobody ended.
+// A call ends when its source is silent, however long it takes; this is only the last limit.
 constexpr absl::Duration kFetchAtMost = absl::Hours(1);
 
 v1::PeerFault FaultOf(const absl::Status& status, bool stalled) {
@@ -52,13 +52,14 @@ absl::Status ChunkFetcher::Fetch(Download& download,
     download.ForgetPartial();
     if (status.ok() || download.complete()) continue;
     const v1::PeerFault fault = FaultOf(status, stalled);
-    // A peer that lives and does not have it (yet) has done nothing wrong.
-    const bool lacks = absl::IsNotFound(status);
-    metrics_.PeerFailed(lacks ? "lacking" : fault == v1::PEER_FAULT_CORRUPT ? "corrupt" : "silent");
+    // A peer that is alive and does not have the chunk (yet) has done nothing wrong.
+    const bool missing = absl::IsNotFound(status);
+    const bool corrupt = fault == v1::PEER_FAULT_CORRUPT;
+    metrics_.PeerFailed(missing ? "lacking" : corrupt ? "corrupt" : "silent");
     OXBOW_LOG(Warning) << "peer gave no weights, asking the next source"
                        << Field("peer", peer.worker_id()) << Field("endpoint", peer.endpoint())
                        << Field("status", status);
-    if (lacks) continue;
+    if (missing) continue;
     v1::ReportPeerRequest& report = faults.emplace_back();
     *report.mutable_peer() = peer;
     report.set_fault(fault);
@@ -119,7 +120,7 @@ absl::Status ChunkFetcher::FetchOnce(Download& download, const std::string& endp
   if (*stalled) return absl::DeadlineExceededError(absl::StrCat("silent: ", endpoint));
   if (finished.code() != absl::StatusCode::kCancelled) return finished;
   absl::MutexLock lock(&mutex_);
-  // Ours, or a server that goes away.
+  // Cancelled by this side, or by a server that shuts down.
   return cancelled_ ? finished : absl::UnavailableError(std::string(finished.message()));
 }
 

@@ -1,11 +1,11 @@
-// Gets what a download lacks from the first of several sources that has it.
+// Fetches the missing chunks of a download from the first of several sources that has them.
 //
 //   peer --fault--> peer --fault--> learner, again and again while it makes progress
 //
-// A peer gets one chance per snapshot: wrong bytes, silence or a broken
-// connection send the download on to the next source, with all chunks that
-// have been verified. The deadline is one of progress, not of the whole: a
-// large snapshot over a slow line is fine, a source that falls silent is not.
+// A peer gets one chance per snapshot. After wrong bytes, silence or a broken connection the
+// download goes on with the next source and keeps all chunks that have been verified. The deadline
+// limits silence, not the whole fetch: a large snapshot over a slow connection is fine, a source
+// that falls silent is not.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class ChunkFetcher {
     std::string worker_id;
     absl::Duration peer_silence = absl::Seconds(3);      // The longest a peer may be silent,
     absl::Duration learner_silence = absl::Seconds(60);  // and the learner.
-    int tries = 8;  // Of the learner, in a row without a new verified chunk.
+    int tries = 8;  // Calls to the learner in a row that bring no new verified chunk.
     absl::Duration backoff_first = absl::Milliseconds(50);
     absl::Duration backoff_max = absl::Seconds(2);
   };
@@ -41,14 +41,14 @@ class ChunkFetcher {
   ChunkFetcher(Options options, FollowMetrics& metrics, const Clock& clock);
   ~ChunkFetcher();
 
-  // Until `download` is complete. `faults` is filled with what is to be said of
-  // peers, whatever becomes of the download. Of the learner: kNotFound if it no
-  // longer has a chunk, kAborted in another epoch, kDataLoss when the tries are
-  // used up. kCancelled after Cancel. One call at a time.
+  // Returns when `download` is complete. `faults` gets the faults of peers to report, also if the
+  // download fails. Errors of the learner: kNotFound if it no longer has a chunk, kAborted in
+  // another epoch, kDataLoss when the tries are used up. kCancelled after Cancel. One call at a
+  // time.
   absl::Status Fetch(Download& download, const std::vector<v1::WatchResponse::Peer>& peers,
                      const std::string& learner, std::vector<v1::ReportPeerRequest>& faults);
 
-  // Ends the call in progress and all later ones. From any thread.
+  // Ends the call in progress and all later ones. Any thread may call it.
   void Cancel();
 
  private:
@@ -70,7 +70,7 @@ class ChunkFetcher {
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::ClientContext* call_ ABSL_GUARDED_BY(mutex_) = nullptr;
   absl::Duration silence_ ABSL_GUARDED_BY(mutex_);
-  absl::Duration heard_ ABSL_GUARDED_BY(mutex_);  // When something came last.
+  absl::Duration heard_ ABSL_GUARDED_BY(mutex_);  // When the source last sent something.
   bool stalled_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread guard_;  // Ends calls to silent sources.
 };

@@ -2,17 +2,17 @@
 //
 //   snapshots_ (newest last)  -- own -->  chunks by hash  <-- found or awaited by -- Fetch
 //
-// A chunk that several snapshots use is held once. The oldest snapshots go when
-// there are too many or their bytes exceed the budget; the newest always stays.
-// The learner adds whole snapshots; a worker expects one and puts its chunks as
-// they are verified, so that others can be served before it is whole.
-// Thread-safe.
+// A chunk that several snapshots use is held once. The oldest snapshots are dropped when there are
+// too many or their bytes exceed the budget; the newest always stays. The learner adds whole
+// snapshots. A worker says which chunks it expects and puts each one as soon as it is verified, so
+// that other workers can fetch it before the snapshot is whole. All classes are thread-safe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,41 +20,66 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "services/weights/chunk_pool.h"
 #include "services/weights/snapshot.h"
 
 namespace oxbow::weights {
+
+// Memory for chunks that is used again. When a newer snapshot replaces one, as many bytes come as
+// go, and fresh pages from the system cost more than receiving and hashing what is put into them.
+// So a chunk's memory comes back here when its last user lets go of it. The pool keeps no more
+// bytes than are in use.
+class ChunkPool {
+ public:
+  ChunkPool() : shelf_(std::make_shared<Shelf>()) {}
+
+  // An empty string with memory for at least `bytes`.
+  std::string Take(uint64_t bytes);
+
+  // Makes these bytes a chunk whose memory comes back. The chunk may outlive the pool.
+  Chunk Seal(std::string bytes);
+
+  uint64_t bytes_kept() const;
+
+ private:
+  struct Shelf {
+    absl::Mutex mutex;
+    std::vector<std::string> free ABSL_GUARDED_BY(mutex);
+    uint64_t free_bytes ABSL_GUARDED_BY(mutex) = 0;
+    uint64_t used_bytes ABSL_GUARDED_BY(mutex) = 0;  // Bytes of the sealed chunks that are alive.
+  };
+  const std::shared_ptr<Shelf> shelf_;
+};
 
 class ChunkStore {
  public:
   // Requires snapshots_max >= 1.
   ChunkStore(size_t snapshots_max, uint64_t bytes_max);
 
-  // Makes `snapshot` the newest. kResourceExhausted, with nothing changed, if
-  // it alone exceeds the budget. `new_bytes`, if wanted: of chunks that no
-  // retained snapshot had.
+  // Makes `snapshot` the newest. kResourceExhausted, with nothing changed, if its own bytes exceed
+  // the budget. `new_bytes`, unless null, is set to the bytes of chunks that no retained snapshot
+  // had.
   absl::Status Add(const Snapshot& snapshot, uint64_t* new_bytes = nullptr);
 
-  // Makes a snapshot of distinct `chunks` the newest; those not here yet are
-  // put later. kResourceExhausted as for Add.
+  // Makes a snapshot of distinct `chunks` the newest; those not here yet are put later.
+  // kResourceExhausted as for Add.
   absl::Status Expect(const std::vector<ChunkSize>& chunks);
 
-  // A verified chunk that is expected; others are dropped.
+  // Keeps a verified chunk if it is expected; drops it otherwise.
   void Put(const std::string& sha256, Chunk chunk);
 
-  // Null if it is not here.
+  // A chunk; null if it is not here.
   Chunk Find(const std::string& sha256) const;
 
-  // Waits for it up to `timeout`; null if it did not come.
+  // Waits for a chunk up to `timeout`; null if it did not come.
   Chunk Await(const std::string& sha256, absl::Duration timeout) const;
 
-  // Whether a retained snapshot has it, here or on its way.
+  // Whether a retained snapshot has the chunk, here or on its way.
   bool Wants(const std::string& sha256) const;
 
-  // Where the chunks that are put get their memory.
+  // Chunks that are put get their memory here.
   ChunkPool& pool() { return pool_; }
 
-  uint64_t bytes() const;  // Of distinct chunks, here or on their way.
+  uint64_t bytes() const;  // Bytes of distinct chunks, here or on their way.
   size_t snapshots() const;
 
  private:

@@ -1,9 +1,9 @@
-// A circle: the learner (rank 0) and some workers, to all of which the learner's bytes go at once.
+// A circle: the learner (rank 0) and some workers. The learner's bytes go to all of them at once.
 //
-// Its members are fixed when it is formed; whoever comes or goes makes a new one necessary. All of
-// them make the same calls in the same order. Errors are final, and their status may name the
-// members that were behind (core/parallel/behind_ranks.h). No torch here: what carries the bytes is
-// behind JoinCircle.
+// Its members are fixed when it is formed: when a worker comes or goes, a new one is needed. All
+// members make the same calls in the same order. Errors are final, and BehindRanks of
+// core/parallel/c10d_ranks.h reads from their status which members were behind. No torch here: the
+// code behind JoinCircle carries the bytes.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ namespace oxbow::weights {
 
 class Circle {
  public:
-  // Bytes on their way.
+  // A transfer under way.
   class Transit {
    public:
     virtual ~Transit() = default;
@@ -29,31 +29,33 @@ class Circle {
 
   virtual ~Circle() = default;
 
-  // Replaces `text` by rank 0's.
+  // Replaces `text` by the text of rank 0.
   virtual absl::Status Tell(std::string& text) = 0;
 
-  // Begins to fill `bytes` with rank 0's, which are only read. As many on every rank, at least one.
-  // `owner` keeps them alive for as long as anything may touch them, which after an error is longer
-  // than Wait.
+  // Begins to fill `bytes` with the bytes of rank 0, which are only read there. Every rank gives
+  // the same number of bytes, at least one. `owner` keeps them alive for as long as the transfer
+  // may touch them, which after an error is longer than Wait.
   virtual std::unique_ptr<Transit> Start(std::span<char> bytes,
                                          std::shared_ptr<const void> owner) = 0;
 
-  // Returns when everybody has come here.
+  // Returns when all members have called it.
   virtual absl::Status Meet() = 0;
 
-  // Ends what this rank has under way, and all it calls later, with kAborted. From any thread.
+  // Ends the calls of this rank that are under way, and all later ones, with kAborted. Any thread
+  // may call it.
   virtual void Abort(const std::string& reason) = 0;
 };
 
 struct CirclePlace {
-  uint64_t circle = 0;  // Its number; no two of an epoch have the same.
+  uint64_t circle = 0;  // Its number, unique in an epoch.
   int rank = 0;
   int size = 1;
-  std::string device = "cpu";  // "cpu" or "cuda": what carries the bytes.
-  std::string address;         // host:port where rank 0 waits; on rank 0 a host that must reach it.
-  // On rank 0: told `address` for the others as soon as they can come, before JoinCircle returns.
+  std::string device = "cpu";  // "cpu" or "cuda": Gloo or NCCL.
+  std::string address;         // host:port of rank 0; on rank 0 a host that must reach it.
+  // On rank 0: called with the address for the others as soon as they can come, before JoinCircle
+  // returns.
   std::function<void(const std::string& address)> on_listening;
-  const std::atomic<bool>* cancelled = nullptr;  // True: gives up, with kCancelled.
+  const std::atomic<bool>* cancelled = nullptr;  // Once true, joining ends with kCancelled.
 };
 
 // Waits until all members have come, at most for some seconds.

@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
-#include "core/parallel/behind_ranks.h"
+#include "core/parallel/c10d_ranks.h"
 #include "services/weights/circle_round.h"
 
 namespace oxbow::weights {
@@ -54,7 +54,7 @@ void CircleHost::Join(Ticket ticket, const v1::WatchRequest& request, const std:
 void CircleHost::Leave(Ticket ticket) {
   absl::MutexLock lock(&mutex_);
   roster_.Leave(ticket);
-  // Nobody waits for one who will not come.
+  // The learner need not wait for a member that will not come.
   if (forming_ && roster_.RankOf(ticket) > 0) cancel_forming_ = true;
 }
 
@@ -67,7 +67,7 @@ CircleHost::SharedManifest CircleHost::OldestOfMembers() const {
   const std::optional<uint64_t> oldest = roster_.OldestVersion();
   if (!oldest.has_value()) return nullptr;
   for (const SharedManifest& manifest : versions_) {
-    // A member that is further behind gets the rest elsewhere.
+    // A member that is further behind gets the rest by the relay.
     if (manifest->policy_version() >= *oldest) return manifest;
   }
   return nullptr;
@@ -77,7 +77,7 @@ void CircleHost::Published(SharedManifest manifest, std::shared_ptr<const Chunks
   absl::MutexLock lock(&mutex_);
   if (stopping_) return;
   roster_.Published();
-  // Not in one that is about to be given up for another.
+  // No round in a circle that is about to be given up for another.
   if (circle_ != nullptr && !busy_ && !round_.has_value() && !roster_.ShouldForm()) {
     round_ = Round{manifest, OldestOfMembers(), std::move(chunks)};
     ++begun_;
@@ -133,7 +133,7 @@ CircleHost::Errand CircleHost::NextErrand() {
 
 void CircleHost::Form() {
   CirclePlace place;
-  std::shared_ptr<Circle> before;  // Its end may take a moment.
+  std::shared_ptr<Circle> before;  // Its destructor may take a moment.
   {
     absl::MutexLock lock(&mutex_);
     if (round_.has_value() || stopping_) return;
@@ -165,7 +165,7 @@ void CircleHost::Form() {
                     << Field("workers", roster_.members().size());
     return;
   }
-  if (absl::IsCancelled(joined.status())) return;  // Whoever left is the next one's reason.
+  if (absl::IsCancelled(joined.status())) return;  // A member left: the next circle.
   roster_.Failed(parallel::BehindRanks(joined.status()));
   metrics_.CircleFailed();
   OXBOW_LOG(Warning) << "no circle to broadcast weights in, workers relay them"

@@ -1,12 +1,13 @@
 // The learner's side of the broadcast: keeps a circle of the workers that can take part, and sends
-// each publication once round it.
+// each publication to all of its members at once.
 //
 //   Published, Join, Leave, HeardOf  --->  own thread:  form a circle | send a round | wait
 //
-// Nothing waits for the own thread: a publication that finds no circle, or finds it busy, goes out
-// by the relay alone; so does what a member does not get. A round ends when a parcel takes longer
-// than the circle allows, or all of them longer than round_grace + bytes / rate_min. Then the
-// circle is given up and the next one formed without whoever failed (circle_roster.h). Thread-safe.
+// No caller waits for the own thread. If there is no circle, or if it is busy, a publication goes
+// out by the relay only; chunks that a member did not get come by the relay too. A round ends when
+// a parcel takes longer than the circle allows, or all parcels take longer than round_grace + bytes
+// / rate_min. Then the circle is given up, and the next one is formed without the members that
+// failed (circle_roster.h). Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -35,24 +36,24 @@ class CircleHost {
  public:
   struct Options {
     JoinCircle join;
-    std::string device = "cpu";  // On a GPU, circles of members that all have one use theirs.
+    std::string device = "cpu";  // On a GPU: circles whose members all have a GPU use NCCL.
     size_t members_max = 64;
-    size_t versions_kept = 4;  // Back to which a round can tell what is new.
+    size_t versions_kept = 4;  // A round sends what is new since one of these.
     absl::Duration round_grace = absl::Seconds(3);
     double rate_min = 32e6;  // Bytes per second.
   };
   using Ticket = CircleRoster::Ticket;
   using SharedManifest = std::shared_ptr<const v1::SnapshotManifest>;
 
-  // `on_change` is called from the own thread when Describe has something new to say.
+  // `on_change` is called from the own thread when the result of Describe changes.
   CircleHost(Options options, PublishMetrics& metrics, const Clock& clock,
              std::function<void()> on_change);
   ~CircleHost();
 
-  // Gives up what is under way; no circle and no round begins afterwards.
+  // Gives up the round and the circle; none begins afterwards.
   void Stop();
 
-  // A watcher has come from `host`, gone, or applied a version.
+  // A watcher has come from `host`, has gone, or has applied a version.
   void Join(Ticket ticket, const v1::WatchRequest& request, const std::string& host);
   void Leave(Ticket ticket);
   void HeardOf(const std::string& worker, uint64_t version);
@@ -60,14 +61,14 @@ class CircleHost {
   // The newest snapshot, about to be announced. Begins a round if a circle stands and is free.
   void Published(SharedManifest manifest, std::shared_ptr<const ChunksByHash> chunks);
 
-  // Adds what this watcher is to be told: its invitation, unless it is to circle `invited`, which
-  // is updated, and the rounds of the circle that it is in.
+  // Adds this watcher's invitation to its circle, unless `invited` is that circle already, and the
+  // rounds of its circle. Updates `invited`.
   void Describe(Ticket ticket, uint64_t& invited, v1::WatchResponse& response) const;
 
  private:
   struct Round {
     SharedManifest manifest;
-    SharedManifest before;  // What every member has; null: unknown.
+    SharedManifest before;  // Every member has it; null: unknown.
     std::shared_ptr<const ChunksByHash> chunks;
   };
   enum class Errand { kStop, kForm, kRound };
@@ -90,12 +91,12 @@ class CircleHost {
   CircleRoster roster_ ABSL_GUARDED_BY(mutex_);
   bool forming_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<bool> cancel_forming_ = false;
-  std::string address_ ABSL_GUARDED_BY(mutex_);  // Of the newest circle; empty: not yet known.
-  std::string device_ ABSL_GUARDED_BY(mutex_);   // Of the same: "cpu" or "cuda".
-  std::shared_ptr<Circle> circle_ ABSL_GUARDED_BY(mutex_);  // Shared: Stop aborts what is in use.
-  uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;              // Rounds of circle_.
-  std::optional<Round> round_ ABSL_GUARDED_BY(mutex_);  // Begun; the own thread has not taken it.
-  bool busy_ ABSL_GUARDED_BY(mutex_) = false;           // It has taken one.
+  std::string address_ ABSL_GUARDED_BY(mutex_);  // The newest circle's; empty: not yet known.
+  std::string device_ ABSL_GUARDED_BY(mutex_);   // The newest circle's: "cpu" or "cuda".
+  std::shared_ptr<Circle> circle_ ABSL_GUARDED_BY(mutex_);  // Shared: Stop aborts it in use.
+  uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;              // Rounds that circle_ has begun.
+  std::optional<Round> round_ ABSL_GUARDED_BY(mutex_);  // The own thread has not taken it yet.
+  bool busy_ ABSL_GUARDED_BY(mutex_) = false;           // The own thread has taken a round.
   std::deque<SharedManifest> versions_ ABSL_GUARDED_BY(mutex_);  // Newest last.
   std::thread thread_;
 };

@@ -74,7 +74,7 @@ void CircleMember::Follow(const v1::WatchResponse::Invitation& invitation) {
 
 std::shared_ptr<Circle> CircleMember::BeginRound(const v1::WatchResponse::Rounds& rounds) {
   absl::MutexLock lock(&mutex_);
-  // The learner is in the circle before it begins a round; its members may need a moment more.
+  // The learner is in the circle before it begins a round; a member may need a moment more.
   const auto settled = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return stopping_ || (!joining_ && !invitation_.has_value());
   };

@@ -1,10 +1,10 @@
-// The worker's side of the broadcast: follows invitations, and takes what comes round its circle.
+// The worker's side of the broadcast: follows invitations and receives the rounds of its circle.
 //
 //   Invite (watch thread)   -->  own thread: joins
 //   TakePart (fetch thread) -->  the rounds it owes the circle, chunks into its download
 //
-// Whatever fails, the download simply lacks more, and this member is in no circle until it is
-// invited again. Thread-safe, with one call of TakePart at a time.
+// If anything fails, the download has more chunks to fetch elsewhere, and this member is in no
+// circle until it is invited again. Thread-safe, with one call of TakePart at a time.
 #pragma once
 
 #include <atomic>
@@ -28,21 +28,21 @@ class CircleMember {
   CircleMember(JoinCircle join, uint64_t bytes_max, FollowMetrics& metrics);
   ~CircleMember();
 
-  // Leaves the present circle, after the round that is under way, and joins this one.
+  // Leaves the present circle after the round that is under way, and joins this one.
   void Invite(const v1::WatchResponse::Invitation& invitation);
 
-  // Takes part in the rounds begun and not seen yet, if they are of the circle this member is in or
-  // about to be in.
+  // Takes part in the rounds that have begun and that it has not seen, if they belong to the circle
+  // that this member is in or is about to join.
   void TakePart(const v1::WatchResponse::Rounds& rounds, Download& download);
 
-  // Ends what is under way, and everything later at once.
+  // Ends the calls that are under way, and later ones at once.
   void Stop();
 
  private:
   struct Seat {
     uint64_t circle = 0;
-    uint64_t rounds = 0;            // Taken part in.
-    std::shared_ptr<Circle> bytes;  // Shared: Stop aborts what is in use.
+    uint64_t rounds = 0;            // Rounds that it took part in.
+    std::shared_ptr<Circle> bytes;  // Shared: Stop aborts it while it is in use.
   };
   void Run();
   std::optional<v1::WatchResponse::Invitation> NextInvitation();
@@ -55,9 +55,9 @@ class CircleMember {
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::atomic<bool> cancel_joining_ = false;  // There is a newer invitation, or an end.
-  std::optional<v1::WatchResponse::Invitation> invitation_ ABSL_GUARDED_BY(mutex_);  // The newest,
-  bool joining_ ABSL_GUARDED_BY(mutex_) = false;  // or the own thread has taken it.
+  std::atomic<bool> cancel_joining_ = false;  // A newer invitation has come, or Stop.
+  std::optional<v1::WatchResponse::Invitation> invitation_ ABSL_GUARDED_BY(mutex_);  // The newest.
+  bool joining_ ABSL_GUARDED_BY(mutex_) = false;  // The own thread has taken it.
   bool in_round_ ABSL_GUARDED_BY(mutex_) = false;
   Seat seat_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;

@@ -7,7 +7,7 @@ namespace oxbow::weights {
 namespace {
 
 constexpr uint32_t kDoublingsMax = 6;
-constexpr size_t kStrikesKept = 1024;  // Of workers, whether they come back or not.
+constexpr size_t kStrikesKept = 1024;  // Workers, whether they come back or not.
 
 }  // namespace
 
@@ -51,7 +51,7 @@ void CircleRoster::Failed(const std::vector<int>& behind, std::optional<uint64_t
     Watcher& watcher = found->second;
     const int rank = static_cast<int>(i) + 1;
     const bool blamed = behind.empty() || std::count(behind.begin(), behind.end(), rank) > 0;
-    // Whoever has the round's weights, by whatever way, has lived through its failure.
+    // A worker that has the weights of the failed round is alive, however it got them.
     const bool lives = version.has_value() ? watcher.version >= version : !blamed;
     watcher.heard = watcher.heard && lives;
     if (blamed) Strike(watcher.worker);

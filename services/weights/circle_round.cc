@@ -13,9 +13,9 @@
 namespace oxbow::weights {
 namespace {
 
-constexpr size_t kUnderWay = 2;  // Parcels.
+constexpr size_t kUnderWay = 2;  // Parcels at a time.
 
-// A parcel with the memory it is in.
+// A parcel and its memory.
 struct Shipment {
   Parcel parcel;
   std::shared_ptr<std::string> bytes;  // Null: rank 0 sends a chunk from where it is.
@@ -26,7 +26,7 @@ Shipment Load(Circle& circle, const Parcel& parcel, const std::vector<ChunkSize>
               const ChunksByHash& chunks) {
   if (parcel.count == 1) {
     const Chunk& chunk = chunks.at(order[parcel.first].sha256);
-    // Read only, whatever its type.
+    // It is only read.
     return {parcel, nullptr,
             circle.Start({const_cast<char*>(chunk->data()), chunk->size()}, chunk)};
   }
@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<ChunkSize>> ChunksOfRound(const v1::CircleRound& roun
   return chunks;
 }
 
-// A member's chunks on their way into its download.
+// Takes a member's chunks into its download.
 class Unloading {
  public:
   Unloading(const std::vector<ChunkSize>& order, Download& download, ReceivedRound& received)

@@ -311,8 +311,8 @@ TEST_F(CircleTest, WhoLeavesIsNotWaitedFor) {
   EXPECT_EQ(Rounds("failed"), 0);
 }
 
-// A watcher that is invited and never comes: the others relay meanwhile, and nobody waits for the
-// end of the time to join, the learner that stops least of all.
+// A watcher that is invited and never comes: the others relay meanwhile. No one waits for the end
+// of the time to join, not even the learner when it stops.
 TEST_F(CircleTest, AnInvitationThatIsNotFollowedHoldsUpNothing) {
   Gather(1);
   const auto stub = v1::WeightChannel::NewStub(rpc::Connect(learner()));

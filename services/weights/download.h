@@ -1,7 +1,7 @@
-// The chunks of one manifest on their way: verified ones, the list still
-// lacking, and the part of the first lacking one that has come.
+// The state of fetching one manifest's chunks: the verified ones, the list of missing ones, and the
+// part of the first missing one that has come.
 //
-// Not thread-safe. No RPC: pieces come from wherever the caller found them.
+// Not thread-safe. No RPC: the caller brings the pieces from any source.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,8 @@ namespace oxbow::weights {
 
 class Download {
  public:
-  // Requires CheckManifest. What `store` has is not asked for; the others are
-  // expected there and put as they are verified. kResourceExhausted if they
-  // exceed its budget.
+  // Requires CheckManifest. Chunks that `store` has are not asked for; the others are expected
+  // there and put as they are verified. kResourceExhausted if they exceed its budget.
   static absl::StatusOr<Download> Start(const v1::SnapshotManifest& manifest, ChunkStore& store);
 
   bool complete() const { return lacking_.empty(); }
@@ -31,24 +30,24 @@ class Download {
   uint64_t bytes() const { return bytes_; }  // Received, whether verified or not.
   const ChunksByHash& verified() const { return verified_; }
 
-  // Asks for what lacks, from where the first one broke off. Epoch and worker
-  // are the caller's to fill.
+  // A request for the missing chunks, the first one from where it broke off. The caller fills in
+  // epoch and worker.
   v1::FetchRequest Request() const;
 
-  // Takes the next piece, and its data out of it. kDataLoss: the chunk it completed does
-  // not match its checksum; it goes to the end of the list. kInvalidArgument: a
-  // piece nobody asked for.
+  // Takes the next piece and moves its data out of it. kDataLoss: the chunk that it completes does
+  // not match its checksum; that chunk goes to the end of the list. kInvalidArgument: the piece was
+  // not asked for.
   absl::Status Take(v1::FetchResponse& piece);
 
-  // A whole chunk that came unasked, one of Lacking(). kDataLoss: it does not match its checksum,
-  // and goes on lacking. What Lacking() and Request() say changes with Settle.
+  // Takes a whole chunk that was not asked for, one of Lacking(). kDataLoss: it does not match its
+  // checksum and stays missing. Lacking() and Request() change with Settle only.
   absl::Status Offer(const std::string& sha256, std::string bytes);
   std::set<std::string> Lacking() const;  // Hashes.
   void Settle();
   ChunkPool& pool() { return store_->pool(); }
 
-  // The next source starts the first chunk anew: a wrong hash is then one
-  // source's fault.
+  // The next source starts the first chunk from its beginning, so that a wrong hash is the fault of
+  // one source.
   void ForgetPartial() { partial_.clear(); }
 
  private:
@@ -58,8 +57,8 @@ class Download {
   ChunkStore* store_;
   ChunksByHash verified_;
   std::deque<ChunkSize> lacking_;
-  std::map<std::string, std::string> checksums_;  // Of what lacked, by SHA-256.
-  std::string partial_;                           // Of lacking_.front().
+  std::map<std::string, std::string> checksums_;  // Of the chunks missing at first, by SHA-256.
+  std::string partial_;                           // Part of lacking_.front().
   uint64_t bytes_ = 0;
 };
 

@@ -7,7 +7,7 @@
 namespace oxbow::weights {
 namespace {
 
-// Field number 3, length-delimited: what stands before the data of a FetchResponse.
+// The tag before the data of a FetchResponse: field number 3, length-delimited.
 constexpr char kDataTag = (v1::FetchResponse::kDataFieldNumber << 3) | 2;
 
 // All of the message but its data, which is the last field.
@@ -23,10 +23,10 @@ std::string HeadOf(const FetchPiece& piece) {
   return head;
 }
 
-// gRPC drops the reference when the bytes have left.
+// gRPC drops the reference once the bytes are sent.
 grpc::Slice DataOf(const FetchPiece& piece) {
   char* data =
-      const_cast<char*>(piece.chunk->data()) + piece.offset;  // Read only, whatever its type.
+      const_cast<char*>(piece.chunk->data()) + piece.offset;  // It is only read.
   return grpc::Slice(
       data, piece.bytes, [](void* chunk) { delete static_cast<Chunk*>(chunk); },
       new Chunk(piece.chunk));

@@ -1,8 +1,8 @@
 // A FetchResponse that is sent without copying its data.
 //
-// On the wire it is the protobuf message of weight_channel.proto; here its data is a slice of a
-// chunk, which stays alive until gRPC has sent it. With several children per relay the copies of a
-// serialised message would cost as much as everything else.
+// On the wire it is the protobuf message of weight_channel.proto. Here its data is a slice of a
+// chunk, which stays alive until gRPC has sent it. With several children per relay, copying the
+// data into serialised messages would cost as much as all other work.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -21,18 +21,18 @@ namespace oxbow::weights {
 struct FetchPiece {
   std::string sha256;
   uint64_t offset = 0;
-  Chunk chunk;         // Null: a sign of life.
+  Chunk chunk;         // Null: a keep-alive.
   uint64_t bytes = 0;  // From `offset`.
 };
 
-// The server's side of Fetch, with pieces in place of messages.
+// The server's side of Fetch, with pieces instead of messages.
 using FetchStream = grpc::ServerSplitStreamer<v1::FetchRequest, FetchPiece>;
 
-// The place of Fetch in service WeightChannel: services replace its handler by one of FetchStream.
+// The index of Fetch in service WeightChannel: services replace its handler by one of FetchStream.
 inline constexpr int kFetchMethod = 1;
 
-// Sends a chunk from `offset` in pieces. `before`, which may be null, and `sent` are called with
-// the bytes of each. False when the stream has ended.
+// Sends a chunk from `offset` on in pieces. `before`, which may be null, and `sent` are called with
+// the number of bytes of each. False when the stream has ended.
 bool SendChunk(const std::string& sha256, const Chunk& chunk, uint64_t offset, uint64_t piece_bytes,
                FetchStream& stream, const std::function<void(uint64_t)>& before,
                const std::function<void(uint64_t)>& sent);

@@ -11,7 +11,7 @@
 namespace oxbow::weights {
 namespace {
 
-constexpr size_t kAccusedMax = 2;  // Peers with corrupt bytes that one worker is believed about.
+constexpr size_t kAccusedMax = 2;  // A worker is believed about so many peers with corrupt bytes.
 
 bool IsWildcard(const std::string& host) { return host == "0.0.0.0" || host == "[::]"; }
 

@@ -1,9 +1,9 @@
-// Who watches, who of them may pass weights on, and who lost that right.
+// The watchers: which of them may pass weights on, and which lost that right.
 //
-// A watcher is named by the worker's id; it holds its place from Join to Leave. A peer with corrupt
-// bytes is never handed out again; one that stalled or was not reached is not until it is heard of
-// again. Accusations cost an innocent peer its children and nothing else: whoever accuses many is
-// taken to be the broken one. Not thread-safe.
+// A watcher is named by the worker's id and has its place from Join to Leave. A peer that sent
+// corrupt bytes is never given out as a source again; one that stalled or could not be reached is
+// given out again once it reports. A wrong accusation costs a peer its children and nothing else: a
+// worker that accuses many peers is taken to be the broken one. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace oxbow::weights {
 
 class RelayRoster {
  public:
-  // `fanout` 0: nobody relays.
+  // `fanout` 0: no worker relays.
   explicit RelayRoster(size_t fanout) : fanout_(fanout) {}
 
   // `endpoint` empty: cannot relay. An older place of the same worker is given up.
@@ -27,13 +27,13 @@ class RelayRoster {
   Ticket Join(const std::string& worker, const std::string& endpoint);
   void Leave(Ticket ticket);
 
-  // Whom this watcher shall ask before the learner. Empty for a place that was given up.
+  // The peers that this watcher shall ask before the learner. Empty for a place that was given up.
   std::vector<v1::WatchResponse::Peer> PeersOf(Ticket ticket);
 
-  // True if the peer could be handed out until this report.
+  // True if the peer could be given out until this report.
   bool Accuse(const v1::ReportPeerRequest& report);
 
-  // The worker has just shown that it lives.
+  // The worker has just shown that it is alive.
   void HeardOf(const std::string& worker);
 
   size_t watchers() const { return watchers_.size(); }
@@ -43,7 +43,7 @@ class RelayRoster {
   struct Watcher {
     std::string worker;
     std::string endpoint;
-    std::vector<v1::WatchResponse::Peer> peers;  // As of the last plan.
+    std::vector<v1::WatchResponse::Peer> peers;  // From the last plan.
   };
   bool MayRelay(const Watcher& watcher) const;
   void Plan();
@@ -58,12 +58,12 @@ class RelayRoster {
 };
 
 // The host of a caller's address in gRPC's spelling ("ipv4:10.0.0.7:43210"), IPv6 in brackets.
-// Empty if it came by no network.
+// Empty if the call did not come over a network.
 std::string PeerHost(const std::string& peer);
 
-// Where others reach a relay: `advertised` as it is, or with the host that `peer` (gRPC's spelling
-// of the caller's address: "ipv4:10.0.0.7:43210") shows when `advertised` is a wildcard. Empty if
-// it cannot be reached from elsewhere: a loopback address of another machine, or no address.
+// The address at which others reach a relay: `advertised`, or, if that is a wildcard, its port at
+// the host of `peer` (gRPC's spelling of the caller's address: "ipv4:10.0.0.7:43210"). Empty if
+// others cannot reach it: a loopback address of another machine, or no address.
 std::string RelayEndpoint(const std::string& advertised, const std::string& peer);
 
 }  // namespace oxbow::weights

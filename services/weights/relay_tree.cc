@@ -5,7 +5,8 @@
 namespace oxbow::weights {
 namespace {
 
-// Who can relay first, both in the order they joined: places at the bottom go to who cannot.
+// First the watchers that can relay, then the others, which so get the places at the bottom; both
+// in the order they joined.
 std::vector<size_t> ByPlace(const std::vector<bool>& relays) {
   std::vector<size_t> order;
   for (const bool wanted : {true, false}) {
@@ -31,7 +32,8 @@ std::vector<RelayPlace> PlanRelays(const std::vector<bool>& relays, size_t fanou
   if (fanout == 0 || able == 0) return places;
   const std::vector<size_t> order = ByPlace(relays);
   for (size_t place = fanout; place < order.size(); ++place) {
-    // The places of a full tree, level by level. Where relays run out the rest is dealt evenly.
+    // The places of a full tree, level by level. Once there are no more relays, the rest is dealt
+    // evenly.
     size_t parent = place / fanout - 1;
     if (parent >= able) parent = (place - fanout) % able;
     RelayPlace& mine = places[order[place]];

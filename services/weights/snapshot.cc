@@ -58,8 +58,7 @@ absl::Status CheckTensor(const v1::TensorManifest& tensor, uint64_t chunk_bytes,
 
 std::string HashTensors(const v1::SnapshotManifest& manifest,
                         const std::function<bool(const std::string& name)>& include) {
-  // Lengths go in before what they measure, so that no two lists of tensors
-  // read alike.
+  // Each string is hashed after its length, so that no two lists of tensors give the same text.
   std::string text = absl::StrCat("chunk_bytes ", manifest.chunk_bytes(), "\n");
   for (const v1::TensorManifest& tensor : manifest.tensors()) {
     if (!include(tensor.name())) continue;

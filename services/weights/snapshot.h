@@ -1,10 +1,9 @@
-// Published weights: a manifest that names every tensor, and the pieces it is
-// made of by content hash.
+// Published weights: a manifest that names every tensor, and its chunks by content hash.
 //
-// Two snapshots that share bytes share chunks, so a watcher of an adapter's
-// updates never fetches the base again. One hash covers the whole manifest, one
-// the frozen part. Chunks are named by SHA-256, by the learner alone; who gets
-// one checks it with XXH3-128, at a tenth of the cost. No torch, no RPC.
+// Two snapshots that share bytes share chunks, so a worker that follows an adapter's updates never
+// fetches the base again. One hash covers the whole manifest, one the frozen part. The learner
+// names chunks by SHA-256; a receiver checks them with XXH3-128, at a tenth of the cost. No torch,
+// no RPC.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +24,7 @@ namespace oxbow::weights {
 inline constexpr uint64_t kSnapshotChunkBytes = 1 << 20;
 inline constexpr uint64_t kSnapshotChunkBytesMax = 4 << 20;
 
-// Before the names of an autoencoder's decoder, which is part of what is frozen.
+// Prefix of the tensor names of an autoencoder's decoder, which belongs to the frozen part.
 inline constexpr char kDecoderPrefix[] = "vae.";
 
 // Shared: snapshots with equal bytes hold one copy.
@@ -45,18 +44,17 @@ struct SnapshotIdentity {
   LearnerStep step;
 };
 
-// SHA-256 over names, dtypes, shapes and both chunk hashes of the tensors `include`
-// selects, in order.
+// SHA-256 over names, dtypes, shapes and both chunk hashes of the tensors that `include` selects,
+// in order.
 std::string HashTensors(const v1::SnapshotManifest& manifest,
                         const std::function<bool(const std::string& name)>& include);
 
-// Checks a manifest from the wire before anything is fetched for it: its own
-// hash, names, shapes, number of chunks. kDataLoss for a wrong hash,
-// kInvalidArgument otherwise. Declared bytes are at most `bytes_max`.
+// Checks a manifest from the wire before anything is fetched for it: its own hash, names, shapes,
+// number of chunks. kDataLoss for a wrong hash, kInvalidArgument otherwise. Declared bytes are at
+// most `bytes_max`.
 absl::Status CheckManifest(const v1::SnapshotManifest& manifest, uint64_t bytes_max);
 
-// Each distinct chunk of a checked manifest with its size, in order of first
-// use.
+// Each distinct chunk of a checked manifest with its size, in the order of first use.
 struct ChunkSize {
   std::string sha256;
   uint64_t bytes = 0;
@@ -64,8 +62,8 @@ struct ChunkSize {
 };
 std::vector<ChunkSize> ChunksOf(const v1::SnapshotManifest& manifest);
 
-// Puts a tensor, or all of them, together from verified chunks. Requires
-// CheckManifest and every chunk. One at a time needs the memory of one.
+// Puts one tensor, or all of them, together from verified chunks. Requires CheckManifest and every
+// chunk. One tensor at a time needs the memory of one.
 io::TensorBytes AssembleTensor(const v1::TensorManifest& entry, const ChunksByHash& chunks);
 TensorBytesByName AssembleTensors(const v1::SnapshotManifest& manifest, const ChunksByHash& chunks);
 

@@ -1,9 +1,8 @@
 // Makes the snapshots of a run one after another and hashes only what changed.
 //
-// The frozen part is cut and hashed once. A piece of the trained part whose
-// bytes are those of the snapshot before keeps its hash and its memory:
-// comparing costs a tenth of hashing, and stops at the first difference.
-// Not thread-safe.
+// The frozen part is cut and hashed once. A chunk of the trained part that has the bytes of the
+// last snapshot keeps its hash and its memory: comparing costs a tenth of hashing, and stops at the
+// first difference. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +13,7 @@
 
 namespace oxbow::weights {
 
-// `frozen` and `trained` have no name in common. The probe is the caller's to
-// fill.
+// `frozen` and `trained` have no name in common. The caller fills in the probe.
 Snapshot MakeSnapshot(SnapshotIdentity identity, const TensorBytesByName& frozen,
                       const TensorBytesByName& trained, uint64_t chunk_bytes = kSnapshotChunkBytes);
 

@@ -51,10 +51,10 @@ TEST(SnapshotTest, AMakerHashesAgainOnlyWhatChanged) {
     if (version % 7 == 0) trained["b"] = Bytes(random, random() % 80);  // Another shape.
     const SnapshotIdentity identity{.version = PolicyVersion(version)};
     const Snapshot made = maker.Make(identity, trained);
-    const Snapshot anew = MakeSnapshot(identity, frozen, trained, 16);
-    ASSERT_EQ(made.manifest.SerializeAsString(), anew.manifest.SerializeAsString());
-    ASSERT_EQ(made.chunks.size(), anew.chunks.size());
-    for (const auto& [hash, chunk] : anew.chunks) EXPECT_EQ(*made.chunks.at(hash), *chunk);
+    const Snapshot whole = MakeSnapshot(identity, frozen, trained, 16);
+    ASSERT_EQ(made.manifest.SerializeAsString(), whole.manifest.SerializeAsString());
+    ASSERT_EQ(made.chunks.size(), whole.chunks.size());
+    for (const auto& [hash, chunk] : whole.chunks) EXPECT_EQ(*made.chunks.at(hash), *chunk);
     for (const auto& [hash, chunk] : made.chunks) {
       if (before.chunks.contains(hash)) {
         EXPECT_EQ(chunk, before.chunks.at(hash));  // One memory.

@@ -15,7 +15,7 @@
 namespace oxbow::weights {
 namespace {
 
-// A Watch that is over before it began.
+// A Watch that ends at once with an error.
 class Refusal final : public grpc::ServerWriteReactor<v1::WatchResponse> {
  public:
   explicit Refusal(const grpc::Status& status) { Finish(status); }
@@ -24,7 +24,7 @@ class Refusal final : public grpc::ServerWriteReactor<v1::WatchResponse> {
 
 }  // namespace
 
-// One watcher. One write is under way at most; what is newest when it has been taken is the next.
+// One watcher. At most one write is under way; when it is done, the newest state is written next.
 // gRPC never calls a reaction from inside StartWrite or Finish.
 class WeightChannelService::WatchStream final : public grpc::ServerWriteReactor<v1::WatchResponse> {
  public:
@@ -46,7 +46,7 @@ class WeightChannelService::WatchStream final : public grpc::ServerWriteReactor<
       }
       if (!next.has_value()) return;
       if (next->has_manifest()) {
-        // Only the first can be what the watcher started with.
+        // Only the first message can be about the weights that the watcher started with.
         const bool known = std::exchange(known_, std::nullopt) == next->manifest().policy_version();
         if (known) next->clear_manifest();
         if (known && !next->has_invitation()) continue;
@@ -114,7 +114,7 @@ WeightChannelService::WeightChannelService(const Options& options, PublishMetric
 absl::Status WeightChannelService::Publish(const Snapshot& snapshot) {
   const absl::Duration start = clock_.Now();
   auto manifest = std::make_shared<const v1::SnapshotManifest>(snapshot.manifest);
-  // Chunks first: whoever hears of the manifest must find them.
+  // The chunks first: a watcher that is told of the manifest must find them.
   uint64_t new_bytes = 0;
   OXBOW_RETURN_IF_ERROR(store_.Add(snapshot, &new_bytes));
   const PolicyVersion version(manifest->policy_version());

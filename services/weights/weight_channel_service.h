@@ -1,13 +1,11 @@
-// Serves published snapshots: the newest manifest to who watches, chunks to who
-// asks by hash.
+// Serves published snapshots: the newest manifest to watchers, and chunks by hash.
 //
-// Each watcher is told whom to ask for the chunks before the learner, so that
-// what leaves the learner does not grow with the number of watchers
-// (relay_tree.h). Publish never waits for watchers, and a watcher that is slow
-// finds only the newest when it looks again: nothing is queued per watcher.
-// Watch is a reactor, not a blocking handler: a watcher costs a stream, and no
-// thread. Where the learner broadcasts, what a publication changed also comes by the circle of
-// circle_host.h, and all else stays as it is. Thread-safe.
+// Each watcher is told which peers to ask for the chunks before it asks the learner, so that the
+// bytes that leave the learner do not grow with the number of watchers (relay_tree.h). Publish
+// never waits for watchers. A slow watcher gets only the newest manifest when it reads again:
+// nothing is queued per watcher. Watch is a reactor, not a blocking handler: a watcher costs a
+// stream and no thread. If the learner broadcasts, the chunks that a publication changed also come
+// by the circle of circle_host.h; all else stays the same. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -38,11 +36,11 @@ class WeightChannelService
     Epoch epoch;
     size_t snapshots_kept = 3;
     uint64_t bytes_max = uint64_t{64} << 30;
-    uint64_t piece_bytes = kSnapshotChunkBytes;  // Of one FetchResponse.
+    uint64_t piece_bytes = kSnapshotChunkBytes;  // Bytes of one FetchResponse.
     size_t fanout = 2;                           // Watchers that ask the learner first; 0: all.
-    std::function<void(uint64_t)> before_piece;  // May hold a piece of so many bytes back, as a
-                                                 // slow line does; may be null.
-    JoinCircle join_circle;             // Publications are also broadcast; null: they are not.
+    std::function<void(uint64_t)> before_piece;  // Called with the bytes of each piece; may
+                                                 // block, as a slow network. May be null.
+    JoinCircle join_circle;             // Null: publications are not broadcast.
     std::string circle_device = "cpu";  // "cuda:0": NCCL, where all its members are on GPUs.
   };
   using OnReport = std::function<void(const v1::ReportAppliedRequest&)>;
@@ -51,8 +49,8 @@ class WeightChannelService
   WeightChannelService(const Options& options, PublishMetrics& metrics, const Clock& clock,
                        OnReport on_report);
 
-  // Makes `snapshot` the newest and wakes the watchers. kResourceExhausted if
-  // it exceeds the budget.
+  // Makes `snapshot` the newest and wakes the watchers. kResourceExhausted if it exceeds the
+  // budget.
   absl::Status Publish(const Snapshot& snapshot);
 
   // Ends every Watch, so that the server can shut down within its grace.
@@ -79,12 +77,12 @@ class WeightChannelService
   class WatchStream;
 
   grpc::Status CheckEpoch(uint64_t epoch) const;
-  // What a watcher has been told of.
+  // What a watcher has been told.
   struct Told {
     uint64_t publications = 0;
-    uint64_t circle = 0;  // That it was invited to.
+    uint64_t circle = 0;  // The circle it was invited to.
   };
-  // What it is to be told next, and `told` then; nothing if that was all.
+  // The next message to a watcher, with `told` updated; nothing if it has been told everything.
   std::optional<v1::WatchResponse> Next(RelayRoster::Ticket ticket, Told& told, bool& stopped);
   void Leave(RelayRoster::Ticket ticket);
   void WakeAll();
@@ -101,7 +99,7 @@ class WeightChannelService
   std::map<RelayRoster::Ticket, std::shared_ptr<WatchStream>> streams_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   // Null: weights are not broadcast. Called under mutex_, so that a manifest and its round are told
-  // together; its own thread wakes the watchers, so it goes first.
+  // together. Its own thread wakes the watchers, so it is destroyed first.
   const std::unique_ptr<CircleHost> circles_;
 };
 

@@ -14,12 +14,11 @@
 namespace oxbow::weights {
 namespace {
 
-// A watch lives until someone ends it; the deadline only bounds a connection
-// nobody noticed dying.
+// A watch lasts until one side ends it. The deadline is for a connection that broke unnoticed.
 constexpr absl::Duration kWatchAtMost = absl::Hours(1);
 constexpr absl::Duration kReportAtMost = absl::Seconds(5);
 
-// A snapshot that is broken in itself; everything else may pass.
+// Whether the snapshot itself is broken. Other errors may pass.
 bool IsRefusal(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsInvalidArgument(status) ||
          absl::IsResourceExhausted(status);
@@ -79,7 +78,7 @@ bool WeightFollower::Sleep(absl::Duration duration) {
 
 void WeightFollower::WatchLoop() {
   absl::Duration backoff = options_.backoff_first;
-  bool said = false;  // Since a snapshot came last.
+  bool said = false;  // A warning was logged since the last snapshot.
   uint64_t before = 0;
   for (size_t turn = 0;; ++turn) {
     const std::string& endpoint = options_.endpoints[turn % options_.endpoints.size()];
@@ -144,7 +143,7 @@ std::optional<WeightFollower::Announcement> WeightFollower::AwaitAnnouncement() 
     mutex_.Await(absl::Condition(&something));
     if (stopping_) return std::nullopt;
     Announcement next = *std::exchange(announced_, std::nullopt);
-    // A watch that was taken up again while its snapshot was fetched repeats it.
+    // A watch that was resumed while its snapshot was fetched announces it again.
     if (!have_any_ || next.response.manifest().sha256() != have_sha256_ ||
         next.response.manifest().policy_version() != have_version_) {
       return next;
@@ -160,7 +159,7 @@ void WeightFollower::FetchLoop() {
     OXBOW_LOG(Info) << "weights not obtained"
                     << Field("policy_version", next->response.manifest().policy_version())
                     << Field("status", status);
-    // A new watch, after its pause, tells of the newest again.
+    // A new watch, after a pause, announces the newest snapshot again.
     absl::MutexLock lock(&mutex_);
     if (!announced_.has_value() && watch_call_ != nullptr) watch_call_->TryCancel();
   }

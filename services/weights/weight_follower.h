@@ -1,15 +1,14 @@
-// Keeps a worker's copy of the newest weights: watches, fetches what it lacks,
-// verifies every byte.
+// Keeps a worker's copy of the newest weights: watches, fetches missing chunks, verifies every
+// byte.
 //
 //   watch thread:  manifest, peers -> the newest waits
-//   fetch thread:  CheckManifest -> lacking chunks by broadcast, from peers, or from the learner,
+//   fetch thread:  CheckManifest -> missing chunks by broadcast, from peers, or from the learner,
 //                  each hash verified
 //   torch thread:  TakeNewest -> load -> probe -> Report
 //
-// A chunk with a wrong hash is dropped and asked for elsewhere; a broken stream
-// resumes where it broke; a snapshot that never verifies is never handed out.
-// Manifests that come while one is fetched are skipped but for the newest.
-// Thread-safe.
+// A chunk with a wrong hash is dropped and fetched from another source. A broken stream is resumed
+// where it broke. A snapshot that was not verified is never given out. Of the manifests that come
+// while a snapshot is fetched, only the newest is fetched next. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +37,7 @@ namespace oxbow::weights {
 
 struct VerifiedSnapshot {
   v1::SnapshotManifest manifest;
-  ChunksByHash chunks;  // All of the manifest's; AssembleTensor makes tensors of them.
+  ChunksByHash chunks;  // All that the manifest names; AssembleTensor makes tensors of them.
   uint64_t fetched_bytes = 0;
   absl::Duration fetch_time;
 };
@@ -46,35 +45,34 @@ struct VerifiedSnapshot {
 class WeightFollower {
  public:
   struct Options {
-    std::vector<std::string> endpoints;  // Of learners, tried in turn.
+    std::vector<std::string> endpoints;  // Learners, tried in turn.
     Epoch epoch;
     std::string worker_id;
-    absl::Duration timeout = absl::Seconds(60);      // The learner may be silent for so long,
-    absl::Duration peer_silence = absl::Seconds(3);  // a peer for so long.
+    absl::Duration timeout = absl::Seconds(60);      // How long the learner may be silent,
+    absl::Duration peer_silence = absl::Seconds(3);  // and a peer.
     int tries = 8;                                   // Fetches without a new verified chunk.
     absl::Duration backoff_first = absl::Milliseconds(50);
     absl::Duration backoff_max = absl::Seconds(2);
     uint64_t bytes_max = uint64_t{64} << 30;
-    WeightRelay* relay = nullptr;  // Passes on what is fetched; outlives the follower. May be null.
+    WeightRelay* relay = nullptr;  // Passes chunks on; outlives the follower. May be null.
     JoinCircle join_circle;        // Takes part where the learner broadcasts; null: never.
     std::string circle_device = "cpu";
   };
 
-  // Starts to watch. `on_ready` is called from the fetch thread when TakeNewest
-  // has something.
+  // Starts to watch. `on_ready` is called from the fetch thread when TakeNewest has something.
   WeightFollower(Options options, FollowMetrics& metrics, const Clock& clock,
                  std::function<void()> on_ready);
   ~WeightFollower();  // Stops. No other thread may be in a call.
 
-  // Cancels what is under way, calls of Report too, which then and later say kCancelled. For who
-  // has threads to join that may be in a call.
+  // Cancels all calls under way. Report then and later returns kCancelled. For owners that must
+  // join threads that may be in a call.
   void Stop();
 
   // The newest verified snapshot that was not taken yet.
   std::optional<VerifiedSnapshot> TakeNewest();
 
-  // Tells the learner what became of a snapshot. `report` needs no epoch or
-  // worker id. Best effort.
+  // Tells the learner whether a snapshot was applied or refused. `report` needs no epoch or worker
+  // id. Best effort.
   absl::Status Report(v1::ReportAppliedRequest report);
 
  private:
@@ -97,21 +95,21 @@ class WeightFollower {
   FollowMetrics& metrics_;
   const Clock& clock_;
   const std::function<void()> on_ready_;
-  ChunkStore own_store_;  // Of a worker that does not relay.
+  ChunkStore own_store_;  // In use if the worker does not relay.
   ChunkStore& store_;
   ChunkFetcher fetcher_;
-  const std::unique_ptr<CircleMember> member_;  // Null: in no circle, ever.
+  const std::unique_ptr<CircleMember> member_;  // Null: takes part in no broadcast.
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::ClientContext* watch_call_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::set<grpc::ClientContext*> report_calls_ ABSL_GUARDED_BY(mutex_);
-  std::optional<Announcement> announced_ ABSL_GUARDED_BY(mutex_);  // Not looked at yet.
+  std::optional<Announcement> announced_ ABSL_GUARDED_BY(mutex_);  // Not fetched yet.
   std::optional<VerifiedSnapshot> ready_ ABSL_GUARDED_BY(mutex_);
   bool have_any_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t have_version_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string have_sha256_ ABSL_GUARDED_BY(mutex_);
-  std::string learner_ ABSL_GUARDED_BY(mutex_);  // That was watched last.
+  std::string learner_ ABSL_GUARDED_BY(mutex_);  // The last one watched.
   std::thread watch_thread_;
   std::thread fetch_thread_;
 };

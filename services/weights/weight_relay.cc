@@ -14,7 +14,7 @@
 
 namespace oxbow::weights {
 
-// Watch and the reports are the learner's; here they are UNIMPLEMENTED.
+// Only the learner serves Watch and reports; here they are UNIMPLEMENTED.
 class WeightRelay::Service final : public v1::WeightChannel::Service {
  public:
   Service(Options options, const ChunkStore& store, FollowMetrics& metrics)

@@ -1,11 +1,10 @@
 // A worker passes verified chunks on to other workers.
 //
-// Serves WeightChannel.Fetch from the chunks the worker has, and sends those
-// still on their way as soon as each has been verified: weights run through a
-// chain of relays like water, not from lock to lock. While a child waits it
-// gets a sign of life; a chunk that does not come ends the call, and the child
-// asks elsewhere. Chunks are named by their content, so a relay outlives
-// epochs: after a restart of the learner only what changed is fetched.
+// Serves WeightChannel.Fetch from the chunks that the worker has, and sends each missing chunk as
+// soon as it has come and is verified, so that a chain of relays works as a pipeline. While a child
+// waits, it gets keep-alives. A chunk that does not come ends the call, and the child asks another
+// source. Chunks are named by their content, so a relay is good for several epochs: after a restart
+// of the learner only what changed is fetched.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +27,10 @@ class WeightRelay {
     size_t snapshots_kept = 2;
     uint64_t bytes_max = uint64_t{64} << 30;
     uint64_t piece_bytes = kSnapshotChunkBytes;
-    absl::Duration sign_of_life = absl::Milliseconds(300);  // Between signs.
-    absl::Duration unheard_wait = absl::Seconds(2);         // For a manifest not heard of yet.
-    absl::Duration chunk_wait = absl::Seconds(10);          // For one chunk that is on its way.
-    std::function<void(uint64_t)> before_piece;             // As of WeightChannelService.
+    absl::Duration sign_of_life = absl::Milliseconds(300);  // Between keep-alives.
+    absl::Duration unheard_wait = absl::Seconds(2);         // For a manifest that has not come yet.
+    absl::Duration chunk_wait = absl::Seconds(10);          // For one chunk that is expected.
+    std::function<void(uint64_t)> before_piece;             // As in WeightChannelService.
   };
 
   // kUnavailable if the address cannot be bound.

@@ -346,7 +346,7 @@ TEST_F(WeightRelayTest, WhatAPeerGaveIsKeptWhenItDies) {
       const std::string& hash = request.chunk_sha256(i);
       stream.Write(FetchPiece{hash, 0, snapshot.chunks.at(hash), kChunk});
     }
-    // And a part of the eleventh, which another source starts anew.
+    // And a part of the eleventh, which another source starts again.
     const std::string& hash = request.chunk_sha256(10);
     stream.Write(FetchPiece{hash, 0, snapshot.chunks.at(hash), kChunk / 2});
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "killed");

@@ -1,93 +1,42 @@
 #include "services/weights/weights_metrics.h"
 
-#include <prometheus/counter.h>
-#include <prometheus/gauge.h>
-#include <prometheus/histogram.h>
-#include <prometheus/registry.h>
-
 #include <algorithm>
-#include <map>
-#include <string>
+
+#include "telemetry/families.h"
 
 namespace oxbow::weights {
 namespace {
 
-using Labels = std::map<std::string, std::string>;
+using telemetry::Metric;
 
-prometheus::Counter& Counter(prometheus::Registry& registry, const char* name, const char* help,
-                             const Labels& labels = {}) {
-  return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add(labels);
-}
-
-prometheus::Gauge& Gauge(prometheus::Registry& registry, const char* name, const char* help) {
-  return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({});
-}
-
-prometheus::Histogram& Seconds(prometheus::Registry& registry, const char* name, const char* help) {
-  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(
-      {}, prometheus::Histogram::BucketBoundaries{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100});
-}
-
-prometheus::Counter& Round(prometheus::Registry& registry, const char* outcome) {
-  return Counter(registry, "oxbow_weights_broadcast_rounds_total",
-                 "Publications to workers that can take part in broadcasts, by outcome.",
-                 {{"outcome", outcome}});
-}
-
-prometheus::Counter& FetchedFrom(prometheus::Registry& registry, const char* source) {
-  return Counter(registry, "oxbow_weights_fetched_bytes_total", "Chunk bytes received, by source.",
-                 {{"source", source}});
-}
+const telemetry::Buckets kSeconds = {.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100};
 
 }  // namespace
 
-PublishMetrics::PublishMetrics(prometheus::Registry& registry)
-    : publish_seconds_(Seconds(registry, "oxbow_weights_publish_seconds",
-                               "Time to hash, cut and announce a snapshot.")),
-      published_version_(
-          Gauge(registry, "oxbow_weights_published_version", "Newest published policy version.")),
-      published_time_(Gauge(registry, "oxbow_weights_published_timestamp_seconds",
-                            "When weights were published last; 0: not yet.")),
-      held_bytes_(
-          Gauge(registry, "oxbow_weights_held_bytes", "Bytes of retained chunks, each held once.")),
-      served_bytes_(
-          Counter(registry, "oxbow_weights_served_bytes_total", "Chunk bytes sent to watchers.")),
-      changed_bytes_(Counter(registry, "oxbow_weights_changed_bytes_total",
-                             "Chunk bytes of snapshots that no retained snapshot had.")),
-      egress_copies_(Gauge(registry, "oxbow_weights_egress_copies",
-                           "Bytes sent since the newest snapshot, over its changed bytes.")),
-      watchers_(Gauge(registry, "oxbow_weights_watchers", "Workers that watch for weights.")),
-      excluded_(Gauge(registry, "oxbow_weights_peers_excluded",
-                      "Workers that are not handed out as sources.")),
-      excluded_corrupt_(Counter(registry, "oxbow_weights_peer_faults_total",
-                                "Workers taken out as sources, by fault.", {{"fault", "corrupt"}})),
-      excluded_silent_(Counter(registry, "oxbow_weights_peer_faults_total",
-                               "Workers taken out as sources, by fault.", {{"fault", "silent"}})),
-      withheld_not_finite_(Counter(registry, "oxbow_weights_withheld_total",
-                                   "Snapshots that were not published, by reason.",
-                                   {{"reason", "not_finite"}})),
-      withheld_reward_(Counter(registry, "oxbow_weights_withheld_total",
-                               "Snapshots that were not published, by reason.",
-                               {{"reason", "reward_floor"}})),
-      applied_equal_(Counter(registry, "oxbow_weights_reports_total",
-                             "Reports of watchers, by what their probe said.",
-                             {{"outcome", "equal"}})),
-      applied_close_(Counter(registry, "oxbow_weights_reports_total",
-                             "Reports of watchers, by what their probe said.",
-                             {{"outcome", "close"}})),
-      refused_(Counter(registry, "oxbow_weights_reports_total",
-                       "Reports of watchers, by what their probe said.", {{"outcome", "refused"}})),
-      broadcast_bytes_(Counter(registry, "oxbow_weights_broadcast_bytes_total",
-                               "Chunk bytes broadcast, each counted once.")),
-      rounds_whole_(Round(registry, "whole")),
-      rounds_failed_(Round(registry, "failed")),
-      rounds_skipped_(Round(registry, "skipped")),
-      broadcast_seconds_(Seconds(registry, "oxbow_weights_broadcast_seconds",
-                                 "Time of a broadcast that reached every member.")),
-      circle_members_(Gauge(registry, "oxbow_weights_circle_members",
-                            "Workers that get new weights by broadcast.")),
-      circles_failed_(Counter(registry, "oxbow_weights_circles_failed_total",
-                              "Circles for broadcasts in which not all came together.")) {}
+PublishMetrics::PublishMetrics(prometheus::Registry& r)
+    : publish_seconds_(Metric(r, exported::kWeightsPublishSeconds, kSeconds)),
+      published_version_(Metric(r, exported::kWeightsPublishedVersion)),
+      published_time_(Metric(r, exported::kWeightsPublishedTimestampSeconds)),
+      held_bytes_(Metric(r, exported::kWeightsHeldBytes)),
+      served_bytes_(Metric(r, exported::kWeightsServedBytesTotal)),
+      changed_bytes_(Metric(r, exported::kWeightsChangedBytesTotal)),
+      egress_copies_(Metric(r, exported::kWeightsEgressCopies)),
+      watchers_(Metric(r, exported::kWeightsWatchers)),
+      excluded_(Metric(r, exported::kWeightsPeersExcluded)),
+      excluded_corrupt_(Metric(r, exported::kWeightsPeerFaultsTotal, {{"fault", "corrupt"}})),
+      excluded_silent_(Metric(r, exported::kWeightsPeerFaultsTotal, {{"fault", "silent"}})),
+      withheld_not_finite_(Metric(r, exported::kWeightsWithheldTotal, {{"reason", "not_finite"}})),
+      withheld_reward_(Metric(r, exported::kWeightsWithheldTotal, {{"reason", "reward_floor"}})),
+      applied_equal_(Metric(r, exported::kWeightsReportsTotal, {{"outcome", "equal"}})),
+      applied_close_(Metric(r, exported::kWeightsReportsTotal, {{"outcome", "close"}})),
+      refused_(Metric(r, exported::kWeightsReportsTotal, {{"outcome", "refused"}})),
+      broadcast_bytes_(Metric(r, exported::kWeightsBroadcastBytesTotal)),
+      rounds_whole_(Metric(r, exported::kWeightsBroadcastRoundsTotal, {{"outcome", "whole"}})),
+      rounds_failed_(Metric(r, exported::kWeightsBroadcastRoundsTotal, {{"outcome", "failed"}})),
+      rounds_skipped_(Metric(r, exported::kWeightsBroadcastRoundsTotal, {{"outcome", "skipped"}})),
+      broadcast_seconds_(Metric(r, exported::kWeightsBroadcastSeconds, kSeconds)),
+      circle_members_(Metric(r, exported::kWeightsCircleMembers)),
+      circles_failed_(Metric(r, exported::kWeightsCirclesFailedTotal)) {}
 
 void PublishMetrics::Published(PolicyVersion version, absl::Duration took, uint64_t bytes_held) {
   publish_seconds_.Observe(absl::ToDoubleSeconds(took));
@@ -151,34 +100,21 @@ void PublishMetrics::CircleMembersAre(uint64_t members) {
 
 void PublishMetrics::CircleFailed() { circles_failed_.Increment(); }
 
-FollowMetrics::FollowMetrics(prometheus::Registry& registry)
-    : fetch_seconds_(Seconds(registry, "oxbow_weights_fetch_seconds",
-                             "Time from manifest to verified tensors.")),
-      apply_seconds_(Seconds(registry, "oxbow_weights_apply_seconds",
-                             "Time to load verified tensors and run the probe.")),
-      learner_bytes_(FetchedFrom(registry, "learner")),
-      peer_bytes_(FetchedFrom(registry, "peer")),
-      broadcast_bytes_(FetchedFrom(registry, "broadcast")),
-      relayed_bytes_(Counter(registry, "oxbow_weights_relayed_bytes_total",
-                             "Chunk bytes passed on to other workers.")),
-      corrupt_chunks_(Counter(registry, "oxbow_weights_corrupt_chunks_total",
-                              "Chunks whose hash was wrong; they are fetched again.")),
-      peer_corrupt_(Counter(registry, "oxbow_weights_peer_failures_total",
-                            "Peers that gave nothing, so that the next source was asked.",
-                            {{"how", "corrupt"}})),
-      peer_silent_(Counter(registry, "oxbow_weights_peer_failures_total",
-                           "Peers that gave nothing, so that the next source was asked.",
-                           {{"how", "silent"}})),
-      peer_lacking_(Counter(registry, "oxbow_weights_peer_failures_total",
-                            "Peers that gave nothing, so that the next source was asked.",
-                            {{"how", "lacking"}})),
-      refused_(Counter(registry, "oxbow_weights_refused_total",
-                       "Snapshots that were not applied: bad hash, shape or probe.")),
-      announced_version_(Gauge(registry, "oxbow_weights_announced_version",
-                               "Newest policy version this worker knows of.")),
-      applied_version_(Gauge(registry, "oxbow_weights_applied_version",
-                             "Policy version this worker samples with.")),
-      lag_(Gauge(registry, "oxbow_weights_lag_versions", "Announced minus applied version.")) {}
+FollowMetrics::FollowMetrics(prometheus::Registry& r)
+    : fetch_seconds_(Metric(r, exported::kWeightsFetchSeconds, kSeconds)),
+      apply_seconds_(Metric(r, exported::kWeightsApplySeconds, kSeconds)),
+      learner_bytes_(Metric(r, exported::kWeightsFetchedBytesTotal, {{"source", "learner"}})),
+      peer_bytes_(Metric(r, exported::kWeightsFetchedBytesTotal, {{"source", "peer"}})),
+      broadcast_bytes_(Metric(r, exported::kWeightsFetchedBytesTotal, {{"source", "broadcast"}})),
+      relayed_bytes_(Metric(r, exported::kWeightsRelayedBytesTotal)),
+      corrupt_chunks_(Metric(r, exported::kWeightsCorruptChunksTotal)),
+      peer_corrupt_(Metric(r, exported::kWeightsPeerFailuresTotal, {{"how", "corrupt"}})),
+      peer_silent_(Metric(r, exported::kWeightsPeerFailuresTotal, {{"how", "silent"}})),
+      peer_lacking_(Metric(r, exported::kWeightsPeerFailuresTotal, {{"how", "lacking"}})),
+      refused_(Metric(r, exported::kWeightsRefusedTotal)),
+      announced_version_(Metric(r, exported::kWeightsAnnouncedVersion)),
+      applied_version_(Metric(r, exported::kWeightsAppliedVersion)),
+      lag_(Metric(r, exported::kWeightsLagVersions)) {}
 
 void FollowMetrics::Announced(PolicyVersion version) {
   announced_version_.Set(static_cast<double>(version.value));

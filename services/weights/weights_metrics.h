@@ -17,7 +17,7 @@ class Registry;
 
 namespace oxbow::weights {
 
-enum class Source { kLearner, kPeer, kBroadcast };  // Of chunks.
+enum class Source { kLearner, kPeer, kBroadcast };  // Where chunks come from.
 
 // The learner's side. `registry` outlives it; at most one per registry.
 class PublishMetrics {
@@ -25,15 +25,15 @@ class PublishMetrics {
   explicit PublishMetrics(prometheus::Registry& registry);
   void Published(PolicyVersion version, absl::Duration took, uint64_t bytes_held);
   void Withheld(const std::string& reason);  // not_finite | reward_floor
-  void Changed(uint64_t bytes);              // Of a new snapshot, that no retained one had.
+  void Changed(uint64_t bytes);              // Bytes of a new snapshot that no retained one had.
   void ChunkServed(uint64_t bytes);
   void WatchersAre(uint64_t watchers, uint64_t excluded);
   void PeerExcluded(bool corrupt);
-  void Broadcast(uint64_t bytes);                   // Once, whatever the number of members.
+  void Broadcast(uint64_t bytes);                   // Counted once, whatever the number of members.
   void BroadcastRound(const std::string& outcome);  // whole | failed | skipped
   void BroadcastTook(absl::Duration took);
   void CircleMembersAre(uint64_t members);
-  void CircleFailed();  // One that was to be formed.
+  void CircleFailed();  // A circle could not be formed.
   void WatcherApplied(bool bits_equal);
   void WatcherRefused();
 
@@ -69,7 +69,7 @@ class PublishMetrics {
 class FollowMetrics {
  public:
   explicit FollowMetrics(prometheus::Registry& registry);
-  void Announced(PolicyVersion version);  // The newest known to exist.
+  void Announced(PolicyVersion version);  // The newest that exists.
   void Received(uint64_t bytes, Source source);
   void Fetched(absl::Duration took);
   void ChunkCorrupt();

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "metrics/step_metrics.h"
 
 namespace oxbow::io {
 namespace {
@@ -34,7 +35,7 @@ std::optional<Line> ParseLine(std::string_view text) {
     if (value.is_number()) line[key] = value.get<double>();
     if (value.is_null()) line[key] = std::numeric_limits<double>::quiet_NaN();
   }
-  const auto step = line.find(kStepKey);
+  const auto step = line.find(metric::kStep);
   if (step == line.end() || !std::isfinite(step->second)) return std::nullopt;
   return line;
 }
@@ -62,10 +63,11 @@ absl::Status ForEachLine(std::string_view content, Visit visit) {
 
 std::string FormatMetricsLine(int64_t step, double wall_seconds,
                               const std::map<std::string, double>& metrics) {
-  std::string out = absl::StrCat("{\"", kStepKey, "\":", step, ",\"", kWallKey, "\":");
+  std::string out = absl::StrCat("{\"", metric::kStep.name, "\":", step, ",\"",
+                                 metric::kTimeWallS.name, "\":");
   AppendNumber(out, wall_seconds);
   for (const auto& [name, value] : metrics) {
-    if (name == kStepKey || name == kWallKey) continue;
+    if (name == metric::kStep.name || name == metric::kTimeWallS.name) continue;
     absl::StrAppend(&out, ",", nlohmann::json(name).dump(), ":");
     AppendNumber(out, value);
   }
@@ -90,7 +92,7 @@ absl::StatusOr<std::vector<Line>> ReadMetrics(const std::filesystem::path& path)
 absl::StatusOr<std::string> KeepStepsUpTo(std::string_view content, int64_t last_step) {
   std::string kept;
   OXBOW_RETURN_IF_ERROR(ForEachLine(content, [&](Line&& line, std::string_view text) {
-    if (line.at(kStepKey) <= static_cast<double>(last_step)) kept += text;
+    if (line.at(metric::kStep) <= static_cast<double>(last_step)) kept += text;
   }));
   return kept;
 }

@@ -1,10 +1,11 @@
-// metrics.jsonl: one JSON object per line and learner step, flat, every value a number or null.
+// metrics.jsonl: one JSON object per line and learner step, flat, every value a number or null. The
+// keys are those of metrics/step_metrics.h.
 //
 //   {"step":12,"time/wall_s":3.25,"buffer/size":96,"eval/reward_mean":0.71,"train/loss":null}
 //
-// Numbers are the shortest decimals that read back as the same double. NaN and infinities, which
-// JSON lacks, are null; the key stays, so that a reader sees that the value was measured and
-// broken. Lines may repeat a step with other keys; readers merge them.
+// Numbers are the shortest decimals that read back as the same double. JSON has no NaN and no
+// infinity: they are null. The key stays, so that a reader sees that the value was measured and
+// broken. Several lines may have the same step with other keys; readers merge them.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,6 @@
 namespace oxbow::io {
 
 inline constexpr char kMetricsFile[] = "metrics.jsonl";
-inline constexpr char kStepKey[] = "step";
-inline constexpr char kWallKey[] = "time/wall_s";
 
 // Formats one line with its newline: the step, the wall time, then the metrics in order of name.
 // "step" and "time/wall_s" in `metrics` are ignored.

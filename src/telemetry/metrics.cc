@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <prometheus/exposer.h>
-#include <prometheus/gauge.h>
 #include <prometheus/text_serializer.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "telemetry/families.h"
 
 namespace oxbow::telemetry {
 namespace {
@@ -61,12 +61,7 @@ absl::StatusOr<std::unique_ptr<Metrics>> Metrics::Serve(const std::string& liste
   metrics->endpoint_ = absl::StrCat(host, ":", ports.empty() ? 0 : ports.front());
   metrics->exposer_->RegisterCollectable(metrics->registry_);
   metrics->exposer_->RegisterCollectable(metrics->process_);
-  prometheus::BuildGauge()
-      .Name("oxbow_build_info")
-      .Help("Constant 1; the labels say what is running.")
-      .Register(*metrics->registry_)
-      .Add({{"version", OXBOW_VERSION}})
-      .Set(1);
+  Metric(*metrics->registry_, exported::kBuildInfo, {{"version", OXBOW_VERSION}}).Set(1);
   return metrics;
 }
 

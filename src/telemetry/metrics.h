@@ -1,7 +1,7 @@
-// The process's metrics: one registry, served as text on /metrics.
+// The metrics of this process: one registry, served as text on /metrics.
 //
 // Domain code never sees a metric name: each service has a class of verbs in <x>_metrics.h, built
-// from this registry, with names, units and help in one .cc file.
+// from this registry and the names in metrics/exported_metrics.h.
 #pragma once
 
 #include <prometheus/registry.h>
@@ -26,7 +26,7 @@ class Metrics {
   ~Metrics();
 
   prometheus::Registry& registry() { return *registry_; }
-  // Room on the disk of `directory` is part of the page; see process_metrics.h.
+  // Adds the free and total size of the disk that holds `directory`; see process_metrics.h.
   void WatchDisk(const std::string& use, const std::filesystem::path& directory) {
     process_->WatchDisk(use, directory);
   }
@@ -42,7 +42,7 @@ class Metrics {
   int port_ = 0;
 };
 
-// What /metrics would print, for tests.
+// The text that /metrics would serve, for tests.
 std::string ScrapeText(const prometheus::Registry& registry);
 
 }  // namespace oxbow::telemetry

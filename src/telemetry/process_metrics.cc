@@ -8,6 +8,8 @@
 #include <sstream>
 #include <system_error>
 
+#include "metrics/exported_metrics.h"
+
 namespace oxbow::telemetry {
 namespace {
 
@@ -15,19 +17,28 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-MetricFamily Alone(const char* name, const char* help, MetricType type, double value) {
-  ClientMetric metric;
-  (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+MetricFamily Empty(const exported::Metric& row, MetricType type) {
   MetricFamily family;
-  family.name = name;
-  family.help = help;
+  family.name = row.name;
+  family.help = row.help;
   family.type = type;
-  family.metric.push_back(metric);
   return family;
 }
 
-// Fields of /proc/self/stat from the third on (state, ppid, ...): the second, the program's name,
-// may hold spaces. Empty if it cannot be read.
+MetricFamily WithoutLabels(const exported::Counter& row, double value) {
+  MetricFamily family = Empty(row, MetricType::Counter);
+  family.metric.emplace_back().counter.value = value;
+  return family;
+}
+
+MetricFamily WithoutLabels(const exported::Gauge& row, double value) {
+  MetricFamily family = Empty(row, MetricType::Gauge);
+  family.metric.emplace_back().gauge.value = value;
+  return family;
+}
+
+// The fields of /proc/self/stat from the third on (state, ppid, ...): the second, the program's
+// name, may hold spaces. Empty if the file cannot be read.
 std::vector<std::string> StatFields() {
   std::ifstream in("/proc/self/stat");
   std::string line;
@@ -56,28 +67,21 @@ void AppendProcess(std::vector<MetricFamily>& families) {
   if (fields.size() < 22) return;
   const auto number = [&](size_t field) { return std::stod(fields[field - 3]); };
   const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
-  families.push_back(Alone("process_resident_memory_bytes", "Resident memory size in bytes.",
-                           MetricType::Gauge,
-                           number(24) * static_cast<double>(::sysconf(_SC_PAGESIZE))));
-  families.push_back(Alone("process_cpu_seconds_total",
-                           "Total user and system CPU time spent in seconds.", MetricType::Counter,
-                           (number(14) + number(15)) / ticks));
+  families.push_back(
+      WithoutLabels(exported::kProcessResidentMemoryBytes,
+                    number(24) * static_cast<double>(::sysconf(_SC_PAGESIZE))));
+  families.push_back(
+      WithoutLabels(exported::kProcessCpuSecondsTotal, (number(14) + number(15)) / ticks));
   if (const std::optional<double> boot = BootTime()) {
-    families.push_back(Alone("process_start_time_seconds",
-                             "Start time of the process since unix epoch in seconds.",
-                             MetricType::Gauge, *boot + number(22) / ticks));
+    families.push_back(
+        WithoutLabels(exported::kProcessStartTimeSeconds, *boot + number(22) / ticks));
   }
 }
 
 void AppendDisks(const std::map<std::string, std::filesystem::path>& disks,
                  std::vector<MetricFamily>& families) {
-  MetricFamily available;
-  available.name = "oxbow_disk_available_bytes";
-  available.help = "Bytes that can still be written where this process keeps files, by use.";
-  available.type = MetricType::Gauge;
-  MetricFamily size = available;
-  size.name = "oxbow_disk_size_bytes";
-  size.help = "Bytes of the file system where this process keeps files, by use.";
+  MetricFamily available = Empty(exported::kDiskAvailableBytes, MetricType::Gauge);
+  MetricFamily size = Empty(exported::kDiskSizeBytes, MetricType::Gauge);
   for (const auto& [use, directory] : disks) {
     std::error_code error;
     const std::filesystem::space_info space = std::filesystem::space(directory, error);

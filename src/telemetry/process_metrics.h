@@ -1,10 +1,10 @@
-// What a process says of itself whatever it serves, read at the moment of each scrape:
+// Metrics that every process has, whatever it serves. They are read at the moment of each scrape:
 //
 //   process_resident_memory_bytes, process_cpu_seconds_total, process_start_time_seconds
-//   oxbow_disk_available_bytes{use}, oxbow_disk_size_bytes{use}   of each watched directory
+//   oxbow_disk_available_bytes{use}, oxbow_disk_size_bytes{use}   for each watched directory
 //
-// The first three have the names that every Prometheus client gives them. What cannot be read is
-// left out.
+// The first three have the names that every Prometheus client gives them. A value that cannot be
+// read is left out.
 #pragma once
 
 #include <prometheus/collectable.h>

@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "io/png.h"
+#include "metrics/step_metrics.h"
 
 namespace oxbow::telemetry {
 namespace {
@@ -91,7 +92,7 @@ absl::StatusOr<double> TrimMetrics(const std::filesystem::path& path,
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(path, kept));
   OXBOW_ASSIGN_OR_RETURN(const auto lines, io::ParseMetrics(kept));
   if (lines.empty()) return 0.0;
-  const auto wall = lines.back().find(io::kWallKey);
+  const auto wall = lines.back().find(metric::kTimeWallS);
   return wall == lines.back().end() || !std::isfinite(wall->second) ? 0.0 : wall->second;
 }
 
@@ -139,7 +140,7 @@ absl::Status RunLog::Step(int64_t step, double wall_seconds,
   OXBOW_RETURN_IF_ERROR(
       metrics_.Append(io::FormatMetricsLine(step, wall_seconds, metrics), /*sync=*/false));
   std::map<std::string, double> scalars = metrics;
-  scalars[io::kWallKey] = wall_seconds;
+  scalars[metric::kTimeWallS] = wall_seconds;
   return events_.Scalars({unix_seconds_(), step}, scalars);
 }
 

@@ -1,4 +1,4 @@
-// What a run leaves for people: metrics.jsonl, sample sheets and TensorBoard events in its
+// What a run writes for people: metrics.jsonl, sample sheets and TensorBoard events in its
 // directory.
 //
 //   metrics.jsonl                       one object per learner step (io/metrics_file.h)
@@ -24,7 +24,7 @@
 
 namespace oxbow::telemetry {
 
-// The reader of what RunLog writes; tolerates a torn last line of a run in progress.
+// Reads what RunLog writes; a cut last line, as a run in progress may have, is left out.
 using io::ReadMetrics;
 
 // Seconds since 1970 by the system's clock; TensorBoard dates its events with it.
@@ -33,15 +33,15 @@ double UnixSeconds();
 // Owned by one thread.
 class RunLog {
  public:
-  // Without `resume_after_step` a new run: an existing metrics.jsonl is replaced by an empty one.
-  // With it, lines and sheets of later steps are dropped (the resumed run makes them again) and
-  // TensorBoard is told to forget them; the old metrics.jsonl is replaced whole or not at all.
-  // Creates `run_dir`.
+  // Creates `run_dir`. Without `resume_after_step` the run is new: an existing metrics.jsonl is
+  // replaced by an empty one. With it, lines and sheets of later steps are dropped, because the
+  // resumed run makes them again, and TensorBoard is told to forget them; the old metrics.jsonl is
+  // replaced whole or not at all.
   static absl::StatusOr<std::unique_ptr<RunLog>> Open(
       const std::filesystem::path& run_dir, std::optional<int64_t> resume_after_step = std::nullopt,
       std::function<double()> unix_seconds = UnixSeconds);
 
-  // Appends one line. `wall_seconds` is the run's time so far. A resumed run goes on from
+  // Appends one line. `wall_seconds` is the run's time so far; a resumed run counts on from
   // resumed_wall_seconds().
   absl::Status Step(int64_t step, double wall_seconds,
                     const std::map<std::string, double>& metrics);

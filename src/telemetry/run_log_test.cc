@@ -39,14 +39,14 @@ class RunLogTest : public testing::Test {
 
 TEST_F(RunLogTest, EveryStepIsReadableAsSoonAsItIsLogged) {
   const auto log = Open();
-  ASSERT_TRUE(log->Step(1, 0.5, {{"train/loss", 0.25}, {"train/kl", std::nan("")}}).ok());
+  ASSERT_TRUE(log->Step(1, 0.5, {{"train/loss", 0.25}, {"train/kl_div", std::nan("")}}).ok());
   const auto lines = ReadMetrics(run_dir_ / "metrics.jsonl");
   ASSERT_TRUE(lines.ok()) << lines.status();
   ASSERT_EQ(lines->size(), 1u);
   EXPECT_EQ(lines->front().at("step"), 1);
   EXPECT_EQ(lines->front().at("time/wall_s"), 0.5);
   EXPECT_EQ(lines->front().at("train/loss"), 0.25);
-  EXPECT_TRUE(std::isnan(lines->front().at("train/kl")));
+  EXPECT_TRUE(std::isnan(lines->front().at("train/kl_div")));
 }
 
 TEST_F(RunLogTest, SheetsLieUnderTheirStepWithACaption) {

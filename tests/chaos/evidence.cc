@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/sha256.h"
 #include "io/metrics_file.h"
+#include "metrics/step_metrics.h"
 #include "services/buffer/replay_store.h"
 #include "services/learner/desk/checkpoint_store.h"
 
@@ -62,7 +63,7 @@ void ReadMetricLines(const fs::path& path, Evidence& evidence) {
   const auto lines = io::ReadMetrics(path);
   if (!lines.ok()) return evidence.damage.push_back(lines.status().ToString());
   for (const auto& line : *lines) {
-    const auto step = static_cast<int64_t>(line.at(io::kStepKey));
+    const auto step = static_cast<int64_t>(line.at(metric::kStep));
     evidence.metrics[step].insert(line.begin(), line.end());
   }
 }

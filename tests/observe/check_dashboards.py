@@ -3,11 +3,11 @@
 
 Panels: a title once per dashboard, a unit, a sentence of description, queries that select by the dashboard's
 variables, counters only inside rate or increase over $__rate_interval, a place in the grid of its own.
-Queries, including those of alerts, use only families that docs/formats.md lists.
+Queries, including those of alerts, use only metrics of src/metrics/exported_metrics.h.
 """
 import sys
 
-from queries import FOREIGN, alert_queries, dashboards, documented_families, family_of, selectors
+from queries import FOREIGN, alert_queries, dashboards, exported_families, family_of, selectors
 
 COLUMNS = 24
 
@@ -62,16 +62,16 @@ def unknown_families(expression, families, counters_in_rate):
         name = found.split("{")[0]
         if FOREIGN.match(name) and name not in families:
             if name != "up":
-                yield f"not in docs/formats.md: {name}"
+                yield f"not in exported_metrics.h: {name}"
             continue
         family = family_of(name, families)
         if family not in families:
-            yield f"not in docs/formats.md: {name}"
+            yield f"not in exported_metrics.h: {name}"
         elif name.endswith("_bucket") and f"{found}[" not in expression:
             yield f"buckets outside rate and increase: {found}"
-        elif families[family] == "H" and name == family:
+        elif families[family] == "Histogram" and name == family:
             yield f"a histogram has no series of its own name: {name}"
-        elif counters_in_rate and families[family] == "C" and f"{found}[" not in expression:
+        elif counters_in_rate and families[family] == "Counter" and f"{found}[" not in expression:
             if family not in SINCE_START:
                 yield f"a counter outside rate and increase: {found}"
 
@@ -81,7 +81,7 @@ SINCE_START = {"oxbow_learner_buffer_commits_dropped_total", "oxbow_learner_eval
 
 
 def main():
-    families = documented_families()
+    families = exported_families()
     breaches = []
     for uid, board in dashboards().items():
         breaches += [f"{uid}: {breach}" for breach in board_breaches(board)]

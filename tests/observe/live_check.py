@@ -5,7 +5,7 @@ Starts `oxbow train` (two learner ranks, two workers, replay) and a Prometheus w
 with the targets of the run's endpoints.json, and checks that
 
   - every target answers, and `promtool check metrics` accepts every page;
-  - the pages have the families of docs/formats.md with their types, and no other oxbow families;
+  - the pages have the metrics of src/metrics/exported_metrics.h with their types, and no other oxbow metrics;
   - every panel's query gives at least one finite number, or is empty for a reason in known_empty.yml;
   - so does the query with which Kubernetes scales workers;
   - every alert's rule evaluates without error, each selector in it finds a series, and none fires.
@@ -30,7 +30,7 @@ from pathlib import Path
 
 import yaml
 
-from queries import (ROOT, alert_queries, documented_families, family_of, panel_queries,
+from queries import (ROOT, alert_queries, exported_families, family_of, panel_queries,
                      selectors)
 
 HERE = Path(__file__).resolve().parent
@@ -141,16 +141,15 @@ def page_problems(addresses, promtool):
 
 
 def family_problems(types, series, known_empty):
-    """`series`: all names that Prometheus has received from this run, because not every step measures everything."""
-    documented = documented_families()
-    letters = {"counter": "C", "gauge": "G", "histogram": "H"}
+    """`series`: the names that Prometheus has had from this run, since not every step measures everything."""
+    known = exported_families()
     for name, kind in types.items():
-        if name.startswith("oxbow_") and documented.get(name) != letters.get(kind):
-            yield f"{name} is a {kind} and docs/formats.md says {documented.get(name, 'nothing')}"
-    seen = {family_of(name, documented) for name in series}
-    for name in documented:
+        if name.startswith("oxbow_") and known.get(name, "nothing").lower() != kind:
+            yield f"{name} is a {kind} and exported_metrics.h says {known.get(name, 'nothing')}"
+    seen = {family_of(name, known) for name in series}
+    for name in known:
         if (name in seen) == (name in known_empty):
-            yield (f"{name}: in docs/formats.md and on no page" if name not in seen
+            yield (f"{name}: in exported_metrics.h and on no page" if name not in seen
                    else f"{name}: known_empty.yml says that it is on no page, and it is")
 
 
@@ -230,7 +229,7 @@ def main():
               "a scrape of every target")
         panels = panel_problems(server, known_empty["panels"], deadline)
         problems = list(panels)
-        problems += alert_problems(server, documented_families())
+        problems += alert_problems(server, exported_families())
         await_scaling(server, deadline)
         pages, types = page_problems(addresses, tool("promtool"))
         problems += pages

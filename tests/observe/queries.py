@@ -1,16 +1,19 @@
-"""The queries of dashboards and alerts, and the families that docs/formats.md lists."""
+"""The queries of dashboards and alerts, and the metrics of src/metrics/exported_metrics.h."""
 import json
 import re
+import sys
 from pathlib import Path
 
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+from metric_names import read_names  # noqa: E402
 DASHBOARDS = ROOT / "deploy" / "grafana" / "dashboards"
 RULES = ROOT / "deploy" / "prometheus" / "rules" / "oxbow.rules.yml"
 HISTOGRAM_PART = re.compile(r"_(bucket|sum|count)$")
 SELECTOR = re.compile(r"\b(?:oxbow_\w+|process_\w+|up\b)(?:\{[^}]*\})?")
-# Families that oxbow does not define: prometheus-cpp's own, and those that every client has.
+# Metrics that oxbow does not define: prometheus-cpp's own, and those that every client has.
 FOREIGN = re.compile(r"^(up|exposer_\w+|process_\w+)$")
 
 
@@ -43,7 +46,6 @@ def family_of(name, families):
     return bare if bare in families else name
 
 
-def documented_families():
-    """Names in the table of docs/formats.md, with the type's letter."""
-    text = (ROOT / "docs" / "formats.md").read_text()
-    return dict(re.findall(r"^\| `((?:oxbow|process)_\w+)` \| ([CGH]) \|", text, re.MULTILINE))
+def exported_families():
+    """Every metric that some process serves: name -> Counter, Gauge or Histogram."""
+    return {row.name: row.type for row in read_names().exported}

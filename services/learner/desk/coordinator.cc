@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "core/parallel/share.h"
+#include "metrics/step_metrics.h"
 
 namespace oxbow::learner {
 namespace {
@@ -457,10 +458,10 @@ void Coordinator::FillStatus(v1::StatusResponse& response) const {
 
 void Coordinator::AddCounts(std::map<std::string, double>& numbers) const {
   absl::MutexLock lock(&mutex_);
-  numbers["rollout/leases_expired"] = static_cast<double>(counts_.leases_expired);
-  numbers["rollout/leases_speculated"] = static_cast<double>(counts_.leases_speculated);
-  numbers["rollout/leases_superseded"] = static_cast<double>(counts_.leases_superseded);
-  numbers["rollout/groups_discarded"] = static_cast<double>(counts_.groups_discarded);
+  numbers[metric::kRolloutLeasesExpired] = static_cast<double>(counts_.leases_expired);
+  numbers[metric::kRolloutLeasesSpeculated] = static_cast<double>(counts_.leases_speculated);
+  numbers[metric::kRolloutLeasesSuperseded] = static_cast<double>(counts_.leases_superseded);
+  numbers[metric::kRolloutGroupsDiscarded] = static_cast<double>(counts_.groups_discarded);
 }
 
 }  // namespace oxbow::learner

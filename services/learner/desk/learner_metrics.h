@@ -1,4 +1,4 @@
-// What the learner counts, as verbs. Names, units and help stand in learner_metrics.cc alone.
+// What the learner counts, as verbs. Names and help are in metrics/exported_metrics.h.
 #pragma once
 
 #include <prometheus/registry.h>
@@ -11,8 +11,8 @@
 
 namespace oxbow::learner {
 
-// Thread-safe. Every counter's label values exist from the start, so that rates see zero; a gauge
-// about the last step is there only when that step measured it.
+// Thread-safe. Counters exist with all their label values from the start, so that rates begin at
+// zero. A gauge about the last step exists only if that step measured its number.
 class LearnerMetrics {
  public:
   // `rewards`: every reward name of the run.
@@ -31,13 +31,14 @@ class LearnerMetrics {
   void SinkHolds(uint64_t bytes);
   void WorkersAre(uint64_t connected, uint64_t weights_lag_max);  // Lag in policy versions.
 
-  // Steps. `metrics` is named as in metrics.jsonl; what has a gauge here is copied to it, and
-  // gauges of what is not in it go away, but for evaluations: not every step has one.
+  // Steps. `metrics` has the keys of metrics.jsonl. Numbers that have a gauge are copied to it; a
+  // gauge whose number is missing goes away, but for those of evaluations, which are rarer.
   void StepCommitted(double seconds, const std::map<std::string, double>& metrics);
   void PhaseTook(const std::string& phase, double seconds);
   void SampleConsumed(uint64_t staleness_steps, bool replayed);
   void StalenessBudgetIs(uint64_t steps);
-  void VersionIs(uint64_t policy_version, uint64_t published_version);
+  void PolicyVersionIs(uint64_t version);     // After each step's updates.
+  void PublishedVersionIs(uint64_t version);  // The newest that workers can get.
 
   // Replay buffer.
   void BufferAttached(bool attached);

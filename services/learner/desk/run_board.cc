@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "metrics/step_metrics.h"
+
 namespace oxbow::learner {
 namespace {
 
@@ -22,7 +24,7 @@ std::string InWords(const std::string& phase) {
 }
 
 bool OfEvaluation(const std::pair<const std::string, double>& number) {
-  return number.first.starts_with("eval/");
+  return metric::IsOfEvaluation(number.first);
 }
 
 }  // namespace

@@ -29,10 +29,10 @@ TEST(RunBoardTest, NumbersAreThoseOfTheLastStepAndOfTheLastEvaluation) {
                       {{"train/loss", 0.5},
                        {"replay/ratio", std::numeric_limits<double>::quiet_NaN()},
                        {"eval/reward_mean", 0.25},
-                       {"eval/old", 0.1}});
+                       {"eval/strict_mean", 0.1}});
   board.StepCommitted(2, 2, {{"train/loss", 0.75}});
   EXPECT_THAT(NumbersOf(board),
-              UnorderedElementsAre(Pair("train/loss", 0.75), Pair("eval/old", 0.1),
+              UnorderedElementsAre(Pair("train/loss", 0.75), Pair("eval/strict_mean", 0.1),
                                    Pair("eval/reward_mean", 0.25)));
   board.StepCommitted(3, 3, {{"train/loss", 1}, {"eval/reward_mean", 0.5}});
   EXPECT_THAT(NumbersOf(board),

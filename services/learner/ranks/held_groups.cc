@@ -27,7 +27,7 @@ v1::InsertOutcome HeldGroups::Submit(ReceivedGroup received, std::string& error)
   const bool unanswered = !ack.ok();
   const v1::InsertOutcome outcome = unanswered ? v1::INSERT_OUTCOME_FENCED : ack->outcome();
   if (unanswered) {
-    // Rank 0 is gone, and with it this epoch: the group is leased again by the next one.
+    // Rank 0 is gone, and its epoch with it: the next epoch leases the group again.
     OXBOW_LOG(Warning) << "rank 0 did not answer" << Field("lease", lease)
                        << Field("reason", ack.status().message());
   } else {
@@ -41,7 +41,7 @@ v1::InsertOutcome HeldGroups::Submit(ReceivedGroup received, std::string& error)
   return outcome;
 }
 
-// Rank 0 hears of it from the worker, which gives the lease back, or by its expiry.
+// Rank 0 learns of it when the worker gives the lease back, or when the lease expires.
 void HeldGroups::Refuse(LeaseId lease, const std::string& reason) {
   OXBOW_LOG(Warning) << "result refused" << Field("lease", lease) << Field("reason", reason);
 }

@@ -1,7 +1,7 @@
-// The groups whose latents this rank holds until rank 0's manifest names them. For ranks above 0.
+// The groups whose latents a rank above 0 holds until rank 0's manifest names them.
 //
-// A group is kept before rank 0 is asked whether it counts: the manifest that names it may arrive
-// before the answer. Thread-safe.
+// A group is kept before rank 0 is asked whether it counts, because the manifest that names it may
+// arrive before the answer. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ class HeldGroups final : public ResultReceiver {
  public:
   using Ask = std::function<absl::StatusOr<v1::InsertResponse::Ack>(const v1::Group& group)>;
 
-  // `ask` tells rank 0 of a group and brings its answer. `offers`: keep the latents of the best
-  // trajectory in what is told, for the replay buffer.
+  // `ask` tells rank 0 about a group and returns its answer. `offers`: the group that is told keeps
+  // the latents of its best trajectory, for the replay buffer.
   HeldGroups(GroupRules rules, bool offers, Ask ask);
 
   v1::InsertOutcome Submit(ReceivedGroup group, std::string& error) override;
@@ -31,7 +31,7 @@ class HeldGroups final : public ResultReceiver {
   // The group of a lease that the manifest names. kInternal if it is not here.
   absl::StatusOr<ReceivedGroup> Take(LeaseId lease);
 
-  // Drops what is left of steps before `step`.
+  // Drops the groups of steps before `step`.
   void Forget(LearnerStep step);
 
  private:

@@ -26,8 +26,8 @@ constexpr absl::Duration kEndGrace = absl::Seconds(1);
 constexpr char kLoopback[] = "127.0.0.1";
 constexpr char kParent[] = "OXBOW_RANK_ZERO_PID";
 
-// A port nobody listens on. Another process may take it before rank 0 does; then the start fails
-// and is tried again.
+// A free port. Another process may take it before rank 0 does; then the start fails and is tried
+// again.
 absl::StatusOr<int> FreePort() {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -47,7 +47,7 @@ absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv,
   std::vector<char*> arguments;
   for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
-  std::vector<char*> environment;  // The first of a name counts.
+  std::vector<char*> environment;  // The first variable of a name counts.
   for (const std::string& entry : added) environment.push_back(const_cast<char*>(entry.c_str()));
   for (char** entry = environ; *entry != nullptr; ++entry) environment.push_back(*entry);
   environment.push_back(nullptr);
@@ -91,11 +91,11 @@ absl::StatusOr<std::unique_ptr<LocalRanks>> LocalRanks::Start(
   return started;
 }
 
-// A rank that ends early takes the others with it, at once: nothing is lost that a kill would not
-// lose, and nobody waits for a deadline.
+// A rank that ends early ends the others too, at once: nothing is lost that a kill would not lose,
+// and no rank waits for a deadline.
 void LocalRanks::Watch(int rank, pid_t pid) {
   siginfo_t info{};
-  // Left unreaped until its pid is forgotten here, so that nobody else can have it.
+  // Reaped only after its pid is forgotten here, so that no other process can have that pid.
   while (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
   }
   absl::MutexLock lock(&mutex_);

@@ -1,8 +1,8 @@
-// `--ranks N` on one machine: this process is rank 0 and starts the others, itself again with the
-// environment torchrun would give them.
+// `--ranks N` on one machine: this process is rank 0 and starts the others: the same program with
+// the environment that torchrun would give them.
 //
-// They live and die together: the others are killed when rank 0 dies, and rank 0 ends at once when
-// one of them does. Whoever supervises rank 0 then starts all again.
+// The others are killed when rank 0 dies, and rank 0 ends at once when one of them does. The
+// supervisor of rank 0 then starts all of them again.
 #pragma once
 
 #include <sys/types.h>
@@ -16,15 +16,15 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "core/parallel/join_options.h"
+#include "core/parallel/c10d_ranks.h"
 
 namespace oxbow::learner {
 
 class LocalRanks {
  public:
-  // Starts ranks 1 .. ranks - 1 with the arguments of this process, which a launcher may have given
-  // a `place` as the only rank. Call before any thread exists that may end before the process does.
-  // kUnavailable if a process or a port cannot be had.
+  // Starts ranks 1 .. ranks - 1 with the arguments of this process. A launcher may have given it a
+  // `place` as the only rank. Call it before any thread exists that may end before the process
+  // does. kUnavailable if a process cannot be started or no port is free.
   static absl::StatusOr<std::unique_ptr<LocalRanks>> Start(parallel::JoinOptions place, int ranks,
                                                            const std::vector<std::string>& argv);
   // Waits a moment for the others to end by themselves, then kills them.
@@ -33,7 +33,7 @@ class LocalRanks {
   // Where rank 0 meets them.
   const parallel::JoinOptions& place() const { return place_; }
 
-  // From here on the others may end.
+  // After this call the others may end.
   void Ending();
 
  private:
@@ -47,7 +47,7 @@ class LocalRanks {
   std::vector<std::thread> watchers_;
 };
 
-// In a process that LocalRanks started: it ends with its parent. Nothing elsewhere.
+// Makes a process that LocalRanks started end with its parent. Does nothing in other processes.
 void EndWithRankZero();
 
 }  // namespace oxbow::learner

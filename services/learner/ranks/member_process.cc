@@ -109,6 +109,7 @@ absl::Status MemberProcess::TrainOne(const v1::StepManifest& manifest) {
   heads_.clear();
   const absl::Duration started = Clock::Steady().Now();
   OXBOW_ASSIGN_OR_RETURN(const rl::StepResult result, trainer_->Step(step, groups));
+  metrics_->PolicyVersionIs(trainer_->version().value);
   metrics_->StepCommitted(absl::ToDoubleSeconds(Clock::Steady().Now() - started), result.metrics);
   groups_->Forget(LearnerStep(step.value + 1));
   return absl::OkStatus();

@@ -1,6 +1,6 @@
 // A learner rank above 0: takes groups into its own sink, trains its share of each step, and does
-// what rank 0 says until it says stop. It leaves stop signals to rank 0: launchers send them to all
-// ranks, and the drain that rank 0 begins needs everybody.
+// what rank 0 commands until the command to stop. It ignores stop signals: launchers send them to
+// all ranks, and the drain that rank 0 begins needs every rank.
 #pragma once
 
 #include <memory>
@@ -28,9 +28,9 @@ class MemberProcess {
 
   // Meets the other ranks and takes rank 0's weights and optimiser.
   absl::Status MakeTrainer();
-  // Binds the sink, joins rank 0 and tells it where the sink is, and whoever started us.
+  // Binds the sink, joins rank 0, and says where the sink is: to rank 0 and to the starter.
   absl::Status Serve();
-  // Until rank 0 says stop, or is gone.
+  // Runs until rank 0 says stop, or is gone.
   absl::Status Run();
 
  private:
@@ -46,7 +46,7 @@ class MemberProcess {
   std::unique_ptr<ConditioningCache> conditioning_;
   std::unique_ptr<telemetry::Metrics> exposer_;
   std::unique_ptr<LearnerMetrics> metrics_;
-  std::unique_ptr<ByteBudget> budget_;  // Before the groups, which hold some of it.
+  std::unique_ptr<ByteBudget> budget_;  // Outlives the groups, which hold some of it.
   std::unique_ptr<HeldGroups> groups_;
   std::unique_ptr<RankLine> line_;
   std::unique_ptr<ExperienceSinkService> sink_service_;

@@ -56,7 +56,7 @@ void RankLeader::FillStatus(v1::StatusResponse& status) const {
 
 void RankLeader::Announce(LearnerStep step, const std::vector<ReceivedGroup>& received,
                           const std::vector<PlannedGroup>& planned) {
-  if (options_.ranks == 1) return;  // A manifest copies what nobody would read.
+  if (options_.ranks == 1) return;  // No rank would read the manifest.
   v1::RankCommand command;
   *command.mutable_step() = MakeManifest(step, received, planned);
   absl::MutexLock lock(&mutex_);

@@ -1,8 +1,8 @@
 // Rank 0's side of LearnerRanks: knows the other ranks, tells them what a step trains on, and
 // notices when one is gone.
 //
-// A rank that hangs up before it was told to stop, or is silent for the rank timeout, loses the
-// whole learner: the ranks no longer agree on what comes next, and start again together.
+// If a rank closes its stream before it was told to stop, or is silent for the rank timeout, the
+// whole learner ends: the ranks no longer agree on what comes next, and start again together.
 // Thread-safe.
 #pragma once
 
@@ -31,7 +31,7 @@ class RankLeader final : public v1::LearnerRanks::Service {
   struct Options {
     int ranks = 1;
     absl::Duration timeout = absl::Seconds(60);
-    uint64_t group_bytes_max = 0;  // Latents of one group.
+    uint64_t group_bytes_max = 0;  // Latent bytes of one group.
   };
   // `lost` is called once, from some thread, with why the learner cannot go on.
   RankLeader(Options options, const Clock& clock, ResultReceiver& desk,
@@ -51,7 +51,8 @@ class RankLeader final : public v1::LearnerRanks::Service {
   // Asks every other rank to take part in Trainer::State.
   void AnnounceSave();
 
-  // Tells every rank that the run is over and waits up to `grace` until they have hung up.
+  // Tells every rank that the run is over and waits up to `grace` until they have closed their
+  // streams.
   void Stop(absl::Duration grace);
 
   grpc::Status Join(grpc::ServerContext* context,

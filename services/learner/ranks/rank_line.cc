@@ -35,7 +35,7 @@ RankLine::RankLine(Options options, const Clock& clock,
 RankLine::~RankLine() {
   closing_.Notify();
   ticker_.join();
-  context_->TryCancel();  // No more than a formality after `stop`.
+  context_->TryCancel();  // Changes nothing after `stop`.
   reader_.join();
 }
 

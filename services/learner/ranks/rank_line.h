@@ -1,4 +1,5 @@
-// Rank r's side of LearnerRanks: its life line to rank 0, and the groups its sink has taken.
+// The side of LearnerRanks of a rank above 0: its stream to rank 0, and the groups that its sink
+// has taken.
 #pragma once
 
 #include <functional>
@@ -23,16 +24,16 @@ class RankLine {
     std::string leader;  // host:port of rank 0.
     int rank = 0;
     v1::RankReport::Hello place;                 // Where this rank serves.
-    absl::Duration timeout = absl::Seconds(60);  // Of silence.
+    absl::Duration timeout = absl::Seconds(60);  // The longest silence.
   };
   // Joins at once. `lost` is called once, from some thread, when rank 0 is gone before `stop`.
   RankLine(Options options, const Clock& clock, std::function<void(const absl::Status&)> lost);
   ~RankLine();
 
-  // Waits for the next command but alive. kUnavailable once rank 0 is gone.
+  // Waits for the next command that is not `alive`. kUnavailable once rank 0 is gone.
   absl::StatusOr<v1::RankCommand> Next();
 
-  // Asks rank 0 whether a group counts. `group` carries the latent bytes that rank 0 is to keep.
+  // Asks rank 0 whether a group counts. `group` has the latent bytes that rank 0 is to keep.
   absl::StatusOr<v1::InsertResponse::Ack> Accept(const v1::Group& group);
 
  private:

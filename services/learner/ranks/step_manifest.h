@@ -16,15 +16,15 @@ namespace oxbow::learner {
 v1::StepManifest MakeManifest(LearnerStep step, const std::vector<ReceivedGroup>& received,
                               const std::vector<PlannedGroup>& planned);
 
-// The latent bytes of the heads of rank `rank`'s groups, in pieces, in the order of groups.
+// The latent bytes of the heads of the groups of rank `rank`, in pieces, in the order of groups.
 std::vector<v1::RankCommand> HeadsFor(int rank, int ranks,
                                       const std::vector<PlannedGroup>& planned);
 
-// What a rank needs of a planned group to build it: prompt and head.
+// The part of a planned group that a rank needs to build it: prompt and head.
 PlannedGroup PlannedFrom(LearnerStep step, const v1::StepManifest::Item& item);
 
-// The group without latent bytes, but for those of the trajectory that may be offered to the replay
-// buffer, where `keeps_offer`. Shapes stay.
+// The group without latent bytes. With `keeps_offer` those of the trajectory that may be offered to
+// the replay buffer stay. Shapes stay.
 v1::Group WithoutLatents(const v1::Group& group, bool keeps_offer);
 
 }  // namespace oxbow::learner

@@ -12,7 +12,7 @@
 namespace oxbow::parallel {
 namespace {
 
-constexpr absl::Duration kBetweenLooks = absl::Milliseconds(10);  // At the caller's flag.
+constexpr absl::Duration kBetweenLooks = absl::Milliseconds(10);  // Looks at `cancelled`.
 
 struct Outcome {
   absl::Mutex mutex;

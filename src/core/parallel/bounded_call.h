@@ -1,4 +1,4 @@
-// Calls into c10d: exceptions become statuses, and a call that may block for ever is given up.
+// Calls into c10d: exceptions become statuses, and a call that may block for ever is given up on.
 #pragma once
 
 #include <atomic>
@@ -13,9 +13,9 @@ namespace oxbow::parallel {
 // Runs `call`; what it throws becomes kUnavailable with the first line of the message.
 absl::Status Caught(const std::function<absl::Status()>& call);
 
-// Runs `call` as Caught does, on a thread of its own, and waits for it at most `timeout`. Then
-// kDeadlineExceeded with `what`; the thread is left behind with whatever `call` holds, so `call`
-// must own what it touches. Reading a store blocks without limit when its host is stopped.
+// Runs `call` as Caught does, on a thread of its own, and waits for it at most `timeout`. After
+// that it returns kDeadlineExceeded with `what` and leaves the thread behind, so `call` must own
+// all that it touches. (Reading a store blocks without limit while the store's host is stopped.)
 // `cancelled`, if not null, ends the wait with kCancelled soon after it has become true.
 absl::Status CallWithin(absl::Duration timeout, const std::string& what,
                         std::function<absl::Status()> call,

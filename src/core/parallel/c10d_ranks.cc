@@ -1,3 +1,5 @@
+// This is the one file that sees the headers of the backends. Those of Gloo are not the ones that
+// torch was built with: nothing here may depend on the layout of a Gloo type.
 #include "core/parallel/c10d_ranks.h"
 
 #include <ATen/ATen.h>
@@ -9,8 +11,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <thread>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
+#define USE_C10D_GLOO
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#if OXBOW_HAS_NCCL
+#include <c10/cuda/CUDAFunctions.h>
+#define USE_C10D_NCCL
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#endif
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
@@ -18,10 +26,10 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
-#include "core/parallel/behind_ranks.h"
 #include "core/parallel/bounded_call.h"
 #include "core/parallel/communication_clock.h"
-#include "core/parallel/process_group.h"
+#include "core/parallel/network_address.h"
+#include "core/parallel/ranks.h"
 #include "core/parallel/rendezvous.h"
 
 namespace oxbow::parallel {
@@ -34,6 +42,7 @@ constexpr int64_t kHostBytesMax = int64_t{256} << 20;
 constexpr absl::Duration kAbortTime = absl::Seconds(1);
 // c10d's own time-out comes after ours, so that the error is ours and names the operation.
 constexpr absl::Duration kBackstop = absl::Seconds(5);
+constexpr bool kHasNccl = OXBOW_HAS_NCCL;
 
 struct Operation {
   std::string name;
@@ -60,8 +69,8 @@ class C10dRanks final : public Ranks {
         positions_(std::move(store), options.rank, options.size) {}
 
   ~C10dRanks() override {
-    // A failed group may have a thread inside an operation, and its destructor would wait for it:
-    // it is left to the end of the process, or to a thread that waits.
+    // A failed group may have a thread inside an operation, and its destructor would wait for that
+    // thread. The group is left to the end of the process, or to a thread that waits.
     if (!Failure().ok()) {
       if (process_goes_on_) {
         std::thread([group = std::move(group_)]() mutable { group.reset(); }).detach();
@@ -100,7 +109,7 @@ class C10dRanks final : public Ranks {
   }
   std::unique_ptr<Pending> StartBroadcast(const at::Tensor& tensor, int root) override;
   absl::Status Barrier() override {
-    // Nobody has the sum before everybody has come, on every backend alike.
+    // With every backend, no rank has the sum before all ranks have come.
     const at::Tensor one = at::ones({1}, at::TensorOptions(device_).dtype(at::kFloat));
     return Run("Barrier", [&] { return AllReduce(one, c10d::ReduceOp::SUM); });
   }
@@ -227,7 +236,7 @@ absl::Status C10dRanks::ReduceScatterSum(const at::Tensor& input, at::Tensor& ou
   return absl::OkStatus();
 }
 
-// A GPU's operation ends for its caller when somebody has waited for it.
+// An operation of a GPU ends for its caller in Finish.
 void C10dRanks::NoteEnd(const WorkPointer& work) {
   if (!device_.is_cpu()) return;
   work->getFuture()->addCallback(
@@ -243,8 +252,8 @@ absl::Status C10dRanks::Finish(const Operation& operation) {
 }
 
 absl::Status C10dRanks::Await(const Operation& operation) {
-  // Polled, because that is what both backends can do without blocking for ever; each pause is a
-  // small part of the time already waited.
+  // Polls, because both backends can do that without blocking for ever. Each pause is a small part
+  // of the time waited so far.
   const absl::Duration started = Clock::Steady().Now();
   while (!operation.work->isCompleted()) {
     const absl::Duration now = Clock::Steady().Now();
@@ -357,9 +366,53 @@ absl::Status C10dRanks::BroadcastBytes(std::string& bytes, int root) {
   return absl::OkStatus();
 }
 
-// Two habits of c10d that are the process's. It tells what it then throws, with a stack, on stderr;
-// errors here are one line and returned (TORCH_CPP_LOG_LEVEL brings its voice back). And it sends
-// to a store whose host is dead in a way that raises SIGPIPE, where an error is wanted.
+// How a process group is made; the only thing in which the backends differ.
+struct GroupOptions {
+  c10::intrusive_ptr<c10d::Store> store;
+  int rank;
+  int size;
+  at::Device device;
+  std::string address;    // Where rank 0 is.
+  std::string interface;  // Empty: the one that leads to `address`.
+  absl::Duration timeout;
+};
+
+// These two block until every rank has come, at most about `timeout`, and throw what c10d throws.
+GroupPointer MakeGlooGroup(const GroupOptions& options) {
+  auto gloo = c10d::ProcessGroupGloo::Options::create(absl::ToChronoMilliseconds(options.timeout));
+  gloo->threads = 1;  // Operations run in the order they were begun.
+  if (!options.interface.empty()) {
+    gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(options.interface));
+  } else {
+    const auto local = LocalAddressTowards(options.address);
+    TORCH_CHECK(local.ok(), local.status().ToString());
+    gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(*local));
+  }
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(options.store, options.rank, options.size,
+                                                     gloo);
+}
+
+#if OXBOW_HAS_NCCL
+GroupPointer MakeNcclGroup(const GroupOptions& options) {
+  const auto devices = c10::cuda::device_count();
+  TORCH_CHECK(options.device.index() < devices, "no device ", options.device, ": this machine has ",
+              static_cast<int>(devices), " GPUs");
+  c10::cuda::set_device(options.device.index());
+  auto nccl = c10d::ProcessGroupNCCL::Options::create();
+  // NCCL's watchdog would end the process, where an error is wanted: it comes too late for that.
+  nccl->timeout = absl::ToChronoMilliseconds(2 * options.timeout + absl::Seconds(30));
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(options.store, options.rank, options.size,
+                                                     nccl);
+}
+#else
+GroupPointer MakeNcclGroup(const GroupOptions&) {
+  TORCH_CHECK(false, "this build has no NCCL");
+}
+#endif
+
+// Changes two things of the whole process. c10d prints what it is about to throw, with a stack, on
+// stderr; errors here are one line and returned (TORCH_CPP_LOG_LEVEL turns the printing on again).
+// And c10d's send to a store whose host is dead raises SIGPIPE, where an error is wanted.
 void PrepareProcess() {
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = 3;
   struct sigaction current {};
@@ -376,7 +429,7 @@ absl::StatusOr<at::Device> DeviceOf(const JoinOptions& options) {
   if (!device || !(device->is_cpu() || (device->is_cuda() && device->has_index()))) {
     return absl::InvalidArgumentError("ranks need a device like cpu or cuda:0: " + options.device);
   }
-  if (device->is_cuda() && !HasNccl()) {
+  if (device->is_cuda() && !kHasNccl) {
     return absl::UnimplementedError("this build has no CUDA, build it with -DOXBOW_CUDA=ON: " +
                                     options.device);
   }

@@ -1,6 +1,6 @@
-// How long a rank has been communicating, and how much of it its owner waited for.
+// How long a rank has been communicating, and for how much of that time its owner waited.
 //
-// Operations may overlap each other and their owner's work: `total` is the time in which at least
+// Operations may overlap each other and their owner's work. `total` is the time in which at least
 // one was under way, each moment counted once. Waiting for ranks that come later is part of it.
 #pragma once
 
@@ -17,15 +17,15 @@ class CommunicationClock {
  public:
   explicit CommunicationClock(const Clock& clock) : clock_(clock) {}
 
-  // An operation is under way, until it has ended; once each.
+  // An operation begins and ends; one call of each for every operation.
   void Began();
   void Ended();
-  // The owner stands still for communication, and goes on. It counts as communicating meanwhile: it
-  // notices an end later than it happens.
+  // The owner begins and ends waiting for communication. That time counts as communication too, as
+  // the owner notices the end of an operation later than it happens.
   void StandsStill();
   void GoesOn();
 
-  // Since the last call; what is under way is counted up to this moment.
+  // The times since the last call; an operation under way is counted up to this moment.
   CommunicationTime Take();
 
  private:

@@ -12,6 +12,7 @@
 
 #include "absl/time/time.h"
 #include "core/parallel/c10d_ranks.h"
+#include "core/parallel/ranks.h"
 
 namespace oxbow::parallel {
 

@@ -17,8 +17,8 @@ namespace oxbow::parallel {
 namespace {
 
 struct Bucket {
-  at::Tensor piece;     // Of the flat gradient.
-  int64_t leaves = 0;   // In it.
+  at::Tensor piece;     // Its part of the flat gradient.
+  int64_t leaves = 0;   // Leaves in it.
   int64_t missing = 0;  // Leaves whose gradient has not come.
 };
 
@@ -38,7 +38,7 @@ struct GradientBuckets::Impl {
   std::vector<size_t> bucket_of;   // By leaf.
   std::vector<bool> has_gradient;  // By leaf, since Arm.
   std::vector<size_t> completed;   // Buckets in the order of their last gradient, since Arm.
-  std::vector<size_t> order;       // Of starting; empty until agreed upon.
+  std::vector<size_t> order;       // Order of starting; empty until agreed.
   std::vector<std::unique_ptr<Pending>> pending;  // As started, so order[i] for each i.
   int64_t overlapped = 0;
   bool armed = false;
@@ -99,7 +99,7 @@ void GradientBuckets::Impl::StartReady() {
   }
 }
 
-// Rank 0 tells the order it saw; buckets it got no gradient for come last.
+// Rank 0 sends the order that it saw; buckets for which it got no gradient come last.
 absl::Status GradientBuckets::Impl::AgreeOnOrder() {
   std::vector<bool> listed(buckets.size(), false);
   std::vector<uint32_t> wire;
@@ -130,7 +130,7 @@ GradientBuckets::GradientBuckets(Ranks& ranks, at::Tensor flat_grad,
   }
 }
 
-// The hooks stay where they are and do nothing more.
+// The hooks stay and do nothing any more.
 GradientBuckets::~GradientBuckets() { impl_->armed = false; }
 
 void GradientBuckets::Arm() {

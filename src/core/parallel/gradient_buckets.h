@@ -25,7 +25,7 @@ class Ranks;
 class GradientBuckets {
  public:
   // The .grad of every leaf is a view of `flat_grad` [N], and the leaves cover it in rising order.
-  // Takes the leaves' post-accumulate hook, of which a tensor has one. `ranks` outlives this.
+  // Uses the post-accumulate hook of each leaf; a tensor has only one. `ranks` outlives this.
   GradientBuckets(Ranks& ranks, at::Tensor flat_grad, const std::vector<at::Tensor>& leaves,
                   int64_t bucket_bytes = int64_t{4} << 20);
   ~GradientBuckets();
@@ -36,16 +36,16 @@ class GradientBuckets {
   // accumulate. Dies if a leaf gets a second gradient before Finish.
   void Arm();
 
-  // Sums what has not been started, also for leaves that got no gradient (a rank without work calls
-  // Arm and Finish alone), and waits for everything. Errors as in ranks.h.
+  // Starts the sums that have not been started, also those of leaves without a gradient (a rank
+  // without work calls only Arm and Finish), and waits for all. Errors as in ranks.h.
   absl::Status Finish();
 
-  int64_t count() const;                // Of buckets.
-  int64_t started_in_backward() const;  // Of the latest update: how many overlapped.
+  int64_t count() const;                // Number of buckets.
+  int64_t started_in_backward() const;  // How many overlapped in the latest update.
 
  private:
   struct Impl;
-  const std::shared_ptr<Impl> impl_;  // Shared with the hooks, which leaves may keep longer.
+  const std::shared_ptr<Impl> impl_;  // Shared with the hooks, which may live longer.
 };
 
 }  // namespace oxbow::parallel

@@ -1,5 +1,5 @@
 // The collectives over NCCL, one GPU per rank. Gloo runs the same lines on CPU in ranks_test.cc;
-// what differs is nccl_backend.cc. NCCL takes no two ranks on one GPU.
+// only making the process group differs. NCCL takes one rank per GPU.
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <gmock/gmock.h>

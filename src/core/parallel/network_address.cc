@@ -82,7 +82,7 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& host) {
   OXBOW_ASSIGN_OR_RETURN(const Addresses found, Resolve(host));
   sockaddr_storage address{};
   std::memcpy(&address, found->ai_addr, found->ai_addrlen);
-  // Connecting a datagram socket sends nothing; it only picks the route. Any port will do.
+  // Connecting a datagram socket sends nothing; it only chooses the route. Any port will do.
   SetPort(reinterpret_cast<sockaddr*>(&address), 9);
   const int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   socklen_t length = found->ai_addrlen;

@@ -12,12 +12,12 @@ struct Listening {
   int port;
 };
 
-// A listening socket for those who connect to host:port; port 0 lets the system pick. On loopback
-// when `host` is a loopback address, on all interfaces otherwise. kUnavailable if `host` is unknown
-// or the port is taken.
+// A socket that listens at host:port; port 0: the system chooses. It listens on loopback if `host`
+// is a loopback address, on all interfaces otherwise. kUnavailable if `host` is unknown or the port
+// is taken.
 absl::StatusOr<Listening> ListenFor(const std::string& host, int port);
 
-// The numeric address of this machine from which `host` is reached, as the routing table says.
+// The numeric address of this machine from which it reaches `host`, by the routing table.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& host);
 
 }  // namespace oxbow::parallel

@@ -24,7 +24,7 @@ absl::Status SumInOrder(Ranks& ranks, const std::vector<int>& owners, const at::
   OXBOW_CHECK(mine.dim() == 2 && mine.size(0) == own && mine.size(1) == total.numel())
       << "parts " << mine.sizes() << ", owned " << own << ", sum " << total.sizes();
 
-  // Every rank sends as many rows as the one that holds most; rows past its own are not read.
+  // Every rank sends as many rows as the rank with the most parts; rows past its own are not read.
   const int64_t rows = std::max<int64_t>(1, *std::max_element(held.begin(), held.end()));
   const int64_t column_bytes = (size + 1) * rows * static_cast<int64_t>(total.element_size());
   const int64_t piece = std::clamp<int64_t>(bytes_max / column_bytes, 1, total.numel());

@@ -6,7 +6,7 @@
 //
 //   total = ((0 + part_0) + part_1) + ... + part_{P-1}
 //
-// which is also what one rank gets that accumulates its parts in order into a zeroed tensor.
+// which is also what a single rank gets when it adds its parts in order into a zeroed tensor.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ class Ranks;
 
 // `owners[p]` is the rank that holds part p, the same vector on every rank; a rank may hold none.
 // `mine` [k, N] holds this rank's k parts in rising p; `total` [N] gets the sum on every rank.
-// Works in pieces, so that beyond `mine` at most about `bytes_max` are allocated; R and the size of
-// a piece do not change a bit. Errors as in ranks.h.
+// Works in pieces, so that besides `mine` at most about `bytes_max` bytes are allocated. Neither R
+// nor the size of a piece changes any bit of the result. Errors as in ranks.h.
 absl::Status SumInOrder(Ranks& ranks, const std::vector<int>& owners, const at::Tensor& mine,
                         at::Tensor& total, int64_t bytes_max = int64_t{256} << 20);
 

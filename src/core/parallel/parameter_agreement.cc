@@ -17,7 +17,7 @@
 namespace oxbow::parallel {
 namespace {
 
-using Hashes = std::map<std::string, std::string>;  // Of each tensor, by name.
+using Hashes = std::map<std::string, std::string>;  // By the name of the tensor.
 
 Hashes HashEach(const std::map<std::string, at::Tensor>& tensors) {
   Hashes hashes;

@@ -1,5 +1,5 @@
-// Whether all ranks hold the same tensors, bit for bit. Ranks that drift apart train R models and
-// nothing else shows it.
+// Checks that all ranks hold the same tensors, bit for bit. Ranks that differ would train R models,
+// and nothing else would show it.
 #pragma once
 
 #include <map>
@@ -15,9 +15,10 @@ namespace oxbow::parallel {
 
 class Ranks;
 
-// Compares SHA-256 of all names and bytes over ranks; only where it differs, the hash of each
-// tensor. kDataLoss, the same on every rank, names the first tensor by name and who holds what:
-// "ranks hold different tensors: a.weight: rank 2 differs from rank 0". Errors as in ranks.h.
+// Compares a SHA-256 over all names and bytes between ranks, and the hash of each tensor only if
+// that differs. kDataLoss, the same on every rank, names the first tensor in order of name and the
+// ranks: "ranks hold different tensors: a.weight: rank 2 differs from rank 0". Other errors as in
+// ranks.h.
 absl::Status CheckAgreement(Ranks& ranks, const std::map<std::string, at::Tensor>& tensors);
 
 }  // namespace oxbow::parallel

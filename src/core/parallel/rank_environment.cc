@@ -10,7 +10,7 @@
 namespace oxbow::parallel {
 namespace {
 
-// An srun step without MASTER_PORT: every job its own port above the registered services.
+// For an srun step without MASTER_PORT: each job has its own port above the registered services.
 constexpr int kSlurmPortFirst = 20000;
 constexpr int kSlurmPorts = 10000;
 
@@ -136,7 +136,7 @@ absl::StatusOr<JoinOptions> FromMachines(const Reader& reader, const Setting& ma
 
 absl::StatusOr<JoinOptions> Read(const Reader& reader) {
   if (reader.Find({"RANK", "WORLD_SIZE"})) return FromTorchrun(reader);
-  // A batch script has SLURM_PROCID too; only srun's tasks know of a step.
+  // A batch script has SLURM_PROCID too; only tasks of srun have a step.
   if (reader.Has("SLURM_STEP_NUM_TASKS")) return FromSlurm(reader);
   if (const auto machines = reader.Find({"NUM_MACHINES", "NUM_NODES", "HOST_NUM"})) {
     return FromMachines(reader, *machines);

@@ -1,6 +1,6 @@
-// Which rank this process is, from the environment its launcher made.
+// Which rank this process is, from the environment that its launcher set.
 //
-// Spellings, the first that is there counts:
+// Of these sets of variables the first one that is set counts:
 //
 //   torchrun, JobSet   RANK WORLD_SIZE MASTER_ADDR MASTER_PORT [LOCAL_RANK]
 //                      without RANK, one rank per pod: JOB_COMPLETION_INDEX (an indexed job sets
@@ -12,7 +12,7 @@
 //                      GPUS_PER_NODE (default 1), LOCAL_RANK, MASTER_PORT,
 //                      MASTER_ADDR | MASTER_IP | CHIEF_IP
 //
-// How often the gang was started again: TORCHELASTIC_RESTART_COUNT, JOBSET_RESTART_ATTEMPT or
+// How often all ranks were started again: TORCHELASTIC_RESTART_COUNT, JOBSET_RESTART_ATTEMPT or
 // SLURM_RESTART_COUNT.
 #pragma once
 
@@ -21,16 +21,15 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/parallel/join_options.h"
+#include "core/parallel/c10d_ranks.h"
 
 namespace oxbow::parallel {
 
-// The value of an environment variable; nothing or "" where it is not set.
+// The value of an environment variable; nothing or "" if it is not set.
 using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
 
-// Fills in which rank this is and where ranks meet; the rest are defaults. One rank where no
-// launcher left a trace. kInvalidArgument, one line, where it left half of one or numbers that
-// cannot be.
+// Fills in which rank this is and where ranks meet; the other fields are defaults. One rank if no
+// launcher set anything. kInvalidArgument, one line, if a set is incomplete or a number impossible.
 absl::StatusOr<JoinOptions> ReadRankEnvironment(const EnvironmentLookup& lookup);
 
 // "node[003-006,9],other" names node003 first.

@@ -5,11 +5,11 @@
 //
 // Errors are the same for every operation. They are final: after the first one each later operation
 // returns it again, because the ranks no longer agree on what comes next.
-//   kDeadlineExceeded  not every rank arrived within the deadline. Names operation, rank, and the
-//                      ranks that are behind where they are known. A stopped peer.
+//   kDeadlineExceeded  not every rank arrived within the deadline: a peer is stopped. Names
+//                      operation, rank, and the ranks that are behind if they are known.
 //   kUnavailable       a peer closed its connection: it died or left.
 //   kAborted           Abort() was called on this rank.
-// A mistaken shape or type is the caller's and dies.
+// A wrong shape or type is the caller's error; the process dies.
 //
 // Tensors live on the backend's device, are contiguous and do not require gradients. The operations
 // may be called from any one thread at a time; Abort from any thread at any time.
@@ -32,8 +32,8 @@ class Tensor;
 
 namespace oxbow::parallel {
 
-// An operation under way. Its tensors must be left alone until Wait has returned. One dropped
-// without Wait still runs; its failure then shows in the next operation.
+// An operation under way. Its tensors must not be touched until Wait has returned. If it is
+// destroyed without Wait it still runs, and the next operation returns its failure.
 class Pending {
  public:
   virtual ~Pending() = default;
@@ -44,7 +44,7 @@ class Pending {
 // Both include waiting for ranks that come later.
 struct CommunicationTime {
   absl::Duration total;    // Some operation was under way.
-  absl::Duration exposed;  // The caller stood still for it; the rest passed beside its work.
+  absl::Duration exposed;  // The caller waited for it; in the rest it did other work.
 };
 
 class Ranks {
@@ -52,14 +52,14 @@ class Ranks {
   virtual ~Ranks() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;                           // R.
-  virtual at::Device device() const { return at::kCPU; }  // Of the tensors of every operation.
+  virtual at::Device device() const { return at::kCPU; }  // Where tensors of operations are.
 
-  // Sum and maximum over ranks, element by element, in place. Every rank gets the same bits; the
-  // order of the additions is the backend's and depends on R (ordered_sum.h where it must not).
+  // Sum and maximum over ranks, element by element, in place. Every rank gets the same bits. The
+  // backend chooses the order of the additions, which depends on R (see ordered_sum.h).
   virtual absl::Status AllReduceSum(at::Tensor& tensor) = 0;
   virtual absl::Status AllReduceMax(at::Tensor& tensor) = 0;
 
-  // The same sum, begun: gradient buckets overlap it with the backward pass.
+  // Begins the same sum: gradient buckets overlap it with the backward pass.
   virtual std::unique_ptr<Pending> StartAllReduceSum(const at::Tensor& tensor) = 0;
 
   // output [n] <- part `rank()` of the sum of every rank's input [R n].
@@ -72,20 +72,21 @@ class Ranks {
   virtual std::unique_ptr<Pending> StartBroadcast(const at::Tensor& tensor, int root) = 0;
   virtual absl::Status Barrier() = 0;
 
-  // Small host messages (a frozen manifest, hashes): every rank's bytes in rank order, on every
-  // rank; lengths may differ. BroadcastBytes replaces `bytes` by the root's.
+  // Small messages in host memory (a frozen manifest, hashes). GatherBytes returns the bytes of all
+  // ranks in rank order, on every rank; lengths may differ. BroadcastBytes replaces `bytes` by
+  // those of the root.
   virtual absl::StatusOr<std::vector<std::string>> GatherBytes(std::string_view mine) = 0;
   virtual absl::Status BroadcastBytes(std::string& bytes, int root) = 0;
 
-  // Of this rank since the last call; nothing where nobody is to talk to.
+  // The times of this rank since the last call; zero if there is one rank.
   virtual CommunicationTime TakeCommunicationTime() { return {}; }
 
-  // Ends what this rank has under way with kAborted, and everything it calls later. The other ranks
-  // see this rank gone when its process ends, or run into their deadline.
+  // Ends the operation of this rank that is under way, and all later ones, with kAborted. The other
+  // ranks notice when this process ends, or at their deadline.
   virtual void Abort(std::string_view reason) = 0;
 };
 
-// World of one: every operation is the identity.
+// One rank: every operation is the identity.
 std::unique_ptr<Ranks> MakeSingleRank();
 
 }  // namespace oxbow::parallel

@@ -13,7 +13,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "absl/synchronization/notification.h"
-#include "core/parallel/behind_ranks.h"
+#include "core/parallel/c10d_ranks.h"
 #include "core/parallel/forked_ranks.h"
 #include "core/parallel/ordered_sum.h"
 
@@ -335,7 +335,7 @@ TEST(JoinTest, RanksMeetThroughAnAgentThatRemembersAnEarlierLife) {
     options.port = 0;
     options.waitWorkers = false;
     c10d::TCPStore agent("127.0.0.1", options);
-    const std::string over = "1 127.0.0.1";  // The word of an earlier life: nobody is there.
+    const std::string over = "1 127.0.0.1";  // An earlier start wrote it: no process is there.
     agent.set("oxbow/rank_zero", std::vector<uint8_t>(over.begin(), over.end()));
     std::vector<absl::Status> joined(2);
     std::vector<std::thread> threads;

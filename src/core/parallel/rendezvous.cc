@@ -16,7 +16,6 @@
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
-#include "core/parallel/behind_ranks.h"
 #include "core/parallel/bounded_call.h"
 #include "core/parallel/network_address.h"
 
@@ -58,7 +57,7 @@ absl::StatusOr<StorePointer> HostStore(const JoinOptions& options, const std::st
   return StorePointer(c10::make_intrusive<c10d::TCPStore>(host, store_options));
 }
 
-// Throws if nobody listens there within `connect_time`. Later calls have the time to join.
+// Throws if no process listens there within `connect_time`. Later calls may take the time to join.
 StorePointer FindStore(const JoinOptions& options, const std::string& host, int port,
                        absl::Duration connect_time) {
   c10d::TCPStoreOptions store_options;
@@ -71,9 +70,9 @@ StorePointer FindStore(const JoinOptions& options, const std::string& host, int 
   return store;
 }
 
-// An agent's store lives through all restarts and a rank cannot know how many there were: agents of
-// several machines count their own. So the meeting place is a new store of rank 0's for each life,
-// and the agent's says where. A rank that finds the word of a life before this one asks again.
+// An agent's store lives through all restarts, and a rank cannot know how many there were: agents
+// of several machines count their own. So rank 0 makes a new store at each start, and the agent's
+// store says where it is. A rank that reads the address of an earlier start asks again.
 absl::StatusOr<StorePointer> MeetThroughAgent(const JoinOptions& options, absl::Duration until) {
   const StorePointer agent =
       FindStore(options, options.address, options.port, options.join_timeout);
@@ -116,7 +115,7 @@ absl::StatusOr<StorePointer> OpenStore(const JoinOptions& options, absl::Duratio
       c10::make_intrusive<c10d::PrefixStore>(absl::StrCat("oxbow/", life), std::move(store)));
 }
 
-// The caller's ear for the port, which must not be reached once the caller has gone.
+// The caller's function for the port, which must not be called once the caller has returned.
 class Door {
  public:
   explicit Door(std::function<void(int)> announce) : announce_(std::move(announce)) {}
@@ -136,8 +135,8 @@ class Door {
 
 std::string Here(int rank) { return absl::StrCat("here/", rank); }
 
-// Tells that this rank needs the store no more; its host, rank 0, waits until the `others` do not
-// either.
+// Says that this rank no longer needs the store. Rank 0, its host, waits until the `others` have
+// said the same.
 void TakeLeave(c10d::Store& store, int rank, const std::vector<int>& others) {
   (void)Caught([&] {
     store.set(absl::StrCat("left/", rank), "");
@@ -171,8 +170,8 @@ absl::Status Gather(const JoinOptions& options, c10d::Store& store, absl::Durati
   }
   const std::string size = absl::StrCat(options.size);
   store.set(Here(options.rank), size);
-  // Rank 0 first: whoever was told another size than it leaves without waiting for ranks that are
-  // none.
+  // Rank 0 first: a rank with another size than rank 0 leaves at once and does not wait for ranks
+  // that do not exist.
   std::vector<std::string> keys = {Here(0)};
   for (int wanted : {1, options.size}) {
     for (int rank = static_cast<int>(keys.size()); rank < wanted; ++rank)
@@ -226,7 +225,7 @@ Positions::Positions(StorePointer store, int rank, int size)
     : store_(std::move(store)), rank_(rank), size_(size) {}
 
 void Positions::Note(uint64_t sequence, const std::string& operation) {
-  // A store that is gone shows in the operation itself, where it matters.
+  // If the store is gone, the operation itself fails.
   (void)Caught([&] {
     store_->set(absl::StrCat("at/", rank_), absl::StrCat(sequence, " ", operation));
     return absl::OkStatus();

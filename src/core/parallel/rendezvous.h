@@ -2,11 +2,11 @@
 //
 // Keys, under "oxbow/<restart>/":
 //
-//   claim/<rank>  counter, 1 for the rightful owner      here/<rank>  the size it was told
+//   claim/<rank>  counter, 1 for the first process       here/<rank>  the size it was given
 //   at/<rank>     "<sequence> <operation>", the latest operation it has begun
-//   left/<rank>   it needs the store no more
+//   left/<rank>   it no longer needs the store
 //
-// Where a launcher's agent has a store, "oxbow/rank_zero" there says where rank 0's is.
+// If a launcher's agent has a store, "oxbow/rank_zero" there says where the store of rank 0 is.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -27,13 +27,13 @@ namespace oxbow::parallel {
 // Hosts or finds the store and waits until every rank is here; errors as JoinRanks.
 absl::StatusOr<c10::intrusive_ptr<c10d::Store>> Meet(const JoinOptions& options);
 
-// What each rank is doing, kept in the store so that a stall can be blamed on somebody.
+// What each rank is doing, kept in the store so that an error can name the ranks that are behind.
 class Positions {
  public:
-  // The store ends with rank 0.
+  // The store exists for as long as rank 0.
   Positions(c10::intrusive_ptr<c10d::Store> store, int rank, int size);
 
-  // Costs one small send; nothing is waited for.
+  // Sends one small message and waits for nothing.
   void Note(uint64_t sequence, const std::string& operation);
 
   // The ranks that have not begun operation `sequence`.
@@ -42,8 +42,9 @@ class Positions {
     std::string text;  // "; behind: rank 2 (Barrier 17)"; empty if there are none.
   };
 
-  // Says so if the store does not answer within a second. Not to be called twice: it is how a rank
-  // takes leave, and the store's host lets the others look too, for a second.
+  // The text says so if the store does not answer within a second. To be called once: after it the
+  // rank no longer uses the store, and the store's host waits up to a second for the others to call
+  // it too.
   Laggards Behind(uint64_t sequence) const;
 
  private:

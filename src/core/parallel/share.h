@@ -1,4 +1,4 @@
-// Which of `count` things each of R ranks has: contiguous and even to one.
+// Which of `count` items each of R ranks has: contiguous ranges whose sizes differ by at most one.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,14 @@ struct Share {
   bool Has(size_t i) const { return begin <= i && i < end; }
 };
 
-// [rank count / R, (rank + 1) count / R): together the ranks' shares are everything, once.
+// [rank count / R, (rank + 1) count / R): the shares of all ranks cover every item once.
 inline Share ShareOf(size_t count, int rank, int ranks) {
   const auto r = static_cast<size_t>(rank);
   const auto all = static_cast<size_t>(ranks);
   return {r * count / all, (r + 1) * count / all};
 }
 
-// The rank whose share has thing `i` of `count`.
+// The rank whose share has item `i` of `count`.
 inline int OwnerOf(size_t i, size_t count, int ranks) {
   int rank = 0;
   while (!ShareOf(count, rank, ranks).Has(i)) ++rank;

@@ -1,4 +1,4 @@
-// A world of one rank: every collective is the identity.
+// One rank: every collective is the identity.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 

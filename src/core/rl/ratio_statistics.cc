@@ -1,4 +1,5 @@
 #include "core/rl/ratio_statistics.h"
+#include "metrics/step_metrics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -33,22 +34,22 @@ void RatioStatistics::AppendMetrics(std::map<std::string, double>& metrics) cons
   if (rows_ == 0) return;
   const auto rows = static_cast<double>(rows_);
   const double mean = excess_sum_ / rows;
-  metrics["train/ratio_mean"] = 1 + mean;
-  metrics["train/ratio_std"] = std::sqrt(std::max(0., excess_squares_ / rows - mean * mean));
-  metrics["train/ratio_min"] = ratio_min_;
-  metrics["train/ratio_max"] = ratio_max_;
-  metrics["train/approx_kl"] = 0.5 * log_squares_ / rows;
-  metrics["train/clip_frac_total"] = static_cast<double>(high_ + low_) / rows;
-  metrics["train/clip_frac_high"] = static_cast<double>(high_) / rows;
-  metrics["train/clip_frac_low"] = static_cast<double>(low_) / rows;
-  metrics["train/clip_frac_zero_grad"] = static_cast<double>(silenced_) / rows;
-  const std::array<const char*, 3> names = {"fresh", "stale", "replay"};
-  for (size_t o = 0; o < names.size(); ++o) {
-    if (by_origin_[o].rows == 0) continue;
-    metrics[std::string("train/clip_frac_") + names[o]] = Share(by_origin_[o]);
+  metrics[metric::kTrainRatioMean] = 1 + mean;
+  metrics[metric::kTrainRatioStd] = std::sqrt(std::max(0., excess_squares_ / rows - mean * mean));
+  metrics[metric::kTrainRatioMin] = ratio_min_;
+  metrics[metric::kTrainRatioMax] = ratio_max_;
+  metrics[metric::kTrainApproxKl] = 0.5 * log_squares_ / rows;
+  metrics[metric::kTrainClipFracTotal] = static_cast<double>(high_ + low_) / rows;
+  metrics[metric::kTrainClipFracHigh] = static_cast<double>(high_) / rows;
+  metrics[metric::kTrainClipFracLow] = static_cast<double>(low_) / rows;
+  metrics[metric::kTrainClipFracZeroGrad] = static_cast<double>(silenced_) / rows;
+  const std::array<metric::StepMetric, 3> clipped = {
+      metric::kTrainClipFracFresh, metric::kTrainClipFracStale, metric::kTrainClipFracReplay};
+  for (size_t o = 0; o < clipped.size(); ++o) {
+    if (by_origin_[o].rows > 0) metrics[clipped[o]] = Share(by_origin_[o]);
   }
   for (const auto& [step, count] : by_step_) {
-    metrics["train/clip_frac_step_" + std::to_string(step)] = Share(count);
+    metrics[metric::kTrainClipFracStepN.Of(std::to_string(step))] = Share(count);
   }
 }
 

@@ -1,4 +1,5 @@
 #include "core/rl/step_report.h"
+#include "metrics/step_metrics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -51,16 +52,16 @@ void AppendRewards(const std::vector<Group>& groups, const StepPlan& plan,
     group_std.Add(group.std);
     without_variance.Add(group.has_variance ? 0 : 1);
   }
-  metrics["train/reward_mean"] = reward.mean();
-  metrics["train/reward_std"] = reward.std();
+  metrics[metric::kTrainRewardMean] = reward.mean();
+  metrics[metric::kTrainRewardStd] = reward.std();
   for (const auto& [name, summary] : by_name) {
-    metrics["train/reward_" + name + "_mean"] = summary.mean();
+    metrics[metric::kTrainRewardNameMean.Of(name)] = summary.mean();
   }
-  metrics["train/group_distance_mean"] = distance.mean();
-  metrics["train/niche_share_mean"] = niche.mean();
-  metrics["train/reward_zero_std_ratio"] = without_variance.mean();
-  metrics["train/reward_group_std_mean"] = group_std.mean();
-  if (change.count > 0) metrics["train/replay_reward_change"] = change.mean();
+  metrics[metric::kTrainGroupDistanceMean] = distance.mean();
+  metrics[metric::kTrainNicheShareMean] = niche.mean();
+  metrics[metric::kTrainRewardZeroStdRatio] = without_variance.mean();
+  metrics[metric::kTrainRewardGroupStdMean] = group_std.mean();
+  if (change.count > 0) metrics[metric::kTrainReplayRewardChange] = change.mean();
 }
 
 }  // namespace
@@ -82,12 +83,12 @@ void AppendPlanMetrics(const TrainerOptions& options, PolicyVersion version,
     staleness.Add((static_cast<double>(version.value) - static_cast<double>(planned.drawn)) /
                   options.UpdatesPerStep());
   }
-  metrics["train/adv_min"] = advantage.smallest;
-  metrics["train/adv_max"] = advantage.largest;
-  metrics["train/adv_abs_mean"] = size.mean();
-  metrics["train/staleness_mean"] = staleness.mean();
-  metrics["train/staleness_max"] = staleness.largest;
-  metrics["train/samples_trained"] = static_cast<double>(trained);
+  metrics[metric::kTrainAdvMin] = advantage.smallest;
+  metrics[metric::kTrainAdvMax] = advantage.largest;
+  metrics[metric::kTrainAdvAbsMean] = size.mean();
+  metrics[metric::kTrainStalenessMean] = staleness.mean();
+  metrics[metric::kTrainStalenessMax] = staleness.largest;
+  metrics[metric::kTrainSamplesTrained] = static_cast<double>(trained);
 }
 
 void AppendWeightMetrics(const std::vector<SequenceWeight>& weights,
@@ -101,11 +102,11 @@ void AppendWeightMetrics(const std::vector<SequenceWeight>& weights,
     truncated.Add(weight.truncated ? 1 : 0);
     values.push_back(weight.weight);
   }
-  metrics["train/iw_mean"] = summary.mean();
-  metrics["train/iw_min"] = summary.smallest;
-  metrics["train/iw_max"] = summary.largest;
-  metrics["train/iw_ess"] = EffectiveSampleSize(values);
-  metrics["train/iw_trunc_frac"] = truncated.mean();
+  metrics[metric::kTrainIwMean] = summary.mean();
+  metrics[metric::kTrainIwMin] = summary.smallest;
+  metrics[metric::kTrainIwMax] = summary.largest;
+  metrics[metric::kTrainIwEss] = EffectiveSampleSize(values);
+  metrics[metric::kTrainIwTruncFrac] = truncated.mean();
 }
 
 }  // namespace oxbow::rl

@@ -1,4 +1,5 @@
 #include "core/rl/step_totals.h"
+#include "metrics/step_metrics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -48,15 +49,15 @@ void StepTotals::AppendMetrics(std::map<std::string, double>& metrics) const {
   const double updates = std::max(1, updates_);
   const double pull = options_.kl_weight * kl_ + options_.old_kl_weight * old_kl_ +
                       options_.anchor.weight * anchor_;
-  metrics["train/loss"] = (policy_loss_ + pull) / updates;
-  metrics["train/policy_loss"] = policy_loss_ / updates;
-  metrics["train/kl_div"] = kl_ / updates;
-  metrics["train/kl_loss"] = options_.kl_weight * kl_ / updates;
-  if (options_.old_kl_weight > 0) metrics["train/old_kl_div"] = old_kl_ / updates;
-  if (options_.anchor.weight > 0) metrics["train/anchor_div"] = anchor_ / updates;
-  metrics["train/grad_norm"] = grad_norm_ / updates;
+  metrics[metric::kTrainLoss] = (policy_loss_ + pull) / updates;
+  metrics[metric::kTrainPolicyLoss] = policy_loss_ / updates;
+  metrics[metric::kTrainKlDiv] = kl_ / updates;
+  metrics[metric::kTrainKlLoss] = options_.kl_weight * kl_ / updates;
+  if (options_.old_kl_weight > 0) metrics[metric::kTrainOldKlDiv] = old_kl_ / updates;
+  if (options_.anchor.weight > 0) metrics[metric::kTrainAnchorDiv] = anchor_ / updates;
+  metrics[metric::kTrainGradNorm] = grad_norm_ / updates;
   ratios_.AppendMetrics(metrics);
-  if (onpolicy_error_) metrics["train/onpolicy_ratio_err"] = *onpolicy_error_;
+  if (onpolicy_error_) metrics[metric::kTrainOnpolicyRatioErr] = *onpolicy_error_;
 }
 
 }  // namespace oxbow::rl

@@ -22,6 +22,7 @@
 #include "core/rl/rank_optimizer.h"
 #include "core/rl/step_report.h"
 #include "core/rl/step_totals.h"
+#include "metrics/step_metrics.h"
 
 namespace oxbow::rl {
 struct Trainer::Impl {
@@ -129,8 +130,8 @@ absl::Status Trainer::Impl::AppendCost(const model::RowCount& before,
   OXBOW_ASSIGN_OR_RETURN(const model::RowCount spent,
                          SumRowCounts(ranks, {.forward = now.forward - before.forward,
                                               .backward = now.backward - before.backward}));
-  metrics["train/rows_forward"] = static_cast<double>(spent.forward);
-  metrics["train/rows_backward"] = static_cast<double>(spent.backward);
+  metrics[metric::kTrainRowsForward] = static_cast<double>(spent.forward);
+  metrics[metric::kTrainRowsBackward] = static_cast<double>(spent.backward);
   return absl::OkStatus();
 }
 
@@ -204,7 +205,7 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
   AppendWeightMetrics(prepared.weights, result.metrics);
 
   const Impl::Before before = impl.Remember();
-  result.metrics["train/lr"] =
+  result.metrics[metric::kTrainLr] =
       impl.optimizer.learning_rate() * RateFactorAt(impl.options.rate_schedule, step.value);
   StepTotals totals(impl.options);
   absl::Status status = impl.RunUpdates(step, plan, groups, totals);
@@ -214,15 +215,15 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
     return status;
   }
   totals.AppendMetrics(result.metrics);
-  result.metrics["train/update_norm"] =
+  result.metrics[metric::kTrainUpdateNorm] =
       (impl.policy.parameters().flat().detach() - before.weights).norm().item<double>();
   const double decay =
       impl.copies.Follow(impl.version / static_cast<uint64_t>(impl.options.UpdatesPerStep()));
-  if (impl.policy.has_old()) result.metrics["train/old_decay"] = decay;
+  if (impl.policy.has_old()) result.metrics[metric::kTrainOldDecay] = decay;
   if (impl.ranks.size() > 1) {
     const parallel::CommunicationTime time = impl.ranks.TakeCommunicationTime();
-    result.metrics["train/communication_s"] = absl::ToDoubleSeconds(time.total);
-    result.metrics["train/communication_exposed_s"] = absl::ToDoubleSeconds(time.exposed);
+    result.metrics[metric::kTrainCommunicationS] = absl::ToDoubleSeconds(time.total);
+    result.metrics[metric::kTrainCommunicationExposedS] = absl::ToDoubleSeconds(time.exposed);
   }
   return result;
 }

@@ -6,12 +6,13 @@
 
 #include "base/check.h"
 #include "io/metrics_file.h"
+#include "metrics/step_metrics.h"
 
 namespace oxbow::io {
 
 History::History(const std::vector<std::map<std::string, double>>& lines) {
   for (const auto& line : lines) {
-    for (const auto& [name, value] : line) rows_[line.at(kStepKey)][name] = value;
+    for (const auto& [name, value] : line) rows_[line.at(metric::kStep)][name] = value;
   }
 }
 

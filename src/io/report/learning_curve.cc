@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/philox.h"
+#include "metrics/step_metrics.h"
 
 namespace oxbow::io {
 namespace {
@@ -14,7 +15,8 @@ namespace {
 constexpr size_t kTrailing = 3;
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-double ValueOr(const std::map<std::string, double>& line, const char* name, double otherwise) {
+double ValueOr(const std::map<std::string, double>& line, const std::string& name,
+               double otherwise) {
   const auto found = line.find(name);
   return found == line.end() ? otherwise : found->second;
 }
@@ -48,23 +50,23 @@ LearningCurve CurveOf(const std::vector<std::map<std::string, double>>& lines) {
   std::vector<double> speckle;
   std::vector<double> minority;
   for (const auto& line : lines) {
-    const double step = ValueOr(line, "step", 0);
+    const double step = ValueOr(line, metric::kStep, 0);
     if (step > 0) {
-      sums.images += ValueOr(line, "train/samples", 0);
+      sums.images += ValueOr(line, metric::kTrainSamples, 0);
       // NaN stays: a cost that was not logged once is not known.
-      sums.nfe3 += ValueOr(line, "rollout/rows_forward", kUnknown) +
-                   ValueOr(line, "train/rows_forward", kUnknown) +
-                   3 * ValueOr(line, "train/rows_backward", kUnknown);
-      sums.seconds += ValueOr(line, "time/step_s", 0) - ValueOr(line, "time/eval_s", 0);
+      sums.nfe3 += ValueOr(line, metric::kRolloutRowsForward, kUnknown) +
+                   ValueOr(line, metric::kTrainRowsForward, kUnknown) +
+                   3 * ValueOr(line, metric::kTrainRowsBackward, kUnknown);
+      sums.seconds += ValueOr(line, metric::kTimeStepS, 0) - ValueOr(line, metric::kTimeEvalS, 0);
     }
-    const double reward = ValueOr(line, "eval/reward_mean", kUnknown);
+    const double reward = ValueOr(line, metric::kEvalRewardMean, kUnknown);
     if (!std::isfinite(reward)) continue;
     sums.step = step;
     sums.reward = reward;
     curve.points.push_back(sums);
-    strict.push_back(ValueOr(line, "eval/strict_mean", kUnknown));
-    speckle.push_back(ValueOr(line, "eval/speckle_mean", kUnknown));
-    minority.push_back(ValueOr(line, "eval/minority_share", kUnknown));
+    strict.push_back(ValueOr(line, metric::kEvalShortMean.Of("strict"), kUnknown));
+    speckle.push_back(ValueOr(line, metric::kEvalSpeckleMean, kUnknown));
+    minority.push_back(ValueOr(line, metric::kEvalMinorityShare, kUnknown));
   }
   curve.final_reward =
       curve.points.empty() ? kUnknown : TrailingReward(curve, curve.points.size() - 1);

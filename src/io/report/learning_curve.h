@@ -1,7 +1,7 @@
 // How fast a run learnt: where its held-out reward crosses a level, and what that had cost.
 //
 // An evaluation of a few hundred pictures is noisy, so a level is *reached* where the mean of three
-// evaluations in a row meets it. What evaluation itself costs is not counted.
+// evaluations in a row meets it. The cost of evaluations is not counted.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace oxbow::io {
 // Where a run was at one evaluation. Costs are sums since the run began.
 struct CurvePoint {
   double step = 0;    // Committed learner steps.
-  double reward = 0;  // Held-out, this evaluation alone.
+  double reward = 0;  // Held-out, of this evaluation only.
   double images = 0;  // Sampled for training.
   double nfe3 = 0;    // Rows forward, and three for each row forward and backward; NaN: not logged.
   double seconds = 0;  // Wall clock without evaluations.
@@ -23,7 +23,7 @@ struct CurvePoint {
 
 struct LearningCurve {
   std::vector<CurvePoint> points;  // By step.
-  // Of the last three evaluations; NaN where never measured.
+  // Means over the last three evaluations; NaN if never measured.
   double final_reward = 0;
   double final_strict = 0;
   double final_speckle = 0;
@@ -33,7 +33,7 @@ struct LearningCurve {
 // `lines` as read from metrics.jsonl.
 LearningCurve CurveOf(const std::vector<std::map<std::string, double>>& lines);
 
-// Trailing mean of three evaluations at points[i]; of fewer where there are fewer.
+// The mean of the three evaluations up to points[i], or of fewer at the beginning.
 double TrailingReward(const LearningCurve& curve, size_t i);
 
 // The first point whose trailing mean of three meets `level`; nothing if none does.

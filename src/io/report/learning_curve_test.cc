@@ -64,7 +64,7 @@ TEST(LearningCurveTest, ACollapseIsSeenAndADipIsNot) {
   EXPECT_FALSE(Collapsed(CurveOf({})));
 }
 
-// Of two normal samples with known means, the interval covers the true ratio about as often as it
+// For two normal samples with known means, the interval covers the true ratio about as often as it
 // says. With 12 runs a side a percentile bootstrap covers a little less than 95 %.
 TEST(LearningCurveTest, IntervalsCoverTheTruth) {
   RandomStream random({.seed = 5, .step = kTaskData});

@@ -13,20 +13,18 @@
 #include "io/report/history.h"
 #include "io/report/html.h"
 #include "io/report/svg_chart.h"
+#include "metrics/step_metrics.h"
 
 namespace oxbow::io {
 namespace {
 
 constexpr uint64_t kPictureBytesMax = 32 << 20;
 constexpr uint64_t kConfigBytesMax = 1 << 20;
-constexpr char kReward[] = "eval/reward_mean";
-constexpr char kWall[] = "time/wall_s";
 
-// Names under which a quantity may be logged; the first that exists is shown.
-const std::vector<std::string> kStrict{"eval/strict_mean", "eval/reward_digits_strict_mean"};
-const std::vector<std::string> kSpeckle{"eval/speckle_mean", "eval/speckle"};
-const std::vector<std::string> kMinority{"eval/minority_share", "eval/minority_row_share"};
-const std::vector<std::string> kRate{"throughput/samples_per_s", "throughput/images_per_s"};
+// A strict reward has its short name where it is observed, and its own where it is trained on; the
+// first that exists is shown.
+const std::vector<std::string> kStrict{metric::kEvalShortMean.Of("strict"),
+                                       metric::kEvalRewardNameMean.Of("digits_strict")};
 
 struct Wanted {
   std::string label;
@@ -64,7 +62,7 @@ std::string Duration(double seconds) {
 
 // Mean wall time between the first and last step, so that start-up is not counted.
 std::optional<double> SecondsPerStep(const History& history) {
-  const auto first = history.First(kWall), last = history.Last(kWall);
+  const auto first = history.First(metric::kTimeWallS), last = history.Last(metric::kTimeWallS);
   if (!first || last->x <= first->x) return std::nullopt;
   return (last->y - first->y) / (last->x - first->x);
 }
@@ -87,15 +85,17 @@ std::string Headline(const History& history) {
       out += Card(change, label);
     }
   };
-  add_change(kReward, "held-out reward");
+  add_change(metric::kEvalRewardMean, "held-out reward");
   add_change(history.FirstPresent(kStrict), "all digits right (strict)");
-  add_change(history.FirstPresent(kSpeckle), "speckle, lower is cleaner");
+  add_change(metric::kEvalSpeckleMean, "speckle, lower is cleaner");
   out += Card(absl::StrFormat("%.0f", history.last_step()), "learner steps");
-  if (const auto wall = history.Last(kWall)) out += Card(Duration(wall->y), "wall time");
+  if (const auto wall = history.Last(metric::kTimeWallS)) {
+    out += Card(Duration(wall->y), "wall time");
+  }
   if (const auto per_step = SecondsPerStep(history)) {
     out += Card(absl::StrFormat("%.3g s", *per_step), "per step");
   }
-  if (const auto rate = MeanOf(history.Column(history.FirstPresent(kRate)))) {
+  if (const auto rate = MeanOf(history.Column(metric::kThroughputSamplesPerS))) {
     out += Card(absl::StrFormat("%.0f", *rate), "images per second");
   }
   return out + "</div>\n";
@@ -147,22 +147,22 @@ std::string LearningCharts(const History& history) {
   std::string out = "<h2>Is it learning, and honestly?</h2><div class=\"charts\">\n";
   out +=
       Figure(history, {.title = "Held-out quality", .unit = "1 is perfect", .y_min = 0, .y_max = 1},
-             {{"reward", {kReward}}, {"strict", kStrict}},
+             {{"reward", {metric::kEvalRewardMean}}, {"strict", kStrict}},
              "What counts. Sampled without noise on prompts never trained on; strict is the share "
              "of pictures that are right in full.");
   out +=
       Figure(history, {.title = "Training reward", .unit = "batch mean", .y_min = 0, .y_max = 1},
-             {{"reward", {"train/reward_mean"}},
-              {"groups without signal", {"train/reward_zero_std_ratio"}}},
+             {{"reward", {metric::kTrainRewardMean}},
+              {"groups without signal", {metric::kTrainRewardZeroStdRatio}}},
              "Noisier and often lower than held-out, as samples explore. A group whose images all "
              "score alike teaches nothing; near 1 there is nothing left to learn from.");
   out += Figure(history, {.title = "Speckle", .unit = "mean(1 - |x|)", .y_min = 0},
-                {{"speckle", kSpeckle}},
+                {{"speckle", {metric::kEvalSpeckleMean}}},
                 "Grey dust that the scorer tolerates and a person does not. Reward up with speckle "
                 "up is reward hacking; under 0.06 looks clean.");
   out += Figure(history,
                 {.title = "Diversity", .unit = "minority-row share", .y_min = 0, .y_max = 0.5},
-                {{"share of the rarer row", kMinority}},
+                {{"share of the rarer row", {metric::kEvalMinorityShare}}},
                 "Two layouts are equally right; 0.5 means both are drawn equally often. A fall "
                 "towards 0 is diversity collapse, which the reward does not show.");
   return out + "</div>\n";
@@ -172,36 +172,37 @@ std::string OffPolicyCharts(const History& history) {
   std::string out = "<h2>Is the update healthy?</h2><div class=\"charts\">\n";
   out +=
       Figure(history, {.title = "Clip fraction", .unit = "share of ratios clipped", .y_min = 0},
-             {{"total", {"train/clip_frac_total"}},
-              {"fresh", {"train/clip_frac_fresh"}},
-              {"stale", {"train/clip_frac_stale"}},
-              {"replay", {"train/clip_frac_replay"}}},
+             {{"total", {metric::kTrainClipFracTotal}},
+              {"fresh", {metric::kTrainClipFracFresh}},
+              {"stale", {metric::kTrainClipFracStale}},
+              {"replay", {metric::kTrainClipFracReplay}}},
              "Low on fresh samples and somewhat higher on replayed ones is normal. A steady climb "
              "means that the steps are too large for the clip range.");
   out += Figure(
       history, {.title = "Sequence weight", .unit = "of off-policy samples", .y_min = 0},
-      {{"mean", {"train/iw_mean"}},
-       {"minimum", {"train/iw_min"}},
-       {"effective samples", {"train/iw_ess"}}},
+      {{"mean", {metric::kTrainIwMean}},
+       {"minimum", {metric::kTrainIwMin}},
+       {"effective samples", {metric::kTrainIwEss}}},
       "The correction for samples of older weights; 1 means none is needed. Effective samples "
       "(ESS) says how many of the replayed ones still count.");
   out +=
       Figure(history, {.title = "On-policy ratio error", .unit = "|ratio - 1|", .scientific = true},
-             {{"largest |ratio - 1|", {"train/onpolicy_ratio_err"}}},
+             {{"largest |ratio - 1|", {metric::kTrainOnpolicyRatioErr}}},
              "Before the first update of fresh data the ratio must be 1 exactly, so 0 is right. "
              "Anything else: worker and learner disagree about the same step.");
   out +=
       Figure(history, {.title = "KL to the base model", .unit = "per element", .y_min = 0},
-             {{"KL", {"train/kl_div", "train/kl"}}},
+             {{"KL", {metric::kTrainKlDiv}}},
              "How far the policy has moved from where it started. A sudden jump often comes just "
              "before a collapse.");
   out +=
       Figure(history, {.title = "Staleness", .unit = "learner steps", .y_min = 0},
-             {{"mean", {"buffer/staleness_mean"}}, {"95th percentile", {"buffer/staleness_p95"}}},
+             {{"mean", {metric::kBufferStalenessMean}},
+              {"95th percentile", {metric::kBufferStalenessP95}}},
              "Learner steps between the weights that made a sample and the update that used it. "
              "Fresh samples never exceed the budget in the configuration.");
   out += Figure(history, {.title = "Replay buffer", .unit = "entries", .y_min = 0},
-                {{"entries", {"buffer/size"}}},
+                {{"entries", {metric::kBufferSize}}},
                 "The best trajectory of each prompt seen so far, one per prompt at most. It grows "
                 "until capacity, then the lowest is replaced.");
   return out + "</div>\n";
@@ -209,9 +210,12 @@ std::string OffPolicyCharts(const History& history) {
 
 std::string TimeCharts(const History& history) {
   std::vector<Wanted> parts;
-  for (const std::string& name : history.NamesWithPrefix("time/")) {
-    if (name == kWall || name == "time/step_s" || !name.ends_with("_s")) continue;
-    std::string label = name.substr(5, name.size() - 7);
+  const metric::StepMetricFamily& phases = metric::kTimePhaseS;
+  for (const std::string& name : history.NamesWithPrefix(std::string(phases.before))) {
+    if (name == metric::kTimeWallS.name || name == metric::kTimeStepS.name) continue;
+    const auto phase = phases.ValueIn(name);
+    if (!phase.has_value()) continue;
+    std::string label(*phase);
     std::replace(label.begin(), label.end(), '_', ' ');
     parts.push_back({label, {name}});
   }
@@ -220,7 +224,7 @@ std::string TimeCharts(const History& history) {
                 "The parts of a learner step, on top of each other. A wide wait for samples means "
                 "that more rollout workers would help.");
   out += Figure(history, {.title = "Throughput", .unit = "images per second", .y_min = 0},
-                {{"images/s", kRate}},
+                {{"images/s", {metric::kThroughputSamplesPerS}}},
                 "Images sampled, scored and trained on, over the time of the step.");
   return out + "</div>\n";
 }

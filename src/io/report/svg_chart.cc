@@ -146,7 +146,7 @@ std::string Legend(const ChartSpec& spec, const std::vector<Series>& series) {
   return out + "</p>";
 }
 
-// `ranges` of what is drawn, widened to what the spec asks for.
+// The ranges of the drawn values, widened to what the spec asks for.
 Range ValueRange(const ChartSpec& spec, const std::vector<Series>& drawn) {
   Range range;
   for (const Series& one : drawn) {

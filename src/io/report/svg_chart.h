@@ -17,7 +17,7 @@ struct Series {
 
 struct ChartSpec {
   std::string title;
-  std::string unit;  // Of the y axis; shown above it.
+  std::string unit;  // Unit of the y axis; shown above it.
   std::optional<double> y_min;
   std::optional<double> y_max;
   bool stacked = false;     // Areas on top of each other; missing values count as 0.

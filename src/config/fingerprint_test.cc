@@ -1,0 +1,113 @@
+// A field changes the fingerprint unless its option says otherwise, and the fingerprints of shipped
+// configs stay what they are, so that old checkpoints go on.
+#include "config/fingerprint.h"
+
+#include <google/protobuf/descriptor.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <sstream>
+
+#include "base/check.h"
+#include "config/run_config.h"
+
+namespace oxbow::config {
+namespace {
+
+namespace pb = google::protobuf;
+
+v1::RunConfig Resolved(const std::vector<std::string>& overrides) {
+  const auto resolved = LoadRunConfig({}, overrides, {});
+  OXBOW_CHECK(resolved.ok()) << resolved.status();
+  return resolved->config;
+}
+
+// Gives a field that holds no section another value.
+void Change(pb::Message& message, const pb::FieldDescriptor& field) {
+  const pb::Reflection& r = *message.GetReflection();
+  switch (field.cpp_type()) {
+    case pb::FieldDescriptor::CPPTYPE_BOOL:
+      return r.SetBool(&message, &field, !r.GetBool(message, &field));
+    case pb::FieldDescriptor::CPPTYPE_DOUBLE:
+      return r.SetDouble(&message, &field, r.GetDouble(message, &field) + 1);
+    case pb::FieldDescriptor::CPPTYPE_UINT64:
+      return r.SetUInt64(&message, &field, r.GetUInt64(message, &field) + 1);
+    case pb::FieldDescriptor::CPPTYPE_UINT32:
+      if (field.is_repeated()) return r.AddUInt32(&message, &field, 9);
+      return r.SetUInt32(&message, &field, r.GetUInt32(message, &field) + 1);
+    case pb::FieldDescriptor::CPPTYPE_STRING:
+      if (field.is_repeated()) return r.AddString(&message, &field, "more");
+      return r.SetString(&message, &field, r.GetString(message, &field) + "more");
+    case pb::FieldDescriptor::CPPTYPE_ENUM: {
+      const int is = r.GetEnumValue(message, &field);
+      return r.SetEnumValue(&message, &field, is == 1 ? 2 : 1);
+    }
+    case pb::FieldDescriptor::CPPTYPE_MESSAGE:
+      r.AddMessage(&message, &field);
+      return;
+    default:
+      OXBOW_CHECK(false) << field.full_name();
+  }
+}
+
+using Visit = std::function<void(pb::Message&, const pb::FieldDescriptor&, bool left_out)>;
+
+// Calls `visit` with each field that holds no section, and whether its rules or those of a section
+// around it leave it out.
+void ForEachField(pb::Message& message, bool left_out, const Visit& visit) {
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const pb::FieldDescriptor& field = *message.GetDescriptor()->field(i);
+    const bool out = left_out || field.options().GetExtension(v1::fingerprint).left_out();
+    if (!field.is_repeated() && field.cpp_type() == pb::FieldDescriptor::CPPTYPE_MESSAGE) {
+      ForEachField(*message.GetReflection()->MutableMessage(&message, &field), out, visit);
+    } else {
+      visit(message, field, out);
+    }
+  }
+}
+
+TEST(FingerprintTest, AFieldChangesItUnlessItsOptionLeavesItOut) {
+  v1::RunConfig config = Resolved({"model.device=cpu"});
+  const std::string before = FingerprintOf(config);
+  int fields = 0;
+  ForEachField(config, false,
+               [&](pb::Message& section, const pb::FieldDescriptor& field, bool left_out) {
+                 const std::unique_ptr<pb::Message> kept(section.New());
+                 kept->CopyFrom(section);
+                 Change(section, field);
+                 EXPECT_EQ(FingerprintOf(config) == before, left_out) << field.full_name();
+                 section.CopyFrom(*kept);
+                 ++fields;
+               });
+  EXPECT_GT(fields, 150);
+}
+
+TEST(FingerprintTest, AValueThatOlderConfigsMeantIsLikeNone) {
+  v1::RunConfig config = Resolved({"model.compute_dtype=f32"});
+  const std::string before = FingerprintOf(config);
+  config.mutable_model()->clear_compute_dtype();
+  EXPECT_EQ(FingerprintOf(config), before);
+  config.mutable_model()->set_compute_dtype(v1::STORAGE_D_TYPE_BF16);
+  EXPECT_NE(FingerprintOf(config), before);
+}
+
+// Each line: the fingerprint that checkpoints of this config have, a recipe, overrides. A recipe
+// whose settings change on purpose gets a new line; for any other reason no line may change.
+TEST(FingerprintTest, CheckpointsOfShippedRecipesStillFit) {
+  std::ifstream lines(std::string(OXBOW_SOURCE_DIR) + "/tests/golden/fingerprints.txt");
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    std::istringstream words(line);
+    std::string expected, recipe;
+    words >> expected >> recipe;
+    std::vector<std::string> overrides = {"recipe=" + recipe};
+    for (std::string word; words >> word;) overrides.push_back(word);
+    EXPECT_EQ(FingerprintOf(Resolved(overrides)), expected) << line;
+  }
+  EXPECT_GT(count, 30);
+}
+
+}  // namespace
+}  // namespace oxbow::config

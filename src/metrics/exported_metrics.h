@@ -1,0 +1,344 @@
+// The metrics that processes serve on /metrics for Prometheus: name, labels and help of each.
+//
+// The type of a constant is the type of the metric; its name is the metric's in CamelCase, without
+// "oxbow_". The unit is the last word of the name (_seconds, _bytes, _steps), in counters the word
+// before _total; without a unit the metric counts what its help says. telemetry/families.h makes a
+// metric from its constant.
+//
+// docs/formats.md has this table too: tools/metric_names.py writes it there and checks that no C++
+// file outside of tests spells a name, that every row is used, and that tests, dashboards and
+// alerts name only metrics that are here.
+#pragma once
+
+namespace oxbow::exported {
+
+struct Metric {
+  const char* name;
+  const char* labels;  // "outcome: ok, error; reward: name": each label and its values.
+  const char* help;    // Plain text: /metrics shows it.
+};
+struct Counter : Metric {};
+struct Gauge : Metric {};
+struct Histogram : Metric {};
+
+// clang-format off
+// Every process.
+inline constexpr Gauge kBuildInfo{
+    "oxbow_build_info", "version", "Constant 1; the labels say what is running."};
+inline constexpr Gauge kProcessResidentMemoryBytes{
+    "process_resident_memory_bytes", "", "Resident memory size in bytes."};
+inline constexpr Counter kProcessCpuSecondsTotal{
+    "process_cpu_seconds_total", "", "Total user and system CPU time spent in seconds."};
+inline constexpr Gauge kProcessStartTimeSeconds{
+    "process_start_time_seconds", "", "Start time of the process since unix epoch in seconds."};
+inline constexpr Gauge kDiskAvailableBytes{
+    "oxbow_disk_available_bytes", "use: replay, run",
+    "Bytes that can still be written where this process keeps files, by use."};
+inline constexpr Gauge kDiskSizeBytes{
+    "oxbow_disk_size_bytes", "use",
+    "Bytes of the file system where this process keeps files, by use."};
+
+// The learner.
+inline constexpr Counter kLearnerLeasesTotal{
+    "oxbow_learner_leases_total", "event: expired, failed, granted, speculated, superseded",
+    "Leases by what became of them."};
+inline constexpr Counter kLearnerResultsTotal{
+    "oxbow_learner_results_total", "outcome: accepted, duplicate, fenced, invalid, superseded",
+    "Groups that arrived, by outcome."};
+inline constexpr Counter kLearnerResultBytesTotal{
+    "oxbow_learner_result_bytes_total", "", "Latent bytes that arrived."};
+inline constexpr Counter kLearnerPhaseSecondsTotal{
+    "oxbow_learner_phase_seconds_total",
+    "phase: checkpoint, eval, log, offer, plan, publish, update, wait",
+    "Time of the learner by phase."};
+inline constexpr Counter kLearnerSamplesTotal{
+    "oxbow_learner_samples_total", "origin: fresh, replay", "Samples trained on, by origin."};
+inline constexpr Counter kLearnerBufferFailuresTotal{
+    "oxbow_learner_buffer_failures_total", "call: checkpoint, commit, draw, read, restore",
+    "Calls to the replay buffer that failed after retries."};
+inline constexpr Counter kLearnerBufferCommitsDroppedTotal{
+    "oxbow_learner_buffer_commits_dropped_total", "",
+    "Steps whose offers were lost: the buffer was away too long or refused them."};
+inline constexpr Counter kLearnerOffersTotal{
+    "oxbow_learner_offers_total",
+    "outcome: duplicate, inserted, rejected_invalid, rejected_lower, replaced",
+    "Offers to the replay buffer by outcome."};
+inline constexpr Counter kLearnerHeadsMissingTotal{
+    "oxbow_learner_heads_missing_total", "",
+    "Groups planned with a replayed head that ran without one."};
+inline constexpr Counter kLearnerHeadsRefusedTotal{
+    "oxbow_learner_heads_refused_total", "reason: no_density, schedule, size, window",
+    "Drawn replay entries that do not fit the run or the step's window."};
+inline constexpr Counter kLearnerEvaluationFailuresTotal{
+    "oxbow_learner_evaluation_failures_total", "", "Evaluations that could not be scored."};
+inline constexpr Counter kLearnerCheckpointsTotal{
+    "oxbow_learner_checkpoints_total", "", "Checkpoints written."};
+inline constexpr Gauge kLearnerGroups{
+    "oxbow_learner_groups", "state: pending, ready, running", "Planned groups by state."};
+inline constexpr Gauge kLearnerSinkBytes{
+    "oxbow_learner_sink_bytes", "", "Bytes of un-consumed experience and granted credit."};
+inline constexpr Gauge kLearnerWorkers{"oxbow_learner_workers", "", "Workers connected."};
+inline constexpr Gauge kLearnerWeightsLagVersions{
+    "oxbow_learner_weights_lag_versions", "",
+    "Versions by which the slowest connected worker trails what is published."};
+inline constexpr Gauge kLearnerPolicyVersion{
+    "oxbow_learner_policy_version", "", "Optimiser updates so far."};
+inline constexpr Gauge kLearnerPublishedVersion{
+    "oxbow_learner_published_version", "", "Version of the newest published weights."};
+inline constexpr Gauge kLearnerBufferAttached{
+    "oxbow_learner_buffer_attached", "",
+    "1 while the replay buffer answers, 0 while the run goes on without."};
+inline constexpr Gauge kLearnerCheckpointBytes{
+    "oxbow_learner_checkpoint_bytes", "", "Size of the newest checkpoint."};
+inline constexpr Gauge kLearnerSequenceWeightMean{
+    "oxbow_learner_sequence_weight_mean", "", "Mean weight W of off-policy samples."};
+inline constexpr Gauge kLearnerSequenceWeightMin{
+    "oxbow_learner_sequence_weight_min", "", "Smallest weight W of off-policy samples."};
+inline constexpr Gauge kLearnerSequenceWeightEss{
+    "oxbow_learner_sequence_weight_ess", "",
+    "Effective number of off-policy samples, (sum W)^2 / sum W^2."};
+inline constexpr Gauge kLearnerOnpolicyRatioError{
+    "oxbow_learner_onpolicy_ratio_error", "",
+    "Largest |ratio - 1| of on-policy samples before the first update."};
+inline constexpr Gauge kLearnerGradNorm{
+    "oxbow_learner_grad_norm", "", "Gradient norm before clipping."};
+inline constexpr Gauge kLearnerLoss{"oxbow_learner_loss", "", "Loss of the last step."};
+inline constexpr Gauge kLearnerKlLoss{
+    "oxbow_learner_kl_loss", "", "Weighted distance to the reference policy."};
+inline constexpr Gauge kLearnerKlDivergence{
+    "oxbow_learner_kl_divergence", "", "Distance to the reference, unweighted."};
+inline constexpr Gauge kLearnerApproxKl{
+    "oxbow_learner_approx_kl", "",
+    "Mean of (log ratio)^2 / 2: how far the updates of a step moved the policy."};
+inline constexpr Gauge kLearnerUpdateNorm{
+    "oxbow_learner_update_norm", "", "Euclidean distance the trained parameters moved in a step."};
+inline constexpr Gauge kLearnerAdvantageAbsMean{
+    "oxbow_learner_advantage_abs_mean", "", "Mean absolute advantage."};
+inline constexpr Gauge kLearnerLearningRate{
+    "oxbow_learner_learning_rate", "", "Learning rate at the start of the step."};
+inline constexpr Gauge kLearnerCommunicationSeconds{
+    "oxbow_learner_communication_seconds", "",
+    "Time of the last step in which learner ranks talked to each other."};
+inline constexpr Gauge kLearnerCommunicationExposedSeconds{
+    "oxbow_learner_communication_exposed_seconds", "",
+    "The part of it for which this rank stood still."};
+inline constexpr Gauge kLearnerZeroStdGroupRatio{
+    "oxbow_learner_zero_std_group_ratio", "",
+    "Share of groups whose rewards are all equal and teach nothing."};
+inline constexpr Gauge kLearnerEvalRewardMean{
+    "oxbow_learner_eval_reward_mean", "", "Mean weighted reward of held-out prompts."};
+inline constexpr Gauge kLearnerEvalReward{
+    "oxbow_learner_eval_reward", "reward: name",
+    "Mean of one reward over held-out prompts, by name."};
+inline constexpr Gauge kLearnerBufferEntries{
+    "oxbow_learner_buffer_entries", "", "Entries of the replay buffer as the learner saw it."};
+inline constexpr Gauge kLearnerReplayAgeSteps{
+    "oxbow_learner_replay_age_steps", "",
+    "Mean age of the replayed heads of the last step, in learner steps."};
+inline constexpr Gauge kLearnerSamplesPerSecond{
+    "oxbow_learner_samples_per_second", "", "Samples trained on per second."};
+inline constexpr Gauge kLearnerReward{
+    "oxbow_learner_reward", "reward: name", "Mean reward of the last step, by name."};
+inline constexpr Gauge kLearnerClipRatio{
+    "oxbow_learner_clip_ratio",
+    "origin: all, fresh, replay, stale; side: any, lower, upper, zero_gradient",
+    "Share of trained transitions outside the clip range, by origin and side."};
+inline constexpr Gauge kLearnerStepClipRatio{
+    "oxbow_learner_step_clip_ratio", "denoising_step",
+    "Share of trained transitions outside the clip range, by denoising step."};
+inline constexpr Gauge kLearnerStalenessBudgetSteps{
+    "oxbow_learner_staleness_budget_steps", "", "Largest staleness that a fresh sample may have."};
+inline constexpr Histogram kLearnerStepDurationSeconds{
+    "oxbow_learner_step_duration_seconds", "", "Wall time of a learner step."};
+inline constexpr Histogram kLearnerSampleStalenessSteps{
+    "oxbow_learner_sample_staleness_steps", "",
+    "Learner steps between the weights that made a fresh sample and its update."};
+
+// Rollout workers.
+inline constexpr Counter kRolloutSamplesTotal{
+    "oxbow_rollout_samples_total", "", "Trajectories sampled."};
+inline constexpr Counter kRolloutIdleSecondsTotal{
+    "oxbow_rollout_idle_seconds_total", "", "Time the sampler waited for leases or weights."};
+inline constexpr Counter kRolloutReconnectsTotal{
+    "oxbow_rollout_reconnects_total", "",
+    "Times the line to the learner was lost and taken up again."};
+inline constexpr Counter kRolloutGroupsTotal{
+    "oxbow_rollout_groups_total",
+    "outcome: accepted, duplicate, failed, fenced, invalid, superseded",
+    "Groups by what became of them."};
+inline constexpr Gauge kRolloutPolicyVersion{
+    "oxbow_rollout_policy_version", "", "Policy version in use."};
+inline constexpr Gauge kRolloutGroupsInFlight{"oxbow_rollout_groups_in_flight", "", "Leases held."};
+inline constexpr Histogram kRolloutBatchDurationSeconds{
+    "oxbow_rollout_batch_duration_seconds", "",
+    "Denoising and decoding of one batch of leased groups."};
+inline constexpr Histogram kRolloutRewardDurationSeconds{
+    "oxbow_rollout_reward_duration_seconds", "",
+    "From asking reward servers about a group to its last score."};
+inline constexpr Histogram kRolloutDeliveryDurationSeconds{
+    "oxbow_rollout_delivery_duration_seconds", "",
+    "From the first byte of a group to the learner's answer."};
+inline constexpr Histogram kRolloutWeightsApplyDurationSeconds{
+    "oxbow_rollout_weights_apply_duration_seconds", "",
+    "Swapping verified weights in, probe included."};
+
+// Weights: the learner publishes and broadcasts, a worker fetches, relays and applies.
+inline constexpr Counter kWeightsServedBytesTotal{
+    "oxbow_weights_served_bytes_total", "", "Chunk bytes sent to watchers."};
+inline constexpr Counter kWeightsChangedBytesTotal{
+    "oxbow_weights_changed_bytes_total", "",
+    "Chunk bytes of snapshots that no retained snapshot had."};
+inline constexpr Gauge kWeightsEgressCopies{
+    "oxbow_weights_egress_copies", "",
+    "Bytes sent since the newest snapshot, over its changed bytes: at most "
+    "services.weight_fanout when workers relay."};
+inline constexpr Gauge kWeightsWatchers{
+    "oxbow_weights_watchers", "", "Workers that watch for weights."};
+inline constexpr Gauge kWeightsPeersExcluded{
+    "oxbow_weights_peers_excluded", "", "Workers that are not handed out as sources."};
+inline constexpr Counter kWeightsPeerFaultsTotal{
+    "oxbow_weights_peer_faults_total", "fault: corrupt, silent",
+    "Workers taken out as sources, by fault."};
+inline constexpr Counter kWeightsWithheldTotal{
+    "oxbow_weights_withheld_total", "reason: not_finite, reward_floor",
+    "Snapshots that were not published, by reason."};
+inline constexpr Counter kWeightsReportsTotal{
+    "oxbow_weights_reports_total", "outcome: close, equal, refused",
+    "Reports of watchers, by what their probe said."};
+inline constexpr Gauge kWeightsPublishedVersion{
+    "oxbow_weights_published_version", "", "Newest published policy version."};
+inline constexpr Gauge kWeightsPublishedTimestampSeconds{
+    "oxbow_weights_published_timestamp_seconds", "",
+    "When weights were published last; 0: not yet."};
+inline constexpr Gauge kWeightsHeldBytes{
+    "oxbow_weights_held_bytes", "", "Bytes of retained chunks, each held once."};
+inline constexpr Histogram kWeightsPublishSeconds{
+    "oxbow_weights_publish_seconds", "", "Time to hash, cut and announce a snapshot."};
+inline constexpr Counter kWeightsBroadcastRoundsTotal{
+    "oxbow_weights_broadcast_rounds_total", "outcome: whole, failed, skipped",
+    "Publications to workers that can take part in broadcasts, by outcome; skipped: no broadcast "
+    "group stood, or it was busy."};
+inline constexpr Counter kWeightsBroadcastBytesTotal{
+    "oxbow_weights_broadcast_bytes_total", "",
+    "Chunk bytes broadcast, each counted once whatever the number of members."};
+inline constexpr Histogram kWeightsBroadcastSeconds{
+    "oxbow_weights_broadcast_seconds", "", "Time of a broadcast that reached every member."};
+inline constexpr Gauge kWeightsCircleMembers{
+    "oxbow_weights_circle_members", "", "Workers that get new weights by broadcast."};
+inline constexpr Counter kWeightsCirclesFailedTotal{
+    "oxbow_weights_circles_failed_total", "",
+    "Broadcast groups in which not all members came together."};
+inline constexpr Counter kWeightsFetchedBytesTotal{
+    "oxbow_weights_fetched_bytes_total", "source: broadcast, learner, peer",
+    "Chunk bytes received, by source."};
+inline constexpr Counter kWeightsRelayedBytesTotal{
+    "oxbow_weights_relayed_bytes_total", "", "Chunk bytes passed on to other workers."};
+inline constexpr Counter kWeightsPeerFailuresTotal{
+    "oxbow_weights_peer_failures_total", "how: corrupt, silent, lacking",
+    "Peers that gave nothing, so that the next source was asked."};
+inline constexpr Counter kWeightsCorruptChunksTotal{
+    "oxbow_weights_corrupt_chunks_total", "",
+    "Chunks whose hash was wrong; they are fetched again."};
+inline constexpr Counter kWeightsRefusedTotal{
+    "oxbow_weights_refused_total", "",
+    "Snapshots that were not applied: bad hash, shape or probe."};
+inline constexpr Gauge kWeightsAnnouncedVersion{
+    "oxbow_weights_announced_version", "", "Newest policy version this worker knows of."};
+inline constexpr Gauge kWeightsAppliedVersion{
+    "oxbow_weights_applied_version", "", "Policy version this worker samples with."};
+inline constexpr Gauge kWeightsLagVersions{
+    "oxbow_weights_lag_versions", "", "Announced minus applied version."};
+inline constexpr Histogram kWeightsFetchSeconds{
+    "oxbow_weights_fetch_seconds", "", "Time from manifest to verified tensors."};
+inline constexpr Histogram kWeightsApplySeconds{
+    "oxbow_weights_apply_seconds", "", "Time to load verified tensors and run the probe."};
+
+// The replay buffer.
+inline constexpr Counter kReplayOfferedBytesTotal{
+    "oxbow_replay_offered_bytes_total", "", "Bytes of offered entries."};
+inline constexpr Counter kReplayDrawsTotal{
+    "oxbow_replay_draws_total", "", "Draw calls that succeeded."};
+inline constexpr Counter kReplayDrawnEntriesTotal{
+    "oxbow_replay_drawn_entries_total", "", "Entries given to Draw."};
+inline constexpr Counter kReplayReadBytesTotal{
+    "oxbow_replay_read_bytes_total", "", "Latent bytes given to Read."};
+inline constexpr Counter kReplayUsesTotal{
+    "oxbow_replay_uses_total", "", "Entries that a committed step trained on."};
+inline constexpr Counter kReplayEvictedTotal{
+    "oxbow_replay_evicted_total", "", "Entries that the learner threw out."};
+inline constexpr Counter kReplayFailedCallsTotal{
+    "oxbow_replay_failed_calls_total", "", "Calls that ended in an error."};
+inline constexpr Counter kReplayOffersTotal{
+    "oxbow_replay_offers_total",
+    "outcome: duplicate, inserted, rejected_invalid, rejected_lower, replaced",
+    "Entries offered to the table best, by outcome."};
+inline constexpr Counter kReplayTableOffersTotal{
+    "oxbow_replay_table_offers_total", "table; outcome", "Entries offered to a table, by outcome."};
+inline constexpr Counter kReplayTableEvictedTotal{
+    "oxbow_replay_table_evicted_total", "table", "Entries that left a queue for room or age."};
+inline constexpr Gauge kReplayTableEntries{
+    "oxbow_replay_table_entries", "table", "Entries of a table."};
+inline constexpr Gauge kReplayTableBytes{
+    "oxbow_replay_table_bytes", "table", "Bytes of a table's entries."};
+inline constexpr Gauge kReplayEntries{"oxbow_replay_entries", "", "Live entries."};
+inline constexpr Gauge kReplayCapacity{"oxbow_replay_capacity", "", "Entries that fit."};
+inline constexpr Gauge kReplayRetiredEntries{
+    "oxbow_replay_retired_entries", "",
+    "Entries no longer live but held for a step that drew them."};
+inline constexpr Gauge kReplayBytes{"oxbow_replay_bytes", "", "Bytes of live entries."};
+inline constexpr Gauge kReplayDiskBytes{
+    "oxbow_replay_disk_bytes", "", "Bytes of table and blob files."};
+inline constexpr Gauge kReplayWritesStopped{
+    "oxbow_replay_writes_stopped", "",
+    "1 while RocksDB takes no writes until compaction has caught up."};
+inline constexpr Gauge kReplayCompactionPendingBytes{
+    "oxbow_replay_compaction_pending_bytes", "",
+    "Bytes that RocksDB has yet to compact, as it estimates."};
+inline constexpr Counter kReplayStallSecondsTotal{
+    "oxbow_replay_stall_seconds_total", "",
+    "Time for which RocksDB held writes back for compaction."};
+inline constexpr Gauge kReplayStep{"oxbow_replay_step", "", "Last committed learner step + 1."};
+inline constexpr Gauge kReplayRewardMean{
+    "oxbow_replay_reward_mean", "", "Mean raw reward of live entries."};
+inline constexpr Gauge kReplayPriorityMin{
+    "oxbow_replay_priority_min", "", "Lowest decayed priority."};
+inline constexpr Gauge kReplayPriorityMean{
+    "oxbow_replay_priority_mean", "", "Mean decayed priority."};
+inline constexpr Gauge kReplayPriorityP10{
+    "oxbow_replay_priority_p10", "",
+    "Decayed priority that a tenth of live entries is at or below."};
+inline constexpr Gauge kReplayPriorityP50{
+    "oxbow_replay_priority_p50", "", "Median decayed priority."};
+inline constexpr Gauge kReplayPriorityP90{
+    "oxbow_replay_priority_p90", "",
+    "Decayed priority that nine tenths of live entries are at or below."};
+inline constexpr Gauge kReplayEntryAgeMeanSteps{
+    "oxbow_replay_entry_age_mean_steps", "", "Mean age of live entries."};
+inline constexpr Gauge kReplayEntryAgeMaxSteps{
+    "oxbow_replay_entry_age_max_steps", "", "Age of the oldest live entry."};
+inline constexpr Gauge kReplayEntryUsesMean{
+    "oxbow_replay_entry_uses_mean", "", "Mean uses of live entries."};
+inline constexpr Histogram kReplayOfferDurationSeconds{
+    "oxbow_replay_offer_duration_seconds", "", "Duration of Offer calls that succeeded."};
+inline constexpr Histogram kReplayWalSyncDurationSeconds{
+    "oxbow_replay_wal_sync_duration_seconds", "",
+    "Write and fsync of the log, per Offer that stored something."};
+inline constexpr Histogram kReplayStalenessSteps{
+    "oxbow_replay_staleness_steps", "",
+    "Age of entries when a committed step used them, in steps."};
+
+// Reward servers.
+inline constexpr Counter kRewardItemsTotal{
+    "oxbow_reward_items_total", "outcome: failed, invalid, scored; reward: name",
+    "Pictures by reward and outcome: scored, invalid (picture or prompt does not fit), failed "
+    "(the scorer gave an error or no finite number)."};
+inline constexpr Histogram kRewardScore{
+    "oxbow_reward_score", "reward: name", "Scores given, by reward, in the reward's own units."};
+inline constexpr Histogram kRewardRequestDurationSeconds{
+    "oxbow_reward_request_duration_seconds", "outcome: error, ok",
+    "Duration of Score calls, by outcome of the call."};
+inline constexpr Histogram kRewardBatchItems{
+    "oxbow_reward_batch_items", "", "Pictures per batch received."};
+// clang-format on
+
+}  // namespace oxbow::exported
