@@ -126,7 +126,7 @@ void TrainerStepOf64(benchmark::State& state) {
     rl::TrainerOptions options;
     options.sampling = spec;
     options.clip_range = 2e-3;
-    options.kl_weight = 1e-3;
+    options.kl.weight = 1e-3;
     rl::Trainer trainer(options, *policy, *ranks);
     state.ResumeTiming();
     OXBOW_CHECK(trainer.Step(LearnerStep(0), groups).ok());

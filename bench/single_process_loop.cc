@@ -6,18 +6,19 @@
 #include <vector>
 
 #include "base/status_macros.h"
+#include "config/chosen_method.h"
 #include "core/model/policy.h"
 #include "core/parallel/ranks.h"
 #include "core/reward/scorer_table.h"
 #include "core/rl/trainer.h"
 #include "rpc/convert_torch.h"
 #include "rpc/convert_window.h"
+#include "run/trainer_options.h"
 #include "services/learner/conditioning_cache.h"
 #include "services/learner/desk/prompt_files.h"
 #include "services/learner/desk/prompt_order.h"
 #include "services/learner/desk/step_plan.h"
 #include "services/learner/loaded_model.h"
-#include "services/learner/trainer_options.h"
 #include "services/rollout/group_sampler.h"
 #include "services/rollout/reward_stage.h"
 
@@ -77,7 +78,7 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
   if (sampling.shift() == 0) sampling.set_shift(loaded.shift);
   OXBOW_ASSIGN_OR_RETURN(impl->spec.sampling, rpc::SamplingSpecFromConfig(sampling));
   OXBOW_ASSIGN_OR_RETURN(impl->spec.storage, rpc::StorageFromConfig(sampling));
-  impl->spec.final_latent = rpc::TrainsFinalLatents(config.method());
+  impl->spec.final_latent = config::ChosenMethod(config.method()).trains_final_latents();
   impl->spec.run_seed = config.run().seed();
   impl->spec.latent_shape = loaded.latent_shape;
   OXBOW_ASSIGN_OR_RETURN(impl->window, rpc::WindowFromConfig(impl->config.sampling()));
@@ -86,7 +87,7 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
                                                 .config_json = loaded.transformer_config_json,
                                                 .base = std::move(loaded.transformer),
                                                 .with_ema = config.ema().enabled(),
-                                                .old = learner::OldPolicyOf(config.method())}));
+                                                .old = run::OldPolicyOf(config.method())}));
   impl->decoder = std::move(loaded.decoder);
   impl->conditioning = std::make_unique<learner::ConditioningCache>(std::move(loaded.prompts));
   OXBOW_ASSIGN_OR_RETURN(
@@ -98,7 +99,7 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
     OXBOW_ASSIGN_OR_RETURN(impl->scorers.emplace_back(), reward::MakeScorer(name));
   }
   impl->trainer = std::make_unique<rl::Trainer>(
-      learner::MakeTrainerOptions(impl->config, impl->spec.sampling, impl->window), *impl->policy,
+      run::MakeTrainerOptions(impl->config, impl->spec.sampling, impl->window), *impl->policy,
       *impl->ranks);
   return std::unique_ptr<SingleProcessLoop>(new SingleProcessLoop(std::move(impl)));
 }

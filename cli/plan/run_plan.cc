@@ -6,14 +6,14 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "cli/plan/check_files.h"
-#include "config/method_rules.h"
+#include "config/chosen_method.h"
 #include "config/validate.h"
 #include "core/flow/truncation.h"
 #include "core/flow/window.h"
 #include "core/model/activation_memory.h"
 #include "rpc/convert_torch.h"
 #include "rpc/convert_window.h"
-#include "services/learner/trainer_options.h"
+#include "run/trainer_options.h"
 
 namespace oxbow::cli {
 namespace {
@@ -34,7 +34,7 @@ std::string BytesText(uint64_t bytes) {
 
 // Rows of one sample.
 uint64_t TrainedSteps(const v1::RunConfig& config) {
-  if (rpc::TrainsFinalLatents(config.method())) {
+  if (config::ChosenMethod(config.method()).trains_final_latents()) {
     const v1::TimesConfig& times = config.method().times();
     const auto levels = static_cast<uint32_t>(times.fraction() * config.sampling().steps());
     return times.count() > 0 ? times.count() : levels;
@@ -68,7 +68,7 @@ uint64_t ActivationBytes(const v1::RunConfig& config, const ModelFacts& facts) {
 // "5: 0-4", "2: 2 of 0-4, neighbours, drawn every 1 learner steps"
 std::string TrainedText(const v1::RunConfig& config) {
   const v1::SamplingConfig& sampling = config.sampling();
-  if (rpc::TrainsFinalLatents(config.method())) {
+  if (config::ChosenMethod(config.method()).trains_final_latents()) {
     return absl::StrCat("final pictures, at ", TrainedSteps(config), " times each");
   }
   const absl::StatusOr<flow::WindowPlan> window = rpc::WindowFromConfig(sampling);
@@ -79,7 +79,7 @@ std::string TrainedText(const v1::RunConfig& config) {
 
 // Of one trajectory, at most; a stochastic tail brings all from where its head ends.
 uint64_t LatentsSent(const v1::RunConfig& config) {
-  if (rpc::TrainsFinalLatents(config.method())) return 1;
+  if (config::ChosenMethod(config.method()).trains_final_latents()) return 1;
   const absl::StatusOr<flow::WindowPlan> window = rpc::WindowFromConfig(config.sampling());
   const bool tails =
       config.replay().fraction() > 0 && config.sampling().tail() == v1::TAIL_KIND_SDE;
@@ -99,7 +99,7 @@ uint64_t FrozenBytes(const v1::RunConfig& config, const ModelFacts& facts) {
 }
 
 bool KeepsOld(const v1::RunConfig& config) {
-  return learner::OldPolicyOf(config.method()) != model::OldPolicy::kNone;
+  return run::OldPolicyOf(config.method()) != model::OldPolicy::kNone;
 }
 
 // Of one group on its way.
@@ -128,9 +128,11 @@ std::string BatchText(const v1::RunConfig& config) {
 }
 
 std::string StepTable(const v1::RunConfig& config, const flow::SamplingSpec& sampling) {
-  if (!config::NeedsDensity(config.method())) return "what is replayed is a whole picture\n";
+  if (config::ChosenMethod(config.method()).trains_final_latents()) {
+    return "what is replayed is a whole picture\n";
+  }
   const std::vector<double> kc = flow::SensitivityTable(sampling);
-  const int kept = learner::KeptStepsOf(config, sampling);
+  const int kept = run::KeptStepsOf(config, sampling);
   std::string text = absl::StrFormat("%4s  %6s  %9s  %s\n", "step", "sigma", "kc", "");
   for (int i = 0; i < sampling.steps(); ++i) {
     const auto at = static_cast<size_t>(i);

@@ -12,9 +12,9 @@
 #include "base/status_macros.h"
 #include "core/parallel/c10d_ranks.h"
 #include "metrics/step_metrics.h"
+#include "run/trainer_options.h"
 #include "services/learner/final_weights.h"
 #include "services/learner/registration.h"
-#include "services/learner/trainer_options.h"
 #include "services/weights/ranks_circle.h"
 
 namespace oxbow::learner {
@@ -86,7 +86,7 @@ absl::Status LearnerProcess::MakeTrainer() {
     ranks_ = parallel::MakeSingleRank();
   }
   trainer_ = std::make_unique<rl::Trainer>(
-      MakeTrainerOptions(setup_.config, setup_.sampling, setup_.window), *policy_, *ranks_);
+      run::MakeTrainerOptions(setup_.config, setup_.sampling, setup_.window), *policy_, *ranks_);
   model::NamedTensors state;
   if (resumed_.has_value()) {
     OXBOW_ASSIGN_OR_RETURN(state, checkpointing_.TrainerState(*resumed_));

@@ -7,12 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "config/chosen_method.h"
 #include "core/model/device.h"
 #include "rpc/convert.h"
 #include "rpc/convert_torch.h"
 #include "rpc/convert_window.h"
+#include "run/trainer_options.h"
 #include "services/learner/desk/prompt_files.h"
-#include "services/learner/trainer_options.h"
 
 namespace oxbow::learner {
 namespace {
@@ -83,7 +84,7 @@ absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
   OXBOW_ASSIGN_OR_RETURN(setup.compute, rpc::ScalarTypeFromConfig(config.model().compute_dtype(),
                                                                   "model.compute_dtype"));
   config.mutable_method()->set_kept_steps(
-      static_cast<uint32_t>(KeptStepsOf(config, setup.sampling)));
+      static_cast<uint32_t>(run::KeptStepsOf(config, setup.sampling)));
   OXBOW_ASSIGN_OR_RETURN(setup.train, ReadPrompts(config.prompts().train(), PromptSplit::kTrain));
   if (config.eval().every() > 0) {
     OXBOW_ASSIGN_OR_RETURN(setup.held_out,
@@ -117,7 +118,7 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
                                 .lora_seed = config.run().seed(),
                                 .with_reference = true,
                                 .with_ema = config.ema().enabled(),
-                                .old = OldPolicyOf(config.method()),
+                                .old = run::OldPolicyOf(config.method()),
                                 .moving_reference = config.method().reference_every() > 0,
                                 .trainable = true,
                                 .guidance = setup.sampling.guidance,
@@ -141,7 +142,7 @@ GroupRules GroupRulesOf(const RunSetup& setup) {
   // A stochastic tail brings all latents from where its head ends.
   const bool tails =
       setup.config.replay().fraction() > 0 && setup.config.sampling().tail() == v1::TAIL_KIND_SDE;
-  const bool final_latent = rpc::TrainsFinalLatents(setup.config.method());
+  const bool final_latent = config::ChosenMethod(setup.config.method()).trains_final_latents();
   const bool spans = setup.window.has_value() && !final_latent;
   const int latents = spans ? flow::LongestSpan(*setup.window) + 1 : 1;
   return {.latent_shape = setup.model.latent_shape,
@@ -182,7 +183,7 @@ ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
           .epoch = epoch,
           .seed = setup.config.run().seed(),
           .kept_steps = setup.config.method().kept_steps(),
-          .pictures = rpc::TrainsFinalLatents(setup.config.method()),
+          .pictures = config::ChosenMethod(setup.config.method()).trains_final_latents(),
           .schedule_id = rules.schedule_id,
           .latent_bytes = rules.LatentBytes(),
           .same_window = setup.config.replay().same_window()};
@@ -209,8 +210,8 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
           .offers = {.run_seed = config.run().seed(),
                      .run_fingerprint = Fingerprint64(config.run().name()),
                      .requires_std = config.replay().insert_requires_std(),
-                     .kept_steps = KeptStepsOf(config, setup.sampling),
-                     .pictures = rpc::TrainsFinalLatents(config.method()),
+                     .kept_steps = run::KeptStepsOf(config, setup.sampling),
+                     .pictures = config::ChosenMethod(config.method()).trains_final_latents(),
                      .sigmas = setup.sampling.sigmas},
           .run_seed = config.run().seed(),
           .window = setup.window,

@@ -2,9 +2,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "config/chosen_method.h"
 #include "nlohmann/json.hpp"
 #include "rpc/convert_torch.h"
-#include "rpc/convert_window.h"
 
 namespace oxbow::rollout {
 namespace {
@@ -42,7 +42,7 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
   spec.shared_start = config.sampling().noise() == v1::SHARING_GROUP;
   spec.sde_tail = config.sampling().tail() == v1::TAIL_KIND_SDE;
   spec.niche_radius = config.method().diversity().radius();
-  spec.final_latent = rpc::TrainsFinalLatents(config.method());
+  spec.final_latent = config::ChosenMethod(config.method()).trains_final_latents();
   spec.latent_shape = {response.latent_shape().begin(), response.latent_shape().end()};
   if (spec.latent_shape.size() != 3) {
     return absl::InvalidArgumentError(

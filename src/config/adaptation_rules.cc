@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "config/method_rules.h"
+#include "config/chosen_method.h"
 
 namespace oxbow::config {
 namespace {
@@ -56,7 +56,7 @@ void SourceRules(const RunConfig& c, Findings& f) {
                      " groups say too little of the policy, batch.groups is ", c.batch().groups()));
   }
   if (a.recent_steps() == 0) return;
-  if (!NeedsDensity(c.method())) {
+  if (!ChosenMethod(c.method()).needs_density()) {
     f.Warn("adaptation.recent_steps",
            "groups are used again as they are: a method of finished pictures has no density to "
            "weigh older ones with; 0 uses none again");

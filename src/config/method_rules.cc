@@ -1,8 +1,10 @@
 #include "config/method_rules.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 
+#include "config/chosen_method.h"
 #include "config/window_rules.h"
 #include "config/yaml_message.h"
 
@@ -11,71 +13,47 @@ namespace {
 
 using v1::RunConfig;
 
-// The range of clip_range: log-probs are means over elements, so ratios stay near 1.
-constexpr double kClipWarning = 1e-2;
-constexpr double kClipMax = 1e-1;
-constexpr double kPictureClipMin = 1e-4;  // V-GRPO's ratios are of whole pictures, of order 1e-2.
-
-std::string NameOf(const v1::MethodConfig& m) {
-  return EnumText(*v1::MethodName_descriptor()->FindValueByNumber(m.name()));
-}
-
 std::string DynamicsOf(const RunConfig& c) {
   return EnumText(*v1::DynamicsKind_descriptor()->FindValueByNumber(c.sampling().dynamics()));
 }
 
-void DensityClipRules(const char* key, double clip, Findings& f) {
-  if (clip <= 0 || clip > kClipMax) {
-    f.Error(key, absl::StrCat("must be in (0, ", kClipMax,
-                              "]: log-probs are means over elements, so "
-                              "ratios differ from 1 by far less; 1e-4 to 1e-2 is usual, got ",
-                              clip));
-  } else if (clip > kClipWarning) {
-    f.Warn(key, absl::StrCat("above ", kClipWarning,
-                             " nothing is clipped, because log-probs are means "
-                             "over elements; 1e-4 to 1e-2 is usual, got ",
-                             clip));
-  }
+// The flag `key` of the method's own section; null: it has none, which counts as off.
+bool IsOn(const v1::MethodConfig& m, const char* key) {
+  return key != nullptr && OwnSettings(m).at(key) != 0;
 }
 
 // The range on one side of ratio 1.
 void SideRules(const v1::MethodConfig& m, const char* key, double clip, Findings& f) {
-  switch (m.name()) {
-    case v1::METHOD_NAME_NFT:
-      return;  // Clips nothing.
-    case v1::METHOD_NAME_AWM:
-      f.Require(
-          clip > 0 && clip <= 1, key,
-          "must be in (0, 1] for awm, whose ratio is of a flow-matching loss; 1 clips nothing",
-          clip);
-      return;
-    case v1::METHOD_NAME_V_GRPO:
-      f.Require(clip >= kPictureClipMin && (clip <= 1 || m.v_grpo().sum_norms()), key,
-                "must be in [1e-4, 1] for v_grpo, whose ratio is of a whole picture and not of a "
-                "step; 6e-3 to 1e-2 is usual",
-                clip);
-      return;
-    case v1::METHOD_NAME_DPPO:
-      f.Require(
-          clip > 0 && clip <= kClipMax, key,
-          "must be in (0, 0.1] for dppo: it is the divergence of means over 2 S^2 from which a "
-          "row is masked, not a range of ratios; 1e-5 is published",
-          clip);
-      return;
-    default:
-      DensityClipRules(key, clip, f);
+  const rl::ClipLimits& limits = ChosenMethod(m).clip;
+  if (limits.max == 0) return;
+  const bool inside =
+      clip > 0 && clip >= limits.min && (clip <= limits.max || IsOn(m, limits.no_max_if));
+  f.Require(inside, key, limits.rule, clip);
+  if (inside && limits.usual_max > 0 && clip > limits.usual_max) {
+    f.Warn(key, absl::StrCat(limits.unusual, ", got ", clip));
   }
 }
 
 void ClipRules(const v1::MethodConfig& m, Findings& f) {
   SideRules(m, "method.clip_range", m.clip_range(), f);
   if (m.clip_range_high() == 0) return;
-  if (m.name() == v1::METHOD_NAME_NFT || m.name() == v1::METHOD_NAME_DPPO) {
+  const rl::MethodFacts& method = ChosenMethod(m);
+  if (method.ratio != rl::RatioUse::kClipped) {
     f.Error("method.clip_range_high",
-            absl::StrCat(NameOf(m), " clips no ratio: set 0, got ", m.clip_range_high()));
+            absl::StrCat(method.name, " clips no ratio: set 0, got ", m.clip_range_high()));
     return;
   }
   SideRules(m, "method.clip_range_high", m.clip_range_high(), f);
+}
+
+// The rules that a method's row has for its own section.
+void SettingRules(const v1::MethodConfig& m, Findings& f) {
+  const rl::MethodFacts& method = ChosenMethod(m);
+  const std::map<std::string, double> settings = OwnSettings(m);
+  for (const rl::SettingRule& rule : method.setting_rules) {
+    const std::string key = absl::StrCat("method.", method.name, ".", rule.key);
+    f.Require(rule.holds(settings.at(rule.key)), key.c_str(), rule.rule, settings.at(rule.key));
+  }
 }
 
 void AdvantageRules(const RunConfig& c, Findings& f) {
@@ -108,21 +86,21 @@ void KlRules(const v1::MethodConfig& m, Findings& f) {
   }
 }
 
-// Both compare means of Gaussian steps with those of the policy before the update.
-void MeanShiftRules(const RunConfig& c, Findings& f) {
+void MeanComparisonRules(const RunConfig& c, Findings& f) {
   const v1::MethodConfig& m = c.method();
-  if (m.name() != v1::METHOD_NAME_GUARD && m.name() != v1::METHOD_NAME_DPPO) return;
+  const rl::MethodFacts& method = ChosenMethod(m);
+  if (!method.compares_means) return;
   const v1::DynamicsKind dynamics = c.sampling().dynamics();
   if (dynamics != v1::DYNAMICS_KIND_FLOW_SDE && dynamics != v1::DYNAMICS_KIND_DANCE_SDE &&
       dynamics != v1::DYNAMICS_KIND_WAN_SDE && dynamics != v1::DYNAMICS_KIND_ODE) {
-    f.Error("method.name", absl::StrCat(NameOf(m),
+    f.Error("method.name", absl::StrCat(method.name,
                                         " takes steps of std sqrt(-dt): set sampling.dynamics to "
                                         "flow_sde, dance_sde or wan_sde, got ",
                                         DynamicsOf(c)));
   }
   if (m.correction() != v1::CORRECTION_SEQUENCE && m.correction() != v1::CORRECTION_NONE) {
     f.Error("method.correction",
-            absl::StrCat(NameOf(m),
+            absl::StrCat(method.name,
                          " compares with the policy before the update: choose sequence or none"));
   }
 }
@@ -162,11 +140,13 @@ void TimesRules(const RunConfig& c, Findings& f) {
             absl::StrCat("a grid has no more levels than sampling.steps = ", c.sampling().steps(),
                          "; choose another sampler, got ", t.count()));
   }
-  if (c.method().name() == v1::METHOD_NAME_V_GRPO &&
+  const rl::MethodFacts& method = ChosenMethod(c.method());
+  if (method.compares_images &&
       (t.times() == v1::SHARING_SAMPLE || t.noise() == v1::SHARING_SAMPLE)) {
     f.Warn("method.times.noise",
-           "v_grpo compares pictures of a group: set method.times.times and noise to group, or the "
-           "draws' own spread covers the difference");
+           absl::StrCat(method.name,
+                        " compares pictures of a group: set method.times.times and noise to group, "
+                        "or the draws' own spread covers the difference"));
   }
 }
 
@@ -177,16 +157,6 @@ void OldPolicyRules(const v1::MethodConfig& m, Findings& f) {
   f.Require(fraction(o.start()), "method.old_policy.start", "must be in [0, 1)", o.start());
   f.Require(o.rate() >= 0, "method.old_policy.rate", "must be at least 0", o.rate());
   f.Require(o.every() >= 1, "method.old_policy.every", "must be at least 1", o.every());
-  f.Require(m.name() != v1::METHOD_NAME_NFT || m.nft().beta() > 0, "method.nft.beta",
-            "must be above 0", m.nft().beta());
-  f.Require(m.awm().power() > 0, "method.awm.power", "must be above 0", m.awm().power());
-}
-
-}  // namespace
-
-bool NeedsDensity(const v1::MethodConfig& method) {
-  return method.name() != v1::METHOD_NAME_NFT && method.name() != v1::METHOD_NAME_AWM &&
-         method.name() != v1::METHOD_NAME_V_GRPO;
 }
 
 void DiversityRules(const RunConfig& c, Findings& f) {
@@ -206,12 +176,41 @@ void AnchorRules(const v1::MethodConfig& m, Findings& f) {
   f.Require(a.weight() >= 0, "method.anchor.weight", "must be at least 0", a.weight());
   f.Require(a.low() > 0 && a.low() < a.high() && a.high() <= 1, "method.anchor.low",
             "must be above 0 and below method.anchor.high, which is at most 1", a.low());
-  if (a.weight() > 0 && NeedsDensity(m)) {
-    f.Error(
-        "method.anchor.weight",
-        absl::StrCat("needs final pictures, which only nft, awm and v_grpo train on; pull ",
-                     NameOf(m), " towards the reference with method.kl_weight, got ", a.weight()));
+  const rl::MethodFacts& method = ChosenMethod(m);
+  if (a.weight() > 0 && method.needs_density()) {
+    f.Error("method.anchor.weight",
+            absl::StrCat("needs final pictures, which only ", FinalLatentMethods(" and "),
+                         " train on; pull ", method.name,
+                         " towards the reference with method.kl_weight, got ", a.weight()));
   }
+}
+
+// The pull towards the old policy.
+void OldPullRules(const v1::MethodConfig& m, Findings& f) {
+  const rl::MethodFacts& method = ChosenMethod(m);
+  if (m.old_kl_weight() <= 0 || method.pulls_to_old) return;
+  const std::string pulling =
+      MethodsThat([](const rl::MethodFacts& other) { return other.pulls_to_old; }, " and ");
+  if (method.old_copy == rl::OldCopy::kSamples) {
+    f.Error("method.old_kl_weight",
+            absl::StrCat("belongs to ", pulling, ": ", method.name,
+                         "'s old policy is part of its loss, got ", m.old_kl_weight()));
+    return;
+  }
+  f.Error("method.old_kl_weight",
+          absl::StrCat("belongs to ", pulling, "; pull ", method.name,
+                       " towards the reference with method.kl_weight, got ", m.old_kl_weight()));
+}
+
+}  // namespace
+
+void WholeGroupRules(const RunConfig& c, Findings& f) {
+  const rl::MethodFacts& method = ChosenMethod(c.method());
+  const uint32_t rows = c.batch().rows_per_pass();
+  if (rows == 0 || !IsOn(c.method(), method.whole_groups_if)) return;
+  f.Error("batch.rows_per_pass",
+          absl::StrCat("splits groups, over which method.", method.name, ".",
+                       method.whole_groups_if, " averages; set one of the two off, got ", rows));
 }
 
 void MethodRules(const RunConfig& c, Findings& f) {
@@ -223,43 +222,37 @@ void MethodRules(const RunConfig& c, Findings& f) {
   KlRules(c.method(), f);
   f.Require(c.method().step_fraction() > 0 && c.method().step_fraction() <= 1,
             "method.step_fraction", "must be in (0, 1]", c.method().step_fraction());
-  MeanShiftRules(c, f);
-  if (NeedsDensity(c.method())) KeptRules(c, f);
+  MeanComparisonRules(c, f);
+  if (ChosenMethod(c.method()).needs_density()) KeptRules(c, f);
 }
 
 void ForwardProcessRules(const RunConfig& c, Findings& f) {
   const v1::MethodConfig& m = c.method();
-  if (NeedsDensity(m)) {
-    if (m.old_kl_weight() > 0) {
-      f.Error(
-          "method.old_kl_weight",
-          absl::StrCat("belongs to awm and v_grpo; pull ", NameOf(m),
-                       " towards the reference with method.kl_weight, got ", m.old_kl_weight()));
+  const rl::MethodFacts& method = ChosenMethod(m);
+  if (!method.needs_density()) {
+    if (method.old_copy == rl::OldCopy::kSamples && c.replay().fraction() > 0) {
+      f.Warn("replay.fraction",
+             absl::StrCat(method.name,
+                          " takes pictures for draws of its old policy; replayed ones are of older "
+                          "policies"));
     }
-    return;
+    if (m.step_fraction() < 1 || m.step_weight() != v1::STEP_WEIGHT_NONE) {
+      f.Error("method.step_weight",
+              absl::StrCat(method.name,
+                           " trains no denoising steps: set step_weight to none and "
+                           "step_fraction to 1, and choose times with method.times"));
+    }
+    if (m.correction() != v1::CORRECTION_SEQUENCE) {
+      f.Warn("method.correction",
+             absl::StrCat("has no effect: ", method.name, " has no density to correct"));
+    }
   }
-  const std::string name = NameOf(m);
-  if (m.name() == v1::METHOD_NAME_NFT && c.replay().fraction() > 0) {
-    f.Warn("replay.fraction",
-           "nft takes pictures for draws of its old policy; replayed ones are of older policies");
+  OldPullRules(m, f);
+  if (!method.needs_density()) {
+    TimesRules(c, f);
+    OldPolicyRules(m, f);
   }
-  if (m.step_fraction() < 1 || m.step_weight() != v1::STEP_WEIGHT_NONE) {
-    f.Error("method.step_weight",
-            absl::StrCat(name,
-                         " trains no denoising steps: set step_weight to none and "
-                         "step_fraction to 1, and choose times with method.times"));
-  }
-  if (m.correction() != v1::CORRECTION_SEQUENCE) {
-    f.Warn("method.correction",
-           absl::StrCat("has no effect: ", name, " has no density to correct"));
-  }
-  if (m.name() == v1::METHOD_NAME_NFT && m.old_kl_weight() > 0) {
-    f.Error("method.old_kl_weight",
-            absl::StrCat("belongs to awm and v_grpo: nft's old policy is part of its loss, got ",
-                         m.old_kl_weight()));
-  }
-  TimesRules(c, f);
-  OldPolicyRules(m, f);
+  SettingRules(m, f);
 }
 
 }  // namespace oxbow::config

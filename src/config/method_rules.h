@@ -1,5 +1,6 @@
-// Rules of the `method` section: which settings a method has, on which scale, and what it needs of
-// the others.
+// Rules of the `method` section: which settings a method has, on which scale, and what it needs
+// from the other sections. What differs from method to method is in its row
+// (core/rl/method_facts.h).
 #pragma once
 
 #include "config/findings.h"
@@ -7,12 +8,12 @@
 
 namespace oxbow::config {
 
-// Its loss is a function of the log-probs of sampled transitions.
-bool NeedsDensity(const v1::MethodConfig& method);
-
 void MethodRules(const v1::RunConfig& c, Findings& f);
 
-// Of nft, awm and v_grpo, and of what belongs to the others alone.
+// Rules for settings of methods that train on final images, and for each method's own section.
 void ForwardProcessRules(const v1::RunConfig& c, Findings& f);
+
+// A method whose loss needs whole groups takes no smaller backward passes.
+void WholeGroupRules(const v1::RunConfig& c, Findings& f);
 
 }  // namespace oxbow::config

@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "config/adaptation_rules.h"
+#include "config/chosen_method.h"
 #include "config/findings.h"
 #include "config/method_rules.h"
 #include "config/window_rules.h"
@@ -135,10 +136,12 @@ void SamplingRules(const RunConfig& c, Findings& f) {
               "group with ode gives every picture of a prompt the same pixels, and no advantage; "
               "set sampling.noise to sample, or choose stochastic dynamics");
     }
-    if (NeedsDensity(c.method())) {
+    if (ChosenMethod(c.method()).needs_density()) {
       f.Error("sampling.dynamics",
-              "ode has no density, so policy gradients would be silently wrong; choose flow_sde, "
-              "dance_sde, cps or wan_sde, or a method that needs none (nft, awm, v_grpo)");
+              absl::StrCat("ode has no density, so policy gradients would be silently wrong; "
+                           "choose flow_sde, dance_sde, cps or wan_sde, or a method that needs "
+                           "none (",
+                           FinalLatentMethods(", "), ")"));
     }
     return;
   }
@@ -174,13 +177,7 @@ void BatchRules(const RunConfig& c, Findings& f) {
   }
   f.Require(b.updates() >= 1, "batch.updates", "must be at least 1", b.updates());
   f.Require(b.passes() >= 1, "batch.passes", "must be at least 1", b.passes());
-  if (b.rows_per_pass() > 0 && c.method().name() == v1::METHOD_NAME_GUARD &&
-      c.method().guard().batch_bias()) {
-    f.Error("batch.rows_per_pass",
-            absl::StrCat("splits groups, over which method.guard.batch_bias averages; set one of "
-                         "the two off, got ",
-                         b.rows_per_pass()));
-  }
+  WholeGroupRules(c, f);
   if (b.refill_max() > 0 && c.method().zero_variance() == v1::ZERO_VARIANCE_UNMASKED) {
     f.Error("batch.refill_max",
             absl::StrCat("replaces groups without variance, which method.zero_variance: unmasked "

@@ -88,9 +88,4 @@ absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& conf
   return plan;
 }
 
-bool TrainsFinalLatents(const v1::MethodConfig& method) {
-  return method.name() == v1::METHOD_NAME_NFT || method.name() == v1::METHOD_NAME_AWM ||
-         method.name() == v1::METHOD_NAME_V_GRPO;
-}
-
 }  // namespace oxbow::rpc

@@ -1,4 +1,4 @@
-// Which steps of a config are stochastic, and what of a trajectory is trained on. No torch.
+// Which steps of a config are stochastic. No torch.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -11,8 +11,5 @@ namespace oxbow::rpc {
 // narrow that rounding alone would move it. Holds that are left to the kind are filled in.
 // kInvalidArgument with the key and its fix for settings that leave nothing to train.
 absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& config);
-
-// The method trains on final pictures: of a fresh trajectory, x_T travels and nothing else.
-bool TrainsFinalLatents(const v1::MethodConfig& method);
 
 }  // namespace oxbow::rpc

@@ -65,13 +65,13 @@ class TrainingStepGoldenTest : public testing::TestWithParam<std::string> {
   rl::TrainerOptions Options() const {
     rl::TrainerOptions options{.sampling = Spec(), .run_seed = run_seed(), .updates = kUpdates};
     options.clip_range = Number("clip");
-    options.advantage_std = golden_.metadata.at("global_std") == "True" ? rl::AdvantageStd::kGlobal
+    options.advantage.std = golden_.metadata.at("global_std") == "True" ? rl::AdvantageStd::kGlobal
                                                                         : rl::AdvantageStd::kGroup;
-    options.kl_weight = Number("beta");
-    options.kl_space = rl::KlSpace::kMean;
-    options.kl_all_steps = true;
-    options.learning_rate = Number("learning_rate");
-    options.weight_decay = Number("weight_decay");
+    options.kl.weight = Number("beta");
+    options.kl.space = rl::KlSpace::kMean;
+    options.kl.all_steps = true;
+    options.adamw.learning_rate = Number("learning_rate");
+    options.adamw.weight_decay = Number("weight_decay");
     options.grad_norm_max = Number("norm_max");
     options.ema_enabled = false;
     return options;

@@ -101,10 +101,13 @@ struct Stepped {
 Stepped StepOn(const PolicyKind& kind, const std::vector<rl::Group>& groups) {
   const auto policy = GpuSizedPolicy(kind);
   const at::Tensor before = policy->parameters().flat().detach().cpu().clone();
-  rl::TrainerOptions options{
-      .sampling = Spec(), .run_seed = 3, .updates = 2, .clip_range = 1e-2, .learning_rate = 1e-3};
-  options.kl_weight = 0.01;
-  options.kl_space = rl::KlSpace::kMean;
+  rl::TrainerOptions options{.sampling = Spec(),
+                             .run_seed = 3,
+                             .updates = 2,
+                             .clip_range = 1e-2,
+                             .adamw = {.learning_rate = 1e-3}};
+  options.kl.weight = 0.01;
+  options.kl.space = rl::KlSpace::kMean;
   options.ema_enabled = false;
   const auto ranks = parallel::MakeSingleRank();
   rl::Trainer trainer(options, *policy, *ranks);

@@ -9,9 +9,9 @@
 #include "base/status_macros.h"
 #include "core/parallel/c10d_ranks.h"
 #include "core/parallel/share.h"
+#include "run/trainer_options.h"
 #include "services/learner/experience_builder.h"
 #include "services/learner/ranks/step_manifest.h"
-#include "services/learner/trainer_options.h"
 
 namespace oxbow::learner {
 namespace {
@@ -29,7 +29,7 @@ absl::Status MemberProcess::MakeTrainer() {
                          WarmConditioning(setup_, options_.place.rank, options_.place.size));
   OXBOW_ASSIGN_OR_RETURN(ranks_, parallel::JoinRanks(options_.place));
   trainer_ = std::make_unique<rl::Trainer>(
-      MakeTrainerOptions(setup_.config, setup_.sampling, setup_.window), *policy_, *ranks_);
+      run::MakeTrainerOptions(setup_.config, setup_.sampling, setup_.window), *policy_, *ranks_);
   return trainer_->TakeStateOfRankZero({});
 }
 

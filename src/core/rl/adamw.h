@@ -1,6 +1,6 @@
-// AdamW (arXiv:1711.05101) over one flat tensor, numerically as torch.optim.AdamW; plus the two
-// other things done to flat tensors once per update: limiting the gradient's norm, and the running
-// average.
+// AdamW (arXiv:1711.05101) over one flat tensor, numerically as torch.optim.AdamW; the schedule of
+// its learning rate; and the two other things done to flat tensors once per update: limiting the
+// gradient's norm, and the running average (EMA).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,6 +18,25 @@ struct AdamWOptions {
   int warmup_updates = 0;      // The rate rises linearly and is whole at this update.
 };
 
+enum class RateShape { kConstant, kLinear, kCosine };
+
+// How the learning rate falls over a run: rate(s) = learning_rate * factor(s), where s is the
+// learner step, counted from 0, and n the number of steps over which it falls:
+//
+//   constant   1
+//   linear     1 - (1 - to) min(s / n, 1)
+//   cosine     to + (1 - to) (1 + cos(pi min(s / n, 1))) / 2
+//
+// Warm-up counts optimiser updates and multiplies this factor.
+struct RateSchedule {
+  RateShape shape = RateShape::kConstant;
+  uint64_t steps = 0;  // n; 0: `to` at once.
+  double to = 0.1;
+};
+
+// factor(step). Pure.
+double RateFactorAt(const RateSchedule& schedule, uint64_t step);
+
 class AdamW {
  public:
   // Moments start at zero, with the shape and device of `flat`.
@@ -26,7 +45,7 @@ class AdamW {
   // One update of `flat` in place. `rate_factor` is the caller's schedule at this update.
   void Step(at::Tensor& flat, const at::Tensor& grad, double rate_factor = 1);
 
-  double learning_rate() const;  // Of the next update, without the caller's schedule.
+  double learning_rate() const;  // At the next update, without the caller's schedule.
   int64_t updates() const { return updates_; }
   const at::Tensor& first_moment() const { return first_; }
   const at::Tensor& second_moment() const { return second_; }

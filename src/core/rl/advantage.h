@@ -1,7 +1,7 @@
 // How much better than its group a sample did: A = (R - mean_g) / divisor(std), clipped.
 //
-// Float64. Samples whose reward failed are no part of any statistic: a failure is not a reward of
-// zero. Published rules, by their settings:
+// In float64. Samples whose reward failed count in no statistic: a failure is not a reward of zero.
+// Published rules, by their settings:
 //
 //   Flow-GRPO (arXiv:2505.05470, eq. 3)   group or global std, ddof 0, std + 1e-4
 //   DanceGRPO (arXiv:2505.07818)          group std, ddof 1, std + 1e-8
@@ -20,10 +20,10 @@ enum class AdvantageStd { kGroup, kGlobal, kNone };           // kGlobal: over a
 enum class AdvantageDivisor { kPlusEpsilon, kFloor, kRoot };  // s + e, max(s, e), sqrt(s^2 + e)
 enum class AdvantageLimit { kHard, kTanh };                   // clamp(A, -c, c), c tanh(A / c)
 
-// What several rewards become one advantage by.
+// How several rewards become one advantage.
 enum class RewardMix {
   kSum,   // Their weighted sum is the reward.
-  kEach,  // The weighted sum of the advantages each of them gives.
+  kEach,  // The weighted sum of the advantages that each reward gives.
   kGdpo,  // As kEach, then (S - mean) / max(std, 1e-6) over the scored samples of the whole step.
 };
 
@@ -49,7 +49,7 @@ struct WeightedRewards {
 
 struct GroupAdvantages {
   std::vector<double> advantages;  // One per sample; 0 for failed samples.
-  double mean = 0;                 // What rewards are compared with.
+  double mean = 0;                 // Rewards are compared with it.
   double std = 0;                  // Population, of the scored rewards.
   bool has_variance = false;  // Two scored rewards differ. Without it there is nothing to learn.
 };
@@ -61,8 +61,8 @@ std::vector<GroupAdvantages> ComputeAdvantages(const GroupRewards& rewards,
                                                const AdvantageOptions& options,
                                                const GroupMarks& outside = {});
 
-// The same of several rewards. `total` is their weighted sum: what kSum uses, and what mean and std
-// are of. Requires equally shaped tables; a group has variance if any of its rewards has.
+// The same for several rewards. `total` is their weighted sum: kSum uses it, and mean and std are
+// computed from it. Requires equally shaped tables; a group has variance if any of its rewards has.
 std::vector<GroupAdvantages> MixAdvantages(RewardMix mix, const GroupRewards& total,
                                            const std::vector<WeightedRewards>& terms,
                                            const AdvantageOptions& options,

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "core/rl/row_math.h"
 
 namespace oxbow::rl {
 namespace {
@@ -33,6 +32,31 @@ at::Tensor AwmLogProb(const AwmOptions& options, const at::Tensor& x0, const at:
                ((l + kEpsilon).pow(options.power) - std::pow(kEpsilon, options.power)));
   }
   OXBOW_CHECK(false) << "awm weighting " << static_cast<int>(options.weighting);
+}
+
+Awm::Awm(const TrainerOptions& options, const model::Policy& policy, parallel::Ranks& ranks)
+    : ForwardProcess(options, policy, ranks),
+      awm_{.weighting = options.settings.Get("weighting", AwmOptions().weighting),
+           .power = options.settings.Get("power", AwmOptions().power),
+           .mean_first = options.settings.Get("mean_first", AwmOptions().mean_first),
+           .ratio = options.settings.Get("ratio", AwmOptions().ratio)} {}
+
+RowTerms Awm::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
+                    const at::Tensor& v) const {
+  const auto score = [&](const at::Tensor& velocity) {
+    return AwmLogProb(awm_, batch.clean, batch.noise, batch.sigma, velocity);
+  };
+  const double scale = 1 / options_.advantage.clip;
+  RowTerms terms;
+  if (awm_.ratio) {
+    terms = Clipped(refs, score(v), score(VelocityBeforeStep(refs, v)), awm_.mean_first, scale);
+  } else {
+    terms.loss = -(AdvantageColumn(refs).to(at::kDouble) * scale * score(v));
+  }
+  if (options_.old_kl_weight > 0) {
+    terms.old_kl = ElementMean((v - OldCopyVelocity(batch)).square());
+  }
+  return terms;
 }
 
 }  // namespace oxbow::rl

@@ -9,9 +9,7 @@
 // The loss is PPO's clip of r with A / c; both policies see the same times and noises.
 #pragma once
 
-namespace at {
-class Tensor;
-}
+#include "core/rl/forward_process.h"
 
 namespace oxbow::rl {
 
@@ -27,5 +25,17 @@ struct AwmOptions {
 // lp [R] in float64. x_0, `noise` and `v` are [R, ...], `t` is [R].
 at::Tensor AwmLogProb(const AwmOptions& options, const at::Tensor& x0, const at::Tensor& noise,
                       const at::Tensor& t, const at::Tensor& v);
+
+class Awm final : public ForwardProcess {
+ public:
+  Awm(const TrainerOptions& options, const model::Policy& policy, parallel::Ranks& ranks);
+
+  bool has_ratio() const override { return awm_.ratio; }
+  RowTerms Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
+                 const at::Tensor& v) const override;
+
+ private:
+  const AwmOptions awm_;
+};
 
 }  // namespace oxbow::rl

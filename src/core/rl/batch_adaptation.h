@@ -1,12 +1,11 @@
 // Which groups a learner step trains on when it may choose: BAPO's batch adaptation. Pure rules
-// over group means; who keeps the tables and samples again is not decided here.
+// over group means; the caller keeps the tables and samples prompts again.
 //
 // mu is a group's mean reward in [0, 1], G its size, B the groups of a batch:
 //
 //   X1  fresh groups with 1/G <= mu <= (G - 1)/G: some right, some wrong
-//   X2  every m steps the prompts of the bad table (mu <= c1 when they were drawn) are sampled
-//   again
-//       by the present policy; those with c1 < mu < 1 are kept
+//   X2  every m steps the present policy samples the prompts of the bad table (mu <= c1 when they
+//       were drawn) again; groups with c1 < mu < 1 are kept
 //   X3  min(.., B - |X1| - |X2|) groups of the last few steps with c2 <= mu <= c3, drawn at random
 //
 // The batch is X1, X2 and X3; after training, groups with mu <= c1 enter the bad table, a FIFO of B
@@ -45,13 +44,13 @@ struct BatchAdaptation {
   ThresholdRange reuse_max_range = {.low = 0.375, .high = 0.75};
   uint64_t again_every = 5;   // m; 0: never.
   size_t again_max = 32;      // Prompts sampled again at once.
-  uint64_t recent_steps = 3;  // Groups of so many learner steps may be reused.
+  uint64_t recent_steps = 3;  // Groups of so many past learner steps may be reused.
 };
 
 // A group of the table of recent ones.
 struct RecentGroup {
   uint64_t id = 0;
-  uint64_t step = 0;  // That trained it first.
+  uint64_t step = 0;  // The learner step that trained it first.
   double mean = 0;
 };
 
@@ -63,16 +62,16 @@ struct AdaptedBatch {
   double reuse_max = 0;
 };
 
-// Has the group a signal? Requires group_size >= 2.
+// Whether the group has a signal. Requires group_size >= 2.
 bool IsMixed(double mean, int group_size);
 
-// Belongs the prompt into the bad table?
+// Whether the prompt belongs in the bad table.
 bool IsBad(const BatchAdaptation& rules, double mean);
 
-// May a group of this mean be reused in some later step?
+// Whether a group of this mean may be reused in some later step.
 bool MayBeReused(const BatchAdaptation& rules, double mean);
 
-// Is a learner step one of those that sample bad prompts again?
+// Whether learner step `step` samples bad prompts again.
 bool SamplesAgain(const BatchAdaptation& rules, uint64_t step);
 
 // The oldest `again_max` prompts of the bad table, which lists the oldest first.

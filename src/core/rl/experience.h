@@ -25,8 +25,8 @@ struct Sample {
   std::map<std::string, double> rewards;
   double reward = 0;
   bool reward_failed = false;
-  double group_distance = 0;  // Of its picture, mean RMS to the group's others; see likeness.h.
-  double niche_share = 1;     // Of its group, members with nearly this picture.
+  double group_distance = 0;  // Mean RMS of its image to the group's others; see likeness.h.
+  double niche_share = 1;     // Share of its group that has nearly this image.
 
   // Replayed head: transitions 0 .. kept_steps - 1 come from the buffer, the rest was regenerated.
   bool replayed = false;

@@ -11,8 +11,6 @@
 #include "core/parallel/ranks.h"
 #include "core/parallel/share.h"
 #include "core/rl/objective.h"
-#include "core/rl/row_math.h"
-#include "core/rl/v_grpo.h"
 
 namespace oxbow::rl {
 namespace {
@@ -21,14 +19,10 @@ namespace {
 constexpr double kElboEta = 0.7;
 constexpr double kElboTimeMax = 0.99;
 
-at::Tensor PictureOf(const Sample& sample) { return sample.latents[-1]; }
-
-void CheckPicture(const Sample& sample, int steps) {
+void CheckFinalLatent(const Sample& sample, int steps) {
   OXBOW_CHECK(sample.latents.defined() && sample.first_latent + sample.latents.size(0) == steps + 1)
       << "sample " << sample.index << " does not end at its picture x_" << steps;
 }
-
-double Advantage(const RowRef& r) { return r.sample->advantage; }
 
 // [R] of rows of samples with K rows each: every row gets its sample's mean.
 at::Tensor SampleMeans(const at::Tensor& rows, int64_t pairs) {
@@ -57,7 +51,7 @@ int ForwardProcess::RowsPerSample(LearnerStep) const { return pairs_; }
 
 PlannedSample ForwardProcess::Plan(LearnerStep step, PolicyVersion version, const Group& group,
                                    const Sample& sample) const {
-  CheckPicture(sample, options_.sampling.steps());
+  CheckFinalLatent(sample, options_.sampling.steps());
   PlannedSample planned{.drawn = sample.behaviour_version.back()};
   if (planned.drawn != version.value) planned.origin = Origin::kStale;
   if (sample.replayed) planned.origin = Origin::kReplay;
@@ -72,18 +66,17 @@ PlannedSample ForwardProcess::Plan(LearnerStep step, PolicyVersion version, cons
 
 absl::StatusOr<Preparation> ForwardProcess::Prepare(LearnerStep step, StepPlan& plan,
                                                     const std::vector<Group>& groups) {
-  step_ = step.value;
   Preparation prepared{.weights = {}, .used = ReplayedEntries(plan, groups), .evict = {}};
-  if (!HasRatio(options_)) return prepared;
+  if (!has_ratio()) return prepared;
   const parallel::Share own = parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());
   old_.Compute(
       policy_.current(), plan,
-      [&](const std::vector<RowRef>& refs) { return Gather(groups, refs); },
+      [&](const std::vector<RowRef>& refs) { return Gather(step, groups, refs); },
       [&](size_t group) { return own.Has(group); }, options_.RowsPerForward());
   return prepared;
 }
 
-RowBatch ForwardProcess::Gather(const std::vector<Group>& groups,
+RowBatch ForwardProcess::Gather(LearnerStep step, const std::vector<Group>& groups,
                                 const std::vector<RowRef>& refs) const {
   OXBOW_CHECK(!refs.empty()) << "rows of a forward pass";
   std::vector<at::Tensor> clean;
@@ -92,9 +85,9 @@ RowBatch ForwardProcess::Gather(const std::vector<Group>& groups,
   for (const RowRef& ref : refs) {
     const Group& group = groups[ref.address.group];
     const Sample& sample = group.samples[ref.address.sample];
-    clean.push_back(PictureOf(sample));
+    clean.push_back(sample.latents[-1]);
     noise.push_back(DrawPairNoise(options_.times,
-                                  {options_.run_seed, step_, group.id.value, sample.index},
+                                  {options_.run_seed, step.value, group.id.value, sample.index},
                                   ref.row->step, clean.back().sizes().vec()));
     batch.steps.push_back(ref.row->step);
   }
@@ -107,87 +100,24 @@ RowBatch ForwardProcess::Gather(const std::vector<Group>& groups,
   return batch;
 }
 
-RowTerms ForwardProcess::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
-                               const at::Tensor& v) const {
-  switch (options_.method) {
-    case MethodKind::kNft:
-      return NftTerms(batch, refs, v);
-    case MethodKind::kAwm:
-      return AwmTerms(batch, refs, v);
-    case MethodKind::kVGrpo:
-      return VGrpoTerms(batch, refs, v);
-    default:
-      OXBOW_CHECK(false) << "no forward-process method " << static_cast<int>(options_.method);
-  }
+at::Tensor ForwardProcess::OldCopyVelocity(const RowBatch& batch) const {
+  const at::NoGradGuard no_grad;
+  return policy_.old().Velocity(batch.x, batch.sigma, batch.conditioning);
 }
 
-RowTerms ForwardProcess::NftTerms(const RowBatch& batch, const std::vector<RowRef>& refs,
-                                  const at::Tensor& v) const {
-  at::Tensor v_old;
-  {
-    const at::NoGradGuard no_grad;
-    v_old = policy_.old().Velocity(batch.x, batch.sigma, batch.conditioning);
-  }
-  std::vector<double> optimality;
-  for (const RowRef& ref : refs) {
-    optimality.push_back(NftOptimality(
-        NftAdvantageOf(options_.nft.advantage, ref.sample->advantage), options_.advantage_clip));
-  }
-  return {.loss = NftLoss(batch.x, batch.clean, batch.sigma, v, v_old,
-                          at::tensor(optimality, at::kDouble), options_.nft.beta,
-                          options_.advantage_clip),
-          .log_ratio = {},
-          .old_kl = {}};
-}
-
-// PPO's clip of exp(lp_new - lp_old), of each row or of each sample's means.
 RowTerms ForwardProcess::Clipped(const std::vector<RowRef>& refs, const at::Tensor& lp_new,
                                  const at::Tensor& lp_old, bool mean_first,
                                  double advantage_scale) const {
   const at::Tensor mine = mean_first ? SampleMeans(lp_new, pairs_) : lp_new;
   const at::Tensor old = (mean_first ? SampleMeans(lp_old, pairs_) : lp_old).detach();
-  const at::Tensor advantage = Column(refs, Advantage).to(at::kDouble) * advantage_scale;
+  const at::Tensor advantage = AdvantageColumn(refs).to(at::kDouble) * advantage_scale;
   return {.loss = ClippedLoss(mine, old, advantage, at::ones_like(old), options_.clip()),
           .log_ratio = mine.detach() - old,
           .old_kl = {}};
 }
 
-RowTerms ForwardProcess::AwmTerms(const RowBatch& batch, const std::vector<RowRef>& refs,
-                                  const at::Tensor& v) const {
-  const auto score = [&](const at::Tensor& velocity) {
-    return AwmLogProb(options_.awm, batch.clean, batch.noise, batch.sigma, velocity);
-  };
-  const double scale = 1 / options_.advantage_clip;
-  RowTerms terms =
-      options_.awm.ratio
-          ? Clipped(refs, score(v), score(old_.Of(refs, v)), options_.awm.mean_first, scale)
-          : RowTerms{.loss = -(Column(refs, Advantage).to(at::kDouble) * scale * score(v)),
-                     .log_ratio = {},
-                     .old_kl = {}};
-  if (options_.old_kl_weight > 0) {
-    at::Tensor v_running;
-    {
-      const at::NoGradGuard no_grad;
-      v_running = policy_.old().Velocity(batch.x, batch.sigma, batch.conditioning);
-    }
-    terms.old_kl = ElementMean((v - v_running).square());
-  }
-  return terms;
-}
-
-RowTerms ForwardProcess::VGrpoTerms(const RowBatch& batch, const std::vector<RowRef>& refs,
-                                    const at::Tensor& v) const {
-  const auto score = [&](const at::Tensor& velocity) {
-    return -VGrpoSurrogate(batch.x, batch.clean, batch.sigma, velocity, options_.v_grpo_sum_norms);
-  };
-  const at::Tensor v_old = old_.Of(refs, v);
-  RowTerms terms = Clipped(refs, score(v), score(v_old), /*mean_first=*/true, 1);
-  if (options_.old_kl_weight > 0) terms.old_kl = VGrpoPull(batch.sigma, v, v_old);
-  return terms;
-}
-
 double ForwardProcess::KlScaleOf(const PlannedRow& row) const {
-  if (options_.kl_space == KlSpace::kVelocity) return 1;
+  if (options_.kl.space == KlSpace::kVelocity) return 1;
   const double std = kElboEta * std::sqrt(row.sigma / (1 - std::min(row.sigma, kElboTimeMax)));
   return 1 / (2 * std * std);
 }

@@ -1,7 +1,9 @@
-// Forward-process methods: the final picture x_0 is noised again, x_t = (1 - t) x_0 + t eps, and
-// the loss is a function of the velocities there. How the picture was drawn does not matter: a
-// plain ODE will do, and there is no density to correct: a replayed picture is trained on as a
+// Forward-process methods: the final image x_0 is noised again, x_t = (1 - t) x_0 + t eps, and
+// the loss is a function of the velocities there. How the image was drawn does not matter: a
+// plain ODE will do, and there is no density to correct. A replayed image is trained on as a
 // fresh one is.
+//
+// A method of the family adds the loss of a row:
 //
 //   DiffusionNFT  nft.h          AWM  awm.h          V-GRPO  v_grpo.h
 #pragma once
@@ -9,42 +11,52 @@
 #include "core/rl/method.h"
 #include "core/rl/old_velocity.h"
 
+namespace oxbow::parallel {
+class Ranks;
+}
+namespace oxbow::model {
+class Policy;
+}
+
 namespace oxbow::rl {
 
-class ForwardProcess final : public Method {
+class ForwardProcess : public Method {
  public:
-  // All references outlive it. `options.method` is one of this family.
+  // All references outlive it.
   ForwardProcess(const TrainerOptions& options, const model::Policy& policy,
                  parallel::Ranks& ranks);
 
   int RowsPerSample(LearnerStep step) const override;
 
-  // One row per pair of time and noise. Requires that the sample's latents end at its picture.
+  // One row per pair of time and noise. Requires that the sample's latents end at its final latent.
   PlannedSample Plan(LearnerStep step, PolicyVersion version, const Group& group,
                      const Sample& sample) const override;
 
+  // Where rows have a ratio: the velocities of rows that later updates train.
   absl::StatusOr<Preparation> Prepare(LearnerStep step, StepPlan& plan,
                                       const std::vector<Group>& groups) override;
-  RowBatch Gather(const std::vector<Group>& groups, const std::vector<RowRef>& refs) const override;
-  RowTerms Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
-                 const at::Tensor& v) const override;
+  RowBatch Gather(LearnerStep step, const std::vector<Group>& groups,
+                  const std::vector<RowRef>& refs) const override;
   double KlScaleOf(const PlannedRow& row) const override;
 
- private:
-  RowTerms NftTerms(const RowBatch& batch, const std::vector<RowRef>& refs,
-                    const at::Tensor& v) const;
-  RowTerms AwmTerms(const RowBatch& batch, const std::vector<RowRef>& refs,
-                    const at::Tensor& v) const;
-  RowTerms VGrpoTerms(const RowBatch& batch, const std::vector<RowRef>& refs,
-                      const at::Tensor& v) const;
+ protected:
+  // PPO's clip of exp(lp_new - lp_old), of each row or of each sample's means.
   RowTerms Clipped(const std::vector<RowRef>& refs, const at::Tensor& lp_new,
                    const at::Tensor& lp_old, bool mean_first, double advantage_scale) const;
 
+  // Velocities of the policy's old copy at the rows of `batch`; no gradient.
+  at::Tensor OldCopyVelocity(const RowBatch& batch) const;
+  // Velocities of the policy before the step at `refs`, whose current velocity is `v`; no gradient.
+  at::Tensor VelocityBeforeStep(const std::vector<RowRef>& refs, const at::Tensor& v) const {
+    return old_.Of(refs, v);
+  }
+
   const TrainerOptions& options_;
+
+ private:
   const model::Policy& policy_;
   parallel::Ranks& ranks_;
   const int pairs_;
-  uint64_t step_ = 0;  // Of the plan in hand: names what its samples share.
   OldVelocities old_;
 };
 

@@ -4,8 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "core/model/policy.h"
-#include "core/rl/anchor.h"
-#include "core/rl/kl.h"
+#include "core/rl/penalties.h"
 
 namespace oxbow::rl {
 namespace {
@@ -66,10 +65,10 @@ void Note(const at::Tensor& values, double RowOutcome::*field, std::vector<RowOu
 }  // namespace
 
 std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy& policy,
-                                    const Method& method, const std::vector<Group>& groups,
-                                    const std::vector<RowRef>& refs,
-                                    const LossDenominators& denominators) {
-  const RowBatch batch = method.Gather(groups, refs);
+                                    const Method& method, const UpdateInputs& inputs,
+                                    const std::vector<RowRef>& refs) {
+  const LossDenominators& denominators = inputs.denominators;
+  const RowBatch batch = method.Gather(inputs.step, inputs.groups, refs);
   const at::Tensor v = policy.current().Velocity(batch.x, batch.sigma, batch.conditioning);
   const RowTerms terms = method.Terms(batch, refs, v);
   at::Tensor loss = terms.loss.sum() / denominators.policy;
@@ -78,9 +77,9 @@ std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy
   }
   std::vector<RowOutcome> outcomes(refs.size());
   const std::vector<int64_t> index = RowsInKl(refs);
-  if (options.kl_weight > 0 && !index.empty()) {
+  if (options.kl.weight > 0 && !index.empty()) {
     const at::Tensor kl = KlOfRows(policy, method, refs, batch, v, index);
-    loss = loss + kl.sum() / denominators.kl * options.kl_weight;
+    loss = loss + kl.sum() / denominators.kl * options.kl.weight;
     const std::vector<double> values = Values(kl);
     for (size_t i = 0; i < index.size(); ++i) {
       outcomes[static_cast<size_t>(index[i])].kl = values[i];
@@ -89,7 +88,7 @@ std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy
   if (options.anchor.weight > 0) {
     const std::vector<size_t> first = FirstRows(refs);
     const at::Tensor pull =
-        AnchorPull(options.anchor, options.run_seed, policy, groups, RowsAt(refs, first));
+        AnchorPull(options.anchor, options.run_seed, policy, inputs.groups, RowsAt(refs, first));
     loss = loss + pull.sum() / denominators.samples * options.anchor.weight;
     const std::vector<double> values = Values(pull);
     for (size_t i = 0; i < first.size(); ++i) outcomes[first[i]].anchor = values[i];

@@ -9,6 +9,10 @@
 #include "core/rl/options.h"
 #include "core/rl/row_batch.h"
 
+namespace oxbow::model {
+class Policy;
+}
+
 namespace oxbow::rl {
 
 // What an update divides by.
@@ -18,26 +22,32 @@ struct LossDenominators {
   double samples = 1;  // Per update.
 };
 
-// What one row brought. Losses are not divided.
+// What the rows of an update have in common.
+struct UpdateInputs {
+  LearnerStep step;
+  const std::vector<Group>& groups;
+  LossDenominators denominators;
+};
+
+// The terms of one row's loss, not divided.
 struct RowOutcome {
-  double log_ratio = 0;  // Of the ratio that is clipped.
+  double log_ratio = 0;  // The log of the ratio that is clipped.
   double policy_loss = 0;
   double kl = 0;      // To the reference; 0 for a row outside the KL.
   double old_kl = 0;  // To the old policy.
-  double anchor = 0;  // Of the row's sample, on its first row.
+  double anchor = 0;  // The anchor pull of the row's sample, on its first row.
 };
 
 // Adds the gradient of
 //
 //   sum_rows (policy_loss + old_kl_weight old_kl) / denominators.policy
-//     + kl_weight sum_{rows in_kl} kl / denominators.kl
+//     + kl.weight sum_{rows in_kl} kl / denominators.kl
 //     + anchor.weight sum_samples anchor / denominators.samples
 //
 // to the policy's flat gradient and returns one outcome per row. The KL terms are not multiplied by
 // W, which would weaken the pull where the policy has moved most. Requires at least one row.
 std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy& policy,
-                                    const Method& method, const std::vector<Group>& groups,
-                                    const std::vector<RowRef>& refs,
-                                    const LossDenominators& denominators);
+                                    const Method& method, const UpdateInputs& inputs,
+                                    const std::vector<RowRef>& refs);
 
 }  // namespace oxbow::rl

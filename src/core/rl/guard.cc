@@ -2,7 +2,34 @@
 
 #include <ATen/ATen.h>
 
+#include <map>
+
+#include "base/status_macros.h"
+#include "core/model/policy.h"
+#include "core/parallel/ranks.h"
+#include "core/parallel/share.h"
+#include "core/rl/objective.h"
+
 namespace oxbow::rl {
+namespace {
+
+// b averaged over a group's rows of a step.
+at::Tensor MeanOverGroups(const std::vector<RowRef>& refs, const at::Tensor& bias) {
+  std::map<std::pair<size_t, int>, int64_t> places;
+  std::vector<int64_t> place;
+  for (const RowRef& ref : refs) {
+    const auto key = std::pair(ref.address.group, ref.address.step);
+    place.push_back(places.try_emplace(key, static_cast<int64_t>(places.size())).first->second);
+  }
+  const at::Tensor index = at::tensor(place, at::kLong);
+  const auto cells = static_cast<int64_t>(places.size());
+  const at::Tensor sum = at::zeros({cells}, bias.options()).index_add(0, index, bias);
+  const at::Tensor count =
+      at::zeros({cells}, bias.options()).index_add(0, index, at::ones_like(bias).detach());
+  return (sum / count).index_select(0, index);
+}
+
+}  // namespace
 
 at::Tensor MeanShift(const at::Tensor& mean_new, const at::Tensor& mean_old,
                      const at::Tensor& scale) {
@@ -22,6 +49,58 @@ at::Tensor DivergenceMaskedLoss(const at::Tensor& lp_new, const at::Tensor& lp_o
   const at::Tensor outward = advantage * (ratio.detach() - 1) > 0;
   const at::Tensor dropped = outward.logical_and(divergence.detach() >= divergence_max);
   return (-advantage.detach() * weight.detach() * ratio).masked_fill(dropped, 0);
+}
+
+absl::StatusOr<Preparation> MeanComparison::Prepare(LearnerStep step, StepPlan& plan,
+                                                    const std::vector<Group>& groups) {
+  OXBOW_ASSIGN_OR_RETURN(Preparation prepared, PolicyGradient::Prepare(step, plan, groups));
+  const parallel::Share own = parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());
+  old_.Compute(
+      policy_.current(), plan,
+      [&](const std::vector<RowRef>& refs) { return Gather(step, groups, refs); },
+      [&](size_t group) { return own.Has(group); }, options_.RowsPerForward());
+  return prepared;
+}
+
+MeanComparison::Comparison MeanComparison::Compare(const RowBatch& batch,
+                                                   const std::vector<RowRef>& refs,
+                                                   const at::Tensor& v) const {
+  const auto kernels = flow::GatherKernels(options_.sampling, batch.steps);
+  const at::Tensor mean = flow::RowMean(*kernels, batch.x, v);
+  const at::Tensor mean_old = flow::RowMean(*kernels, batch.x, old_.Of(refs, v));
+  const at::Tensor scale = KernelColumn(batch, [](const flow::StepKernel& k) { return k.scale; });
+  return {.log_prob = flow::RowLogProb(*kernels, mean, batch.x_next),
+          .old = OldLogProbs(refs),
+          .scale = scale,
+          .shift = MeanShift(mean, mean_old, scale)};
+}
+
+Guard::Guard(const TrainerOptions& options, const model::Policy& policy, parallel::Ranks& ranks)
+    : MeanComparison(options, policy, ranks),
+      batch_bias_(options.settings.Get("batch_bias", false)),
+      time_weight_(options.settings.Get("time_weight", true)) {}
+
+RowTerms Guard::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
+                      const at::Tensor& v) const {
+  const Comparison rows = Compare(batch, refs, v);
+  const at::Tensor bias = batch_bias_ ? MeanOverGroups(refs, rows.shift) : rows.shift;
+  const at::Tensor log_ratio = GuardLogRatio(rows.log_prob, rows.old, bias, rows.scale);
+  at::Tensor loss = ClippedLoss(log_ratio, at::zeros_like(rows.old), AdvantageColumn(refs),
+                                Weights(refs), options_.clip());
+  if (time_weight_) {
+    loss = loss /
+           KernelColumn(batch, [](const flow::StepKernel& k) { return k.sigma - k.sigma_next; });
+  }
+  return {.loss = loss, .log_ratio = log_ratio.detach(), .old_kl = {}};
+}
+
+RowTerms Dppo::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
+                     const at::Tensor& v) const {
+  const Comparison rows = Compare(batch, refs, v);
+  return {.loss = DivergenceMaskedLoss(rows.log_prob, rows.old, rows.shift, AdvantageColumn(refs),
+                                       Weights(refs), options_.clip_range),
+          .log_ratio = rows.log_prob.detach() - rows.old,
+          .old_kl = {}};
 }
 
 }  // namespace oxbow::rl

@@ -10,9 +10,8 @@
 // that far in the direction its advantage asks for, instead of clipping the ratio.
 #pragma once
 
-namespace at {
-class Tensor;
-}
+#include "core/rl/old_velocity.h"
+#include "core/rl/policy_gradient.h"
 
 namespace oxbow::rl {
 
@@ -30,5 +29,50 @@ at::Tensor GuardLogRatio(const at::Tensor& lp_new, const at::Tensor& lp_old, con
 at::Tensor DivergenceMaskedLoss(const at::Tensor& lp_new, const at::Tensor& lp_old,
                                 const at::Tensor& divergence, const at::Tensor& advantage,
                                 const at::Tensor& weight, double divergence_max);
+
+// What both methods compare: the means of Gaussian steps with those of the policy before the step.
+class MeanComparison : public PolicyGradient {
+ public:
+  using PolicyGradient::PolicyGradient;
+
+  // Does what the family does, and computes the old policy's velocities of the rows that later
+  // updates train.
+  absl::StatusOr<Preparation> Prepare(LearnerStep step, StepPlan& plan,
+                                      const std::vector<Group>& groups) override;
+
+ protected:
+  // The numbers of rows whose current velocity is `v`; [R] each.
+  struct Comparison {
+    at::Tensor log_prob;  // Under the current policy; with gradient.
+    at::Tensor old;       // Under the policy before the step.
+    at::Tensor scale;     // S
+    at::Tensor shift;     // b
+  };
+  Comparison Compare(const RowBatch& batch, const std::vector<RowRef>& refs,
+                     const at::Tensor& v) const;
+
+ private:
+  OldVelocities old_;
+};
+
+class Guard final : public MeanComparison {
+ public:
+  Guard(const TrainerOptions& options, const model::Policy& policy, parallel::Ranks& ranks);
+
+  RowTerms Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
+                 const at::Tensor& v) const override;
+
+ private:
+  const bool batch_bias_;   // b averaged over the group's samples at a step.
+  const bool time_weight_;  // A row's loss is divided by its time step.
+};
+
+class Dppo final : public MeanComparison {
+ public:
+  using MeanComparison::MeanComparison;
+
+  RowTerms Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
+                 const at::Tensor& v) const override;
+};
 
 }  // namespace oxbow::rl

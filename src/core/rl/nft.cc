@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "core/rl/row_math.h"
 
 namespace oxbow::rl {
 namespace {
@@ -51,6 +50,25 @@ at::Tensor NftLoss(const at::Tensor& x_t, const at::Tensor& x0, const at::Tensor
   const at::Tensor minus = NftSide(x_t, x0, t, old * (1 + beta) - current * beta);
   const at::Tensor p = optimality.detach().to(at::kDouble);
   return (p * plus + (1 - p) * minus) * (advantage_clip / beta);
+}
+
+Nft::Nft(const TrainerOptions& options, const model::Policy& policy, parallel::Ranks& ranks)
+    : ForwardProcess(options, policy, ranks),
+      nft_{.beta = options.settings.Get("beta", NftOptions().beta),
+           .advantage = options.settings.Get("advantage", NftOptions().advantage)} {}
+
+RowTerms Nft::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
+                    const at::Tensor& v) const {
+  const double clip = options_.advantage.clip;
+  std::vector<double> optimality;
+  for (const RowRef& ref : refs) {
+    optimality.push_back(
+        NftOptimality(NftAdvantageOf(nft_.advantage, ref.sample->advantage), clip));
+  }
+  return {.loss = NftLoss(batch.x, batch.clean, batch.sigma, v, OldCopyVelocity(batch),
+                          at::tensor(optimality, at::kDouble), nft_.beta, clip),
+          .log_ratio = {},
+          .old_kl = {}};
 }
 
 }  // namespace oxbow::rl

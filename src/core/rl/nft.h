@@ -9,9 +9,7 @@
 // One value per row, in float64 as published.
 #pragma once
 
-namespace at {
-class Tensor;
-}
+#include "core/rl/forward_process.h"
 
 namespace oxbow::rl {
 
@@ -38,5 +36,17 @@ at::Tensor NftSide(const at::Tensor& x_t, const at::Tensor& x0, const at::Tensor
 at::Tensor NftLoss(const at::Tensor& x_t, const at::Tensor& x0, const at::Tensor& t,
                    const at::Tensor& v, const at::Tensor& v_old, const at::Tensor& optimality,
                    double beta, double advantage_clip);
+
+class Nft final : public ForwardProcess {
+ public:
+  Nft(const TrainerOptions& options, const model::Policy& policy, parallel::Ranks& ranks);
+
+  bool has_ratio() const override { return false; }
+  RowTerms Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
+                 const at::Tensor& v) const override;
+
+ private:
+  const NftOptions nft_;
+};
 
 }  // namespace oxbow::rl

@@ -4,13 +4,17 @@
 // other arguments are constants. `weight` is positive and stays outside the clip.
 #pragma once
 
-#include "core/rl/clip_range.h"
-
 namespace at {
 class Tensor;
 }  // namespace at
 
 namespace oxbow::rl {
+
+// Where a ratio is clipped: to [1 - low, 1 + high].
+struct ClipRange {
+  double low = 0;
+  double high = 0;
+};
 
 // weight max(-A r, -A clamp(r, 1 - low, 1 + high)), r = exp(lp_new - lp_old): PPO's clip as
 // Flow-GRPO uses it (arXiv:2505.05470), where high is low; DAPO (arXiv:2503.14476) takes more. The

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "core/rl/kl.h"
-#include "core/rl/ratio_statistics.h"
+#include "core/rl/penalties.h"
+#include "core/rl/step_metrics.h"
 #include "tests/golden/golden.h"
 
 namespace oxbow::rl {

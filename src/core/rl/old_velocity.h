@@ -1,4 +1,5 @@
-// What the policy said at the start of a learner step, of the rows that later updates compare with.
+// The velocities that the policy predicted at the start of a learner step, for the rows that later
+// updates compare with.
 //
 // Rows of the first update need no entry: the policy they are compared with is the one that is
 // trained, and its velocity is at hand.

@@ -6,32 +6,55 @@
 #include <optional>
 #include <string>
 
+#include "base/check.h"
 #include "core/flow/dynamics.h"
 #include "core/flow/window.h"
+#include "core/rl/adamw.h"
 #include "core/rl/advantage.h"
-#include "core/rl/anchor.h"
-#include "core/rl/awm.h"
-#include "core/rl/clip_range.h"
 #include "core/rl/correction.h"
-#include "core/rl/decay_schedule.h"
-#include "core/rl/kl.h"
-#include "core/rl/nft.h"
-#include "core/rl/rate_schedule.h"
+#include "core/rl/method_facts.h"
+#include "core/rl/objective.h"
+#include "core/rl/policy_copies.h"
 #include "core/rl/step_weight.h"
 #include "core/rl/training_times.h"
 
 namespace oxbow::rl {
 
-// What a row's loss is. The first three are policy gradients: functions of the log-probs of sampled
-// transitions. The others noise the final picture again and know nothing of how it was drawn.
-enum class MethodKind { kGrpo, kGuard, kDppo, kNft, kAwm, kVGrpo };
-
-constexpr bool IsForwardProcess(MethodKind kind) { return kind >= MethodKind::kNft; }
-
 // What happens to groups without variance. Masked samples train nothing, not even the KL; the loss
 // is divided by B T_train with B all samples, or those of groups with variance only. Kept ones
 // train with advantage 0.
 enum class ZeroVariance { kMeanOverAll, kMeanOverKept, kUnmasked };
+
+// The method's own section of a config, by key: numbers as they are, flags as 0 or 1, choices
+// counted from 0. Empty: the defaults of the method's class.
+struct MethodSettings {
+  std::map<std::string, double> values;
+
+  // The value of `key`. A section that is given has every key.
+  template <typename T>
+  T Get(const char* key, T otherwise) const {
+    if (values.empty()) return otherwise;
+    const auto found = values.find(key);
+    OXBOW_CHECK(found != values.end()) << "no setting " << key << " in the method's section";
+    return static_cast<T>(found->second);
+  }
+};
+
+// In which space the KL to the reference is measured; see penalties.h.
+enum class KlSpace { kVelocity, kMean };
+
+struct KlOptions {
+  double weight = 0;
+  KlSpace space = KlSpace::kVelocity;
+  bool all_steps = false;  // False: one random trained row of each sample and update.
+};
+
+// The pull towards the reference at noise levels that the method does not train; see penalties.h.
+struct AnchorOptions {
+  double weight = 0;  // Above 0 it requires a method that trains on final latents.
+  double low = 0.02;
+  double high = 0.7;
+};
 
 struct TrainerOptions {
   flow::SamplingSpec sampling;  // Its sde flags are the trained steps (the last step never is).
@@ -40,10 +63,10 @@ struct TrainerOptions {
   uint64_t run_seed = 0;
   int updates = 2;  // Per pass.
   int passes = 1;   // Over the samples of a learner step.
-  // Of one backward pass, whole samples and at least one; 0: all of an update. Not with
-  // guard_batch_bias, whose loss wants whole groups.
+  // Rows of one backward pass: whole samples and at least one; 0: all rows of an update. Not with
+  // Guard's batch_bias, whose loss needs whole groups.
   int rows_per_pass = 0;
-  // Of one forward pass without gradients.
+  // Rows of one forward pass without gradients.
   size_t RowsPerForward() const {
     return rows_per_pass > 0 ? static_cast<size_t>(rows_per_pass) : 256;
   }
@@ -56,57 +79,37 @@ struct TrainerOptions {
   bool shard_optimizer = false;
 
   MethodKind method = MethodKind::kGrpo;
+  MethodSettings settings;
   double clip_range = 1e-4;
-  double clip_range_high = 0;  // Of ratios above 1; 0: the same.
-  double advantage_clip = 5;
-  AdvantageStd advantage_std = AdvantageStd::kGroup;
-  int advantage_ddof = 0;
-  AdvantageDivisor advantage_divisor = AdvantageDivisor::kPlusEpsilon;
-  double advantage_epsilon = 1e-4;
-  AdvantageLimit advantage_limit = AdvantageLimit::kHard;
+  double clip_range_high = 0;  // For ratios above 1; 0: the same.
+
+  AdvantageOptions advantage;
   RewardMix reward_mix = RewardMix::kSum;
   std::map<std::string, double> reward_weights;  // By name; kSum does not read it.
   double diversity_weight = 0;   // R (1 + weight (1 - niche share)) is what advantages are of.
-  bool stored_rewards = false;   // Of replayed samples, in place of what their new pictures score.
+  bool stored_rewards = false;   // Replayed samples count their stored reward, not the new score.
   bool replayed_in_mean = true;  // Whether their rewards count in the mean of their group.
   ZeroVariance zero_variance = ZeroVariance::kMeanOverAll;
-  Correction correction = Correction::kSequence;
-  WeightScale weight_scale = WeightScale::kMean;
-  bool weight_geometric = false;
-  double weight_cap = 2;
-  double weight_floor = 0;
-  double weight_log_clamp = 20;
-  int kept_steps = 0;  // i_off of stale fresh trajectories; 0: the steps with kc < kept_kc_max.
-  double kept_kc_max = 0.3;
-  double kl_weight = 0;
-  KlSpace kl_space = KlSpace::kVelocity;
-  bool kl_all_steps = false;
-  int reference_every = 0;  // Learner steps after which the reference becomes the policy; 0: never.
+
+  KlOptions kl;
+  CopyOptions copies;
 
   // Policy gradients.
-  double step_fraction = 1;  // Of the stochastic steps, trained per sample; drawn at random.
+  Correction correction = Correction::kSequence;
+  WeightOptions weight;
+  int kept_steps = 0;  // i_off of stale fresh trajectories; 0: the steps with kc < kept_kc_max.
+  double kept_kc_max = 0.3;
+  double step_fraction = 1;  // Share of the stochastic steps that a sample trains, drawn at random.
   StepWeight step_weight = StepWeight::kNone;
-  bool guard_batch_bias = false;  // b averaged over the group's samples at a step.
-  bool guard_time_weight = true;  // Divide a row's loss by its time step.
 
   // Forward-process methods.
   TimeOptions times;
-  NftOptions nft;
-  AwmOptions awm;
-  bool v_grpo_sum_norms = false;  // |x|^2 / (|x|_1 / D) as printed, instead of mean over mean.
-  double old_kl_weight = 0;       // AWM: towards the running old policy. V-GRPO: towards pi_old.
-  DecayOptions old_decay;         // How the old policy follows; only where the policy keeps one.
+  double old_kl_weight = 0;  // AWM: towards the running old policy. V-GRPO: towards pi_old.
+  AnchorOptions anchor;
 
-  AnchorOptions anchor;  // Weight above 0 requires pictures: a forward-process method.
-
-  double learning_rate = 3e-4;
+  AdamWOptions adamw;
   RateSchedule rate_schedule;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
-  double weight_decay = 1e-4;
   double grad_norm_max = 1;
-  int warmup_updates = 0;
 
   bool ema_enabled = true;
   double ema_decay_max = 0.9;
@@ -116,11 +119,5 @@ struct TrainerOptions {
     return {.low = clip_range, .high = clip_range_high > 0 ? clip_range_high : clip_range};
   }
 };
-
-// Whether rows have a ratio to the policy before the step, which is clipped.
-inline bool HasRatio(const TrainerOptions& options) {
-  if (options.method == MethodKind::kAwm) return options.awm.ratio;
-  return options.method != MethodKind::kNft;
-}
 
 }  // namespace oxbow::rl

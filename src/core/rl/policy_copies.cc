@@ -3,6 +3,11 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "base/check.h"
 #include "core/model/policy.h"
 
 namespace oxbow::rl {
@@ -11,17 +16,49 @@ namespace {
 constexpr char kOld[] = "old_policy";
 constexpr char kReference[] = "reference";
 
+// 0 .. 1 over `length` steps.
+double Progress(double step, uint64_t length) {
+  return length == 0 ? 1 : std::clamp(step / static_cast<double>(length), 0., 1.);
+}
+
+double CosineRamp(double from, double to, double progress) {
+  return from + (to - from) * (1 - std::cos(std::numbers::pi * progress)) / 2;
+}
+
 }  // namespace
 
-PolicyCopies::PolicyCopies(const TrainerOptions& options, model::Policy& policy)
+double DecayAt(const DecayOptions& o, uint64_t step) {
+  const auto s = static_cast<double>(step);
+  const auto warmup = static_cast<double>(o.warmup);
+  switch (o.shape) {
+    case DecayShape::kConstant:
+      return o.decay;
+    case DecayShape::kPower:
+      return std::min(o.decay, (1 + s) / (warmup + s));
+    case DecayShape::kLinear:
+      return o.start + (o.decay - o.start) * Progress(s, o.warmup);
+    case DecayShape::kPiecewiseLinear:
+      if (step < o.flat) return 0;
+      return std::min((s - static_cast<double>(o.flat)) * o.rate, o.decay);
+    case DecayShape::kCosine:
+      return CosineRamp(o.start, o.decay, Progress(s, o.length));
+    case DecayShape::kWarmupCosine:
+      if (step < o.warmup) return o.start * s / warmup;
+      return CosineRamp(o.start, o.decay,
+                        Progress(s - warmup, o.length - std::min(o.length, o.warmup)));
+  }
+  OXBOW_CHECK(false) << "decay shape " << static_cast<int>(o.shape);
+}
+
+PolicyCopies::PolicyCopies(const CopyOptions& options, model::Policy& policy)
     : options_(options), policy_(policy) {}
 
 double PolicyCopies::Follow(uint64_t done) {
   const at::NoGradGuard no_grad;
   const at::Tensor& weights = policy_.parameters().flat();
   double decay = 0;
-  if (policy_.has_old() && done % options_.old_decay.every == 0) {
-    decay = DecayAt(options_.old_decay, done);
+  if (policy_.has_old() && done % options_.old.every == 0) {
+    decay = DecayAt(options_.old, done);
     at::Tensor& old = policy_.old_parameters().flat();
     // Not a weighted sum with weight 0: a copy has the same bits.
     if (decay == 0) {

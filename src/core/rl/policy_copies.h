@@ -1,26 +1,59 @@
 // The copies of the policy that follow it from learner step to learner step: the old policy of
 // DiffusionNFT and AWM, and a reference that moves. The running average follows update by update
 // and is the trainer's.
+//
+// The old policy follows by old <- d old + (1 - d) policy, where d depends on the learner step s,
+// counted from 1:
+//
+//   constant          d
+//   power             min(d, (1 + s) / (w + s))
+//   linear            d0 + (d - d0) min(s / w, 1)
+//   piecewise_linear  0 while s < flat, then min((s - flat) rate, d)
+//   cosine            d0 + (d - d0) (1 - cos(pi min(s / N, 1))) / 2
+//   warmup_cosine     linear from 0 to d0 over w, then cosine from d0 to d until N
+//
+// DiffusionNFT's (arXiv:2509.16117) three are piecewise linear: rate 0; rate .001, d .5; flat 75,
+// rate .0075, d .999. AWM's has rate .001, d .3.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
-#include <vector>
 
-#include "core/rl/options.h"
-
+namespace at {
+class Tensor;
+}
 namespace oxbow::model {
-class ParameterSet;
 class Policy;
-}  // namespace oxbow::model
+}
 
 namespace oxbow::rl {
+
+enum class DecayShape { kConstant, kPower, kLinear, kPiecewiseLinear, kCosine, kWarmupCosine };
+
+struct DecayOptions {
+  DecayShape shape = DecayShape::kPiecewiseLinear;
+  double decay = 0.5;  // d
+  double start = 0;    // d0
+  double rate = 0.001;
+  uint64_t flat = 0;
+  uint64_t warmup = 10;   // w
+  uint64_t length = 100;  // N
+  uint64_t every = 1;     // The copy follows after every so many learner steps.
+};
+
+// d at learner step `step`. Pure.
+double DecayAt(const DecayOptions& options, uint64_t step);
+
+struct CopyOptions {
+  DecayOptions old;         // Where the policy keeps an old one.
+  int reference_every = 0;  // Learner steps after which the reference becomes the policy; 0: never.
+};
 
 class PolicyCopies {
  public:
   // `policy` outlives it, and keeps the copies that `options` move.
-  PolicyCopies(const TrainerOptions& options, model::Policy& policy);
+  PolicyCopies(const CopyOptions& options, model::Policy& policy);
 
   // After learner step number `done` (counted from 1). Returns the decay of the old policy, or 0.
   double Follow(uint64_t done);
@@ -32,7 +65,7 @@ class PolicyCopies {
   void Load(const std::map<std::string, at::Tensor>& state);
 
  private:
-  const TrainerOptions& options_;
+  const CopyOptions options_;
   model::Policy& policy_;
 };
 

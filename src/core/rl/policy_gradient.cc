@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <map>
 
 #include "base/check.h"
 #include "base/philox.h"
@@ -14,9 +13,8 @@
 #include "core/model/policy.h"
 #include "core/parallel/ranks.h"
 #include "core/parallel/share.h"
-#include "core/rl/guard.h"
-#include "core/rl/objective.h"
-#include "core/rl/rank_exchange.h"
+#include "core/rl/penalties.h"
+#include "core/rl/rank_training.h"
 #include "core/rl/step_weight.h"
 
 namespace oxbow::rl {
@@ -35,7 +33,7 @@ int StaleSteps(const TrainerOptions& options) {
                                 : flow::KeptSteps(options.sampling, options.kept_kc_max);
 }
 
-// Dies where a sample does not fit the spec: whoever received it has validated it.
+// Dies where a sample does not fit the spec: its receiver has validated it.
 void CheckShape(const Sample& sample, size_t steps) {
   OXBOW_CHECK(sample.sde.size() == steps && sample.log_prob.size() == steps &&
               sample.behaviour_version.size() == steps)
@@ -57,34 +55,6 @@ Origin OriginOf(const Sample& sample, const std::vector<int>& steps, PolicyVersi
 bool Weighs(Correction correction) {
   return correction == Correction::kSequence || correction == Correction::kBypass;
 }
-
-// A number of every row's kernel, float32 [R].
-at::Tensor OfKernels(const flow::SamplingSpec& spec, const std::vector<int>& steps,
-                     double (*value)(const flow::StepKernel&)) {
-  std::vector<float> values;
-  for (const int i : steps) values.push_back(static_cast<float>(value(flow::KernelAt(spec, i))));
-  return at::tensor(values, at::kFloat);
-}
-
-// b averaged over a group's rows of a step.
-at::Tensor MeanOverGroups(const std::vector<RowRef>& refs, const at::Tensor& bias) {
-  std::map<std::pair<size_t, int>, int64_t> places;
-  std::vector<int64_t> place;
-  for (const RowRef& ref : refs) {
-    const auto key = std::pair(ref.address.group, ref.address.step);
-    place.push_back(places.try_emplace(key, static_cast<int64_t>(places.size())).first->second);
-  }
-  const at::Tensor index = at::tensor(place, at::kLong);
-  const auto cells = static_cast<int64_t>(places.size());
-  const at::Tensor sum = at::zeros({cells}, bias.options()).index_add(0, index, bias);
-  const at::Tensor count =
-      at::zeros({cells}, bias.options()).index_add(0, index, at::ones_like(bias).detach());
-  return (sum / count).index_select(0, index);
-}
-
-double Centre(const RowRef& r) { return r.row->log_prob_old; }
-double Advantage(const RowRef& r) { return r.sample->advantage; }
-double Weight(const RowRef& r) { return r.sample->weight * r.row->weight; }
 
 }  // namespace
 
@@ -179,12 +149,7 @@ SequenceWeight PolicyGradient::WeightOf(const PlannedSample& planned, const Samp
     old.push_back(row.log_prob_old);
     behaviour.push_back(row.log_prob_behaviour);
   }
-  return ComputeSequenceWeight(old, behaviour, sample.latents[0].numel(),
-                               {.scale = options_.weight_scale,
-                                .geometric = options_.weight_geometric,
-                                .cap = options_.weight_cap,
-                                .floor = options_.weight_floor,
-                                .log_clamp = options_.weight_log_clamp});
+  return ComputeSequenceWeight(old, behaviour, sample.latents[0].numel(), options_.weight);
 }
 
 // Each rank weighs its own samples; then all know all weights, in plan order. A rejected sample
@@ -211,75 +176,33 @@ absl::StatusOr<Preparation> PolicyGradient::Prepare(LearnerStep, StepPlan& plan,
     }
     if (sample.replayed && planned.weight > 0) prepared.used.push_back(sample.entry_id);
   }
-  if (options_.method != MethodKind::kGrpo) {
-    old_.Compute(
-        policy_.current(), plan,
-        [&](const std::vector<RowRef>& refs) { return GatherTransitions(groups, refs); },
-        [&](size_t group) { return own.Has(group); }, options_.RowsPerForward());
-  }
   return prepared;
 }
 
-RowBatch PolicyGradient::Gather(const std::vector<Group>& groups,
+RowBatch PolicyGradient::Gather(LearnerStep, const std::vector<Group>& groups,
                                 const std::vector<RowRef>& refs) const {
   return GatherTransitions(groups, refs);
 }
 
-RowTerms PolicyGradient::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
-                               const at::Tensor& v) const {
-  if (options_.method != MethodKind::kGrpo) return GuardTerms(batch, refs, v);
-  at::Tensor log_prob = ScoreRows(options_.sampling, batch, v);
-  at::Tensor old = Column(refs, Centre);
-  at::Tensor behaviour =
-      Column(refs, [](const RowRef& r) -> double { return r.row->log_prob_behaviour; });
-  // Stored log-probs and W are of the density.
-  if (options_.cps_surrogate && options_.sampling.dynamics == flow::DynamicsKind::kCps) {
-    const at::Tensor scale = OfKernels(options_.sampling, batch.steps, flow::CpsSurrogateScale);
-    log_prob = log_prob * scale;
-    old = old * scale;
-    behaviour = behaviour * scale;
+at::Tensor PolicyGradient::KernelColumn(const RowBatch& batch,
+                                        double (*value)(const flow::StepKernel&)) const {
+  std::vector<float> values;
+  for (const int i : batch.steps) {
+    values.push_back(static_cast<float>(value(flow::KernelAt(options_.sampling, i))));
   }
-  const at::Tensor advantage = Column(refs, Advantage);
-  const at::Tensor weight = Column(refs, Weight);
-  RowTerms terms{.log_ratio = log_prob.detach() - old};
-  if (options_.correction == Correction::kMroueh) {
-    terms.loss = weight * OffPolicyLoss(log_prob, old, behaviour, advantage, options_.clip());
-  } else {
-    terms.loss = ClippedLoss(log_prob, old, advantage, weight, options_.clip());
-  }
-  return terms;
+  return at::tensor(values, at::kFloat);
 }
 
-RowTerms PolicyGradient::GuardTerms(const RowBatch& batch, const std::vector<RowRef>& refs,
-                                    const at::Tensor& v) const {
-  const auto kernels = flow::GatherKernels(options_.sampling, batch.steps);
-  const at::Tensor mean = flow::RowMean(*kernels, batch.x, v);
-  const at::Tensor mean_old = flow::RowMean(*kernels, batch.x, old_.Of(refs, v));
-  const at::Tensor log_prob = flow::RowLogProb(*kernels, mean, batch.x_next);
-  const at::Tensor old = Column(refs, Centre);
-  const at::Tensor scale =
-      OfKernels(options_.sampling, batch.steps, [](const flow::StepKernel& k) { return k.scale; });
-  at::Tensor bias = MeanShift(mean, mean_old, scale);
-  const at::Tensor advantage = Column(refs, Advantage);
-  const at::Tensor weight = Column(refs, Weight);
-  if (options_.method == MethodKind::kDppo) {
-    return {
-        .loss = DivergenceMaskedLoss(log_prob, old, bias, advantage, weight, options_.clip_range),
-        .log_ratio = log_prob.detach() - old,
-        .old_kl = {}};
-  }
-  if (options_.guard_batch_bias) bias = MeanOverGroups(refs, bias);
-  const at::Tensor log_ratio = GuardLogRatio(log_prob, old, bias, scale);
-  at::Tensor loss = ClippedLoss(log_ratio, at::zeros_like(old), advantage, weight, options_.clip());
-  if (options_.guard_time_weight) {
-    loss = loss / OfKernels(options_.sampling, batch.steps,
-                            [](const flow::StepKernel& k) { return k.sigma - k.sigma_next; });
-  }
-  return {.loss = loss, .log_ratio = log_ratio.detach(), .old_kl = {}};
+at::Tensor PolicyGradient::OldLogProbs(const std::vector<RowRef>& refs) {
+  return Column(refs, [](const RowRef& r) -> double { return r.row->log_prob_old; });
+}
+
+at::Tensor PolicyGradient::Weights(const std::vector<RowRef>& refs) {
+  return Column(refs, [](const RowRef& r) { return r.sample->weight * r.row->weight; });
 }
 
 double PolicyGradient::KlScaleOf(const PlannedRow& row) const {
-  return KlScale(options_.kl_space, flow::KernelAt(options_.sampling, row.step));
+  return KlScale(options_.kl.space, flow::KernelAt(options_.sampling, row.step));
 }
 
 }  // namespace oxbow::rl

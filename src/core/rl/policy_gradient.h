@@ -1,24 +1,31 @@
 // Policy gradients: the loss is a function of the log-probs of sampled transitions.
 //
-//   Flow-GRPO, DanceGRPO, MixGRPO, OP-GRPO   clip around pi_old           objective.h, correction.h
-//   off-policy GRPO                          clip around pi_old / pi_off  objective.h
-//   GRPO-Guard, Flow-DPPO                    guard.h
-//   TempFlow-GRPO                            weights of steps             step_weight.h
+// What they share: which transitions of a sample are trained, their log-probs under the policy
+// before the step, and the weights W of off-policy trajectories (correction.h). A method of the
+// family adds the loss of a row.
 //
-// Dynamics and windows make the difference between the first three; they are the sampler's.
+//   Flow-GRPO, DanceGRPO, MixGRPO, OP-GRPO, off-policy GRPO, TempFlow-GRPO   grpo.h
+//   GRPO-Guard, Flow-DPPO                                                    guard.h
 #pragma once
 
 #include "core/rl/method.h"
-#include "core/rl/old_velocity.h"
+
+namespace oxbow::parallel {
+class Ranks;
+}
+namespace oxbow::model {
+class Policy;
+}
 
 namespace oxbow::rl {
 
-class PolicyGradient final : public Method {
+class PolicyGradient : public Method {
  public:
-  // All references outlive it. `options.method` is one of this family.
+  // All references outlive it.
   PolicyGradient(const TrainerOptions& options, const model::Policy& policy,
                  parallel::Ranks& ranks);
 
+  bool has_ratio() const override { return true; }
   int RowsPerSample(LearnerStep step) const override;
 
   // Fresh samples train every stochastic step; stale ones (drawn by an older policy) only steps
@@ -31,25 +38,29 @@ class PolicyGradient final : public Method {
   absl::StatusOr<Preparation> Prepare(LearnerStep step, StepPlan& plan,
                                       const std::vector<Group>& groups) override;
 
-  RowBatch Gather(const std::vector<Group>& groups, const std::vector<RowRef>& refs) const override;
-  RowTerms Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
-                 const at::Tensor& v) const override;
+  RowBatch Gather(LearnerStep step, const std::vector<Group>& groups,
+                  const std::vector<RowRef>& refs) const override;
   double KlScaleOf(const PlannedRow& row) const override;
+
+ protected:
+  // One number of every row, float32 [R]: of the kernel of its step, the log-prob at the clip's
+  // centre, and what the row counts (W times the weight of its step).
+  at::Tensor KernelColumn(const RowBatch& batch, double (*value)(const flow::StepKernel&)) const;
+  static at::Tensor OldLogProbs(const std::vector<RowRef>& refs);
+  static at::Tensor Weights(const std::vector<RowRef>& refs);
+
+  const TrainerOptions& options_;
+  const model::Policy& policy_;
+  parallel::Ranks& ranks_;
 
  private:
   void ThinOut(LearnerStep step, const Group& group, const Sample& sample,
                PlannedSample& planned) const;
   void ScoreUnderOldPolicy(StepPlan& plan, const std::vector<Group>& groups) const;
   SequenceWeight WeightOf(const PlannedSample& planned, const Sample& sample) const;
-  RowTerms GuardTerms(const RowBatch& batch, const std::vector<RowRef>& refs,
-                      const at::Tensor& v) const;
 
-  const TrainerOptions& options_;
-  const model::Policy& policy_;
-  parallel::Ranks& ranks_;
   const std::vector<int> steps_;       // The stochastic ones.
-  const std::vector<double> weights_;  // Of every step in the loss.
-  OldVelocities old_;
+  const std::vector<double> weights_;  // What every step counts in the loss.
 };
 
 }  // namespace oxbow::rl

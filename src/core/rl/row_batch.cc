@@ -41,6 +41,10 @@ at::Tensor Column(const std::vector<RowRef>& refs, double (*value)(const RowRef&
   return at::tensor(values, at::kFloat);
 }
 
+at::Tensor AdvantageColumn(const std::vector<RowRef>& refs) {
+  return Column(refs, [](const RowRef& ref) { return ref.sample->advantage; });
+}
+
 RowBatch GatherTransitions(const std::vector<Group>& groups, const std::vector<RowRef>& refs) {
   OXBOW_CHECK(!refs.empty()) << "rows of a forward pass";
   std::vector<at::Tensor> x;
@@ -73,6 +77,18 @@ RowBatch SelectRows(const RowBatch& batch, const std::vector<int64_t>& index) {
 at::Tensor ScoreRows(const flow::SamplingSpec& spec, const RowBatch& batch, const at::Tensor& v) {
   const auto kernels = flow::GatherKernels(spec, batch.steps);
   return flow::RowLogProb(*kernels, flow::RowMean(*kernels, batch.x, v), batch.x_next);
+}
+
+at::Tensor ElementMean(const at::Tensor& rows) { return rows.to(at::kDouble).flatten(1).mean(1); }
+
+at::Tensor OverRows(const at::Tensor& column, const at::Tensor& like) {
+  std::vector<int64_t> shape(static_cast<size_t>(like.dim()), 1);
+  shape[0] = -1;
+  return column.to(like.device(), at::kDouble).view(shape);
+}
+
+at::Tensor CleanPrediction(const at::Tensor& x_t, const at::Tensor& t, const at::Tensor& v) {
+  return x_t.to(at::kDouble) - OverRows(t, x_t) * v.to(at::kDouble);
 }
 
 }  // namespace oxbow::rl

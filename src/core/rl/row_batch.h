@@ -1,4 +1,4 @@
-// The tensors of many rows of a plan, gathered for one forward pass.
+// The tensors of many rows of a plan, gathered for one forward pass, and sums over their elements.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -52,7 +52,20 @@ at::Tensor ScoreRows(const flow::SamplingSpec& spec, const RowBatch& batch, cons
 model::Conditioning GatherConditioning(const std::vector<Group>& groups,
                                        const std::vector<RowRef>& refs);
 
-// float32 [R]: a number of every row.
+// One number of every row, float32 [R].
 at::Tensor Column(const std::vector<RowRef>& refs, double (*value)(const RowRef&));
+at::Tensor AdvantageColumn(const std::vector<RowRef>& refs);
+
+// The following compute in float64 over contiguous rows of one shape: a row's bits do not depend on
+// the rows beside it.
+
+// The mean over the elements of each row: [R, ...] -> [R].
+at::Tensor ElementMean(const at::Tensor& rows);
+
+// `column` [R] shaped to multiply rows of `like` [R, ...], as float64.
+at::Tensor OverRows(const at::Tensor& column, const at::Tensor& like);
+
+// The clean image that a velocity predicts: x_t - t v, [R, ...] float64; `t` is [R].
+at::Tensor CleanPrediction(const at::Tensor& x_t, const at::Tensor& t, const at::Tensor& v);
 
 }  // namespace oxbow::rl

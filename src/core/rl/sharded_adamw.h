@@ -61,8 +61,8 @@ class ShardedAdamW {
 
   parallel::Ranks& ranks_;
   const int64_t length_;  // N
-  const int64_t stride_;  // Of a piece; ranks' pieces begin at multiples of it.
-  const int64_t begin_;   // Of this rank's.
+  const int64_t stride_;  // Elements of a piece; ranks' pieces begin at multiples of it.
+  const int64_t begin_;   // Where this rank's piece begins.
   const int64_t own_;     // Its length.
   AdamW piece_;
   at::Tensor grad_;  // [own_]

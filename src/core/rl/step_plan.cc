@@ -50,15 +50,9 @@ std::vector<GroupAdvantages> Advantages(const TrainerOptions& options,
       terms.push_back({.weight = weight, .rewards = Table(groups, value)});
     }
   }
-  return MixAdvantages(options.reward_mix,
-                       Table(groups, [&](const Sample& s) { return Valued(options, s); }), terms,
-                       {.std = options.advantage_std,
-                        .ddof = options.advantage_ddof,
-                        .divisor = options.advantage_divisor,
-                        .epsilon = options.advantage_epsilon,
-                        .limit = options.advantage_limit,
-                        .clip = options.advantage_clip},
-                       options.replayed_in_mean ? GroupMarks() : Replayed(groups));
+  return MixAdvantages(
+      options.reward_mix, Table(groups, [&](const Sample& s) { return Valued(options, s); }), terms,
+      options.advantage, options.replayed_in_mean ? GroupMarks() : Replayed(groups));
 }
 
 // Fisher-Yates, then equal slices: update u gets samples [u n / U, (u + 1) n / U).

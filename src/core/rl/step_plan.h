@@ -1,7 +1,7 @@
 // What one learner step trains: which rows of which samples, with which advantage, in which update.
 //
 // A row is one term of a sample's loss: a trained denoising step, or a pair of time and noise.
-// Which rows a sample has is its method's business (method.h). Groups without variance and failed
+// The method decides which rows a sample has (method.h). Groups without variance and failed
 // samples train nothing, unless they are kept.
 #pragma once
 
@@ -12,14 +12,16 @@
 #include "core/rl/advantage.h"
 #include "core/rl/experience.h"
 #include "core/rl/options.h"
-#include "core/rl/ratio_statistics.h"
 
 namespace oxbow::rl {
+
+// Where a sample comes from.
+enum class Origin { kFresh, kStale, kReplay };
 
 struct PlannedRow {
   int step = 0;            // The denoising step, or the number of the pair.
   double sigma = 0;        // Noise level of the row's state.
-  double weight = 1;       // Of the row in its sample's loss.
+  double weight = 1;       // What the row counts in its sample's loss.
   bool trained = true;     // False: part of W alone.
   bool on_policy = false;  // Drawn by the policy as it is at the start of the step.
   bool in_weight = false;  // Part of W: a kept transition of a trajectory that is not on-policy.
@@ -42,7 +44,7 @@ struct PlannedSample {
 
 struct StepPlan {
   std::vector<GroupAdvantages> groups;
-  std::vector<PlannedSample> samples;  // Those that train something.
+  std::vector<PlannedSample> samples;  // Samples that train something.
   std::vector<std::vector<size_t>>
       updates;                  // Indices into `samples`, shuffled by (run seed, step, pass).
   int64_t samples_counted = 0;  // B of the denominator; see ZeroVariance.

@@ -1,8 +1,7 @@
 // How much each denoising step of a policy gradient counts, 1 on average over the trained steps.
 //
 //   noise        w_i ~ S_i: noisy steps explore more. TempFlow-GRPO (arXiv:2508.04324), whose
-//   factor
-//                2.25 is 1 / mean S on Flow-GRPO's grid of ten at eta .7
+//                factor 2.25 is 1 / mean S on Flow-GRPO's grid of ten at eta .7
 //   sensitivity  w_i ~ 1 / sqrt(kc_i): every step moves the velocity alike (kc in dynamics.h)
 #pragma once
 

@@ -15,13 +15,10 @@
 #include "core/parallel/parameter_agreement.h"
 #include "core/parallel/ranks.h"
 #include "core/rl/adamw.h"
-#include "core/rl/method.h"
+#include "core/rl/method_table.h"
 #include "core/rl/policy_copies.h"
-#include "core/rl/rank_exchange.h"
-#include "core/rl/rank_gradient.h"
-#include "core/rl/rank_optimizer.h"
-#include "core/rl/step_report.h"
-#include "core/rl/step_totals.h"
+#include "core/rl/rank_training.h"
+#include "core/rl/step_metrics.h"
 #include "metrics/step_metrics.h"
 
 namespace oxbow::rl {
@@ -31,15 +28,9 @@ struct Trainer::Impl {
         policy(p),
         ranks(r),
         method(MakeMethod(options, policy, ranks)),
-        copies(options, policy),
-        optimizer({.learning_rate = options.learning_rate,
-                   .beta1 = options.beta1,
-                   .beta2 = options.beta2,
-                   .epsilon = options.epsilon,
-                   .weight_decay = options.weight_decay,
-                   .warmup_updates = options.warmup_updates},
-                  options.shard_optimizer, /*sums=*/!options.deterministic, policy.parameters(),
-                  ranks),
+        copies(options.copies, policy),
+        optimizer(options.adamw, options.shard_optimizer, /*sums=*/!options.deterministic,
+                  policy.parameters(), ranks),
         gradient(options, policy, *method, ranks, optimizer) {}
 
   // Tensors as they were before a step, to put back when it fails.
@@ -54,8 +45,8 @@ struct Trainer::Impl {
 
   absl::Status RunUpdates(LearnerStep step, StepPlan& plan, const std::vector<Group>& groups,
                           StepTotals& totals);
-  absl::Status Update(LearnerStep step, size_t update, const LossDenominators& denominators,
-                      StepPlan& plan, const std::vector<Group>& groups, StepTotals& totals);
+  absl::Status Update(size_t update, const UpdateInputs& inputs, StepPlan& plan,
+                      StepTotals& totals);
   std::vector<RowRef> RowsOf(LearnerStep step, size_t update, StepPlan& plan) const;
   absl::Status AppendCost(const model::RowCount& before, std::map<std::string, double>& metrics);
   absl::Status CheckFinite(LearnerStep step, double loss, double grad_norm);
@@ -114,10 +105,10 @@ std::vector<RowRef> Trainer::Impl::RowsOf(LearnerStep step, size_t update, StepP
                               [](const RowRef& ref) { return !ref.row->trained; }),
                refs.end());
     const size_t count = refs.size() - begin;
-    if (options.kl_weight > 0 && !options.kl_all_steps) {
+    if (options.kl.weight > 0 && !options.kl.all_steps) {
       refs[begin + stream.NextBelow(count)].in_kl = true;
     }
-    if (!options.kl_all_steps) continue;
+    if (!options.kl.all_steps) continue;
     for (size_t r = begin; r < refs.size(); ++r) refs[r].in_kl = true;
   }
   return refs;
@@ -149,15 +140,15 @@ absl::Status Trainer::Impl::CheckFinite(LearnerStep step, double loss, double gr
       absl::StrCat("gradient norm is not finite at learner step ", step.value));
 }
 
-absl::Status Trainer::Impl::Update(LearnerStep step, size_t update,
-                                   const LossDenominators& denominators, StepPlan& plan,
-                                   const std::vector<Group>& groups, StepTotals& totals) {
+absl::Status Trainer::Impl::Update(size_t update, const UpdateInputs& inputs, StepPlan& plan,
+                                   StepTotals& totals) {
+  const LearnerStep step = inputs.step;
   const std::vector<RowRef> refs = RowsOf(step, update, plan);
   if (refs.empty()) return absl::OkStatus();
   std::vector<RowOutcome> outcomes(refs.size());
-  OXBOW_ASSIGN_OR_RETURN(const double norm, gradient.Sum(refs, groups, denominators, outcomes));
+  OXBOW_ASSIGN_OR_RETURN(const double norm, gradient.Sum(inputs, refs, outcomes));
   OXBOW_RETURN_IF_ERROR(ShareOutcomes(ranks, outcomes));
-  const double loss = totals.Count(update, refs, outcomes, denominators);
+  const double loss = totals.Count(update, refs, outcomes, inputs.denominators);
   OXBOW_RETURN_IF_ERROR(CheckFinite(step, loss, norm));
   OXBOW_RETURN_IF_ERROR(optimizer.Step(RateFactorAt(options.rate_schedule, step.value)));
   if (options.ema_enabled) {
@@ -172,11 +163,13 @@ absl::Status Trainer::Impl::RunUpdates(LearnerStep step, StepPlan& plan,
                                        const std::vector<Group>& groups, StepTotals& totals) {
   const double samples = static_cast<double>(plan.samples_counted) / options.updates;
   const int rows = method->RowsPerSample(step);
-  const LossDenominators denominators{.policy = samples * rows,
-                                      .kl = samples * (options.kl_all_steps ? rows : 1),
-                                      .samples = samples};
+  const UpdateInputs inputs{.step = step,
+                            .groups = groups,
+                            .denominators = {.policy = samples * rows,
+                                             .kl = samples * (options.kl.all_steps ? rows : 1),
+                                             .samples = samples}};
   for (size_t update = 0; update < plan.updates.size(); ++update) {
-    OXBOW_RETURN_IF_ERROR(Update(step, update, denominators, plan, groups, totals));
+    OXBOW_RETURN_IF_ERROR(Update(update, inputs, plan, totals));
     ++version;
   }
   return absl::OkStatus();
@@ -207,7 +200,7 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
   const Impl::Before before = impl.Remember();
   result.metrics[metric::kTrainLr] =
       impl.optimizer.learning_rate() * RateFactorAt(impl.options.rate_schedule, step.value);
-  StepTotals totals(impl.options);
+  StepTotals totals(impl.options, impl.method->has_ratio());
   absl::Status status = impl.RunUpdates(step, plan, groups, totals);
   if (status.ok()) status = impl.AppendCost(rows_before, result.metrics);
   if (!status.ok()) {

@@ -1,6 +1,6 @@
 // One learner step: from groups of trajectories to new weights. No RPC, clock or global generator.
 //
-// The rails all methods share. Order of one step: advantages and masking; what the method must know
+// What all methods share. Order of one step: advantages and masking; what the method must know
 // of the policy before it moves (method.h); `updates` updates, `passes` times over; then the copies
 // that follow the policy.
 #pragma once

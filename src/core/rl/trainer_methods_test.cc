@@ -6,6 +6,7 @@
 
 #include "core/parallel/share.h"
 #include "core/parallel/thread_ranks.h"
+#include "core/rl/awm.h"
 #include "core/rl/toy_policy.h"
 #include "core/rl/trainer.h"
 
@@ -20,6 +21,10 @@ flow::SamplingSpec Spec(bool ode = false) {
   return spec;
 }
 
+bool HasRatio(MethodKind kind) { return FactsOf(kind).ratio != RatioUse::kNone; }
+
+bool KeepsOld(MethodKind kind) { return FactsOf(kind).old_copy != OldCopy::kNever; }
+
 struct Case {
   const char* name;
   std::function<void(TrainerOptions&)> set;
@@ -27,25 +32,28 @@ struct Case {
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
 TrainerOptions Options(const Case& c) {
-  TrainerOptions options{
-      .sampling = Spec(), .run_seed = 3, .updates = 2, .clip_range = 2e-3, .learning_rate = 1e-3};
+  TrainerOptions options{.sampling = Spec(),
+                         .run_seed = 3,
+                         .updates = 2,
+                         .clip_range = 2e-3,
+                         .adamw = {.learning_rate = 1e-3}};
   c.set(options);
-  if (IsForwardProcess(options.method)) options.sampling = Spec(/*ode=*/true);
+  if (!FactsOf(options.method).needs_density()) options.sampling = Spec(/*ode=*/true);
   return options;
 }
 
 void Nft(TrainerOptions& o) {
   o.method = MethodKind::kNft;
-  o.kl_weight = 1e-4;
-  o.kl_all_steps = true;
-  o.old_decay = {.decay = .5, .rate = .1};
+  o.kl.weight = 1e-4;
+  o.kl.all_steps = true;
+  o.copies.old = {.decay = .5, .rate = .1};
 }
 void Awm(TrainerOptions& o) {
   o.method = MethodKind::kAwm;
   o.times = {.sampler = TimeSampler::kDiscreteWithoutInit, .count = 4, .fraction = .9};
   o.clip_range = 1;
   o.old_kl_weight = .1;
-  o.old_decay = {.decay = .3, .rate = .05};
+  o.copies.old = {.decay = .3, .rate = .05};
 }
 void VGrpo(TrainerOptions& o) {
   o.method = MethodKind::kVGrpo;
@@ -55,7 +63,7 @@ void VGrpo(TrainerOptions& o) {
              .times = Sharing::kGroup,
              .noise = Sharing::kGroup};
   o.old_kl_weight = .1;
-  o.advantage_limit = AdvantageLimit::kTanh;
+  o.advantage.limit = AdvantageLimit::kTanh;
 }
 
 const Case kCases[] = {
@@ -68,8 +76,7 @@ const Case kCases[] = {
     {"GuardBatchBias",
      [](TrainerOptions& o) {
        o.method = MethodKind::kGuard;
-       o.guard_batch_bias = true;
-       o.guard_time_weight = false;
+       o.settings.values = {{"batch_bias", 1}, {"time_weight", 0}};
      }},
     {"Dppo",
      [](TrainerOptions& o) {
@@ -81,9 +88,12 @@ const Case kCases[] = {
     {"AwmMeanFirst",
      [](TrainerOptions& o) {
        Awm(o);
-       o.awm = {.weighting = AwmWeighting::kHuber, .mean_first = true};
-       o.kl_weight = 1e-3;
-       o.kl_space = KlSpace::kMean;
+       o.settings.values = {{"weighting", static_cast<double>(AwmWeighting::kHuber)},
+                            {"power", .25},
+                            {"mean_first", 1},
+                            {"ratio", 1}};
+       o.kl.weight = 1e-3;
+       o.kl.space = KlSpace::kMean;
      }},
     {"VGrpo", VGrpo}};
 
@@ -108,7 +118,7 @@ struct Bench {
   at::Tensor weights() { return policy.parameters().flat().detach().clone(); }
 
   const TrainerOptions options;
-  ToyPolicy policy{1, options.method == MethodKind::kNft || options.method == MethodKind::kAwm};
+  ToyPolicy policy{1, KeepsOld(options.method)};
   std::unique_ptr<parallel::Ranks> ranks = parallel::MakeSingleRank();
   Trainer trainer{options, policy, *ranks};
 };
@@ -119,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(Of, TrainerMethodsTest, testing::ValuesIn(kCases),
 
 TEST_P(TrainerMethodsTest, TheRewardOfAToyTaskRises) {
   TrainerOptions options = Options(GetParam());
-  options.learning_rate = 2e-2;
+  options.adamw.learning_rate = 2e-2;
   if (options.method == MethodKind::kGrpo) options.clip_range = .1;
   if (options.method == MethodKind::kGuard) options.clip_range = .05;
   if (options.method == MethodKind::kDppo) options.clip_range = .05;
@@ -141,8 +151,8 @@ TEST_P(TrainerMethodsTest, RatiosAreExactlyOneBeforeThePolicyMoves) {
   Bench bench(options);
   for (uint64_t step = 0; step < 3; ++step) {
     const auto metrics = bench.Step(step).metrics;
-    EXPECT_EQ(metrics.count("train/ratio_mean"), HasRatio(options) ? 1u : 0u);
-    if (!HasRatio(options)) continue;
+    EXPECT_EQ(metrics.count("train/ratio_mean"), HasRatio(options.method) ? 1u : 0u);
+    if (!HasRatio(options.method)) continue;
     EXPECT_EQ(metrics.at("train/ratio_min"), 1);
     EXPECT_EQ(metrics.at("train/ratio_max"), 1);
   }
@@ -155,7 +165,7 @@ TEST_P(TrainerMethodsTest, LaterUpdatesAndPassesSeeRatiosThatMoved) {
   Bench bench(options);
   const auto metrics = bench.Step(0).metrics;
   EXPECT_EQ(bench.trainer.version(), PolicyVersion(3));
-  if (!HasRatio(options)) return;
+  if (!HasRatio(options.method)) return;
   EXPECT_GT(metrics.at("train/ratio_std"), 0);
 }
 
@@ -171,9 +181,8 @@ std::vector<Group> SeenBy(std::vector<Group> groups, const parallel::Ranks& worl
 
 std::vector<at::Tensor> TrainOn(int ranks, const TrainerOptions& options) {
   std::vector<at::Tensor> weights(static_cast<size_t>(ranks));
-  const bool old = options.method == MethodKind::kNft || options.method == MethodKind::kAwm;
   parallel::ThreadWorld(ranks).Run([&](parallel::Ranks& world) {
-    ToyPolicy policy(1, old);
+    ToyPolicy policy(1, KeepsOld(options.method));
     Trainer trainer(options, policy, world);
     for (uint64_t step = 0; step < 3; ++step) {
       const auto groups =
@@ -190,7 +199,7 @@ std::vector<at::Tensor> TrainOn(int ranks, const TrainerOptions& options) {
 TEST_P(TrainerMethodsTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRanks) {
   TrainerOptions options = Options(GetParam());
   options.deterministic = true;
-  if (IsForwardProcess(options.method)) options.anchor.weight = .1;
+  if (!FactsOf(options.method).needs_density()) options.anchor.weight = .1;
   const at::Tensor alone = TrainOn(1, options)[0];
   for (const int ranks : {2, 3}) {
     for (const at::Tensor& weights : TrainOn(ranks, options)) {
@@ -202,9 +211,11 @@ TEST_P(TrainerMethodsTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRa
 // Whole samples, of which 7 rows hold one.
 TEST_P(TrainerMethodsTest, PassesOfFewRowsAddUpToTheWholeGradient) {
   TrainerOptions options = Options(GetParam());
-  options.guard_batch_bias = false;  // Wants whole groups.
-  options.kl_weight = 1e-2;
-  if (IsForwardProcess(options.method)) options.anchor.weight = .1;
+  if (options.settings.values.contains("batch_bias")) {
+    options.settings.values["batch_bias"] = 0;  // It needs whole groups.
+  }
+  options.kl.weight = 1e-2;
+  if (!FactsOf(options.method).needs_density()) options.anchor.weight = .1;
   const at::Tensor whole = TrainOn(1, options)[0];
   options.rows_per_pass = 7;
   for (const int ranks : {1, 2}) {
@@ -217,8 +228,8 @@ TEST_P(TrainerMethodsTest, PassesOfFewRowsAddUpToTheWholeGradient) {
 
 TEST_P(TrainerMethodsTest, ARunResumedFromItsStateHasTheSameBits) {
   TrainerOptions options = Options(GetParam());
-  options.kl_weight = 1e-2;
-  options.reference_every = 2;
+  options.kl.weight = 1e-2;
+  options.copies.reference_every = 2;
   Bench whole(options), first(options), second(options);
   for (uint64_t step = 0; step < 3; ++step) {
     whole.Step(step);
@@ -245,7 +256,7 @@ TEST(TrainerParityTest, OnPolicyEveryCorrectionHasFlowGrposBits) {
     TrainerOptions options = Options(kCases[0]);
     options.correction = correction;
     options.clip_range = 3e-4;
-    options.kl_weight = 1e-2;
+    options.kl.weight = 1e-2;
     Bench bench(options);
     for (uint64_t step = 0; step < 4; ++step) bench.Step(step);
     return bench.weights();
@@ -260,7 +271,7 @@ TEST(TrainerParityTest, OnPolicyEveryCorrectionHasFlowGrposBits) {
 // A flat reference policy pulls to where it was put last.
 TEST(TrainerReferenceTest, TheReferenceBecomesThePolicyAfterEveryStage) {
   TrainerOptions options = Options(kCases[0]);
-  options.reference_every = 2;
+  options.copies.reference_every = 2;
   Bench bench(options);
   const at::Tensor start = bench.weights();
   bench.Step(0);
@@ -284,7 +295,7 @@ TEST(TrainerZeroVarianceTest, UnmaskedGroupsTrainWithTheKlAlone) {
   for (const auto mode : {ZeroVariance::kUnmasked, ZeroVariance::kMeanOverAll}) {
     TrainerOptions options = Options(kCases[0]);
     options.zero_variance = mode;
-    options.kl_weight = 1;
+    options.kl.weight = 1;
     Bench bench(options);
     bench.Step(0);
     const at::Tensor before = bench.weights();

@@ -82,13 +82,13 @@ TrainerOptions OptionsOf(const Case& c) {
   for (int i = 0; i < kTrained; ++i) options.sampling.sde[static_cast<size_t>(i)] = true;
   options.clip_range = kClip;
   options.correction = c.correction;
-  options.weight_scale = c.weight_scale;
-  options.weight_geometric = c.geometric;
-  options.weight_cap = kCap;
+  options.weight.scale = c.weight_scale;
+  options.weight.geometric = c.geometric;
+  options.weight.cap = kCap;
   options.kept_steps = kKept;
-  options.kl_weight = kBeta;
-  options.kl_space = c.kl_space;
-  options.kl_all_steps = true;
+  options.kl.weight = kBeta;
+  options.kl.space = c.kl_space;
+  options.kl.all_steps = true;
   options.grad_norm_max = 0;
   return options;
 }
@@ -213,8 +213,8 @@ double WeightOf(const World& world, const Group& group, const Sample& sample) {
   for (int i = 0; i < kKept; ++i) {
     sum += world.LogProb(world.theta, group, sample, i) - sample.log_prob[static_cast<size_t>(i)];
   }
-  if (world.options.weight_scale == WeightScale::kSqrt) sum *= std::sqrt(kDims);
-  if (world.options.weight_geometric) sum /= kKept;
+  if (world.options.weight.scale == WeightScale::kSqrt) sum *= std::sqrt(kDims);
+  if (world.options.weight.geometric) sum /= kKept;
   return std::min(std::exp(sum), kCap);
 }
 
@@ -321,7 +321,7 @@ TEST_P(TrainerOracleTest, LossGradientAndWeightsFollowTheFormulas) {
 
   // After one update Adam's first moment is (1 - beta1) times the gradient.
   const at::Tensor moment = world.trainer.State()->at("adamw.first_moment");
-  const at::Tensor want = at::tensor(gradient, at::kDouble) * (1 - world.options.beta1);
+  const at::Tensor want = at::tensor(gradient, at::kDouble) * (1 - world.options.adamw.beta1);
   const double error = (moment.to(at::kDouble) - want).norm().item<double>();
   EXPECT_LT(error, 1e-4 * want.norm().item<double>());
 
@@ -346,7 +346,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(TrainerKlTest, OneRandomStepPerSampleIsUnbiased) {
   TrainerOptions options = OptionsOf({"", Correction::kSequence});
-  options.kl_all_steps = false;
+  options.kl.all_steps = false;
   World world(options);
   const std::vector<Group> groups = world.Groups();
   std::map<size_t, Vector> of_sample;

@@ -26,9 +26,9 @@ TrainerOptions Options(bool deterministic, bool shard = false) {
           .deterministic = deterministic,
           .shard_optimizer = shard,
           .clip_range = 2e-3,
-          .advantage_std = AdvantageStd::kGlobal,
-          .kl_weight = 1e-2,
-          .learning_rate = 1e-3};
+          .advantage = {.std = AdvantageStd::kGlobal},
+          .kl = {.weight = 1e-2},
+          .adamw = {.learning_rate = 1e-3}};
 }
 
 // A step's groups: fresh ones, a mixed one, one whose samples are all alike, one with a failure.

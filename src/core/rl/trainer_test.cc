@@ -17,8 +17,11 @@ flow::SamplingSpec Spec() {
 }
 
 TrainerOptions Options() {
-  return {
-      .sampling = Spec(), .run_seed = 3, .updates = 2, .clip_range = 2e-3, .learning_rate = 1e-3};
+  return {.sampling = Spec(),
+          .run_seed = 3,
+          .updates = 2,
+          .clip_range = 2e-3,
+          .adamw = {.learning_rate = 1e-3}};
 }
 
 // A policy, its trainer, and the groups a worker would send.
@@ -170,7 +173,7 @@ TEST(TrainerTest, FailedSamplesAreNotTrained) {
 
 TEST(TrainerTest, ARunResumedFromItsStateHasTheSameBits) {
   TrainerOptions options = Options();
-  options.kl_weight = 1e-2;
+  options.kl.weight = 1e-2;
   Bench whole(options), first(options), second(options);
   for (uint64_t step = 0; step < 2; ++step) {
     whole.Step(step, whole.Rollout(step));
@@ -198,7 +201,7 @@ StepResult ReplayAfterDrift(Correction correction, double clip, uint64_t drawn_o
   TrainerOptions options = Options();
   options.correction = correction;
   options.clip_range = clip;
-  options.learning_rate = 5e-3;
+  options.adamw.learning_rate = 5e-3;
   Bench bench(options);
   const auto old = bench.Rollout(0);
   for (uint64_t step = 0; step < 4; ++step) bench.Step(step, bench.Rollout(step));
@@ -279,7 +282,7 @@ TEST(TrainerTest, ANonFiniteLossLeavesEverythingAsItWas) {
 
 TEST(TrainerTest, TheRewardOfAToyTaskRises) {
   TrainerOptions options = Options();
-  options.learning_rate = 2e-2;
+  options.adamw.learning_rate = 2e-2;
   options.clip_range = 0.1;
   Bench bench(options);
   double first = 0, last = 0;

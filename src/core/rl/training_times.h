@@ -23,21 +23,21 @@ namespace oxbow::rl {
 
 enum class TimeSampler { kGrid, kDiscrete, kDiscreteWithoutInit, kUniform, kLogitNormal };
 
-// Who draws the same: nobody, the samples of a group, or all samples of a learner step.
+// Which samples share a draw: none, those of a group, or all of a learner step.
 enum class Sharing { kSample, kGroup, kStep };
 
 struct TimeOptions {
   TimeSampler sampler = TimeSampler::kGrid;
   int count = 0;           // Pairs of time and noise per sample; 0: int(fraction T).
-  double fraction = 0.99;  // Of the sampler's levels, from the noisy end.
+  double fraction = 0.99;  // Share of the sampler's levels, from the noisy end.
   double low = 0.2;        // uniform, before the shift.
   double high = 1;
-  double shift = 3;  // Of uniform and logit_normal.
+  double shift = 3;  // Shifts uniform and logit_normal.
   Sharing times = Sharing::kSample;
   Sharing noise = Sharing::kSample;
 };
 
-// Whose draws.
+// The name of one sample's draws.
 struct PairKey {
   uint64_t run_seed = 0;
   uint64_t step = 0;  // Learner step.

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "core/flow/schedule.h"
-#include "core/rl/decay_schedule.h"
+#include "core/rl/policy_copies.h"
 
 namespace oxbow::rl {
 namespace {

@@ -8,9 +8,7 @@
 // to them cancels in the ratio. The loss is PPO's clip of rho.
 #pragma once
 
-namespace at {
-class Tensor;
-}
+#include "core/rl/forward_process.h"
 
 namespace oxbow::rl {
 
@@ -21,5 +19,17 @@ at::Tensor VGrpoSurrogate(const at::Tensor& x_t, const at::Tensor& x0, const at:
 
 // mean (xhat_theta - xhat_old)^2 [R] = t^2 mean (v - v_old)^2. No gradient through `v_old`.
 at::Tensor VGrpoPull(const at::Tensor& t, const at::Tensor& v, const at::Tensor& v_old);
+
+class VGrpo final : public ForwardProcess {
+ public:
+  VGrpo(const TrainerOptions& options, const model::Policy& policy, parallel::Ranks& ranks);
+
+  bool has_ratio() const override { return true; }
+  RowTerms Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
+                 const at::Tensor& v) const override;
+
+ private:
+  const bool sum_norms_;  // As printed, instead of mean over mean.
+};
 
 }  // namespace oxbow::rl

@@ -21,7 +21,11 @@ flow::SamplingSpec SpecOf(const std::vector<int>& stochastic) {
 }
 
 TrainerOptions OptionsFor(const flow::SamplingSpec& spec) {
-  return {.sampling = spec, .run_seed = 3, .updates = 2, .clip_range = 2e-3, .learning_rate = 1e-3};
+  return {.sampling = spec,
+          .run_seed = 3,
+          .updates = 2,
+          .clip_range = 2e-3,
+          .adamw = {.learning_rate = 1e-3}};
 }
 
 struct Bench {

@@ -1,4 +1,4 @@
-#include "core/rl/anchor.h"
+#include "core/rl/penalties.h"
 
 #include <ATen/ATen.h>
 
@@ -6,8 +6,8 @@
 
 #include "core/flow/schedule.h"
 #include "core/parallel/ranks.h"
+#include "core/rl/awm.h"
 #include "core/rl/row_batch.h"
-#include "core/rl/row_math.h"
 #include "core/rl/toy_policy.h"
 #include "core/rl/trainer.h"
 #include "gtest/gtest.h"
@@ -24,7 +24,10 @@ TrainerOptions AwmOptionsOf(double anchor) {
   options.sampling.sde = {true, true, true, false};
   options.run_seed = 5;
   options.method = MethodKind::kAwm;
-  options.awm = {.weighting = AwmWeighting::kLinear, .ratio = false};
+  options.settings.values = {{"weighting", static_cast<double>(AwmWeighting::kLinear)},
+                             {"power", .25},
+                             {"mean_first", 0},
+                             {"ratio", 0}};
   options.times = {.sampler = TimeSampler::kUniform, .count = 2, .low = .7, .high = 1, .shift = 1};
   options.clip_range = 1;
   options.updates = 2;
@@ -139,7 +142,7 @@ Trained OneStep(const TrainerOptions& options) {
 
 TEST(AnchorTest, TrainingStaysNearerToTheReference) {
   TrainerOptions options = AwmOptionsOf(0);
-  options.learning_rate = 1e-2;
+  options.adamw.learning_rate = 1e-2;
   options.updates = 6;
   options.anchor = {.weight = 1e-9, .low = .02, .high = .7};  // Measured and as good as off.
   const double far = OneStep(options).result.metrics.at("train/anchor_div");
@@ -165,7 +168,7 @@ TEST(AnchorTest, TheFirstUpdateOfAwmIsTheSameWithAndWithoutRatio) {
   TrainerOptions options = AwmOptionsOf(0);
   options.updates = 1;
   const at::Tensor without = OneStep(options).weights;
-  options.awm.ratio = true;
+  options.settings.values["ratio"] = 1;
   EXPECT_LT((OneStep(options).weights - without).abs().max().item<double>(), 1e-6);
 }
 

@@ -1,15 +1,24 @@
-#include "core/rl/anchor.h"
+#include "core/rl/penalties.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "base/check.h"
 #include "base/philox.h"
 #include "core/flow/sampler.h"
 #include "core/model/policy.h"
-#include "core/rl/row_batch.h"
-#include "core/rl/row_math.h"
 
 namespace oxbow::rl {
+
+double KlScale(KlSpace space, const flow::StepKernel& kernel) {
+  if (space == KlSpace::kVelocity) return 1;
+  OXBOW_CHECK(kernel.std > 0) << "mean-space KL of a deterministic step; sigma " << kernel.sigma;
+  return kernel.cv * kernel.cv / (2 * kernel.std * kernel.std);
+}
+
+at::Tensor RowKl(const at::Tensor& v, const at::Tensor& v_reference, const at::Tensor& scale) {
+  return (v - v_reference.detach()).square().flatten(1).mean(1) * scale;
+}
 
 at::Tensor AnchorPull(const AnchorOptions& options, uint64_t run_seed, const model::Policy& policy,
                       const std::vector<Group>& groups, const std::vector<RowRef>& refs) {

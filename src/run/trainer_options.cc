@@ -1,10 +1,10 @@
-#include "services/learner/trainer_options.h"
+#include "run/trainer_options.h"
 
 #include "base/check.h"
+#include "config/chosen_method.h"
 #include "core/flow/truncation.h"
-#include "rpc/convert_window.h"
 
-namespace oxbow::learner {
+namespace oxbow::run {
 namespace {
 
 // Config enums count from 1 in the order of the trainer's enums, which count from 0.
@@ -15,34 +15,27 @@ Domain FromWire(Wire value) {
 }
 
 static_assert(static_cast<int>(rl::AdvantageStd::kNone) == v1::ADVANTAGE_STD_NONE - 1);
-static_assert(static_cast<int>(rl::ZeroVariance::kMeanOverKept) ==
-              v1::ZERO_VARIANCE_MEAN_OVER_KEPT - 1);
 static_assert(static_cast<int>(rl::ZeroVariance::kUnmasked) == v1::ZERO_VARIANCE_UNMASKED - 1);
 static_assert(static_cast<int>(rl::Correction::kMroueh) == v1::CORRECTION_MROUEH - 1);
-static_assert(static_cast<int>(rl::MethodKind::kVGrpo) == v1::METHOD_NAME_V_GRPO - 1);
 static_assert(static_cast<int>(rl::AdvantageDivisor::kRoot) == v1::ADVANTAGE_DIVISOR_ROOT - 1);
 static_assert(static_cast<int>(rl::AdvantageLimit::kTanh) == v1::ADVANTAGE_LIMIT_TANH - 1);
 static_assert(static_cast<int>(rl::RewardMix::kGdpo) == v1::REWARD_MIX_GDPO - 1);
 static_assert(static_cast<int>(rl::StepWeight::kSensitivity) == v1::STEP_WEIGHT_SENSITIVITY - 1);
-static_assert(static_cast<int>(rl::NftAdvantage::kBinary) == v1::NFT_ADVANTAGE_BINARY - 1);
-static_assert(static_cast<int>(rl::AwmWeighting::kGeneralHuber) ==
-              v1::AWM_WEIGHTING_GENERAL_HUBER - 1);
 static_assert(static_cast<int>(rl::TimeSampler::kLogitNormal) == v1::TIME_SAMPLER_LOGIT_NORMAL - 1);
 static_assert(static_cast<int>(rl::Sharing::kStep) == v1::SHARING_STEP - 1);
 static_assert(static_cast<int>(rl::DecayShape::kWarmupCosine) == v1::DECAY_SHAPE_WARMUP_COSINE - 1);
 static_assert(static_cast<int>(rl::RateShape::kCosine) == v1::RATE_SHAPE_COSINE - 1);
-static_assert(static_cast<int>(rl::Correction::kNaive) == v1::CORRECTION_NAIVE - 1);
-static_assert(static_cast<int>(rl::WeightScale::kSqrt) == v1::WEIGHT_SCALE_SQRT - 1);
+static_assert(static_cast<int>(rl::WeightScale::kSum) == v1::WEIGHT_SCALE_SUM - 1);
 static_assert(static_cast<int>(rl::KlSpace::kMean) == v1::KL_SPACE_MEAN - 1);
 
 void SetAdvantages(const v1::RunConfig& config, rl::TrainerOptions& options) {
   const v1::MethodConfig& method = config.method();
-  options.advantage_clip = method.advantage_clip();
-  options.advantage_limit = FromWire<rl::AdvantageLimit>(method.advantage_limit());
-  options.advantage_std = FromWire<rl::AdvantageStd>(method.advantage_std());
-  options.advantage_ddof = static_cast<int>(method.advantage_ddof());
-  options.advantage_divisor = FromWire<rl::AdvantageDivisor>(method.advantage_divisor());
-  options.advantage_epsilon = method.advantage_epsilon();
+  options.advantage = {.std = FromWire<rl::AdvantageStd>(method.advantage_std()),
+                       .ddof = static_cast<int>(method.advantage_ddof()),
+                       .divisor = FromWire<rl::AdvantageDivisor>(method.advantage_divisor()),
+                       .epsilon = method.advantage_epsilon(),
+                       .limit = FromWire<rl::AdvantageLimit>(method.advantage_limit()),
+                       .clip = method.advantage_clip()};
   options.reward_mix = FromWire<rl::RewardMix>(method.reward_mix());
   for (const v1::RewardTerm& term : config.reward().terms()) {
     options.reward_weights[term.name()] = term.weight();
@@ -54,17 +47,15 @@ void SetAdvantages(const v1::RunConfig& config, rl::TrainerOptions& options) {
 }
 
 void SetPolicyGradient(const v1::MethodConfig& method, rl::TrainerOptions& options) {
-  options.kept_kc_max = method.kept_kc_max();
   options.correction = FromWire<rl::Correction>(method.correction());
-  options.weight_scale = FromWire<rl::WeightScale>(method.weight_scale());
-  options.weight_geometric = method.weight_geometric();
-  options.weight_cap = method.weight_cap();
-  options.weight_floor = method.weight_floor();
-  options.weight_log_clamp = method.weight_log_clamp();
+  options.weight = {.scale = FromWire<rl::WeightScale>(method.weight_scale()),
+                    .geometric = method.weight_geometric(),
+                    .cap = method.weight_cap(),
+                    .floor = method.weight_floor(),
+                    .log_clamp = method.weight_log_clamp()};
+  options.kept_kc_max = method.kept_kc_max();
   options.step_fraction = method.step_fraction();
   options.step_weight = FromWire<rl::StepWeight>(method.step_weight());
-  options.guard_batch_bias = method.guard().batch_bias();
-  options.guard_time_weight = method.guard().time_weight();
 }
 
 void SetForwardProcess(const v1::MethodConfig& method, rl::TrainerOptions& options) {
@@ -77,41 +68,38 @@ void SetForwardProcess(const v1::MethodConfig& method, rl::TrainerOptions& optio
                    .shift = times.shift(),
                    .times = FromWire<rl::Sharing>(times.times()),
                    .noise = FromWire<rl::Sharing>(times.noise())};
-  options.nft = {.beta = method.nft().beta(),
-                 .advantage = FromWire<rl::NftAdvantage>(method.nft().advantage())};
-  options.awm = {.weighting = FromWire<rl::AwmWeighting>(method.awm().weighting()),
-                 .power = method.awm().power(),
-                 .mean_first = method.awm().mean_first(),
-                 .ratio = method.awm().ratio()};
+  options.old_kl_weight = method.old_kl_weight();
   options.anchor = {.weight = method.anchor().weight(),
                     .low = method.anchor().low(),
                     .high = method.anchor().high()};
-  options.v_grpo_sum_norms = method.v_grpo().sum_norms();
-  options.old_kl_weight = method.old_kl_weight();
+}
+
+rl::CopyOptions CopiesOf(const v1::MethodConfig& method) {
   const v1::OldPolicyConfig& old = method.old_policy();
-  options.old_decay = {.shape = FromWire<rl::DecayShape>(old.shape()),
-                       .decay = old.decay(),
-                       .start = old.start(),
-                       .rate = old.rate(),
-                       .flat = old.flat(),
-                       .warmup = old.warmup(),
-                       .length = old.length(),
-                       .every = old.every()};
+  return {.old = {.shape = FromWire<rl::DecayShape>(old.shape()),
+                  .decay = old.decay(),
+                  .start = old.start(),
+                  .rate = old.rate(),
+                  .flat = old.flat(),
+                  .warmup = old.warmup(),
+                  .length = old.length(),
+                  .every = old.every()},
+          .reference_every = static_cast<int>(method.reference_every())};
 }
 
 void SetOptimizer(const v1::RunConfig& config, rl::TrainerOptions& options) {
   const v1::OptimizerConfig& optimizer = config.optimizer();
-  options.learning_rate = optimizer.learning_rate();
+  options.adamw = {.learning_rate = optimizer.learning_rate(),
+                   .beta1 = optimizer.beta1(),
+                   .beta2 = optimizer.beta2(),
+                   .epsilon = optimizer.epsilon(),
+                   .weight_decay = optimizer.weight_decay(),
+                   .warmup_updates = static_cast<int>(optimizer.warmup_updates())};
   options.rate_schedule = {
       .shape = FromWire<rl::RateShape>(optimizer.decay()),
       .steps = optimizer.decay_steps() > 0 ? optimizer.decay_steps() : config.run().steps(),
       .to = optimizer.decay_to()};
-  options.beta1 = optimizer.beta1();
-  options.beta2 = optimizer.beta2();
-  options.epsilon = optimizer.epsilon();
-  options.weight_decay = optimizer.weight_decay();
   options.grad_norm_max = optimizer.grad_norm_max();
-  options.warmup_updates = static_cast<int>(optimizer.warmup_updates());
   options.ema_enabled = config.ema().enabled();
   options.ema_decay_max = config.ema().decay_max();
 }
@@ -134,14 +122,15 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
   options.updates = static_cast<int>(config.batch().updates());
   options.passes = static_cast<int>(config.batch().passes());
   options.rows_per_pass = static_cast<int>(config.batch().rows_per_pass());
-  options.method = FromWire<rl::MethodKind>(method.name());
+  options.method = config::KindOf(method);
+  options.settings.values = config::OwnSettings(method);
   options.clip_range = method.clip_range();
   options.clip_range_high = method.clip_range_high();
   options.kept_steps = KeptStepsOf(config, sampling);
-  options.kl_weight = method.kl_weight();
-  options.kl_space = FromWire<rl::KlSpace>(method.kl_space());
-  options.kl_all_steps = method.kl_all_steps();
-  options.reference_every = static_cast<int>(method.reference_every());
+  options.kl = {.weight = method.kl_weight(),
+                .space = FromWire<rl::KlSpace>(method.kl_space()),
+                .all_steps = method.kl_all_steps()};
+  options.copies = CopiesOf(method);
   SetAdvantages(config, options);
   SetPolicyGradient(method, options);
   SetForwardProcess(method, options);
@@ -149,17 +138,23 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
   return options;
 }
 
-// DiffusionNFT draws with it.
 model::OldPolicy OldPolicyOf(const v1::MethodConfig& method) {
-  if (method.name() == v1::METHOD_NAME_NFT) return model::OldPolicy::kSamples;
-  const bool pulls = method.name() == v1::METHOD_NAME_AWM && method.old_kl_weight() > 0;
-  return pulls ? model::OldPolicy::kKept : model::OldPolicy::kNone;
+  switch (config::ChosenMethod(method).old_copy) {
+    case rl::OldCopy::kNever:
+      return model::OldPolicy::kNone;
+    case rl::OldCopy::kForItsPull:
+      return method.old_kl_weight() > 0 ? model::OldPolicy::kKept : model::OldPolicy::kNone;
+    case rl::OldCopy::kSamples:
+      return model::OldPolicy::kSamples;
+  }
+  OXBOW_CHECK(false) << "old copy of method " << method.name();
 }
 
 int KeptStepsOf(const v1::RunConfig& config, const flow::SamplingSpec& sampling) {
-  if (rpc::TrainsFinalLatents(config.method())) return sampling.steps();  // Whole pictures.
+  // A method of final latents replays finished images.
+  if (!config::ChosenMethod(config.method()).needs_density()) return sampling.steps();
   const int configured = static_cast<int>(config.method().kept_steps());
   return configured > 0 ? configured : flow::KeptSteps(sampling, config.method().kept_kc_max());
 }
 
-}  // namespace oxbow::learner
+}  // namespace oxbow::run

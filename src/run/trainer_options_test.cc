@@ -1,10 +1,23 @@
 // Every setting of a config arrives in the trainer's options.
-#include "services/learner/trainer_options.h"
+#include "run/trainer_options.h"
 
 #include <gtest/gtest.h>
 
-namespace oxbow::learner {
+#include "config/chosen_method.h"
+#include "config/run_config.h"
+#include "core/parallel/ranks.h"
+#include "core/rl/awm.h"
+#include "core/rl/method_table.h"
+#include "core/rl/nft.h"
+#include "core/rl/toy_policy.h"
+
+namespace oxbow::run {
 namespace {
+
+// Choices of a method's own section count from 0 in the order of its class's enum.
+static_assert(static_cast<int>(rl::NftAdvantage::kBinary) == v1::NFT_ADVANTAGE_BINARY - 1);
+static_assert(static_cast<int>(rl::AwmWeighting::kGeneralHuber) ==
+              v1::AWM_WEIGHTING_GENERAL_HUBER - 1);
 
 void SetForwardProcess(v1::MethodConfig& method) {
   method.mutable_guard()->set_batch_bias(true);
@@ -102,38 +115,38 @@ TEST(TrainerOptionsTest, EverySettingArrives) {
   EXPECT_EQ(options.updates, 3);
   EXPECT_EQ(options.clip().low, 0.11);
   EXPECT_EQ(options.clip().high, 0.12);
-  EXPECT_EQ(options.advantage_clip, 6.5);
-  EXPECT_EQ(options.advantage_std, rl::AdvantageStd::kNone);
+  EXPECT_EQ(options.advantage.clip, 6.5);
+  EXPECT_EQ(options.advantage.std, rl::AdvantageStd::kNone);
   EXPECT_EQ(options.zero_variance, rl::ZeroVariance::kMeanOverKept);
   EXPECT_EQ(options.correction, rl::Correction::kNaive);
-  EXPECT_EQ(options.weight_scale, rl::WeightScale::kSum);
-  EXPECT_TRUE(options.weight_geometric);
-  EXPECT_EQ(options.weight_cap, 2.5);
-  EXPECT_EQ(options.weight_floor, 0.05);
-  EXPECT_EQ(options.weight_log_clamp, 21);
+  EXPECT_EQ(options.weight.scale, rl::WeightScale::kSum);
+  EXPECT_TRUE(options.weight.geometric);
+  EXPECT_EQ(options.weight.cap, 2.5);
+  EXPECT_EQ(options.weight.floor, 0.05);
+  EXPECT_EQ(options.weight.log_clamp, 21);
   EXPECT_EQ(options.kept_steps, 2) << "this method replays whole pictures";
   EXPECT_EQ(options.kept_kc_max, 0.35);
-  EXPECT_EQ(options.kl_weight, 0.012);
-  EXPECT_EQ(options.kl_space, rl::KlSpace::kMean);
-  EXPECT_TRUE(options.kl_all_steps);
+  EXPECT_EQ(options.kl.weight, 0.012);
+  EXPECT_EQ(options.kl.space, rl::KlSpace::kMean);
+  EXPECT_TRUE(options.kl.all_steps);
   EXPECT_EQ(options.passes, 5);
   EXPECT_EQ(options.method, rl::MethodKind::kAwm);
-  EXPECT_EQ(options.advantage_ddof, 1);
-  EXPECT_EQ(options.advantage_divisor, rl::AdvantageDivisor::kRoot);
-  EXPECT_EQ(options.advantage_epsilon, 0.003);
-  EXPECT_EQ(options.advantage_limit, rl::AdvantageLimit::kTanh);
+  EXPECT_EQ(options.advantage.ddof, 1);
+  EXPECT_EQ(options.advantage.divisor, rl::AdvantageDivisor::kRoot);
+  EXPECT_EQ(options.advantage.epsilon, 0.003);
+  EXPECT_EQ(options.advantage.limit, rl::AdvantageLimit::kTanh);
   EXPECT_EQ(options.reward_mix, rl::RewardMix::kGdpo);
   EXPECT_EQ(options.reward_weights, (std::map<std::string, double>{{"a", 1.7}}));
   EXPECT_EQ(options.step_fraction, 0.61);
   EXPECT_EQ(options.step_weight, rl::StepWeight::kNoise);
-  EXPECT_EQ(options.reference_every, 41);
-  EXPECT_EQ(options.learning_rate, 0.013);
-  EXPECT_EQ(options.beta1, 0.81);
-  EXPECT_EQ(options.beta2, 0.982);
-  EXPECT_EQ(options.epsilon, 1.5e-7);
-  EXPECT_EQ(options.weight_decay, 0.017);
+  EXPECT_EQ(options.copies.reference_every, 41);
+  EXPECT_EQ(options.adamw.learning_rate, 0.013);
+  EXPECT_EQ(options.adamw.beta1, 0.81);
+  EXPECT_EQ(options.adamw.beta2, 0.982);
+  EXPECT_EQ(options.adamw.epsilon, 1.5e-7);
+  EXPECT_EQ(options.adamw.weight_decay, 0.017);
   EXPECT_EQ(options.grad_norm_max, 1.25);
-  EXPECT_EQ(options.warmup_updates, 9);
+  EXPECT_EQ(options.adamw.warmup_updates, 9);
   EXPECT_EQ(options.rate_schedule.shape, rl::RateShape::kCosine);
   EXPECT_EQ(options.rate_schedule.steps, 44u);
   EXPECT_EQ(options.rate_schedule.to, 0.21);
@@ -158,14 +171,6 @@ TEST(TrainerOptionsTest, EverySettingOfForwardProcessMethodsArrives) {
   sampling.sde = {true, false};
   const rl::TrainerOptions options = MakeTrainerOptions(Config(), sampling, std::nullopt);
   EXPECT_EQ(options.old_kl_weight, 0.031);
-  EXPECT_TRUE(options.guard_batch_bias);
-  EXPECT_FALSE(options.guard_time_weight);
-  EXPECT_EQ(options.nft.beta, 0.12);
-  EXPECT_EQ(options.nft.advantage, rl::NftAdvantage::kNegative);
-  EXPECT_EQ(options.awm.weighting, rl::AwmWeighting::kSquare);
-  EXPECT_EQ(options.awm.power, 0.26);
-  EXPECT_TRUE(options.awm.mean_first);
-  EXPECT_TRUE(options.v_grpo_sum_norms);
   EXPECT_EQ(options.times.sampler, rl::TimeSampler::kUniform);
   EXPECT_EQ(options.times.count, 7);
   EXPECT_EQ(options.times.fraction, 0.83);
@@ -174,15 +179,69 @@ TEST(TrainerOptionsTest, EverySettingOfForwardProcessMethodsArrives) {
   EXPECT_EQ(options.times.high, 0.94);
   EXPECT_EQ(options.times.times, rl::Sharing::kGroup);
   EXPECT_EQ(options.times.noise, rl::Sharing::kStep);
-  EXPECT_EQ(options.old_decay.shape, rl::DecayShape::kCosine);
-  EXPECT_EQ(options.old_decay.decay, 0.71);
-  EXPECT_EQ(options.old_decay.start, 0.19);
-  EXPECT_EQ(options.old_decay.rate, 0.0041);
-  EXPECT_EQ(options.old_decay.flat, 74u);
-  EXPECT_EQ(options.old_decay.warmup, 13u);
-  EXPECT_EQ(options.old_decay.length, 217u);
-  EXPECT_EQ(options.old_decay.every, 6u);
+  EXPECT_EQ(options.copies.old.shape, rl::DecayShape::kCosine);
+  EXPECT_EQ(options.copies.old.decay, 0.71);
+  EXPECT_EQ(options.copies.old.start, 0.19);
+  EXPECT_EQ(options.copies.old.rate, 0.0041);
+  EXPECT_EQ(options.copies.old.flat, 74u);
+  EXPECT_EQ(options.copies.old.warmup, 13u);
+  EXPECT_EQ(options.copies.old.length, 217u);
+  EXPECT_EQ(options.copies.old.every, 6u);
+}
+
+TEST(TrainerOptionsTest, TheChosenMethodsOwnSectionArrives) {
+  flow::SamplingSpec sampling;
+  sampling.sigmas = {1, 0.5, 0};
+  sampling.sde = {true, false};
+  const auto settings = [&](v1::MethodName name) {
+    v1::RunConfig config = Config();
+    config.mutable_method()->set_name(name);
+    return MakeTrainerOptions(config, sampling, std::nullopt).settings.values;
+  };
+  using Values = std::map<std::string, double>;
+  EXPECT_EQ(settings(v1::METHOD_NAME_GRPO), Values());
+  EXPECT_EQ(settings(v1::METHOD_NAME_GUARD), (Values{{"batch_bias", 1}, {"time_weight", 0}}));
+  EXPECT_EQ(
+      settings(v1::METHOD_NAME_NFT),
+      (Values{{"beta", 0.12}, {"advantage", static_cast<double>(rl::NftAdvantage::kNegative)}}));
+  EXPECT_EQ(settings(v1::METHOD_NAME_AWM),
+            (Values{{"weighting", static_cast<double>(rl::AwmWeighting::kSquare)},
+                    {"power", 0.26},
+                    {"mean_first", 1},
+                    {"ratio", 0}}));
+  EXPECT_EQ(settings(v1::METHOD_NAME_V_GRPO), (Values{{"sum_norms", 1}}));
+}
+
+// A class asks for settings by key; one that its section does not have ends the process.
+TEST(TrainerOptionsTest, EveryMethodsClassTakesItsSectionOfTheDefaults) {
+  flow::SamplingSpec sampling;
+  sampling.sigmas = {1, 0.5, 0};
+  sampling.sde = {true, false};
+  const auto ranks = parallel::MakeSingleRank();
+  const rl::ToyPolicy policy;
+  for (const rl::MethodFacts& method : rl::AllMethods()) {
+    const auto run = config::LoadRunConfig(
+        {}, {"recipe=digits-op-grpo", std::string("method.name=") + method.name}, {});
+    ASSERT_TRUE(run.ok()) << run.status();
+    const rl::TrainerOptions options = MakeTrainerOptions(run->config, sampling, std::nullopt);
+    EXPECT_EQ(rl::FactsOf(options.method).name, method.name);
+    EXPECT_NE(rl::MakeMethod(options, policy, *ranks), nullptr);
+  }
+}
+
+TEST(TrainerOptionsTest, TheOldPolicyIsTheMethods) {
+  v1::MethodConfig method;
+  const auto old = [&](v1::MethodName name, double pull) {
+    method.set_name(name);
+    method.set_old_kl_weight(pull);
+    return OldPolicyOf(method);
+  };
+  EXPECT_EQ(old(v1::METHOD_NAME_GRPO, 0), model::OldPolicy::kNone);
+  EXPECT_EQ(old(v1::METHOD_NAME_NFT, 0), model::OldPolicy::kSamples);
+  EXPECT_EQ(old(v1::METHOD_NAME_AWM, 0), model::OldPolicy::kNone);
+  EXPECT_EQ(old(v1::METHOD_NAME_AWM, 0.1), model::OldPolicy::kKept);
+  EXPECT_EQ(old(v1::METHOD_NAME_V_GRPO, 0.1), model::OldPolicy::kNone);
 }
 
 }  // namespace
-}  // namespace oxbow::learner
+}  // namespace oxbow::run

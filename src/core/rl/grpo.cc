@@ -1,0 +1,33 @@
+#include "core/rl/grpo.h"
+
+#include <ATen/ATen.h>
+
+#include "core/rl/objective.h"
+
+namespace oxbow::rl {
+
+RowTerms Grpo::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
+                     const at::Tensor& v) const {
+  at::Tensor log_prob = ScoreRows(options_.sampling, batch, v);
+  at::Tensor old = OldLogProbs(refs);
+  at::Tensor behaviour =
+      Column(refs, [](const RowRef& r) -> double { return r.row->log_prob_behaviour; });
+  // Stored log-probs and W are those of the density.
+  if (options_.cps_surrogate && options_.sampling.dynamics == flow::DynamicsKind::kCps) {
+    const at::Tensor scale = KernelColumn(batch, flow::CpsSurrogateScale);
+    log_prob = log_prob * scale;
+    old = old * scale;
+    behaviour = behaviour * scale;
+  }
+  const at::Tensor advantage = AdvantageColumn(refs);
+  const at::Tensor weight = Weights(refs);
+  RowTerms terms{.loss = {}, .log_ratio = log_prob.detach() - old, .old_kl = {}};
+  if (options_.correction == Correction::kMroueh) {
+    terms.loss = weight * OffPolicyLoss(log_prob, old, behaviour, advantage, options_.clip());
+  } else {
+    terms.loss = ClippedLoss(log_prob, old, advantage, weight, options_.clip());
+  }
+  return terms;
+}
+
+}  // namespace oxbow::rl

@@ -1,0 +1,22 @@
+// GRPO on a flow-matching model: PPO's clip of each transition's ratio (objective.h).
+//
+//   Flow-GRPO, DanceGRPO, MixGRPO, OP-GRPO   clip around pi_old           correction.h
+//   off-policy GRPO                          clip around pi_old / pi_off
+//   TempFlow-GRPO                            weights of steps             step_weight.h
+//
+// Dynamics and windows make the difference between the first three; they are the sampler's.
+#pragma once
+
+#include "core/rl/policy_gradient.h"
+
+namespace oxbow::rl {
+
+class Grpo final : public PolicyGradient {
+ public:
+  using PolicyGradient::PolicyGradient;
+
+  RowTerms Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
+                 const at::Tensor& v) const override;
+};
+
+}  // namespace oxbow::rl

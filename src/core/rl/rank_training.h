@@ -1,0 +1,99 @@
+// One update on several ranks: each computes the gradient of its own samples, the ranks sum it,
+// update the weights and tell each other the numbers of their rows.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/model/parameters.h"
+#include "core/model/velocity_model.h"
+#include "core/parallel/gradient_buckets.h"
+#include "core/parallel/ranks.h"
+#include "core/parallel/share.h"
+#include "core/rl/correction.h"
+#include "core/rl/gradient_pass.h"
+#include "core/rl/sharded_adamw.h"
+
+namespace oxbow::rl {
+
+// Every list has the same length on every rank and holds zeros where an item is another rank's: the
+// sum over ranks then is the item itself, exactly. Errors as in parallel/ranks.h.
+absl::Status ShareWeights(parallel::Ranks& ranks, std::vector<SequenceWeight>& weights);
+absl::Status ShareOutcomes(parallel::Ranks& ranks, std::vector<RowOutcome>& outcomes);
+
+// The rows that all ranks computed.
+absl::StatusOr<model::RowCount> SumRowCounts(parallel::Ranks& ranks, const model::RowCount& own);
+
+// From each rank's gradient to the new weights on all of them: sum, norm limit, AdamW.
+//
+// Two ways to the same numbers. Whole: the gradient is summed in buckets that overlap with the
+// backward pass, and every rank updates all weights. Sharded: each rank gets only the sum of its
+// piece, keeps only the moments of that piece, updates it, and the pieces are gathered; R times
+// less memory for moments, nothing overlaps.
+class RankOptimizer {
+ public:
+  // `parameters` are trainable; they and `ranks` outlive the optimiser. Without `sums`, gradients
+  // come summed (TakeSum).
+  RankOptimizer(const AdamWOptions& options, bool shards, bool sums,
+                model::ParameterSet& parameters, parallel::Ranks& ranks);
+
+  // Before the last backward pass of an update, and where a rank has nothing to add to it.
+  void Begin();
+  // After it: sums the flat gradient over ranks and limits the norm to `norm_max` (0: never).
+  // Returns the norm before. Errors as in parallel/ranks.h.
+  absl::StatusOr<double> Sum(double norm_max);
+  // As Sum, where the flat gradient already is the sum, with the same bits on every rank.
+  double TakeSum(double norm_max);
+  // Updates the weights by the gradient taken last, on every rank; `rate_factor` as in adamw.h.
+  absl::Status Step(double rate_factor = 1);
+
+  double learning_rate() const { return adamw_.learning_rate(); }
+  int64_t updates() const { return adamw_.updates(); }
+
+  // What this rank holds, to put back when a step fails.
+  AdamWState Piece() const { return adamw_.Piece(); }
+  void RestorePiece(const AdamWState& piece) { adamw_.RestorePiece(piece); }
+  // The whole state, for a checkpoint that any number of ranks can load. Collective where sharded.
+  absl::StatusOr<AdamWState> Gather() { return adamw_.Gather(); }
+  void Restore(const AdamWState& state) { adamw_.Restore(state); }
+
+ private:
+  model::ParameterSet& parameters_;
+  const bool shards_;
+  const std::unique_ptr<parallel::Ranks> alone_ = parallel::MakeSingleRank();
+  ShardedAdamW adamw_;                                  // Over all ranks, or whole on each.
+  std::unique_ptr<parallel::GradientBuckets> buckets_;  // Null: nothing is summed whole.
+};
+
+// The gradient of an update's rows, summed over the ranks that hold them.
+class RankGradient {
+ public:
+  // All references outlive it.
+  RankGradient(const TrainerOptions& options, model::Policy& policy, const Method& method,
+               parallel::Ranks& ranks, RankOptimizer& optimizer)
+      : options_(options), policy_(policy), method_(method), ranks_(ranks), optimizer_(optimizer) {}
+
+  // Sums the gradient of every rank's rows and limits its norm; returns the norm before. `refs` are
+  // the rows of all ranks; fills in the outcomes of this rank's rows. Where deterministic, one
+  // gradient per group, added in the order of groups: the same bits for every division of the
+  // groups among ranks. Errors as in parallel/ranks.h.
+  absl::StatusOr<double> Sum(const UpdateInputs& inputs, const std::vector<RowRef>& refs,
+                             std::vector<RowOutcome>& outcomes);
+
+ private:
+  absl::Status SumInParts(const UpdateInputs& inputs, const std::vector<RowRef>& refs,
+                          std::vector<RowOutcome>& outcomes);
+  void AddPart(const UpdateInputs& inputs, const std::vector<RowRef>& refs, parallel::Share part,
+               const std::function<void()>& before_last, std::vector<RowOutcome>& outcomes);
+
+  const TrainerOptions& options_;
+  model::Policy& policy_;
+  const Method& method_;
+  parallel::Ranks& ranks_;
+  RankOptimizer& optimizer_;
+};
+
+}  // namespace oxbow::rl

@@ -1,0 +1,214 @@
+#include "core/rl/step_metrics.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "metrics/step_metrics.h"
+
+namespace oxbow::rl {
+namespace {
+
+struct Summary {
+  int64_t count = 0;
+  double sum = 0;
+  double squares = 0;
+  double smallest = 0;
+  double largest = 0;
+
+  void Add(double value) {
+    smallest = count == 0 ? value : std::min(smallest, value);
+    largest = count == 0 ? value : std::max(largest, value);
+    ++count;
+    sum += value;
+    squares += value * value;
+  }
+  double mean() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
+  double std() const {
+    return count == 0
+               ? 0
+               : std::sqrt(std::max(0., squares / static_cast<double>(count) - mean() * mean()));
+  }
+};
+
+void AppendRewards(const std::vector<Group>& groups, const StepPlan& plan,
+                   std::map<std::string, double>& metrics) {
+  Summary reward;
+  Summary change;
+  Summary distance;
+  Summary niche;
+  std::map<std::string, Summary> by_name;
+  for (const Group& group : groups) {
+    for (const Sample& sample : group.samples) {
+      if (sample.reward_failed) continue;
+      reward.Add(sample.reward);
+      distance.Add(sample.group_distance);
+      niche.Add(sample.niche_share);
+      for (const auto& [name, value] : sample.rewards) by_name[name].Add(value);
+      if (sample.replayed) change.Add(sample.reward - sample.stored_reward);
+    }
+  }
+  Summary group_std;
+  Summary without_variance;
+  for (const GroupAdvantages& group : plan.groups) {
+    group_std.Add(group.std);
+    without_variance.Add(group.has_variance ? 0 : 1);
+  }
+  metrics[metric::kTrainRewardMean] = reward.mean();
+  metrics[metric::kTrainRewardStd] = reward.std();
+  for (const auto& [name, summary] : by_name) {
+    metrics[metric::kTrainRewardNameMean.Of(name)] = summary.mean();
+  }
+  metrics[metric::kTrainGroupDistanceMean] = distance.mean();
+  metrics[metric::kTrainNicheShareMean] = niche.mean();
+  metrics[metric::kTrainRewardZeroStdRatio] = without_variance.mean();
+  metrics[metric::kTrainRewardGroupStdMean] = group_std.mean();
+  if (change.count > 0) metrics[metric::kTrainReplayRewardChange] = change.mean();
+}
+
+}  // namespace
+
+void AppendPlanMetrics(const TrainerOptions& options, PolicyVersion version,
+                       const std::vector<Group>& groups, const StepPlan& plan,
+                       std::map<std::string, double>& metrics) {
+  AppendRewards(groups, plan, metrics);
+  Summary advantage;
+  Summary size;
+  Summary staleness;
+  int64_t trained = 0;
+  for (const PlannedSample& planned : plan.samples) {
+    advantage.Add(planned.advantage);
+    size.Add(std::abs(planned.advantage));
+    trained += planned.weight > 0;
+    const Sample& sample = groups[planned.group].samples[planned.sample];
+    if (sample.replayed) continue;
+    staleness.Add((static_cast<double>(version.value) - static_cast<double>(planned.drawn)) /
+                  options.UpdatesPerStep());
+  }
+  metrics[metric::kTrainAdvMin] = advantage.smallest;
+  metrics[metric::kTrainAdvMax] = advantage.largest;
+  metrics[metric::kTrainAdvAbsMean] = size.mean();
+  metrics[metric::kTrainStalenessMean] = staleness.mean();
+  metrics[metric::kTrainStalenessMax] = staleness.largest;
+  metrics[metric::kTrainSamplesTrained] = static_cast<double>(trained);
+}
+
+void AppendWeightMetrics(const std::vector<SequenceWeight>& weights,
+                         std::map<std::string, double>& metrics) {
+  if (weights.empty()) return;
+  Summary summary;
+  Summary truncated;
+  std::vector<double> values;
+  for (const SequenceWeight& weight : weights) {
+    summary.Add(weight.weight);
+    truncated.Add(weight.truncated ? 1 : 0);
+    values.push_back(weight.weight);
+  }
+  metrics[metric::kTrainIwMean] = summary.mean();
+  metrics[metric::kTrainIwMin] = summary.smallest;
+  metrics[metric::kTrainIwMax] = summary.largest;
+  metrics[metric::kTrainIwEss] = EffectiveSampleSize(values);
+  metrics[metric::kTrainIwTruncFrac] = truncated.mean();
+}
+
+void RatioStatistics::Add(Origin origin, int step, double log_ratio, double advantage,
+                          ClipRange clip) {
+  const double excess = std::expm1(log_ratio);
+  const bool high = excess > clip.high;
+  const bool low = excess < -clip.low;
+  for (Count* count : {&by_origin_[static_cast<size_t>(origin)], &by_step_[step]}) {
+    ++count->rows;
+    count->clipped += high || low;
+  }
+  high_ += high;
+  low_ += low;
+  silenced_ += (high && advantage > 0) || (low && advantage < 0);
+  ratio_min_ = rows_ == 0 ? 1 + excess : std::min(ratio_min_, 1 + excess);
+  ratio_max_ = rows_ == 0 ? 1 + excess : std::max(ratio_max_, 1 + excess);
+  ++rows_;
+  excess_sum_ += excess;
+  excess_squares_ += excess * excess;
+  log_squares_ += log_ratio * log_ratio;
+}
+
+double RatioStatistics::Share(const Count& count) {
+  return static_cast<double>(count.clipped) / static_cast<double>(count.rows);
+}
+
+void RatioStatistics::AppendMetrics(std::map<std::string, double>& metrics) const {
+  if (rows_ == 0) return;
+  const auto rows = static_cast<double>(rows_);
+  const double mean = excess_sum_ / rows;
+  metrics[metric::kTrainRatioMean] = 1 + mean;
+  metrics[metric::kTrainRatioStd] = std::sqrt(std::max(0., excess_squares_ / rows - mean * mean));
+  metrics[metric::kTrainRatioMin] = ratio_min_;
+  metrics[metric::kTrainRatioMax] = ratio_max_;
+  metrics[metric::kTrainApproxKl] = 0.5 * log_squares_ / rows;
+  metrics[metric::kTrainClipFracTotal] = static_cast<double>(high_ + low_) / rows;
+  metrics[metric::kTrainClipFracHigh] = static_cast<double>(high_) / rows;
+  metrics[metric::kTrainClipFracLow] = static_cast<double>(low_) / rows;
+  metrics[metric::kTrainClipFracZeroGrad] = static_cast<double>(silenced_) / rows;
+  const std::array<metric::StepMetric, 3> clipped = {
+      metric::kTrainClipFracFresh, metric::kTrainClipFracStale, metric::kTrainClipFracReplay};
+  for (size_t o = 0; o < clipped.size(); ++o) {
+    if (by_origin_[o].rows > 0) metrics[clipped[o]] = Share(by_origin_[o]);
+  }
+  for (const auto& [step, count] : by_step_) {
+    metrics[metric::kTrainClipFracStepN.Of(std::to_string(step))] = Share(count);
+  }
+}
+
+double StepTotals::Count(size_t update, const std::vector<RowRef>& refs,
+                         const std::vector<RowOutcome>& outcomes,
+                         const LossDenominators& denominators) {
+  double policy_loss = 0;
+  double kl = 0;
+  double old_kl = 0;
+  double anchor = 0;
+  for (size_t r = 0; r < refs.size(); ++r) {
+    const RowRef& ref = refs[r];
+    policy_loss += outcomes[r].policy_loss;
+    kl += outcomes[r].kl;
+    old_kl += outcomes[r].old_kl;
+    anchor += outcomes[r].anchor;
+    if (!has_ratio_) continue;
+    const double log_ratio = outcomes[r].log_ratio;
+    ratios_.Add(ref.sample->origin, ref.row->step, log_ratio, ref.sample->advantage,
+                options_.clip());
+    if (update == 0 && ref.sample->origin == Origin::kFresh && ref.row->on_policy) {
+      const double error = std::abs(std::expm1(log_ratio));
+      onpolicy_error_ = std::max(onpolicy_error_.value_or(0), error);
+    }
+  }
+  policy_loss /= denominators.policy;
+  kl /= denominators.kl;
+  old_kl /= denominators.policy;
+  anchor /= denominators.samples;
+  policy_loss_ += policy_loss;
+  kl_ += kl;
+  old_kl_ += old_kl;
+  anchor_ += anchor;
+  return policy_loss + options_.kl.weight * kl + options_.old_kl_weight * old_kl +
+         options_.anchor.weight * anchor;
+}
+
+void StepTotals::Moved(double grad_norm) {
+  grad_norm_ += grad_norm;
+  ++updates_;
+}
+
+void StepTotals::AppendMetrics(std::map<std::string, double>& metrics) const {
+  const double updates = std::max(1, updates_);
+  const double pull = options_.kl.weight * kl_ + options_.old_kl_weight * old_kl_ +
+                      options_.anchor.weight * anchor_;
+  metrics[metric::kTrainLoss] = (policy_loss_ + pull) / updates;
+  metrics[metric::kTrainPolicyLoss] = policy_loss_ / updates;
+  metrics[metric::kTrainKlDiv] = kl_ / updates;
+  metrics[metric::kTrainKlLoss] = options_.kl.weight * kl_ / updates;
+  if (options_.old_kl_weight > 0) metrics[metric::kTrainOldKlDiv] = old_kl_ / updates;
+  if (options_.anchor.weight > 0) metrics[metric::kTrainAnchorDiv] = anchor_ / updates;
+  metrics[metric::kTrainGradNorm] = grad_norm_ / updates;
+  ratios_.AppendMetrics(metrics);
+  if (onpolicy_error_) metrics[metric::kTrainOnpolicyRatioErr] = *onpolicy_error_;
+}
+
+}  // namespace oxbow::rl

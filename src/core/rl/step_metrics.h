@@ -1,0 +1,94 @@
+// The metrics of a learner step: those that follow from its groups and its plan, and what its
+// updates add up to.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/rl/gradient_pass.h"
+#include "core/rl/objective.h"
+#include "core/rl/options.h"
+#include "core/rl/step_plan.h"
+
+namespace oxbow::rl {
+
+// train/reward_*, train/adv_*, train/samples_trained, train/staleness_* (learner steps; fresh
+// samples) and train/replay_reward_change (mean of re-scored minus stored reward).
+void AppendPlanMetrics(const TrainerOptions& options, PolicyVersion version,
+                       const std::vector<Group>& groups, const StepPlan& plan,
+                       std::map<std::string, double>& metrics);
+
+// train/iw_{mean,min,max,ess,trunc_frac} of the weights computed. Nothing if there are none.
+void AppendWeightMetrics(const std::vector<SequenceWeight>& weights,
+                         std::map<std::string, double>& metrics);
+
+// What the clip did to the rows of a step: fractions by side and by origin of the row.
+class RatioStatistics {
+ public:
+  // Counts one row: its denoising step, its log-ratio lp_new - lp_old, its advantage, and the range
+  // of its ratio.
+  void Add(Origin origin, int step, double log_ratio, double advantage, ClipRange clip);
+
+  // train/ratio_{mean,min,max,std}, train/approx_kl, train/clip_frac_{total,high,low,zero_grad} and
+  // train/clip_frac_{fresh,stale,replay} and train/clip_frac_step_N for the origins and denoising
+  // steps that occurred. Nothing if no row was added. zero_grad counts rows the clip silences: A >
+  // 0 above the range or A < 0 below it.
+  void AppendMetrics(std::map<std::string, double>& metrics) const;
+
+ private:
+  struct Count {
+    int64_t rows = 0;
+    int64_t clipped = 0;
+  };
+  static double Share(const Count& count);
+
+  std::array<Count, 3> by_origin_;
+  std::map<int, Count> by_step_;
+  int64_t rows_ = 0;
+  int64_t high_ = 0;
+  int64_t low_ = 0;
+  int64_t silenced_ = 0;
+  double excess_sum_ = 0;  // The sum of ratio - 1, which keeps more digits than the ratio.
+  double excess_squares_ = 0;
+  double log_squares_ = 0;
+  double ratio_min_ = 0;
+  double ratio_max_ = 0;
+};
+
+// What the updates of one learner step add up to.
+class StepTotals {
+ public:
+  // `options` outlives it. `has_ratio` as in method.h.
+  StepTotals(const TrainerOptions& options, bool has_ratio)
+      : options_(options), has_ratio_(has_ratio) {}
+
+  // Adds the outcomes of update number `update`, of all ranks; returns its loss.
+  double Count(size_t update, const std::vector<RowRef>& refs,
+               const std::vector<RowOutcome>& outcomes, const LossDenominators& denominators);
+
+  // The update counted last moved the weights.
+  void Moved(double grad_norm);
+
+  // train/loss, policy_loss, kl_div, kl_loss, old_kl_div, anchor_div, grad_norm,
+  // onpolicy_ratio_err, ratios.
+  void AppendMetrics(std::map<std::string, double>& metrics) const;
+
+ private:
+  const TrainerOptions& options_;
+  const bool has_ratio_;
+  double policy_loss_ = 0;
+  double kl_ = 0;
+  double old_kl_ = 0;
+  double anchor_ = 0;
+  double grad_norm_ = 0;
+  int updates_ = 0;  // Updates that moved the weights.
+  RatioStatistics ratios_;
+  std::optional<double> onpolicy_error_;  // Unset: the first update had no fresh on-policy row.
+};
+
+}  // namespace oxbow::rl
