@@ -27,6 +27,51 @@ bool IsRefusal(const absl::Status& status) {
          absl::IsFailedPrecondition(status) || absl::IsOutOfRange(status);
 }
 
+// Adds what the next shard says to the `total` of those before it, as one buffer with the entries of
+// all would say it: sums, means over entries, extremes. What only one process can say of itself
+// (disk, clock) stays unset.
+void AddShard(const v1::InfoResponse& shard, v1::InfoResponse& total) {
+  const auto before = static_cast<double>(total.entries());
+  const auto added = static_cast<double>(shard.entries());
+  const auto mean = [&](double of_total, double of_shard) {
+    return added == 0 ? of_total : (before * of_total + added * of_shard) / (before + added);
+  };
+  total.set_raw_reward_mean(mean(total.raw_reward_mean(), shard.raw_reward_mean()));
+  total.set_priority_mean(mean(total.priority_mean(), shard.priority_mean()));
+  total.set_age_mean_steps(mean(total.age_mean_steps(), shard.age_mean_steps()));
+  total.set_uses_mean(mean(total.uses_mean(), shard.uses_mean()));
+  if (added > 0) {
+    total.set_priority_min(before == 0 ? shard.priority_min()
+                                       : std::min(total.priority_min(), shard.priority_min()));
+    total.set_age_max_steps(std::max(total.age_max_steps(), shard.age_max_steps()));
+  }
+  total.set_entries(total.entries() + shard.entries());
+  total.set_bytes(total.bytes() + shard.bytes());
+  total.set_capacity(total.capacity() + shard.capacity());
+  total.set_step(std::max(total.step(), shard.step()));
+  for (const v1::NamedValue& count : shard.offers()) {
+    auto& sums = *total.mutable_offers();
+    const auto sum = std::find_if(sums.begin(), sums.end(),
+                                  [&](const auto& other) { return other.name() == count.name(); });
+    if (sum == sums.end()) {
+      *sums.Add() = count;
+    } else {
+      sum->set_value(sum->value() + count.value());
+    }
+  }
+  for (int i = 0; i < shard.tables_size(); ++i) {
+    if (i == total.tables_size()) {
+      *total.add_tables() = shard.tables(i);
+      continue;
+    }
+    v1::TableInfo& table = *total.mutable_tables(i);
+    table.set_capacity(table.capacity() + shard.tables(i).capacity());
+    table.set_entries(table.entries() + shard.tables(i).entries());
+    table.set_bytes(table.bytes() + shard.tables(i).bytes());
+    table.set_evicted(table.evicted() + shard.tables(i).evicted());
+  }
+}
+
 }  // namespace
 
 ReplayLink::ReplayLink(Options options, LearnerMetrics& metrics)
@@ -292,23 +337,11 @@ absl::Status ReplayLink::Checkpoint(const std::string& name, uint32_t keep) {
 
 std::optional<v1::InfoResponse> ReplayLink::Info() {
   if (!attached()) return std::nullopt;
-  std::optional<v1::InfoResponse> total;
+  v1::InfoResponse total;
   for (const auto& shard : shards_) {
     const auto info = shard->Info();
     if (!info.ok()) return std::nullopt;
-    if (!total.has_value()) {
-      total = *info;
-      continue;
-    }
-    total->set_entries(total->entries() + info->entries());
-    total->set_bytes(total->bytes() + info->bytes());
-    total->set_capacity(total->capacity() + info->capacity());
-    total->mutable_offers()->MergeFrom(info->offers());
-    for (int i = 0; i < std::min(total->tables_size(), info->tables_size()); ++i) {
-      v1::TableInfo& table = *total->mutable_tables(i);
-      table.set_entries(table.entries() + info->tables(i).entries());
-      table.set_bytes(table.bytes() + info->tables(i).bytes());
-    }
+    AddShard(*info, total);
   }
   return total;
 }

@@ -86,7 +86,7 @@ class ReplayLink {
   // Keeps the content under a name. An error leaves training as it is.
   absl::Status Checkpoint(const std::string& name, uint32_t keep);
 
-  // Sum over shards of entries; nothing while the buffer is away.
+  // All shards as one buffer: sums, means over entries, extremes. Nothing while the buffer is away.
   std::optional<v1::InfoResponse> Info();
 
   bool attached() const;

@@ -346,6 +346,44 @@ TEST(ReplayLinkTest, PromptsLiveOnTheirShardAndDrawsTakeEqualShares) {
   }
 }
 
+// What a step's log takes from Info, by name.
+std::map<std::string, double> Numbers(const v1::InfoResponse& info) {
+  std::map<std::string, double> numbers = {{"entries", info.entries()},
+                                           {"bytes", info.bytes()},
+                                           {"raw_reward_mean", info.raw_reward_mean()},
+                                           {"priority_min", info.priority_min()},
+                                           {"priority_mean", info.priority_mean()},
+                                           {"age_mean", info.age_mean_steps()},
+                                           {"age_max", info.age_max_steps()},
+                                           {"uses_mean", info.uses_mean()}};
+  for (const v1::NamedValue& offers : info.offers()) {
+    EXPECT_TRUE(numbers.emplace(offers.name(), offers.value()).second) << offers.name() << " twice";
+  }
+  for (const v1::TableInfo& table : info.tables()) {
+    numbers[table.name() + "/entries"] = static_cast<double>(table.entries());
+    numbers[table.name() + "/evicted"] = static_cast<double>(table.evicted());
+  }
+  return numbers;
+}
+
+TEST(ReplayLinkTest, InfoOfSeveralShardsIsThatOfOneBufferWithTheSameEntries) {
+  Linked one(/*shard_count=*/1), three(/*shard_count=*/3);
+  std::vector<std::map<std::string, double>> seen;
+  for (const Linked* linked : {&one, &three}) {
+    // Shard 0 gets one entry, shard 1 three of another age, shard 2 none.
+    linked->link->Commit({.step = LearnerStep(2), .offers = {Entry(1, 3, 0, 8)}});
+    linked->link->Commit({.step = LearnerStep(3),
+                          .offers = {Entry(2, 4, 2, 1), Entry(3, 7, 3, 2), Entry(4, 10, 1, 4),
+                                     Entry(5, 4, 3, 0.5), Entry(2, 4, 2, 1), Entry(6, 3, 3, 1)},
+                          .used = {EntryId(1)}});
+    seen.push_back(Numbers(linked->link->Info().value()));
+  }
+  ASSERT_EQ(seen[0].size(), seen[1].size());
+  for (const auto& [name, value] : seen[0]) EXPECT_NEAR(seen[1][name], value, 1e-12) << name;
+  EXPECT_EQ(seen[1]["raw_reward_mean"], (8 + 1 + 2 + 4) / 4.0);
+  EXPECT_EQ(seen[1]["OFFER_OUTCOME_REJECTED_LOWER"], 2) << "one on each of two shards";
+}
+
 TEST(ReplayLinkTest, ARestoreThatFoundNoBufferIsDoneFirstWhenItIsBack) {
   Linked linked;
   linked.link->Commit({.step = LearnerStep(0), .offers = {Entry(1, 1, 0, 1)}});
