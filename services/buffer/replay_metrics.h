@@ -1,4 +1,4 @@
-// What the replay buffer counts, as verbs. Names, units and help are in the .cc file alone.
+// What the replay buffer counts, as verbs. Names, units and help are only in the .cc file.
 #pragma once
 
 #include <prometheus/registry.h>
@@ -76,7 +76,7 @@ class ReplayMetrics {
   prometheus::Gauge& uses_mean_;
   absl::Mutex mutex_;
   std::map<std::string, Table> tables_ ABSL_GUARDED_BY(mutex_);
-  double stall_seen_ ABSL_GUARDED_BY(mutex_) = 0;  // Of the database that is open.
+  double stall_seen_ ABSL_GUARDED_BY(mutex_) = 0;  // What the open database said last.
 };
 
 }  // namespace oxbow::buffer
