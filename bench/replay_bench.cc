@@ -12,11 +12,12 @@ namespace {
 constexpr Epoch kEpoch(1);
 
 std::unique_ptr<ReplayStore> Open(const testing::ScopedDirectory& directory) {
-  return ReplayStore::Open({.directory = directory.path(), .capacity = 512}).value();
+  return ReplayStore::Open({.directory = directory.path(), .tables = {replay::BestTable(512)}})
+      .value();
 }
 
-NewEntry Entry(uint64_t id, size_t latent_bytes) {
-  NewEntry entry = TestEntry(id, id % 512, 0, static_cast<double>(id), 8);
+Entry MakeEntry(uint64_t id, size_t latent_bytes) {
+  Entry entry = TestEntry(id, id % 512, 0, static_cast<double>(id), 8);
   entry.latent_count = 17;
   entry.latents.assign(17 * latent_bytes, static_cast<char>(id));
   return entry;
@@ -30,12 +31,12 @@ void Offers(benchmark::State& state, const std::filesystem::path& parent) {
   uint64_t next_id = 1;
   for (auto _ : state) {
     state.PauseTiming();
-    std::vector<NewEntry> entries;
+    std::vector<Entry> entries;
     for (int64_t i = 0; i < per_call; ++i) {
-      entries.push_back(Entry(next_id++, static_cast<size_t>(state.range(1))));
+      entries.push_back(MakeEntry(next_id++, static_cast<size_t>(state.range(1))));
     }
     state.ResumeTiming();
-    benchmark::DoNotOptimize(store->Offer(kEpoch, entries));
+    benchmark::DoNotOptimize(store->Offer(kEpoch, std::move(entries)));
   }
   state.SetItemsProcessed(state.iterations() * per_call);
   state.SetBytesProcessed(state.iterations() * per_call * 17 * state.range(1));
@@ -52,8 +53,8 @@ BENCHMARK(OfferWithoutFsync)->Args({1, 1024})->Args({48, 1024})->UseRealTime();
 void DrawAndAdvance(benchmark::State& state) {
   const testing::ScopedDirectory directory(testing::ScopedDirectory::Memory());
   const auto store = Open(directory);
-  std::vector<NewEntry> entries;
-  for (uint64_t id = 1; id <= 512; ++id) entries.push_back(Entry(id, 64));
+  std::vector<Entry> entries;
+  for (uint64_t id = 1; id <= 512; ++id) entries.push_back(MakeEntry(id, 64));
   benchmark::DoNotOptimize(store->Offer(kEpoch, entries));
   uint64_t step = 1;
   for (auto _ : state) {
@@ -69,8 +70,7 @@ void ReadOneLatent(benchmark::State& state) {
   const auto store = Open(directory);
   const size_t latent_bytes = static_cast<size_t>(state.range(0));
   for (uint64_t id = 1; id <= 64; ++id) {
-    const NewEntry entry = Entry(id, latent_bytes);
-    benchmark::DoNotOptimize(store->Offer(kEpoch, {&entry, 1}));
+    benchmark::DoNotOptimize(store->Offer(kEpoch, {MakeEntry(id, latent_bytes)}));
   }
   uint64_t id = 0;
   for (auto _ : state) {

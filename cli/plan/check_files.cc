@@ -8,7 +8,7 @@
 #include "cli/plan/model_facts.h"
 #include "core/model/graphs_built.h"
 #include "core/reward/scorer_table.h"
-#include "services/buffer/offer_limits.h"
+#include "services/buffer/replay_client.h"
 #include "services/learner/desk/prompt_files.h"
 
 namespace oxbow::cli {

@@ -6,7 +6,6 @@
 #include "cli/plan/check_files.h"
 #include "config/embedded_yaml.h"
 #include "config/run_config.h"
-#include "services/buffer/offer_limits.h"
 #include "services/buffer/replay_client.h"
 
 namespace oxbow::cli {

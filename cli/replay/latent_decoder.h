@@ -1,4 +1,4 @@
-// The decoder of a model directory alone: transformer and text encoders are not read.
+// The decoder of a model directory, without reading transformer and text encoders.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace oxbow::cli {
 
-// Of latents with so many channels; where the directory has no autoencoder, the latent is the
-// picture. kNotFound, kDataLoss or kFailedPrecondition name the file.
+// A decoder for latents with `channels` channels; where the directory has no autoencoder, the
+// latent is the picture. kNotFound, kDataLoss or kFailedPrecondition name the file.
 absl::StatusOr<std::unique_ptr<model::ImageDecoder>> LoadLatentDecoder(
     const std::filesystem::path& directory, int64_t channels);
 

@@ -119,7 +119,7 @@ absl::Status List(const ReplayFlags& flags) {
 }
 
 struct ShownEntry {
-  buffer::EntryWithLatents entry;
+  v1::ReplayEntry entry;
   ReplayRow row;
   std::vector<LatentFacts> latents;
 };
@@ -128,10 +128,10 @@ absl::StatusOr<ShownEntry> ReadEntry(const ReplayFlags& flags) {
   OXBOW_ASSIGN_OR_RETURN(const Looked looked, Look(flags));
   ShownEntry shown;
   OXBOW_ASSIGN_OR_RETURN(shown.entry, looked.source().Read(EntryId(flags.entry)));
-  shown.row = RowOf(shown.entry.header, looked.context);
+  shown.row = RowOf(shown.entry, looked.context);
   const auto latents = LatentsOf(shown.entry);
   if (latents.ok()) {
-    shown.latents = FactsOf(*latents, shown.entry.header);
+    shown.latents = FactsOf(*latents, shown.entry);
   } else if (!absl::IsFailedPrecondition(latents.status())) {
     return latents.status();
   }
@@ -140,11 +140,10 @@ absl::StatusOr<ShownEntry> ReadEntry(const ReplayFlags& flags) {
 
 absl::Status Show(const ReplayFlags& flags) {
   OXBOW_ASSIGN_OR_RETURN(const ShownEntry shown, ReadEntry(flags));
-  const v1::ReplayEntry& header = shown.entry.header;
   if (flags.json()) {
-    std::cout << EntryJson(header, shown.row, shown.latents).dump(2) << "\n";
+    std::cout << EntryJson(shown.entry, shown.row, shown.latents).dump(2) << "\n";
   } else {
-    std::cout << EntryText(header, shown.row, shown.latents);
+    std::cout << EntryText(shown.entry, shown.row, shown.latents);
   }
   return absl::OkStatus();
 }
@@ -169,7 +168,7 @@ absl::Status Export(const ReplayFlags& flags) {
   const std::string stem =
       (std::filesystem::path(flags.out) / absl::StrCat("entry_", flags.entry)).string();
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(
-      stem + ".json", EntryJson(shown.entry.header, shown.row, shown.latents).dump(2) + "\n"));
+      stem + ".json", EntryJson(shown.entry, shown.row, shown.latents).dump(2) + "\n"));
   std::cout << stem << ".json\n";
   if (shown.latents.empty()) {
     std::cout << "(no latents that could be drawn)\n";
@@ -177,7 +176,7 @@ absl::Status Export(const ReplayFlags& flags) {
   }
   std::unique_ptr<model::ImageDecoder> decoder;
   if (!flags.model.empty()) {
-    const int64_t channels = shown.entry.header.trajectory().latents().shape(1);
+    const int64_t channels = shown.entry.trajectory().latents().shape(1);
     OXBOW_ASSIGN_OR_RETURN(decoder, LoadLatentDecoder(flags.model, channels));
   }
   OXBOW_ASSIGN_OR_RETURN(const io::Picture8 strip, StripOf(shown.entry, decoder.get()));

@@ -1,9 +1,9 @@
 // `oxbow replay verify`: reads everything that a replay buffer holds, page by page, and names what
 // is not sound.
 //
-// Beside what is wrong with an entry by itself (services/buffer/verification.h): two live entries
-// of one prompt in the table `best`. A live buffer changes while it is read, so a pair that was
-// seen on two pages counts only if both are still there.
+// Finds what is wrong with an entry by itself (services/buffer/verification.h), and two live
+// entries of one prompt in the table `best`. A live buffer changes while it is read, so a pair that
+// was seen on two pages counts only if both are still there.
 #pragma once
 
 #include <cstdint>

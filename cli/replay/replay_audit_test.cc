@@ -40,7 +40,7 @@ class FakeSource final : public ReplaySource {
     }
     return page;
   }
-  absl::StatusOr<buffer::EntryWithLatents> Read(EntryId) override {
+  absl::StatusOr<v1::ReplayEntry> Read(EntryId) override {
     return absl::UnimplementedError("not here");
   }
   absl::StatusOr<v1::VerifyResponse> Verify(const std::string& cursor) override {

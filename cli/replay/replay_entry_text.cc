@@ -82,7 +82,7 @@ std::string StepsText(const v1::ReplayEntry& entry) {
   return text;
 }
 
-// Of a group, with the sample before the index.
+// In a group the sample stands before the index.
 std::string LatentsText(const std::vector<LatentFacts>& latents, bool group) {
   if (latents.empty()) return "";
   std::string text = absl::StrFormat("%8s %10s %10s %10s\n", "latent", "min", "mean", "max");

@@ -11,9 +11,9 @@
 
 namespace oxbow::cli {
 
-// Of the numbers of one stored latent.
+// Statistics of the numbers of one stored latent.
 struct LatentFacts {
-  uint32_t sample = 0;  // Of the group, whose path it is on.
+  uint32_t sample = 0;  // The member of the group whose path it is on.
   uint64_t index = 0;   // x_i
   double min = 0;
   double max = 0;

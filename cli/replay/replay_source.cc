@@ -29,9 +29,7 @@ class Live final : public ReplaySource {
                                                     EntryId after) override {
     return client_.ListPage(table, after, kReplayPage);
   }
-  absl::StatusOr<buffer::EntryWithLatents> Read(EntryId entry) override {
-    return client_.ReadWhole(entry);
-  }
+  absl::StatusOr<v1::ReplayEntry> Read(EntryId entry) override { return client_.ReadWhole(entry); }
   absl::StatusOr<v1::VerifyResponse> Verify(const std::string& cursor) override {
     return client_.Verify(cursor, kReplayPage);
   }
@@ -70,27 +68,26 @@ class Stored final : public ReplaySource {
   absl::StatusOr<std::vector<v1::ReplayEntry>> Page(const std::string& table,
                                                     EntryId after) override {
     OXBOW_RETURN_IF_ERROR(Open());
-    const bool best = table.empty() || table == replay::kBestTable;
-    auto views =
-        best ? store_->List(kReplayPage, after) : store_->ListQueued(table, kReplayPage, after);
-    // A directory knows the queues that have entries; which ones a run may have is known besides.
+    const auto listed = store_->List(kReplayPage, after, buffer::TableOf(table));
+    // A directory has only the queues that have entries; a run may have these two.
     const bool queue = table == replay::kHardPrompts || table == replay::kRecentGroups;
-    if (queue && absl::IsNotFound(views.status())) return std::vector<v1::ReplayEntry>();
-    OXBOW_RETURN_IF_ERROR(views.status());
+    if (queue && absl::IsNotFound(listed.status())) return std::vector<v1::ReplayEntry>();
+    OXBOW_RETURN_IF_ERROR(listed.status());
     std::vector<v1::ReplayEntry> entries;
-    for (const buffer::EntryView& view : *views) {
-      OXBOW_ASSIGN_OR_RETURN(v1::ReplayEntry entry, buffer::EntryToProto(view));
+    for (const buffer::Entry& stored : *listed) {
+      OXBOW_ASSIGN_OR_RETURN(v1::ReplayEntry entry, buffer::EntryToProto(stored));
       entries.push_back(std::move(entry));
     }
     return entries;
   }
 
-  absl::StatusOr<buffer::EntryWithLatents> Read(EntryId id) override {
+  absl::StatusOr<v1::ReplayEntry> Read(EntryId id) override {
     OXBOW_RETURN_IF_ERROR(Open());
-    OXBOW_ASSIGN_OR_RETURN(const buffer::EntryView view, store_->Find(id));
-    buffer::EntryWithLatents entry;
-    OXBOW_ASSIGN_OR_RETURN(entry.header, buffer::EntryToProto(view));
-    OXBOW_ASSIGN_OR_RETURN(entry.latents, store_->ReadLatents(id, 0, view.extent.latents));
+    OXBOW_ASSIGN_OR_RETURN(const buffer::Entry stored, store_->Find(id));
+    OXBOW_ASSIGN_OR_RETURN(v1::ReplayEntry entry, buffer::EntryToProto(stored));
+    OXBOW_ASSIGN_OR_RETURN(std::string latents, store_->ReadLatents(id, 0, stored.latent_count));
+    if (latents.empty()) return entry;
+    entry.mutable_trajectory()->mutable_latents()->set_data(std::move(latents));
     return entry;
   }
 

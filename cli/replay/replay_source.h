@@ -1,7 +1,7 @@
-// Where `oxbow replay` looks: a replay buffer that runs, or the directory of one that does not.
+// Where `oxbow replay` reads: a replay buffer that runs, or the directory of one that does not.
 //
-// Nothing here changes what it looks at: calls to a live buffer are List, Read, Verify and Info; a
-// directory is opened for reading, and no replay_buffer can start on it meanwhile.
+// Changes nothing there: calls to a live buffer are List, Read, Verify and Info; a directory is
+// opened for reading, and no replay_buffer can start on it meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -31,12 +31,12 @@ class ReplaySource {
 
   virtual absl::StatusOr<v1::InfoResponse> Info() = 0;
 
-  // Entries of a table behind `after`, without latents and conditioning; none: those were all.
+  // Entries of a table behind `after`, without latents and conditioning; none if there are no more.
   virtual absl::StatusOr<std::vector<v1::ReplayEntry>> Page(const std::string& table,
                                                             EntryId after) = 0;
 
   // An entry of any table, whole. kNotFound if it is not there.
-  virtual absl::StatusOr<buffer::EntryWithLatents> Read(EntryId entry) = 0;
+  virtual absl::StatusOr<v1::ReplayEntry> Read(EntryId entry) = 0;
 
   // The next checked entries; the last page has no cursor.
   virtual absl::StatusOr<v1::VerifyResponse> Verify(const std::string& cursor) = 0;
@@ -61,7 +61,7 @@ struct ReplayPlace {
 
 struct OpenedReplay {
   std::unique_ptr<ReplaySource> source;
-  std::optional<v1::RunConfig> config;  // Of the run, where it is known.
+  std::optional<v1::RunConfig> config;  // The run's, where it is known.
 };
 
 absl::StatusOr<OpenedReplay> OpenReplay(const ReplayPlace& place, absl::Duration timeout);

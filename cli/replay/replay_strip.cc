@@ -28,53 +28,53 @@ at::Tensor PicturesOf(const at::Tensor& latents, const model::ImageDecoder* deco
   return model::ToBytes(colours / colours.abs().amax({1, 2, 3}, true).clamp_min(1e-6));
 }
 
-// How many latents a trajectory has; of a group, each of its members.
-int64_t LatentsEach(const v1::ReplayEntry& header, int64_t count) {
-  const int members = header.group().trajectories_size();
+// How many latents a trajectory has, or each member of a group.
+int64_t LatentsEach(const v1::ReplayEntry& entry, int64_t count) {
+  const int members = entry.group().trajectories_size();
   return members > 0 ? std::max<int64_t>(1, count / members) : count;
 }
 
 // The trajectory that latent `i` is of.
-const v1::Trajectory& TrajectoryOf(const v1::ReplayEntry& header, int64_t i, int64_t each) {
-  const int members = header.group().trajectories_size();
-  if (members == 0) return header.trajectory();
-  return header.group().trajectories(std::min(static_cast<int>(i / each), members - 1));
+const v1::Trajectory& TrajectoryOf(const v1::ReplayEntry& entry, int64_t i, int64_t each) {
+  const int members = entry.group().trajectories_size();
+  if (members == 0) return entry.trajectory();
+  return entry.group().trajectories(std::min(static_cast<int>(i / each), members - 1));
 }
 
-uint64_t IndexOf(const v1::ReplayEntry& header, int64_t i, int64_t each) {
-  return TrajectoryOf(header, i, each).first_latent() + static_cast<uint64_t>(i % each);
+uint64_t IndexOf(const v1::ReplayEntry& entry, int64_t i, int64_t each) {
+  return TrajectoryOf(entry, i, each).first_latent() + static_cast<uint64_t>(i % each);
 }
 
 // "x3 0.60": which latent, and its noise level.
-std::string LabelOf(const v1::ReplayEntry& header, uint64_t index) {
-  if (index >= static_cast<uint64_t>(header.sigmas_size())) return absl::StrCat("x", index);
-  return absl::StrFormat("x%d %.2f", index, header.sigmas(static_cast<int>(index)));
+std::string LabelOf(const v1::ReplayEntry& entry, uint64_t index) {
+  if (index >= static_cast<uint64_t>(entry.sigmas_size())) return absl::StrCat("x", index);
+  return absl::StrFormat("x%d %.2f", index, entry.sigmas(static_cast<int>(index)));
 }
 
 }  // namespace
 
-absl::StatusOr<at::Tensor> LatentsOf(const buffer::EntryWithLatents& entry) {
-  const v1::Tensor& header = entry.header.trajectory().latents();
-  if (header.shape_size() == 0 || header.shape(0) == 0) {
+absl::StatusOr<at::Tensor> LatentsOf(const v1::ReplayEntry& entry) {
+  const v1::Tensor& latents = entry.trajectory().latents();
+  if (latents.shape_size() == 0 || latents.shape(0) == 0) {
+    return absl::FailedPreconditionError(absl::StrCat("entry has no latents: ", entry.entry_id()));
+  }
+  if (latents.shape_size() != 4) {
     return absl::FailedPreconditionError(
-        absl::StrCat("entry has no latents: ", entry.header.entry_id()));
+        absl::StrCat("only latents [n, C, H, W] can be shown, these have ", latents.shape_size(),
+                     " dimensions"));
   }
-  if (header.shape_size() != 4) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "only latents [n, C, H, W] can be shown, these have ", header.shape_size(), " dimensions"));
-  }
-  OXBOW_ASSIGN_OR_RETURN(const io::TensorBytes bytes, rpc::TensorFromProto(header, entry.latents));
+  OXBOW_ASSIGN_OR_RETURN(const io::TensorBytes bytes, rpc::TensorFromProto(latents));
   OXBOW_ASSIGN_OR_RETURN(const at::Tensor tensor, io::ToTorch(bytes));
   return tensor.to(at::kFloat);
 }
 
-std::vector<LatentFacts> FactsOf(const at::Tensor& latents, const v1::ReplayEntry& header) {
-  const int64_t each = LatentsEach(header, latents.size(0));
+std::vector<LatentFacts> FactsOf(const at::Tensor& latents, const v1::ReplayEntry& entry) {
+  const int64_t each = LatentsEach(entry, latents.size(0));
   std::vector<LatentFacts> facts;
   for (int64_t i = 0; i < latents.size(0); ++i) {
     const at::Tensor latent = latents[i];
-    facts.push_back({.sample = TrajectoryOf(header, i, each).sample(),
-                     .index = IndexOf(header, i, each),
+    facts.push_back({.sample = TrajectoryOf(entry, i, each).sample(),
+                     .index = IndexOf(entry, i, each),
                      .min = latent.min().item<double>(),
                      .max = latent.max().item<double>(),
                      .mean = latent.mean().item<double>(),
@@ -83,12 +83,11 @@ std::vector<LatentFacts> FactsOf(const at::Tensor& latents, const v1::ReplayEntr
   return facts;
 }
 
-absl::StatusOr<io::Picture8> StripOf(const buffer::EntryWithLatents& entry,
+absl::StatusOr<io::Picture8> StripOf(const v1::ReplayEntry& entry,
                                      const model::ImageDecoder* decoder) {
   const at::NoGradGuard no_grad;
   OXBOW_ASSIGN_OR_RETURN(const at::Tensor latents, LatentsOf(entry));
-  const v1::ReplayEntry& header = entry.header;
-  const int64_t per_row = LatentsEach(header, latents.size(0));
+  const int64_t per_row = LatentsEach(entry, latents.size(0));
   std::vector<io::GridCell> cells;
   const int64_t count = std::min<int64_t>(latents.size(0), kCellsMax);
   int side = 1;
@@ -100,7 +99,7 @@ absl::StatusOr<io::Picture8> StripOf(const buffer::EntryWithLatents& entry,
                                  .channels = static_cast<int>(picture.size(3)),
                                  .pixels = {pixels.begin(), pixels.end()}},
                      .frame = std::nullopt,
-                     .label = LabelOf(header, IndexOf(header, i, per_row))});
+                     .label = LabelOf(entry, IndexOf(entry, i, per_row))});
     side = std::max({side, cells.back().picture.width, cells.back().picture.height});
   }
   io::GridOptions options;

@@ -1,7 +1,7 @@
 // A replay entry's stored steps as pictures: one strip, x_i from left to right.
 //
-// A latent that is a picture (1 or 3 channels) is shown as it is, others in false colours: the
-// first three channels over their largest absolute value. With a decoder all are decoded.
+// Shows a latent that is a picture (1 or 3 channels) as it is, others in false colours: the first
+// three channels over their largest absolute value. A decoder, if there is one, decodes them all.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,19 +12,19 @@
 #include "cli/replay/replay_entry_text.h"
 #include "core/model/image_decoder.h"
 #include "io/picture.h"
-#include "services/buffer/replay_client.h"
+#include "oxbow/v1/replay_buffer.pb.h"
 
 namespace oxbow::cli {
 
-// float32 [n, C, H, W]. kFailedPrecondition for an entry without latents or with videos;
-// kInvalidArgument if the bytes do not fit their header.
-absl::StatusOr<at::Tensor> LatentsOf(const buffer::EntryWithLatents& entry);
+// The latents of a whole entry, float32 [n, C, H, W]. kFailedPrecondition for an entry without
+// latents or with videos; kInvalidArgument if the bytes do not fit dtype and shape.
+absl::StatusOr<at::Tensor> LatentsOf(const v1::ReplayEntry& entry);
 
-// `latents` as LatentsOf gave them of an entry with this header: of a group, member by member.
-std::vector<LatentFacts> FactsOf(const at::Tensor& latents, const v1::ReplayEntry& header);
+// Facts about `latents`, which LatentsOf gave for the entry; a group's are member by member.
+std::vector<LatentFacts> FactsOf(const at::Tensor& latents, const v1::ReplayEntry& entry);
 
-// `decoder` may be null. Of a group, one row per trajectory.
-absl::StatusOr<io::Picture8> StripOf(const buffer::EntryWithLatents& entry,
+// `decoder` may be null. A group has one row per trajectory.
+absl::StatusOr<io::Picture8> StripOf(const v1::ReplayEntry& entry,
                                      const model::ImageDecoder* decoder);
 
 }  // namespace oxbow::cli

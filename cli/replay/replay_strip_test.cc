@@ -7,14 +7,13 @@
 namespace oxbow::cli {
 namespace {
 
-buffer::EntryWithLatents EntryOf(const std::vector<int64_t>& shape,
-                                 const std::vector<float>& values) {
-  buffer::EntryWithLatents entry;
-  v1::Trajectory& trajectory = *entry.header.mutable_trajectory();
+v1::ReplayEntry EntryOf(const std::vector<int64_t>& shape, const std::vector<float>& values) {
+  v1::ReplayEntry entry;
+  v1::Trajectory& trajectory = *entry.mutable_trajectory();
   trajectory.mutable_latents()->set_dtype(v1::DTYPE_F32);
   for (const int64_t size : shape) trajectory.mutable_latents()->add_shape(size);
   trajectory.set_first_latent(2);
-  entry.latents.assign(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  trajectory.mutable_latents()->set_data(values.data(), values.size() * sizeof(float));
   return entry;
 }
 
@@ -43,7 +42,7 @@ TEST(ReplayStripTest, ManyChannelsAreShownInFalseColours) {
 
 TEST(ReplayStripTest, FactsAreThoseOfEachLatent) {
   auto entry = EntryOf({2, 1, 1, 2}, {-1.0f, 3.0f, 0.5f, 0.5f});
-  const auto facts = FactsOf(LatentsOf(entry).value(), entry.header);
+  const auto facts = FactsOf(LatentsOf(entry).value(), entry);
   ASSERT_EQ(facts.size(), 2u);
   EXPECT_EQ(facts[0].index, 2u);
   EXPECT_EQ(facts[0].min, -1);
@@ -55,19 +54,19 @@ TEST(ReplayStripTest, FactsAreThoseOfEachLatent) {
 TEST(ReplayStripTest, LatentsOfAGroupAreCountedForEachMember) {
   auto entry = EntryOf({4, 1, 1, 1}, {1, 2, 3, 4});
   for (const uint32_t sample : {0, 5}) {
-    v1::Trajectory& member = *entry.header.mutable_group()->add_trajectories();
+    v1::Trajectory& member = *entry.mutable_group()->add_trajectories();
     member.set_sample(sample);
     member.set_first_latent(1);
   }
-  const auto facts = FactsOf(LatentsOf(entry).value(), entry.header);
+  const auto facts = FactsOf(LatentsOf(entry).value(), entry);
   ASSERT_EQ(facts.size(), 4u);
   for (size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(facts[i].sample, i < 2 ? 0u : 5u) << i;
     EXPECT_EQ(facts[i].index, 1 + i % 2) << i;
   }
-  entry.header.set_group_id(18446744073709551615u);
-  EXPECT_THAT(EntryText(entry.header, {}, facts), ::testing::HasSubstr("5:x2"));
-  EXPECT_EQ(EntryJson(entry.header, {}, facts)["group"], "18446744073709551615");
+  entry.set_group_id(18446744073709551615u);
+  EXPECT_THAT(EntryText(entry, {}, facts), ::testing::HasSubstr("5:x2"));
+  EXPECT_EQ(EntryJson(entry, {}, facts)["group"], "18446744073709551615");
 }
 
 TEST(ReplayStripTest, EntriesThatCannotBeDrawnSayWhy) {

@@ -28,20 +28,20 @@ namespace oxbow::buffer {
 
 class Database {
  public:
-  // With `create` an absent or unfinished database is made. kDataLoss if what is there is damaged
-  // or incomplete, kResourceExhausted if the disk is full.
+  // With `create` makes a database that is absent or unfinished. kDataLoss if it is damaged or
+  // incomplete, kResourceExhausted if the disk is full.
   static absl::StatusOr<std::unique_ptr<Database>> Open(const std::filesystem::path& path,
                                                         bool create, rocksdb::Env* environment);
-  // What is there, without writing a byte: its log is replayed in memory. kDataLoss if it is
-  // damaged or no database. Write, Resume and CopyTo fail.
+  // Opens a database without writing a byte: replays its log in memory. kDataLoss if it is damaged
+  // or no database. Write, Resume and CopyTo fail.
   static absl::StatusOr<std::unique_ptr<Database>> OpenReadOnly(const std::filesystem::path& path);
   ~Database();
 
-  // Writes, syncs and deletes a file of 1 MiB beside `path`: is there room to open a database
-  // again?
+  // Checks that there is room to open a database again: writes, syncs and deletes a file of 1 MiB
+  // beside `path`.
   static absl::Status ProbeRoom(const std::filesystem::path& path, rocksdb::Env* environment);
 
-  // All of the batch or nothing. With `sync` it survives power loss when this returns OK.
+  // Writes all of the batch or nothing. With `sync` it survives power loss when this returns OK.
   absl::Status Write(rocksdb::WriteBatch& batch, bool sync);
 
   // After a failed write RocksDB refuses others; this asks it to go on. Needs room on the disk.

@@ -13,7 +13,9 @@ constexpr int64_t kLatentsMax = 100'000;
 
 }  // namespace
 
-absl::StatusOr<NewEntry> EntryFromProto(const v1::ReplayEntry& header) {
+std::string TableOf(const std::string& name) { return name.empty() ? replay::kBestTable : name; }
+
+absl::StatusOr<Entry> EntryFromProto(const v1::ReplayEntry& header) {
   const v1::Tensor& latents = header.trajectory().latents();
   if (header.entry_id() == 0) return absl::InvalidArgumentError("entry_id is not set");
   if (!std::isfinite(header.raw_reward())) {
@@ -22,18 +24,18 @@ absl::StatusOr<NewEntry> EntryFromProto(const v1::ReplayEntry& header) {
   if (!latents.data().empty()) {
     return absl::InvalidArgumentError("latents must travel in chunks, not in the header");
   }
-  const std::string table = header.table() == replay::kBestTable ? "" : header.table();
-  const bool none = !table.empty() && latents.shape_size() == 0;
+  const std::string table = TableOf(header.table());
+  const bool none = table != replay::kBestTable && latents.shape_size() == 0;
   if (!none &&
       (latents.shape_size() < 2 || latents.shape(0) < 1 || latents.shape(0) > kLatentsMax)) {
     return absl::InvalidArgumentError("latents need a shape [steps + 1, ...]");
   }
-  NewEntry entry;
-  entry.facts.id = EntryId(header.entry_id());
-  entry.facts.prompt = PromptId(header.prompt().id());
-  entry.facts.birth = LearnerStep(header.birth_step());
-  entry.facts.reward = header.raw_reward();
+  Entry entry;
+  entry.id = EntryId(header.entry_id());
   entry.table = table;
+  entry.prompt = PromptId(header.prompt().id());
+  entry.birth = LearnerStep(header.birth_step());
+  entry.reward = header.raw_reward();
   entry.latent_count = none ? 0 : static_cast<uint32_t>(latents.shape(0));
   entry.conditioning = header.conditioning().SerializeAsString();
   v1::ReplayEntry rest = header;
@@ -42,22 +44,22 @@ absl::StatusOr<NewEntry> EntryFromProto(const v1::ReplayEntry& header) {
   return entry;
 }
 
-absl::StatusOr<v1::ReplayEntry> EntryToProto(const EntryView& view) {
-  v1::ReplayEntry entry;
-  if (!entry.ParseFromString(view.header)) {
+absl::StatusOr<v1::ReplayEntry> EntryToProto(const Entry& entry) {
+  v1::ReplayEntry message;
+  if (!message.ParseFromString(entry.header)) {
     return absl::DataLossError(
-        absl::StrCat("replay store is damaged: header of entry ", view.facts.id.value));
+        absl::StrCat("replay store is damaged: header of entry ", entry.id.value));
   }
-  if (!view.conditioning.empty() &&
-      !entry.mutable_conditioning()->ParseFromString(view.conditioning)) {
+  if (!entry.conditioning.empty() &&
+      !message.mutable_conditioning()->ParseFromString(entry.conditioning)) {
     return absl::DataLossError(
-        absl::StrCat("replay store is damaged: conditioning of entry ", view.facts.id.value));
+        absl::StrCat("replay store is damaged: conditioning of entry ", entry.id.value));
   }
-  entry.set_uses(static_cast<uint32_t>(view.facts.uses));
-  entry.set_last_used_step(view.facts.last_used.value);
-  entry.set_priority(view.priority);
-  entry.set_stored_bytes(view.extent.bytes());
-  return entry;
+  message.set_uses(static_cast<uint32_t>(entry.uses));
+  message.set_last_used_step(entry.last_used.value);
+  message.set_priority(entry.priority);
+  message.set_stored_bytes(entry.bytes());
+  return message;
 }
 
 v1::OfferOutcome ToProto(Outcome outcome) {

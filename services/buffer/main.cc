@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -42,25 +43,28 @@ absl::StatusOr<ReplayStore::Options> StoreOptions(const Flags& flags) {
   if (!flags.config.empty()) {
     OXBOW_ASSIGN_OR_RETURN(const v1::RunConfig config, config::LoadResolved(flags.config));
     const v1::ReplayConfig& replay = config.replay();
-    options.capacity = replay.capacity();
     options.decay = {.form = replay.decay() == v1::DECAY_FORM_SUBTRACTIVE
                                  ? replay::DecayForm::kSubtractive
                                  : replay::DecayForm::kMultiplicative,
                      .rate = replay.decay_rate(),
                      .floor = replay.reward_floor()};
-    options.draw = replay.draw() == v1::REPLAY_DRAW_PRIORITY ? replay::DrawPolicy::kPriority
-                                                             : replay::DrawPolicy::kUniform;
-    options.limits = {.uses_max = replay.max_uses(), .age_max = replay.max_age()};
+    options.tables = {
+        replay::BestTable(replay.capacity(),
+                          replay.draw() == v1::REPLAY_DRAW_PRIORITY ? replay::DrawPolicy::kPriority
+                                                                    : replay::DrawPolicy::kUniform,
+                          {.uses_max = replay.max_uses(), .age_max = replay.max_age()})};
     if (config.adaptation().enabled()) {
       const v1::AdaptationConfig& adaptation = config.adaptation();
       const uint64_t groups = config.batch().groups();
       const uint64_t prompts = adaptation.hard_capacity() > 0 ? adaptation.hard_capacity() : groups;
-      options.queues =
-          replay::AdaptationTables(adaptation.again_every() > 0 ? prompts : 0,
-                                   groups * adaptation.recent_steps(), adaptation.recent_steps());
+      for (replay::TablePolicy& table : replay::AdaptationTables(
+               adaptation.again_every() > 0 ? prompts : 0, groups * adaptation.recent_steps(),
+               adaptation.recent_steps())) {
+        options.tables.push_back(std::move(table));
+      }
     }
   }
-  if (flags.capacity.has_value()) options.capacity = *flags.capacity;
+  if (flags.capacity.has_value()) options.tables[0].capacity = *flags.capacity;
   return options;
 }
 

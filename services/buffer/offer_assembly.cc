@@ -55,13 +55,13 @@ absl::Status OfferAssembly::Add(const v1::OfferRequest& request) {
 absl::Status OfferAssembly::AddHeader(const v1::ReplayEntry& header) {
   EndEntry();
   OXBOW_RETURN_IF_ERROR(Take(header.ByteSizeLong()));
-  absl::StatusOr<NewEntry> entry = EntryFromProto(header);
+  absl::StatusOr<Entry> entry = EntryFromProto(header);
   const absl::StatusOr<uint64_t> declared =
       rpc::DeclaredBytes(header.trajectory().latents(), entry_bytes_max_);
   received_ = 0;
   declared_ = declared.value_or(0);
-  NewEntry invalid;
-  invalid.facts.id = EntryId(header.entry_id());
+  Entry invalid;
+  invalid.id = EntryId(header.entry_id());
   if (!entry.ok()) {
     invalid.invalid = std::string(entry.status().message());
   } else if (!declared.ok()) {
@@ -91,7 +91,7 @@ absl::Status OfferAssembly::AddChunk(const v1::OfferRequest::Chunk& chunk) {
         absl::StrCat("chunk out of order, expected offset ", received_, ": ", chunk.offset()));
   }
   received_ += chunk.data().size();
-  NewEntry& entry = entries_.back();
+  Entry& entry = entries_.back();
   if (!entry.invalid.empty()) return absl::OkStatus();
   if (received_ <= declared_) {
     entry.latents += chunk.data();
@@ -107,7 +107,7 @@ void OfferAssembly::EndEntry() {
       absl::StrCat("fewer latent bytes than declared: ", received_, " of ", declared_);
 }
 
-std::vector<NewEntry> OfferAssembly::Finish() {
+std::vector<Entry> OfferAssembly::Finish() {
   EndEntry();
   return std::move(entries_);
 }

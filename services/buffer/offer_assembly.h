@@ -1,9 +1,9 @@
 // Puts the entries of one Offer call together from its messages: [header][chunk]* [header][chunk]*
 // ...
 //
-// An entry that cannot be stored is carried along with the reason, so that every header gets its
-// outcome; a stream that breaks the protocol fails as a whole. Memory is taken from a budget that
-// all calls share, before it is used.
+// Keeps an entry that cannot be stored together with the reason, so that every header gets its
+// outcome; a stream that breaks the protocol fails as a whole. Takes memory from a budget that all
+// calls share, before it is used.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "oxbow/v1/replay_buffer.pb.h"
-#include "services/buffer/replay_state.h"
+#include "services/buffer/entry.h"
 
 namespace oxbow::buffer {
 
@@ -44,8 +44,8 @@ class OfferAssembly {
   // lost.
   absl::Status Add(const v1::OfferRequest& request);
 
-  // The entries in order, ended; NewEntry::invalid says what is wrong with one.
-  std::vector<NewEntry> Finish();
+  // The entries, in order. Entry::invalid says why one cannot be stored.
+  std::vector<Entry> Finish();
 
   Epoch epoch() const { return epoch_; }
   uint64_t bytes() const { return taken_; }
@@ -61,9 +61,9 @@ class OfferAssembly {
   uint64_t taken_ = 0;
   bool started_ = false;
   Epoch epoch_;
-  std::vector<NewEntry> entries_;
+  std::vector<Entry> entries_;
   uint64_t declared_ = 0;  // Latent bytes of the last entry.
-  uint64_t received_ = 0;  // Counted even where the entry is invalid and its bytes are dropped.
+  uint64_t received_ = 0;  // Also of an entry that is invalid and whose bytes are dropped.
 };
 
 }  // namespace oxbow::buffer

@@ -41,42 +41,52 @@ struct ReplayClient::Impl {
 
 namespace {
 
+// Leaves dtype and shape.
+std::string TakeLatents(v1::ReplayEntry& entry) {
+  if (entry.trajectory().latents().data().empty()) return "";
+  return std::exchange(*entry.mutable_trajectory()->mutable_latents()->mutable_data(), "");
+}
+
+// `entry` is without its latents.
 bool WriteEntry(grpc::ClientWriter<v1::OfferRequest>& writer, Epoch epoch,
-                const EntryWithLatents& entry) {
+                const v1::ReplayEntry& entry, const std::string& latents) {
   v1::OfferRequest header;
   header.set_epoch(epoch.value);
-  *header.mutable_header() = entry.header;
+  *header.mutable_header() = entry;
   if (!writer.Write(header)) return false;
-  return rpc::ForEachChunk(entry.latents, rpc::kChunkBytes,
-                           [&](uint64_t offset, std::string_view piece) {
-                             v1::OfferRequest chunk;
-                             chunk.set_epoch(epoch.value);
-                             chunk.mutable_chunk()->set_offset(offset);
-                             chunk.mutable_chunk()->set_data(piece.data(), piece.size());
-                             return writer.Write(chunk);
-                           });
+  return rpc::ForEachChunk(latents, rpc::kChunkBytes, [&](uint64_t offset, std::string_view piece) {
+    v1::OfferRequest chunk;
+    chunk.set_epoch(epoch.value);
+    chunk.mutable_chunk()->set_offset(offset);
+    chunk.mutable_chunk()->set_data(piece.data(), piece.size());
+    return writer.Write(chunk);
+  });
 }
 
 // Header, then chunks in order. What does not fit together is kDataLoss, not kUnavailable: asking
 // again would not help.
-grpc::Status ReadEntry(grpc::ClientReader<v1::ReadResponse>& reader, EntryWithLatents& entry) {
+grpc::Status ReadEntry(grpc::ClientReader<v1::ReadResponse>& reader, v1::ReplayEntry& entry) {
   bool in_order = true;
   bool has_header = false;
+  std::string latents;
   for (v1::ReadResponse message; reader.Read(&message);) {
     if (message.has_header()) {
       in_order &= !has_header;
       has_header = true;
-      entry.header = std::move(*message.mutable_header());
+      entry = std::move(*message.mutable_header());
     } else {
-      in_order &= has_header && message.chunk().offset() == entry.latents.size();
-      entry.latents += message.chunk().data();
+      in_order &= has_header && message.chunk().offset() == latents.size();
+      latents += message.chunk().data();
     }
   }
   const grpc::Status status = reader.Finish();
   if (!status.ok()) return status;
-  const auto declared = rpc::DeclaredBytes(entry.header.trajectory().latents(), uint64_t{1} << 40);
-  if (!in_order || !declared.ok() || *declared != entry.latents.size()) {
+  const auto declared = rpc::DeclaredBytes(entry.trajectory().latents(), uint64_t{1} << 40);
+  if (!in_order || !declared.ok() || *declared != latents.size()) {
     return grpc::Status(grpc::StatusCode::DATA_LOSS, "answer does not fit its header");
+  }
+  if (!latents.empty()) {
+    entry.mutable_trajectory()->mutable_latents()->set_data(std::move(latents));
   }
   return status;
 }
@@ -88,15 +98,17 @@ ReplayClient::ReplayClient(std::string endpoint, absl::Duration timeout)
 
 ReplayClient::~ReplayClient() = default;
 
-absl::StatusOr<v1::OfferResponse> ReplayClient::Offer(
-    Epoch epoch, const std::vector<EntryWithLatents>& entries) {
+absl::StatusOr<v1::OfferResponse> ReplayClient::Offer(Epoch epoch,
+                                                      std::vector<v1::ReplayEntry> entries) {
   if (entries.empty()) return v1::OfferResponse();
+  std::vector<std::string> latents;
+  for (v1::ReplayEntry& entry : entries) latents.push_back(TakeLatents(entry));
   v1::OfferResponse response;
   OXBOW_RETURN_IF_ERROR(impl_->Call("Offer", [&](grpc::ClientContext& context) {
     response.Clear();
     const auto writer = impl_->stub->Offer(&context, &response);
-    for (const EntryWithLatents& entry : entries) {
-      if (!WriteEntry(*writer, epoch, entry)) break;  // Finish says why.
+    for (size_t i = 0; i < entries.size(); ++i) {
+      if (!WriteEntry(*writer, epoch, entries[i], latents[i])) break;  // Finish says why.
     }
     writer->WritesDone();
     return writer->Finish();
@@ -159,7 +171,7 @@ absl::StatusOr<v1::VerifyResponse> ReplayClient::Verify(const std::string& curso
   return response;
 }
 
-absl::StatusOr<EntryWithLatents> ReplayClient::Read(EntryId entry, uint32_t first, uint32_t count) {
+absl::StatusOr<v1::ReplayEntry> ReplayClient::Read(EntryId entry, uint32_t first, uint32_t count) {
   v1::ReadRequest request;
   request.set_entry_id(entry.value);
   request.set_first_latent(first);
@@ -167,17 +179,17 @@ absl::StatusOr<EntryWithLatents> ReplayClient::Read(EntryId entry, uint32_t firs
   return Read(request);
 }
 
-absl::StatusOr<EntryWithLatents> ReplayClient::ReadWhole(EntryId entry) {
+absl::StatusOr<v1::ReplayEntry> ReplayClient::ReadWhole(EntryId entry) {
   v1::ReadRequest request;
   request.set_entry_id(entry.value);
   request.set_whole(true);
   return Read(request);
 }
 
-absl::StatusOr<EntryWithLatents> ReplayClient::Read(const v1::ReadRequest& request) {
-  EntryWithLatents answer;
+absl::StatusOr<v1::ReplayEntry> ReplayClient::Read(const v1::ReadRequest& request) {
+  v1::ReplayEntry answer;
   OXBOW_RETURN_IF_ERROR(impl_->Call("Read", [&](grpc::ClientContext& context) {
-    answer = EntryWithLatents();
+    answer.Clear();
     return ReadEntry(*impl_->stub->Read(&context, request), answer);
   }));
   return answer;

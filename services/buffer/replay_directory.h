@@ -2,7 +2,7 @@
 //
 //   LOCK                      held while a process uses the directory
 //   CURRENT                   the name of the live database, replaced atomically
-//   live-000001/              a database; others than the live one are leftovers of a crash
+//   live-000001/              a database; a crash may leave others beside the live one
 //   checkpoints/NAME.000004/  a database made of hard links; a higher number is younger
 //
 // Nothing here knows what is inside a database. Not thread-safe.
@@ -24,7 +24,7 @@ class ReplayDirectory {
   // Makes the directory if it is not there and locks it. kUnavailable if another process holds it.
   static absl::StatusOr<std::unique_ptr<ReplayDirectory>> Open(const std::filesystem::path& path);
 
-  // To look into it only: FindLive and FindCheckpoint. Writes nothing; while it is open no
+  // Opens it only for FindLive and FindCheckpoint. Writes nothing; while it is open no
   // replay_buffer can start on it. kNotFound if it is no replay store, kUnavailable while a process
   // holds it.
   static absl::StatusOr<std::unique_ptr<ReplayDirectory>> OpenForReading(

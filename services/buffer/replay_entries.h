@@ -20,39 +20,39 @@ inline std::string TestBytes(EntryId id, uint64_t part, size_t size) {
 }
 
 // Three latents of `latent_bytes` each; those over 1 KiB go into blob files.
-inline NewEntry TestEntry(uint64_t id, uint64_t prompt, uint64_t birth, double reward,
-                          size_t latent_bytes = 40) {
-  NewEntry entry;
-  entry.facts.id = EntryId(id);
-  entry.facts.prompt = PromptId(prompt);
-  entry.facts.birth = LearnerStep(birth);
-  entry.facts.reward = reward;
-  entry.header = TestBytes(entry.facts.id, 100, 20);
-  entry.conditioning = TestBytes(entry.facts.id, 101, 10);
+inline Entry TestEntry(uint64_t id, uint64_t prompt, uint64_t birth, double reward,
+                       size_t latent_bytes = 40) {
+  Entry entry;
+  entry.id = EntryId(id);
+  entry.prompt = PromptId(prompt);
+  entry.birth = LearnerStep(birth);
+  entry.reward = reward;
+  entry.header = TestBytes(entry.id, 100, 20);
+  entry.conditioning = TestBytes(entry.id, 101, 10);
   entry.latent_count = 3;
-  for (uint64_t i = 0; i < 3; ++i) entry.latents += TestBytes(entry.facts.id, i, latent_bytes);
+  for (uint64_t i = 0; i < 3; ++i) entry.latents += TestBytes(entry.id, i, latent_bytes);
   return entry;
 }
 
 // The same as a message: float32 latents of shape [3, latent_bytes / 4].
-inline EntryWithLatents TestMessage(uint64_t id, uint64_t prompt, uint64_t birth, double reward,
-                                    size_t latent_bytes = 40) {
-  EntryWithLatents entry;
-  entry.header.set_entry_id(id);
-  entry.header.mutable_prompt()->set_id(prompt);
-  entry.header.mutable_prompt()->set_text("digits");
-  entry.header.set_birth_step(birth);
-  entry.header.set_raw_reward(reward);
-  entry.header.add_sigmas(1);
-  v1::Tensor& tokens = *entry.header.mutable_conditioning()->mutable_tokens();
+inline v1::ReplayEntry TestMessage(uint64_t id, uint64_t prompt, uint64_t birth, double reward,
+                                   size_t latent_bytes = 40) {
+  v1::ReplayEntry entry;
+  entry.set_entry_id(id);
+  entry.mutable_prompt()->set_id(prompt);
+  entry.mutable_prompt()->set_text("digits");
+  entry.set_birth_step(birth);
+  entry.set_raw_reward(reward);
+  entry.add_sigmas(1);
+  v1::Tensor& tokens = *entry.mutable_conditioning()->mutable_tokens();
   tokens.set_dtype(v1::DTYPE_U8);
   tokens.add_shape(5);
   tokens.set_data(TestBytes(EntryId(id), 101, 5));
-  v1::Tensor& latents = *entry.header.mutable_trajectory()->mutable_latents();
+  v1::Tensor& latents = *entry.mutable_trajectory()->mutable_latents();
   latents.set_dtype(v1::DTYPE_F32);
   latents.add_shape(3);
   latents.add_shape(static_cast<int64_t>(latent_bytes / 4));
-  entry.latents = TestEntry(id, prompt, birth, reward, latent_bytes).latents;
+  latents.set_data(TestEntry(id, prompt, birth, reward, latent_bytes).latents);
   return entry;
 }
 

@@ -21,13 +21,13 @@ class ReplayFaultTest : public ::testing::Test {
   ReplayStore::Options Options(const std::filesystem::path& directory) {
     ReplayStore::Options options;
     options.directory = directory;
-    options.capacity = 6;
+    options.tables = {replay::BestTable(6)};
     options.environment = environment_.get();
     return options;
   }
 
-  std::vector<NewEntry> Batch(uint64_t first, uint64_t count) {
-    std::vector<NewEntry> entries;
+  std::vector<Entry> Batch(uint64_t first, uint64_t count) {
+    std::vector<Entry> entries;
     for (uint64_t id = first; id < first + count; ++id) {
       entries.push_back(TestEntry(id, id % 5, 0, static_cast<double>(id), kLatentBytes));
     }
@@ -125,7 +125,7 @@ TEST_F(ReplayFaultTest, PowerLossKeepsEveryAcknowledgedCall) {
     const auto again = after_power_loss()->Draw(kEpoch, LearnerStep(round), 5, 1);
     ASSERT_TRUE(again.ok()) << again.status();
     ASSERT_EQ(again->entries.size(), 2u);
-    ASSERT_EQ(again->entries[0].facts.id, drawn->entries[0].facts.id);
+    ASSERT_EQ(again->entries[0].id, drawn->entries[0].id);
     if (round % 2 == 0) {
       ASSERT_TRUE(store->Checkpoint(kEpoch, "c", 1).ok());
       ASSERT_TRUE(store->Offer(kEpoch, Batch(1000 + 10 * round, 5)).ok());

@@ -54,10 +54,6 @@ ReplayMetrics::ReplayMetrics(prometheus::Registry& r)
 }
 
 void ReplayMetrics::Offered(const OfferReport& report, uint64_t bytes, absl::Duration duration) {
-  for (const OfferResult& result : report.results) {
-    if (result.queued) continue;
-    offers_[static_cast<size_t>(result.outcome)]->Increment();
-  }
   offered_bytes_.Increment(static_cast<double>(bytes));
   offer_seconds_.Observe(absl::ToDoubleSeconds(duration));
   if (report.sync_time > absl::ZeroDuration()) {
@@ -99,6 +95,7 @@ void ReplayMetrics::Holds(const StoreInfo& info) {
     const auto raise = [](prometheus::Counter& counter, uint64_t to) {
       counter.Increment(std::max(0., static_cast<double>(to) - counter.Value()));
     };
+    for (size_t i = 0; i < kOutcomes; ++i) raise(*offers_[i], info.offers[i]);
     for (const TableState& state : info.tables) {
       Table& table = Of(state.policy.name);
       table.entries->Set(static_cast<double>(state.entries));

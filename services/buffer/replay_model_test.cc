@@ -1,5 +1,5 @@
-// The store against a plain map that follows the written rules, under random operations with
-// restarts.
+// The store against plain lists that follow the written rules, under random operations with
+// restarts: the same law for best and for the queues.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,25 +16,41 @@
 namespace oxbow::buffer {
 namespace {
 
+using replay::DrawPolicy;
+using replay::InsertPolicy;
+using replay::TablePolicy;
+
 constexpr uint64_t kRemembered = 20;
 constexpr uint64_t kUsesMax = 3;
 constexpr uint64_t kAgeMax = 12;
+constexpr char kPrompts[] = "prompts";  // Entries without latents.
+
+std::vector<TablePolicy> Policies(DrawPolicy draw) {
+  return {replay::BestTable(7, draw, {.uses_max = kUsesMax, .age_max = kAgeMax}),
+          {.name = kPrompts, .insert = InsertPolicy::kAppendPerPrompt, .capacity = 5},
+          {.name = "groups", .draw = DrawPolicy::kUniform, .capacity = 7, .age_max = 4}};
+}
 
 struct Plain {
   uint64_t id = 0, prompt = 0, birth = 0, uses = 0, last_used = 0;
   double reward = 0;
 };
 
+std::vector<uint64_t> Values(const std::vector<EntryId>& ids) {
+  std::vector<uint64_t> values;
+  for (const EntryId id : ids) values.push_back(id.value);
+  return values;
+}
+
 // The rules, one sentence each, without any of the store's structures.
 struct Reference {
   replay::Decay decay;
-  replay::DrawPolicy draw = replay::DrawPolicy::kUniform;
-  uint64_t capacity = 0;
+  std::vector<TablePolicy> policies;
   uint64_t step = 0;
-  std::map<uint64_t, Plain> live;                   // By id.
-  std::map<uint64_t, Plain> held;                   // Dropped while drawn.
-  std::set<uint64_t> offered;                       // Ever decided.
-  std::map<uint64_t, std::vector<uint64_t>> draws;  // Of steps that did not commit.
+  std::map<std::string, std::vector<Plain>> tables;  // Best by id, queues by arrival.
+  std::map<uint64_t, Plain> held;                    // Dropped while drawn.
+  std::set<uint64_t> offered;                        // Ever decided.
+  std::map<uint64_t, std::vector<uint64_t>> draws;   // From best, of steps that did not commit.
 
   double Priority(const Plain& entry, uint64_t now) const {
     const uint64_t age = now > entry.birth ? now - entry.birth : 0;
@@ -46,14 +62,15 @@ struct Reference {
            std::pow(decay.rate, static_cast<double>(age)) * (entry.reward - decay.floor);
   }
 
-  // The lowest once all are born; equal ones by id.
-  uint64_t Lowest() const {
+  // From best the lowest once all are born, equal ones by id; from a queue the oldest.
+  uint64_t NextToLeave(const TablePolicy& policy) {
+    const std::vector<Plain>& table = tables[policy.name];
+    if (policy.evict == replay::EvictPolicy::kOldest) return table[0].id;
     uint64_t now = step;
-    for (const auto& [_, entry] : live) now = std::max(now, entry.birth);
-    const Plain* lowest = nullptr;
-    for (const auto& [_, entry] : live) {
-      if (lowest == nullptr || Priority(entry, now) < Priority(*lowest, now) - 1e-12)
-        lowest = &entry;
+    for (const Plain& entry : table) now = std::max(now, entry.birth);
+    const Plain* lowest = &table[0];
+    for (const Plain& entry : table) {
+      if (Priority(entry, now) < Priority(*lowest, now) - 1e-12) lowest = &entry;
     }
     return lowest->id;
   }
@@ -65,69 +82,97 @@ struct Reference {
   }
 
   void Drop(uint64_t id) {
-    if (Drawn(id)) held[id] = live.at(id);
-    live.erase(id);
+    for (auto& [_, table] : tables) {
+      for (const Plain& entry : table) {
+        if (entry.id == id && Drawn(id)) held[id] = entry;
+      }
+      std::erase_if(table, [id](const Plain& entry) { return entry.id == id; });
+    }
   }
 
-  Outcome Offer(const Plain& entry, uint64_t& replaced) {
+  void Trim() {
+    for (const TablePolicy& policy : policies) {
+      while (tables[policy.name].size() > policy.capacity) Drop(NextToLeave(policy));
+    }
+  }
+
+  Outcome Offer(const TablePolicy& policy, const Plain& entry, uint64_t& replaced) {
     if (offered.count(entry.id) > 0) return Outcome::kDuplicate;
     if (step > entry.birth && step - entry.birth > kRemembered) return Outcome::kRejectedInvalid;
     offered.insert(entry.id);
+    std::vector<Plain>& table = tables[policy.name];
+    const bool better = policy.insert == InsertPolicy::kBetter;
     std::optional<uint64_t> rival;
-    for (const auto& [id, other] : live) {
-      if (other.prompt == entry.prompt) rival = id;
+    for (const Plain& other : table) {
+      if (other.prompt == entry.prompt && policy.insert != InsertPolicy::kAppend) rival = other.id;
     }
-    if (!rival.has_value() && live.size() >= capacity) rival = Lowest();
+    if (!rival.has_value() && better && table.size() >= policy.capacity)
+      rival = NextToLeave(policy);
     if (rival.has_value()) {
-      if (!(entry.reward > Priority(live.at(*rival), step))) return Outcome::kRejectedLower;
+      const auto other = std::find_if(table.begin(), table.end(),
+                                      [&](const Plain& plain) { return plain.id == *rival; });
+      if (better && !(entry.reward > Priority(*other, step))) return Outcome::kRejectedLower;
       Drop(*rival);
       replaced = *rival;
     }
-    live[entry.id] = entry;
+    table.push_back(entry);
+    if (better) {
+      std::sort(table.begin(), table.end(),
+                [](const Plain& a, const Plain& b) { return a.id < b.id; });
+    }
+    Trim();
     return rival.has_value() ? Outcome::kReplaced : Outcome::kInserted;
   }
 
-  std::vector<EntryId> Eligible(uint64_t at) const {
+  std::vector<EntryId> Eligible(const TablePolicy& policy, uint64_t at) {
     std::vector<EntryId> ids;
-    for (const auto& [id, entry] : live) {
-      if (entry.birth < at && entry.uses < kUsesMax && at - entry.birth <= kAgeMax) {
-        ids.push_back(EntryId(id));
-      }
+    for (const Plain& entry : tables[policy.name]) {
+      if (entry.birth >= at) continue;
+      const bool worn = policy.limits.uses_max > 0 && entry.uses >= policy.limits.uses_max;
+      const bool old = policy.limits.age_max > 0 && at - entry.birth > policy.limits.age_max;
+      if (!worn && !old) ids.push_back(EntryId(entry.id));
     }
     return ids;
   }
 
-  std::vector<EntryId> Chosen(uint64_t at, uint64_t count, uint64_t seed) const {
-    if (draw == replay::DrawPolicy::kUniform) {
-      return replay::DrawUniform(Eligible(at), count, seed, LearnerStep(at));
+  std::vector<uint64_t> Draw(const TablePolicy& policy, uint64_t at, uint64_t count,
+                             uint64_t seed) {
+    std::vector<EntryId> ids = Eligible(policy, at);
+    if (policy.draw == DrawPolicy::kUniform) {
+      return Values(replay::DrawUniform(ids, count, seed, LearnerStep(at)));
     }
-    std::vector<replay::WeightedEntry> entries;
-    for (const EntryId id : Eligible(at)) {
-      entries.push_back({id, Priority(live.at(id.value), at) - decay.floor});
+    if (policy.draw == DrawPolicy::kOldest) {
+      ids.resize(std::min<size_t>(ids.size(), count));
+      return Values(ids);
     }
-    return replay::DrawWeighted(entries, count, seed, LearnerStep(at));
+    std::vector<replay::WeightedEntry> weighted;
+    for (const Plain& entry : tables[policy.name]) {
+      if (std::count(ids.begin(), ids.end(), EntryId(entry.id)) == 0) continue;
+      weighted.push_back({EntryId(entry.id), Priority(entry, at) - decay.floor});
+    }
+    return Values(replay::DrawWeighted(weighted, count, seed, LearnerStep(at)));
   }
 
   void Advance(uint64_t committed, const std::set<uint64_t>& used,
                const std::set<uint64_t>& evict) {
     if (committed + 1 == step) return;
-    for (auto* entries : {&live, &held}) {
-      for (auto& [id, entry] : *entries) {
-        if (used.count(id) == 0) continue;
-        ++entry.uses;
-        entry.last_used = committed;
-      }
-    }
+    const auto count_use = [&](Plain& entry) {
+      if (used.count(entry.id) == 0) return;
+      ++entry.uses;
+      entry.last_used = committed;
+    };
+    for (auto& [_, table] : tables) std::for_each(table.begin(), table.end(), count_use);
+    for (auto& [_, entry] : held) count_use(entry);
     step = committed + 1;
     std::erase_if(draws, [&](const auto& draw) { return draw.first <= committed; });
     std::erase_if(held, [&](const auto& entry) { return !Drawn(entry.first); });
-    for (const uint64_t id : evict) {
-      if (live.count(id) > 0) Drop(id);
+    for (const uint64_t id : evict) Drop(id);
+    for (const TablePolicy& policy : policies) {
+      std::vector<Plain>& table = tables[policy.name];
+      while (policy.age_max > 0 && !table.empty() && step > table[0].birth + policy.age_max) {
+        Drop(table[0].id);
+      }
     }
-  }
-
-  void Trim() {
-    while (live.size() > capacity) Drop(Lowest());
   }
 };
 
@@ -136,8 +181,7 @@ class ModelRun {
   ModelRun(uint64_t seed, replay::Decay decay)
       : random_({.seed = seed}), directory_(testing::ScopedDirectory::Memory()) {
     reference_.decay = decay;
-    if (seed % 2 == 1) reference_.draw = replay::DrawPolicy::kPriority;
-    reference_.capacity = 7;
+    reference_.policies = Policies(seed % 2 == 1 ? DrawPolicy::kPriority : DrawPolicy::kUniform);
     Open();
   }
 
@@ -155,32 +199,43 @@ class ModelRun {
 
   // Everything that can be seen equals the reference.
   void Compare() {
-    const auto views = store_->List(1000, EntryId(0));
-    ASSERT_TRUE(views.ok()) << views.status();
-    ASSERT_EQ(views->size(), reference_.live.size());
-    std::set<uint64_t> prompts;
-    for (const EntryView& view : *views) {
-      ASSERT_EQ(reference_.live.count(view.facts.id.value), 1u) << view.facts.id;
-      const Plain& plain = reference_.live.at(view.facts.id.value);
-      ASSERT_TRUE(prompts.insert(plain.prompt).second) << "prompt twice " << plain.prompt;
-      ASSERT_EQ(view.facts.prompt.value, plain.prompt);
-      ASSERT_EQ(view.facts.reward, plain.reward);
-      ASSERT_EQ(view.facts.birth.value, plain.birth);
-      ASSERT_EQ(view.facts.uses, plain.uses);
-      ASSERT_EQ(view.facts.last_used.value, plain.last_used);
-      ASSERT_NEAR(view.priority, reference_.Priority(plain, reference_.step), 1e-12);
-      ASSERT_EQ(view.header, TestBytes(view.facts.id, 100, 20));
-    }
     const StoreInfo info = store_->Info();
-    ASSERT_EQ(info.entries, reference_.live.size());
+    ASSERT_EQ(info.tables.size(), reference_.policies.size());
+    for (size_t i = 0; i < info.tables.size(); ++i) {
+      const std::string& name = reference_.policies[i].name;
+      const auto entries = store_->List(1000, EntryId(0), name);
+      ASSERT_TRUE(entries.ok()) << entries.status();
+      ASSERT_NO_FATAL_FAILURE(CompareTable(*entries, reference_.tables[name])) << name;
+      ASSERT_EQ(info.tables[i].entries, entries->size()) << name;
+      ASSERT_LE(entries->size(), reference_.policies[i].capacity) << name;
+      if (i > 0) continue;
+      std::set<uint64_t> prompts;
+      for (const Entry& entry : *entries) {
+        ASSERT_TRUE(prompts.insert(entry.prompt.value).second) << "prompt twice " << entry.prompt;
+      }
+      ASSERT_EQ(info.entries, entries->size());
+      if (!entries->empty()) ComparePercentiles(info, *entries);
+    }
     ASSERT_EQ(info.retired, reference_.held.size());
     ASSERT_EQ(info.step.value, reference_.step);
-    ASSERT_LE(info.entries, reference_.capacity);
-    if (!views->empty()) ComparePercentiles(info, *views);
+  }
+
+  void CompareTable(const std::vector<Entry>& entries, const std::vector<Plain>& table) {
+    ASSERT_EQ(entries.size(), table.size());
+    for (size_t i = 0; i < entries.size(); ++i) {
+      ASSERT_EQ(entries[i].id.value, table[i].id) << "in this order";
+      ASSERT_EQ(entries[i].prompt.value, table[i].prompt);
+      ASSERT_EQ(entries[i].reward, table[i].reward);
+      ASSERT_EQ(entries[i].birth.value, table[i].birth);
+      ASSERT_EQ(entries[i].uses, table[i].uses);
+      ASSERT_EQ(entries[i].last_used.value, table[i].last_used);
+      ASSERT_NEAR(entries[i].priority, reference_.Priority(table[i], reference_.step), 1e-12);
+      ASSERT_EQ(entries[i].header, TestBytes(entries[i].id, 100, 20));
+    }
   }
 
   // A percentile is the smallest priority that at least its share of the entries is at or below.
-  static void ComparePercentiles(const StoreInfo& info, const std::vector<EntryView>& views) {
+  static void ComparePercentiles(const StoreInfo& info, const std::vector<Entry>& views) {
     const std::map<double, double> wanted = {
         {.1, info.priority_p10}, {.5, info.priority_p50}, {.9, info.priority_p90}};
     for (const auto& [share, value] : wanted) {
@@ -200,10 +255,8 @@ class ModelRun {
   void Open() {
     ReplayStore::Options options;
     options.directory = directory_.path() / "store";
-    options.capacity = reference_.capacity;
     options.decay = reference_.decay;
-    options.limits = {.uses_max = kUsesMax, .age_max = kAgeMax};
-    options.draw = reference_.draw;
+    options.tables = reference_.policies;
     options.remembered_steps = kRemembered;
     auto store = ReplayStore::Open(options);
     ASSERT_TRUE(store.ok()) << store.status();
@@ -228,24 +281,29 @@ class ModelRun {
 
   void Offer() {
     last_ = "offer";
-    std::vector<NewEntry> entries;
-    std::vector<Plain> plains;
+    std::vector<Entry> entries;
+    std::vector<std::pair<TablePolicy, Plain>> plains;
     for (uint64_t i = random_.NextBelow(5) + 1; i > 0; --i) {
       const bool again = next_id_ > 1 && random_.NextBelow(8) == 0;
       const Plain plain = again ? made_[Mix64(1 + random_.NextBelow(next_id_ - 1)) | 1] : Make();
-      plains.push_back(plain);
+      const TablePolicy& policy = AnyTable();
+      plains.emplace_back(policy, plain);
       const size_t latent_bytes = random_.NextBelow(3) == 0 ? 1500 : 40;
       entries.push_back(TestEntry(plain.id, plain.prompt, plain.birth, plain.reward, latent_bytes));
+      entries.back().table = policy.name;
+      if (policy.name != kPrompts) continue;
+      entries.back().latent_count = 0;
+      entries.back().latents.clear();
     }
     const auto report = store_->Offer(epoch_, entries);
     ASSERT_TRUE(report.ok()) << report.status();
     for (size_t i = 0; i < plains.size(); ++i) {
       uint64_t replaced = 0;
-      const Outcome expected = reference_.Offer(plains[i], replaced);
+      const Outcome expected = reference_.Offer(plains[i].first, plains[i].second, replaced);
       const Outcome outcome = report->results[i].outcome;
       if (expected == Outcome::kDuplicate && outcome == Outcome::kRejectedInvalid) {
         // Forgotten, and refused for its age instead.
-        ASSERT_GT(reference_.step, plains[i].birth + kRemembered);
+        ASSERT_GT(reference_.step, plains[i].second.birth + kRemembered);
         continue;
       }
       ASSERT_EQ(outcome, expected) << "entry " << i << " of " << plains.size();
@@ -255,23 +313,24 @@ class ModelRun {
 
   void Draw() {
     last_ = "draw";
+    const TablePolicy& policy = AnyTable();
     const uint64_t at = reference_.step + random_.NextBelow(3);
     const uint64_t count = random_.NextBelow(5);
     const uint64_t seed = 5;
-    const auto report = store_->Draw(epoch_, LearnerStep(at), count, seed);
+    const auto report = store_->Draw(epoch_, LearnerStep(at), count, seed, policy.name);
     ASSERT_TRUE(report.ok()) << report.status();
-    if (reference_.draws.count(at) == 0) {
-      ASSERT_EQ(report->eligible, reference_.Eligible(at).size());
-      std::vector<uint64_t> ids;
-      for (const EntryId id : reference_.Chosen(at, count, seed)) ids.push_back(id.value);
-      reference_.draws[at] = ids;
+    std::vector<uint64_t> expected = reference_.Draw(policy, at, count, seed);
+    if (policy.holds_draws && !reference_.draws.try_emplace(at, expected).second) {
+      expected = reference_.draws[at];
+    } else {
+      ASSERT_EQ(report->eligible, reference_.Eligible(policy, at).size());
     }
     std::vector<uint64_t> drawn;
-    for (const EntryView& view : report->entries) drawn.push_back(view.facts.id.value);
-    ASSERT_EQ(drawn, reference_.draws[at]);
+    for (const Entry& entry : report->entries) drawn.push_back(entry.id.value);
+    ASSERT_EQ(drawn, expected) << policy.name;
     if (reference_.step > 0) {
       const LearnerStep committed(reference_.step - 1);
-      ASSERT_TRUE(absl::IsAborted(store_->Draw(epoch_, committed, 1, seed).status()));
+      ASSERT_TRUE(absl::IsAborted(store_->Draw(epoch_, committed, 1, seed, policy.name).status()));
     }
   }
 
@@ -283,6 +342,13 @@ class ModelRun {
       for (const uint64_t id : ids) {
         if (random_.NextBelow(3) > 0) used.insert(id);
         if (random_.NextBelow(6) == 0) evict.insert(id);
+      }
+    }
+    for (const auto& [name, table] : reference_.tables) {
+      for (const Plain& entry : table) {
+        if (name == replay::kBestTable) continue;
+        if (random_.NextBelow(4) == 0) used.insert(entry.id);
+        if (random_.NextBelow(6) == 0) evict.insert(entry.id);
       }
     }
     used.insert(999);  // Unknown: ignored.
@@ -306,25 +372,36 @@ class ModelRun {
 
   void Read() {
     last_ = "read";
-    for (const auto* entries : {&reference_.live, &reference_.held}) {
-      for (const auto& [id, _] : *entries) {
-        const auto view = store_->Find(EntryId(id));
-        ASSERT_TRUE(view.ok()) << view.status();
-        ASSERT_EQ(view->conditioning, TestBytes(EntryId(id), 101, 10));
-        const uint32_t first = static_cast<uint32_t>(random_.NextBelow(3));
-        const auto latents = store_->ReadLatents(EntryId(id), first, 3 - first);
-        ASSERT_TRUE(latents.ok()) << latents.status();
-        std::string expected;
-        for (uint32_t i = first; i < 3; ++i) {
-          expected += TestBytes(EntryId(id), i, view->extent.latent_bytes);
-        }
-        ASSERT_EQ(*latents, expected);
+    std::set<uint64_t> there;
+    for (const auto& [name, table] : reference_.tables) {
+      for (const Plain& entry : table) {
+        there.insert(entry.id);
+        ASSERT_NO_FATAL_FAILURE(ReadOne(EntryId(entry.id), name == kPrompts ? 0 : 3));
       }
     }
+    for (const auto& [id, _] : reference_.held) {
+      there.insert(id);
+      ASSERT_NO_FATAL_FAILURE(ReadOne(EntryId(id), 3));
+    }
     for (const uint64_t id : reference_.offered) {
-      if (reference_.live.count(id) > 0 || reference_.held.count(id) > 0) continue;
+      if (there.count(id) > 0) continue;
       ASSERT_TRUE(absl::IsNotFound(store_->Find(EntryId(id)).status())) << id;
     }
+  }
+
+  void ReadOne(EntryId id, uint32_t latent_count) {
+    const auto entry = store_->Find(id);
+    ASSERT_TRUE(entry.ok()) << entry.status();
+    ASSERT_EQ(entry->conditioning, TestBytes(id, 101, 10));
+    ASSERT_EQ(entry->latent_count, latent_count);
+    const uint32_t first = static_cast<uint32_t>(random_.NextBelow(latent_count + 1));
+    const auto latents = store_->ReadLatents(id, first, latent_count - first);
+    ASSERT_TRUE(latents.ok()) << latents.status();
+    std::string expected;
+    for (uint32_t i = first; i < latent_count; ++i) {
+      expected += TestBytes(id, i, entry->latent_bytes);
+    }
+    ASSERT_EQ(*latents, expected);
   }
 
   void Checkpoint() {
@@ -339,18 +416,17 @@ class ModelRun {
   void Restore() {
     last_ = "restore";
     ASSERT_TRUE(absl::IsNotFound(store_->Restore(epoch_, "never")));
-    const uint64_t capacity = reference_.capacity;
+    const std::vector<TablePolicy> policies = reference_.policies;
     if (checkpoints_.empty() || random_.NextBelow(6) == 0) {
       ASSERT_TRUE(store_->Restore(epoch_, "").ok());
-      reference_ =
-          Reference{.decay = reference_.decay, .draw = reference_.draw, .capacity = capacity};
+      reference_ = Reference{.decay = reference_.decay};
     } else {
       const auto& [name, state] = checkpoints_[random_.NextBelow(checkpoints_.size())];
       const absl::Status status = store_->Restore(epoch_, name);
       ASSERT_TRUE(status.ok()) << status;
       reference_ = state;
-      reference_.capacity = capacity;
     }
+    reference_.policies = policies;
     reference_.Trim();
   }
 
@@ -361,8 +437,8 @@ class ModelRun {
     ASSERT_TRUE(store_->Advance(epoch_, LearnerStep(reference_.step), {}, {}).ok());
     reference_.Advance(reference_.step, {}, {});
     if (random_.NextBelow(2) == 0) Reopen();
-    const NewEntry entry = TestEntry(7'777'777, 1, reference_.step, 1e9);
-    ASSERT_TRUE(absl::IsAborted(store_->Offer(older, {&entry, 1}).status()));
+    const Entry entry = TestEntry(7'777'777, 1, reference_.step, 1e9);
+    ASSERT_TRUE(absl::IsAborted(store_->Offer(older, {entry}).status()));
     ASSERT_TRUE(absl::IsAborted(store_->Draw(older, LearnerStep(99'999), 1, 1).status()));
     ASSERT_TRUE(absl::IsAborted(store_->Advance(older, LearnerStep(99'999), {}, {}).status()));
     ASSERT_TRUE(absl::IsAborted(store_->Checkpoint(older, "x", 1)));
@@ -372,8 +448,13 @@ class ModelRun {
   void Reopen() {
     last_ = "reopen";
     store_.reset();
-    reference_.capacity = 5 + random_.NextBelow(4);
+    for (TablePolicy& policy : reference_.policies) policy.capacity = 4 + random_.NextBelow(5);
     Open();
+  }
+
+  // Best half of the time.
+  const TablePolicy& AnyTable() {
+    return reference_.policies[random_.NextBelow(2) == 0 ? 0 : 1 + random_.NextBelow(2)];
   }
 
   RandomStream random_;

@@ -75,7 +75,7 @@ TEST(ReplayProcessTest, StaysUnderItsMemoryBudgetThroughARun) {
   const auto buffer = StartBuffer(directory.path());
   ReplayClient client(EndpointOf(*buffer), kPatience);
   for (uint64_t step = 0; step < 60; ++step) {
-    std::vector<EntryWithLatents> batch;
+    std::vector<v1::ReplayEntry> batch;
     for (uint64_t id = 1 + 48 * step; id <= 48 * (step + 1); ++id) {
       batch.push_back(TestMessage(id, id % 700, step, static_cast<double>(id), 16'000));
     }
@@ -138,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(Files, DamagedStoreTest, ::testing::Values("CURRENT", "
 
 // What clients were told, and what must therefore be there.
 struct Acknowledged {
-  std::map<uint64_t, EntryWithLatents> by_id;
+  std::map<uint64_t, v1::ReplayEntry> by_id;
   std::map<uint64_t, uint64_t> live_of_prompt;  // Prompt -> entry id.
   uint64_t answered = 0;
 };
@@ -147,16 +147,16 @@ struct Acknowledged {
 void OfferUntilItDies(ReplayClient& client, uint64_t& next_id, Acknowledged& told,
                       std::atomic<uint64_t>& acknowledged) {
   while (true) {
-    std::vector<EntryWithLatents> batch;
+    std::vector<v1::ReplayEntry> batch;
     for (int i = 0; i < 3; ++i, ++next_id) {
       batch.push_back(TestMessage(next_id, next_id % 10, 0, static_cast<double>(next_id),
                                   next_id % 2 == 0 ? 40 : 4000));
     }
     const auto response = client.Offer(kEpoch, batch);
     if (!response.ok()) return;
-    for (const EntryWithLatents& entry : batch) {
-      told.by_id[entry.header.entry_id()] = entry;
-      told.live_of_prompt[entry.header.prompt().id()] = entry.header.entry_id();
+    for (const v1::ReplayEntry& entry : batch) {
+      told.by_id[entry.entry_id()] = entry;
+      told.live_of_prompt[entry.prompt().id()] = entry.entry_id();
     }
     ++told.answered;
     ++acknowledged;
@@ -171,8 +171,9 @@ void ExpectNothingLost(ReplayClient& client, const Acknowledged& told, uint64_t 
       entry = client.Read(EntryId(other), 0, 3);  // Stored, though the answer was lost.
     }
     ASSERT_TRUE(entry.ok()) << "prompt " << prompt << ": " << entry.status();
-    const uint64_t found = entry->header.entry_id();
-    ASSERT_EQ(entry->latents, TestMessage(found, prompt, 0, 0, found % 2 == 0 ? 40 : 4000).latents);
+    const uint64_t found = entry->entry_id();
+    const v1::ReplayEntry whole = TestMessage(found, prompt, 0, 0, found % 2 == 0 ? 40 : 4000);
+    ASSERT_EQ(entry->trajectory().latents().data(), whole.trajectory().latents().data());
   }
   const auto info = client.Info();
   ASSERT_TRUE(info.ok()) << info.status();
@@ -217,10 +218,10 @@ TEST(ReplayProcessTest, TablesOfTheConfigSurviveKillDashNine) {
   {
     const auto buffer = StartBuffer(directory.path() / "store", flags);
     ReplayClient client(EndpointOf(*buffer), kPatience);
-    std::vector<EntryWithLatents> entries;
+    std::vector<v1::ReplayEntry> entries;
     for (uint64_t id = 1; id <= 4; ++id) {
       entries.push_back(TestMessage(id, id, 0, 0.5));
-      entries.back().header.set_table(id < 4 ? replay::kHardPrompts : replay::kRecentGroups);
+      entries.back().set_table(id < 4 ? replay::kHardPrompts : replay::kRecentGroups);
     }
     const auto offered = client.Offer(kEpoch, entries);
     ASSERT_TRUE(offered.ok()) << offered.status();
@@ -238,7 +239,8 @@ TEST(ReplayProcessTest, TablesOfTheConfigSurviveKillDashNine) {
   EXPECT_EQ(prompts->entries(1).entry_id(), 3u);
   const auto group = client.Read(EntryId(4), 0, 3);
   ASSERT_TRUE(group.ok()) << group.status();
-  EXPECT_EQ(group->latents, TestMessage(4, 4, 0, 0.5).latents);
+  EXPECT_EQ(group->trajectory().latents().data(),
+            TestMessage(4, 4, 0, 0.5).trajectory().latents().data());
 }
 
 }  // namespace

@@ -1,11 +1,15 @@
 #include "services/buffer/replay_records.h"
 
 #include <bit>
+#include <initializer_list>
+#include <utility>
 
 namespace oxbow::buffer {
 namespace {
 
 constexpr uint8_t kVersion = 1;
+constexpr char kBestLetter = 'e';
+constexpr char kQueueLetter = 'q';
 
 template <typename T>
 void Put(std::string& out, T value) {
@@ -49,14 +53,16 @@ std::string Key(char letter, std::initializer_list<uint64_t> integers) {
 }  // namespace
 
 std::string ClockKey() { return Key('s', {}); }
-std::string EntryKey(EntryId entry) { return Key('e', {entry.value}); }
 std::string HeaderKey(EntryId entry) { return Key('h', {entry.value}); }
 std::string DrawKey(LearnerStep step) { return Key('d', {step.value}); }
 std::string OfferedKey(LearnerStep step, EntryId entry) {
   return Key('o', {step.value, entry.value});
 }
 
-std::string QueuedKey(uint64_t place, EntryId entry) { return Key('q', {place, entry.value}); }
+std::string RecordKey(const Entry& entry) {
+  return entry.table == replay::kBestTable ? Key(kBestLetter, {entry.id.value})
+                                           : Key(kQueueLetter, {entry.place, entry.id.value});
+}
 
 std::string PartKey(EntryId entry, uint32_t part) {
   std::string key;
@@ -73,33 +79,31 @@ std::string Encode(const ClockRecord& record) {
   return out;
 }
 
-std::string Encode(const EntryRecord& record) {
+std::string Encode(const Entry& entry) {
   std::string out;
+  if (entry.table != replay::kBestTable) {
+    Put(out, static_cast<uint8_t>(entry.table.size()));
+    out += entry.table;
+  }
   Put(out, kVersion);
-  Put(out, static_cast<uint8_t>(record.retired));
-  Put(out, record.extent.latents);
-  Put(out, record.extent.latent_bytes);
-  Put(out, record.extent.header_bytes);
-  Put(out, record.extent.conditioning_bytes);
-  Put(out, record.facts.prompt.value);
-  Put(out, record.facts.birth.value);
-  Put(out, std::bit_cast<uint64_t>(record.facts.reward));
-  Put(out, record.facts.uses);
-  Put(out, record.facts.last_used.value);
+  Put(out, static_cast<uint8_t>(entry.retired));
+  Put(out, entry.latent_count);
+  Put(out, entry.latent_bytes);
+  Put(out, entry.header_bytes);
+  Put(out, entry.conditioning_bytes);
+  Put(out, entry.prompt.value);
+  Put(out, entry.birth.value);
+  Put(out, std::bit_cast<uint64_t>(entry.reward));
+  Put(out, entry.uses);
+  Put(out, entry.last_used.value);
   return out;
 }
 
-std::string Encode(const DrawRecord& record) {
+std::string Encode(const replay::Drawn& draw) {
   std::string out;
-  Put(out, record.eligible);
-  for (const EntryId entry : record.entries) Put(out, entry.value);
+  Put(out, draw.eligible);
+  for (const EntryId entry : draw.entries) Put(out, entry.value);
   return out;
-}
-
-std::string Encode(const QueuedRecord& record) {
-  std::string out;
-  Put(out, static_cast<uint8_t>(record.table.size()));
-  return out + record.table + Encode(record.record);
 }
 
 std::optional<ClockRecord> DecodeClock(std::string_view value) {
@@ -111,41 +115,44 @@ std::optional<ClockRecord> DecodeClock(std::string_view value) {
   return reader.done() ? std::optional(record) : std::nullopt;
 }
 
-std::optional<EntryRecord> DecodeEntry(EntryId entry, std::string_view value) {
+std::optional<replay::Drawn> DecodeDraw(std::string_view value) {
+  Reader reader(value);
+  replay::Drawn draw;
+  draw.eligible = reader.Take<uint64_t>();
+  while (reader.ok() && reader.left() > 0) {
+    draw.entries.push_back(EntryId(reader.Take<uint64_t>()));
+  }
+  return reader.done() ? std::optional(draw) : std::nullopt;
+}
+
+EntryId EntryOfKey(std::string_view key) {
+  const bool queued = !key.empty() && key[0] == kQueueLetter;
+  return EntryId(KeyInteger(key, queued ? 1 : 0).value_or(0));
+}
+
+std::optional<Entry> DecodeEntry(std::string_view key, std::string_view value) {
+  Entry entry;
+  entry.id = EntryOfKey(key);
+  entry.place = KeyInteger(key, 0).value_or(0);
+  if (!key.empty() && key[0] == kQueueLetter) {
+    const size_t name = value.empty() ? 0 : static_cast<uint8_t>(value[0]);
+    if (value.size() < 1 + name) return std::nullopt;
+    entry.table = std::string(value.substr(1, name));
+    value.remove_prefix(1 + name);
+  }
   Reader reader(value);
   if (reader.Take<uint8_t>() != kVersion) return std::nullopt;
-  EntryRecord record;
-  record.facts.id = entry;
-  record.retired = reader.Take<uint8_t>() != 0;
-  record.extent.latents = reader.Take<uint32_t>();
-  record.extent.latent_bytes = reader.Take<uint64_t>();
-  record.extent.header_bytes = reader.Take<uint64_t>();
-  record.extent.conditioning_bytes = reader.Take<uint64_t>();
-  record.facts.prompt = PromptId(reader.Take<uint64_t>());
-  record.facts.birth = LearnerStep(reader.Take<uint64_t>());
-  record.facts.reward = std::bit_cast<double>(reader.Take<uint64_t>());
-  record.facts.uses = reader.Take<uint64_t>();
-  record.facts.last_used = LearnerStep(reader.Take<uint64_t>());
-  return reader.done() ? std::optional(record) : std::nullopt;
-}
-
-std::optional<DrawRecord> DecodeDraw(std::string_view value) {
-  Reader reader(value);
-  DrawRecord record;
-  record.eligible = reader.Take<uint64_t>();
-  while (reader.ok() && reader.left() > 0) {
-    record.entries.push_back(EntryId(reader.Take<uint64_t>()));
-  }
-  return reader.done() ? std::optional(record) : std::nullopt;
-}
-
-std::optional<QueuedRecord> DecodeQueued(EntryId entry, std::string_view value) {
-  if (value.empty()) return std::nullopt;
-  const size_t name = static_cast<uint8_t>(value[0]);
-  if (value.size() < 1 + name) return std::nullopt;
-  const std::optional<EntryRecord> record = DecodeEntry(entry, value.substr(1 + name));
-  if (!record.has_value()) return std::nullopt;
-  return QueuedRecord{std::string(value.substr(1, name)), *record};
+  entry.retired = reader.Take<uint8_t>() != 0;
+  entry.latent_count = reader.Take<uint32_t>();
+  entry.latent_bytes = reader.Take<uint64_t>();
+  entry.header_bytes = reader.Take<uint64_t>();
+  entry.conditioning_bytes = reader.Take<uint64_t>();
+  entry.prompt = PromptId(reader.Take<uint64_t>());
+  entry.birth = LearnerStep(reader.Take<uint64_t>());
+  entry.reward = std::bit_cast<double>(reader.Take<uint64_t>());
+  entry.uses = reader.Take<uint64_t>();
+  entry.last_used = LearnerStep(reader.Take<uint64_t>());
+  return reader.done() ? std::optional(std::move(entry)) : std::nullopt;
 }
 
 std::optional<uint64_t> KeyInteger(std::string_view key, size_t position) {

@@ -10,25 +10,43 @@ namespace {
 
 std::string Hex(const std::string& bytes) { return std::string(absl::BytesToHexString(bytes)); }
 
+// Every number another one.
+Entry TestRecord() {
+  return {.id = EntryId(9),
+          .place = 9,
+          .prompt = PromptId(5),
+          .birth = LearnerStep(6),
+          .reward = 1.0,
+          .uses = 7,
+          .last_used = LearnerStep(8),
+          .retired = true,
+          .latent_count = 1,
+          .latent_bytes = 2,
+          .header_bytes = 3,
+          .conditioning_bytes = 4};
+}
+
 TEST(ReplayRecordsTest, BytesAreThese) {
-  EXPECT_EQ(Hex(EntryKey(EntryId(0x0102))), "650000000000000102");
   EXPECT_EQ(Hex(OfferedKey(LearnerStep(1), EntryId(2))), "6f00000000000000010000000000000002");
   EXPECT_EQ(Hex(PartKey(EntryId(1), 2)), "000000000000000100000002");
   EXPECT_EQ(Hex(Encode(ClockRecord{LearnerStep(3), Epoch(4)})),
             "0100000000000000030000000000000004");
-  EXPECT_EQ(Hex(Encode(DrawRecord{1, {EntryId(2)}})), "00000000000000010000000000000002");
-  EntryRecord entry;
-  entry.facts = {EntryId(9), PromptId(5), LearnerStep(6), 1.0, 7, LearnerStep(8)};
-  entry.extent = {1, 2, 3, 4};
-  entry.retired = true;
-  EXPECT_EQ(Hex(Encode(entry)),
-            "010100000001000000000000000200000000000000030000000000000004"
-            "000000000000000500000000000000063ff000000000000000000000000000070000000000000008");
-  EXPECT_EQ(DecodeEntry(EntryId(9), Encode(entry)), entry);
-  EXPECT_EQ(Hex(QueuedKey(1, EntryId(2))), "7100000000000000010000000000000002");
-  const QueuedRecord queued{"ab", entry};
-  EXPECT_EQ(Hex(Encode(queued)), "026162" + Hex(Encode(entry)));
-  EXPECT_EQ(DecodeQueued(EntryId(9), Encode(queued)), queued);
+  EXPECT_EQ(Hex(Encode(replay::Drawn{1, {EntryId(2)}})), "00000000000000010000000000000002");
+}
+
+TEST(ReplayRecordsTest, ARecordOfBestAndOneOfAQueueDifferByKeyAndName) {
+  Entry entry = TestRecord();
+  const std::string record =
+      "010100000001000000000000000200000000000000030000000000000004"
+      "000000000000000500000000000000063ff000000000000000000000000000070000000000000008";
+  EXPECT_EQ(Hex(RecordKey(entry)), "650000000000000009");
+  EXPECT_EQ(Hex(Encode(entry)), record);
+  EXPECT_EQ(DecodeEntry(RecordKey(entry), Encode(entry)), entry);
+  entry.table = "ab";
+  entry.place = 1;
+  EXPECT_EQ(Hex(RecordKey(entry)), "7100000000000000010000000000000009");
+  EXPECT_EQ(Hex(Encode(entry)), "026162" + record);
+  EXPECT_EQ(DecodeEntry(RecordKey(entry), Encode(entry)), entry);
 }
 
 TEST(ReplayRecordsTest, OtherBytesAreNoRecord) {
@@ -37,13 +55,13 @@ TEST(ReplayRecordsTest, OtherBytesAreNoRecord) {
   EXPECT_FALSE(DecodeClock(clock.substr(1)).has_value());
   EXPECT_FALSE(DecodeClock(clock + "x").has_value());
   EXPECT_FALSE(DecodeClock("\2" + clock.substr(1)).has_value());
-  const std::string entry = Encode(EntryRecord());
-  for (size_t size = 0; size < entry.size(); ++size) {
-    EXPECT_FALSE(DecodeEntry(EntryId(1), entry.substr(0, size)).has_value()) << size;
-  }
-  const std::string queued = Encode(QueuedRecord{"ab", EntryRecord()});
-  for (size_t size = 0; size < queued.size(); ++size) {
-    EXPECT_FALSE(DecodeQueued(EntryId(1), queued.substr(0, size)).has_value()) << size;
+  for (const char* table : {"best", "ab"}) {
+    Entry entry = TestRecord();
+    entry.table = table;
+    const std::string record = Encode(entry);
+    for (size_t size = 0; size < record.size(); ++size) {
+      EXPECT_FALSE(DecodeEntry(RecordKey(entry), record.substr(0, size)).has_value()) << size;
+    }
   }
   EXPECT_FALSE(DecodeDraw("1234567").has_value());
   EXPECT_FALSE(DecodeDraw("123456789").has_value());

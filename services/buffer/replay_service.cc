@@ -25,8 +25,6 @@ std::vector<EntryId> Ids(const google::protobuf::RepeatedField<uint64_t>& values
   return ids;
 }
 
-bool IsBest(const std::string& table) { return table.empty() || table == replay::kBestTable; }
-
 std::string OutcomeName(size_t outcome) {
   return v1::OfferOutcome_Name(ToProto(static_cast<Outcome>(outcome)));
 }
@@ -69,18 +67,18 @@ absl::Status ReplayService::DoOffer(grpc::ServerContext& context,
   }
   // A stream that broke off ends like one that was closed; only this tells them apart.
   if (context.IsCancelled()) return absl::CancelledError("Offer was cancelled by the caller");
-  const std::vector<NewEntry> entries = assembly.Finish();
-  OXBOW_ASSIGN_OR_RETURN(const OfferReport report, store_.Offer(assembly.epoch(), entries));
-  for (size_t i = 0; i < entries.size(); ++i) {
+  OXBOW_ASSIGN_OR_RETURN(const OfferReport report,
+                         store_.Offer(assembly.epoch(), assembly.Finish()));
+  for (const OfferResult& offered : report.results) {
     v1::OfferResponse::Result& result = *response.add_results();
-    result.set_entry_id(entries[i].facts.id.value);
-    result.set_outcome(ToProto(report.results[i].outcome));
-    result.set_replaced_entry_id(report.results[i].replaced.value);
-    result.set_error(report.results[i].error);
+    result.set_entry_id(offered.entry.value);
+    result.set_outcome(ToProto(offered.outcome));
+    result.set_replaced_entry_id(offered.replaced.value);
+    result.set_error(offered.error);
   }
   metrics_.Offered(report, assembly.bytes(), clock_.Now() - start);
   OXBOW_LOG(Debug) << "entries offered" << Field("epoch", assembly.epoch())
-                   << Field("entries", entries.size()) << Field("bytes", assembly.bytes());
+                   << Field("entries", report.results.size()) << Field("bytes", assembly.bytes());
   return absl::OkStatus();
 }
 
@@ -91,21 +89,18 @@ grpc::Status ReplayService::Draw(grpc::ServerContext* context, const v1::DrawReq
 }
 
 absl::Status ReplayService::DoDraw(const v1::DrawRequest& request, v1::DrawResponse& response) {
-  const Epoch epoch(request.epoch());
   const LearnerStep step(request.step());
-  OXBOW_ASSIGN_OR_RETURN(
-      DrawReport report,
-      IsBest(request.table())
-          ? store_.Draw(epoch, step, request.count(), request.seed())
-          : store_.DrawQueued(request.table(), epoch, step, request.count(), request.seed()));
+  OXBOW_ASSIGN_OR_RETURN(DrawReport report,
+                         store_.Draw(Epoch(request.epoch()), step, request.count(), request.seed(),
+                                     TableOf(request.table())));
   uint64_t bytes = 0;
-  for (const EntryView& view : report.entries) {
-    bytes += view.header.size() + view.conditioning.size();
+  for (const Entry& entry : report.entries) {
+    bytes += entry.header.size() + entry.conditioning.size();
   }
   response.set_eligible(report.eligible);
-  for (EntryView& view : report.entries) {
-    if (bytes > kResponseBytesMax) view.conditioning.clear();
-    OXBOW_ASSIGN_OR_RETURN(*response.add_entries(), EntryToProto(view));
+  for (Entry& entry : report.entries) {
+    if (bytes > kResponseBytesMax) entry.conditioning.clear();
+    OXBOW_ASSIGN_OR_RETURN(*response.add_entries(), EntryToProto(entry));
   }
   metrics_.Drawn(report.entries.size());
   OXBOW_LOG(Debug) << "entries drawn" << Field("step", step)
@@ -122,28 +117,28 @@ grpc::Status ReplayService::Read(grpc::ServerContext* context, const v1::ReadReq
 absl::Status ReplayService::DoRead(const v1::ReadRequest& request,
                                    grpc::ServerWriter<v1::ReadResponse>& writer) {
   const EntryId id(request.entry_id());
-  OXBOW_ASSIGN_OR_RETURN(const EntryView view, store_.Find(id));
+  OXBOW_ASSIGN_OR_RETURN(const Entry entry, store_.Find(id));
   v1::ReadResponse message;
-  OXBOW_ASSIGN_OR_RETURN(*message.mutable_header(), EntryToProto(view));
+  OXBOW_ASSIGN_OR_RETURN(*message.mutable_header(), EntryToProto(entry));
   v1::Trajectory& trajectory = *message.mutable_header()->mutable_trajectory();
   const uint64_t stored_first = trajectory.first_latent();
   const uint64_t first = request.whole() ? stored_first : request.first_latent();
-  const uint64_t latents = request.whole() ? view.extent.latents : request.latents();
+  const uint64_t latents = request.whole() ? entry.latent_count : request.latents();
   const uint64_t end = first + latents;
-  if (first < stored_first || end > stored_first + view.extent.latents) {
+  if (first < stored_first || end > stored_first + entry.latent_count) {
     return absl::OutOfRangeError(absl::StrCat("entry ", id.value, " holds latents ", stored_first,
-                                              " to ", stored_first + view.extent.latents,
+                                              " to ", stored_first + entry.latent_count,
                                               " (exclusive), asked for ", request.first_latent(),
                                               " + ", request.latents()));
   }
   trajectory.set_first_latent(static_cast<uint32_t>(first));
-  if (view.extent.latents > 0) {
+  if (entry.latent_count > 0) {
     trajectory.mutable_latents()->set_shape(0, static_cast<int64_t>(latents));
   }
   const auto gone = [] { return absl::CancelledError("reader is gone"); };
   if (!writer.Write(message)) return gone();
   const uint64_t per_read =
-      std::max<uint64_t>(1, rpc::kChunkBytes / std::max<uint64_t>(1, view.extent.latent_bytes));
+      std::max<uint64_t>(1, rpc::kChunkBytes / std::max<uint64_t>(1, entry.latent_bytes));
   uint64_t sent = 0;
   for (uint64_t i = first - stored_first; i < end - stored_first; i += per_read) {
     const uint64_t count = std::min(per_read, end - stored_first - i);
@@ -248,15 +243,13 @@ absl::Status ReplayService::DoList(const v1::ListRequest& request, v1::ListRespo
   const uint64_t limit =
       request.limit() == 0 ? kListMax : std::min<uint64_t>(request.limit(), kListMax);
   const EntryId after(request.after_entry_id());
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<EntryView> views,
-                         IsBest(request.table())
-                             ? store_.List(limit, after)
-                             : store_.ListQueued(request.table(), limit, after));
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<Entry> entries,
+                         store_.List(limit, after, TableOf(request.table())));
   uint64_t bytes = 0;
-  for (const EntryView& view : views) {
-    bytes += view.header.size();
-    if (bytes > kResponseBytesMax) break;  // The caller asks on from the last id it got.
-    OXBOW_ASSIGN_OR_RETURN(*response.add_entries(), EntryToProto(view));
+  for (const Entry& entry : entries) {
+    bytes += entry.header.size();
+    if (bytes > kResponseBytesMax) break;  // The caller asks again from the last id it got.
+    OXBOW_ASSIGN_OR_RETURN(*response.add_entries(), EntryToProto(entry));
   }
   return absl::OkStatus();
 }

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "oxbow/v1/replay_buffer.grpc.pb.h"
 #include "services/buffer/offer_assembly.h"
-#include "services/buffer/offer_limits.h"
+#include "services/buffer/replay_client.h"
 #include "services/buffer/replay_metrics.h"
 #include "services/buffer/replay_store.h"
 
@@ -14,7 +14,7 @@ class ReplayService final : public v1::ReplayBuffer::Service {
  public:
   struct Options {
     uint64_t entry_bytes_max = kEntryBytesMax;
-    uint64_t offer_bytes_max = kOfferBytesMax;  // Of all Offer calls at a time.
+    uint64_t offer_bytes_max = kOfferBytesMax;  // All Offer calls together.
   };
 
   // `store`, `metrics` and `clock` outlive the service.

@@ -23,6 +23,10 @@ using ::testing::HasSubstr;
 
 constexpr Epoch kEpoch(4);
 
+const std::string& LatentsOf(const v1::ReplayEntry& entry) {
+  return entry.trajectory().latents().data();
+}
+
 enum class Loss { kNone, kRequest, kResponse };
 
 // Loses the next call once: before it reaches the service, or after it had its effect.
@@ -67,6 +71,13 @@ class LossyService final : public v1::ReplayBuffer::Service {
   std::atomic<int> lost_ = 0;
 };
 
+std::vector<replay::TablePolicy> Tables() {
+  std::vector<replay::TablePolicy> tables =
+      replay::AdaptationTables(/*prompts=*/2, /*groups=*/6, /*steps=*/3);
+  tables.insert(tables.begin(), replay::BestTable(4));
+  return tables;
+}
+
 class ReplayServiceTest : public ::testing::Test {
  protected:
   void SetUp() override { Serve({}); }
@@ -80,7 +91,7 @@ class ReplayServiceTest : public ::testing::Test {
     lossy_client_ = std::make_unique<ReplayClient>(lossy_server_->endpoint(), absl::Seconds(20));
   }
 
-  v1::OfferResponse::Result OfferOne(const EntryWithLatents& entry) {
+  v1::OfferResponse::Result OfferOne(const v1::ReplayEntry& entry) {
     const auto response = client_->Offer(kEpoch, {entry});
     EXPECT_TRUE(response.ok()) << response.status();
     return response.ok() ? response->results(0) : v1::OfferResponse::Result();
@@ -99,10 +110,7 @@ class ReplayServiceTest : public ::testing::Test {
 
   const oxbow::testing::ScopedDirectory directory_{oxbow::testing::ScopedDirectory::Memory()};
   const std::unique_ptr<ReplayStore> store_ =
-      ReplayStore::Open({.directory = directory_.path(),
-                         .capacity = 4,
-                         .queues = replay::AdaptationTables(/*prompts=*/2, /*groups=*/6, 3)})
-          .value();
+      ReplayStore::Open({.directory = directory_.path(), .tables = Tables()}).value();
   prometheus::Registry registry_;
   ReplayMetrics metrics_{registry_};
   std::unique_ptr<ReplayService> service_;
@@ -114,24 +122,25 @@ class ReplayServiceTest : public ::testing::Test {
 };
 
 TEST_F(ReplayServiceTest, EntryComesBackAsItWent) {
-  const EntryWithLatents entry = TestMessage(7, 1, 0, 0.5, /*latent_bytes=*/3 << 20);
+  const v1::ReplayEntry entry = TestMessage(7, 1, 0, 0.5, /*latent_bytes=*/3 << 20);
   ASSERT_EQ(OfferOne(entry).outcome(), v1::OFFER_OUTCOME_INSERTED);
   const auto drawn = client_->Draw(kEpoch, LearnerStep(1), 3, 5);
   ASSERT_TRUE(drawn.ok()) << drawn.status();
   ASSERT_EQ(drawn->entries_size(), 1);
   EXPECT_EQ(drawn->eligible(), 1u);
-  v1::ReplayEntry expected = entry.header;
+  v1::ReplayEntry expected = entry;
+  expected.mutable_trajectory()->mutable_latents()->clear_data();
   expected.set_priority(0.5);
-  EXPECT_GT(drawn->entries(0).stored_bytes(), entry.latents.size());
+  EXPECT_GT(drawn->entries(0).stored_bytes(), LatentsOf(entry).size());
   expected.set_stored_bytes(drawn->entries(0).stored_bytes());
   EXPECT_EQ(drawn->entries(0).SerializeAsString(), expected.SerializeAsString());
 
   const auto part = client_->Read(EntryId(7), 1, 2);
   ASSERT_TRUE(part.ok()) << part.status();
-  EXPECT_EQ(part->latents, entry.latents.substr(3 << 20));
-  EXPECT_EQ(part->header.trajectory().first_latent(), 1u);
-  EXPECT_EQ(part->header.trajectory().latents().shape(0), 2);
-  EXPECT_EQ(client_->ReadWhole(EntryId(7)).value().latents == entry.latents, true);
+  EXPECT_EQ(LatentsOf(*part), LatentsOf(entry).substr(3 << 20));
+  EXPECT_EQ(part->trajectory().first_latent(), 1u);
+  EXPECT_EQ(part->trajectory().latents().shape(0), 2);
+  EXPECT_EQ(LatentsOf(client_->ReadWhole(EntryId(7)).value()) == LatentsOf(entry), true);
   EXPECT_EQ(client_->Read(EntryId(7), 2, 2).status().code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(client_->Read(EntryId(8), 0, 1).status().code(), absl::StatusCode::kNotFound);
 }
@@ -157,20 +166,20 @@ TEST_F(ReplayServiceTest, LostRequestAndLostResponseHaveOneEffect) {
   lossy_->LoseNext(Loss::kResponse);
   const EntryId used(first->entries(0).entry_id());
   ASSERT_TRUE(lossy_client_->Advance(kEpoch, LearnerStep(1), {used}, {}).ok());
-  EXPECT_EQ(store_->Find(used)->facts.uses, 1u);
+  EXPECT_EQ(store_->Find(used)->uses, 1u);
   EXPECT_EQ(store_->Info().entries, 2u);
   EXPECT_EQ(lossy_->lost(), 4);
 }
 
 TEST_F(ReplayServiceTest, InvalidEntriesAreRejectedAloneWithTheReason) {
-  EntryWithLatents no_number = TestMessage(1, 1, 0, std::nan(""));
-  EntryWithLatents short_of_bytes = TestMessage(2, 2, 0, 1);
-  short_of_bytes.latents.pop_back();
-  EntryWithLatents too_many = TestMessage(3, 3, 0, 1);
-  too_many.latents += "x";
-  EntryWithLatents no_shape = TestMessage(4, 4, 0, 1);
-  no_shape.header.mutable_trajectory()->mutable_latents()->clear_shape();
-  const EntryWithLatents good = TestMessage(5, 5, 0, 1);
+  v1::ReplayEntry no_number = TestMessage(1, 1, 0, std::nan(""));
+  v1::ReplayEntry short_of_bytes = TestMessage(2, 2, 0, 1);
+  short_of_bytes.mutable_trajectory()->mutable_latents()->mutable_data()->pop_back();
+  v1::ReplayEntry too_many = TestMessage(3, 3, 0, 1);
+  too_many.mutable_trajectory()->mutable_latents()->mutable_data()->append("x");
+  v1::ReplayEntry no_shape = TestMessage(4, 4, 0, 1);
+  no_shape.mutable_trajectory()->mutable_latents()->clear_shape();
+  const v1::ReplayEntry good = TestMessage(5, 5, 0, 1);
   const auto response =
       client_->Offer(kEpoch, {no_number, short_of_bytes, too_many, no_shape, good});
   ASSERT_TRUE(response.ok()) << response.status();
@@ -188,7 +197,8 @@ TEST_F(ReplayServiceTest, InvalidEntriesAreRejectedAloneWithTheReason) {
 TEST_F(ReplayServiceTest, BrokenStreamStoresNothing) {
   v1::OfferRequest header;
   header.set_epoch(kEpoch.value);
-  *header.mutable_header() = TestMessage(1, 1, 0, 1).header;
+  *header.mutable_header() = TestMessage(1, 1, 0, 1);
+  header.mutable_header()->mutable_trajectory()->mutable_latents()->clear_data();
   v1::OfferRequest chunk;
   chunk.set_epoch(kEpoch.value);
   chunk.mutable_chunk()->set_data("abcd");
@@ -207,7 +217,7 @@ TEST_F(ReplayServiceTest, SizesPastTheLimitsAreRefusedAndTheBudgetComesBack) {
   Serve({.entry_bytes_max = 4000, .offer_bytes_max = 9000});
   const auto result = OfferOne(TestMessage(1, 1, 0, 1, /*latent_bytes=*/4000));
   EXPECT_EQ(result.outcome(), v1::OFFER_OUTCOME_REJECTED_INVALID);
-  std::vector<EntryWithLatents> many;
+  std::vector<v1::ReplayEntry> many;
   for (uint64_t id = 2; id < 8; ++id) many.push_back(TestMessage(id, id, 0, 1, 1000));
   EXPECT_EQ(client_->Offer(kEpoch, many).status().code(), absl::StatusCode::kInvalidArgument)
       << "asking again would not help";
@@ -226,19 +236,19 @@ TEST_F(ReplayServiceTest, OlderEpochIsAborted) {
 }
 
 // A prompt that waits: nothing but its text.
-EntryWithLatents PromptMessage(uint64_t id, uint64_t prompt, uint64_t birth) {
-  EntryWithLatents entry;
-  entry.header.set_entry_id(id);
-  entry.header.mutable_prompt()->set_id(prompt);
-  entry.header.set_birth_step(birth);
-  entry.header.set_table(replay::kHardPrompts);
+v1::ReplayEntry PromptMessage(uint64_t id, uint64_t prompt, uint64_t birth) {
+  v1::ReplayEntry entry;
+  entry.set_entry_id(id);
+  entry.mutable_prompt()->set_id(prompt);
+  entry.set_birth_step(birth);
+  entry.set_table(replay::kHardPrompts);
   return entry;
 }
 
 TEST_F(ReplayServiceTest, TablesAreAskedForByNameAndKeepApart) {
-  EntryWithLatents group = TestMessage(3, 1, 0, 0.5);
-  group.header.set_table(replay::kRecentGroups);
-  group.header.mutable_group()->add_trajectories()->set_sample(5);
+  v1::ReplayEntry group = TestMessage(3, 1, 0, 0.5);
+  group.set_table(replay::kRecentGroups);
+  group.mutable_group()->add_trajectories()->set_sample(5);
   const auto offered = client_->Offer(
       kEpoch, {TestMessage(1, 1, 0, 0.5), PromptMessage(2, 1, 0), group, PromptMessage(4, 1, 0)});
   ASSERT_TRUE(offered.ok()) << offered.status();
@@ -262,10 +272,10 @@ TEST_F(ReplayServiceTest, TablesAreAskedForByNameAndKeepApart) {
   EXPECT_EQ(listed->at(0).group().trajectories(0).sample(), 5u);
   const auto read = client_->Read(EntryId(3), 0, 3);
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->latents, group.latents);
+  EXPECT_EQ(LatentsOf(*read), LatentsOf(group));
   const auto nothing = client_->Read(EntryId(4), 0, 0);
   ASSERT_TRUE(nothing.ok()) << nothing.status();
-  EXPECT_EQ(nothing->latents, "");
+  EXPECT_EQ(LatentsOf(*nothing), "");
 
   const auto info = client_->Info();
   ASSERT_TRUE(info.ok()) << info.status();

@@ -3,6 +3,8 @@
 #include <rocksdb/write_batch.h>
 
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -19,14 +21,13 @@ absl::Status Damaged(const char* what, uint64_t id) {
 
 }  // namespace
 
-ReplayState::ReplayState(const Database& database, const replay::Decay& decay)
-    : database_(database), index_(decay) {}
-
 absl::StatusOr<std::unique_ptr<ReplayState>> ReplayState::Load(
     const Database& database, const replay::Decay& decay,
-    const std::vector<replay::TablePolicy>& queues) {
-  std::unique_ptr<ReplayState> state(new ReplayState(database, decay));
-  for (const replay::TablePolicy& queue : queues) state->queues_.emplace(queue.name, queue);
+    const std::vector<replay::TablePolicy>& tables) {
+  std::unique_ptr<ReplayState> state(new ReplayState(database));
+  for (const replay::TablePolicy& table : tables) {
+    state->tables_.try_emplace(table.name, table, decay);
+  }
   const absl::StatusOr<std::string> clock = database.Get(database.index(), ClockKey());
   if (clock.ok()) {
     const std::optional<ClockRecord> decoded = DecodeClock(*clock);
@@ -35,28 +36,25 @@ absl::StatusOr<std::unique_ptr<ReplayState>> ReplayState::Load(
   } else if (!absl::IsNotFound(clock.status())) {
     return clock.status();
   }
-  OXBOW_RETURN_IF_ERROR(state->LoadEntries());
+  OXBOW_RETURN_IF_ERROR(state->LoadBest());
   OXBOW_RETURN_IF_ERROR(state->LoadDraws());
   OXBOW_RETURN_IF_ERROR(state->LoadOffered());
-  OXBOW_RETURN_IF_ERROR(state->LoadQueues());
+  OXBOW_RETURN_IF_ERROR(state->LoadQueues(decay));
   return state;
 }
 
-absl::Status ReplayState::LoadEntries() {
-  return database_.ForEach('e', [this](const std::string& key, const std::string& value) {
-    const EntryId id(KeyInteger(key, 0).value_or(0));
-    const std::optional<EntryRecord> record = DecodeEntry(id, value);
-    if (!record.has_value() || !std::isfinite(record->facts.reward)) {
-      return Damaged("entry", id.value);
-    }
-    if (record->retired) {
-      retired_[id] = *record;
+absl::Status ReplayState::LoadBest() {
+  Table& best = tables_.at(replay::kBestTable);
+  return database_.ForEach('e', [&](const std::string& key, const std::string& value) {
+    const std::optional<Entry> entry = DecodeEntry(key, value);
+    const uint64_t id = EntryOfKey(key).value;
+    if (!entry.has_value() || !std::isfinite(entry->reward)) return Damaged("entry", id);
+    if (entry->retired) {
+      retired_[entry->id] = *entry;
       return absl::OkStatus();
     }
-    if (index_.OfPrompt(record->facts.prompt) != nullptr) return Damaged("second entry", id.value);
-    index_.Add(record->facts);
-    live_extents_[id] = record->extent;
-    live_bytes_ += record->extent.bytes();
+    if (best.NewestOfPrompt(entry->prompt) != nullptr) return Damaged("second entry", id);
+    best.Add(*entry);
     return absl::OkStatus();
   });
 }
@@ -64,10 +62,10 @@ absl::Status ReplayState::LoadEntries() {
 absl::Status ReplayState::LoadDraws() {
   return database_.ForEach('d', [this](const std::string& key, const std::string& value) {
     const LearnerStep step(KeyInteger(key, 0).value_or(0));
-    const std::optional<DrawRecord> draw = DecodeDraw(value);
+    const std::optional<replay::Drawn> draw = DecodeDraw(value);
     if (!draw.has_value()) return Damaged("draw", step.value);
     for (const EntryId id : draw->entries) {
-      if (!Find(id).has_value()) return Damaged("drawn entry", id.value);
+      if (Find(id) == nullptr) return Damaged("drawn entry", id.value);
       ++holds_[id];
     }
     draws_[step] = *draw;
@@ -85,102 +83,82 @@ absl::Status ReplayState::LoadOffered() {
   });
 }
 
-absl::Status ReplayState::LoadQueues() {
-  return database_.ForEach('q', [this](const std::string& key, const std::string& value) {
-    const uint64_t place = KeyInteger(key, 0).value_or(0);
-    const EntryId id(KeyInteger(key, 1).value_or(0));
-    const std::optional<QueuedRecord> queued = DecodeQueued(id, value);
-    if (!queued.has_value() || Find(id).has_value()) return Damaged("queued entry", id.value);
-    queues_.try_emplace(queued->table, replay::TablePolicy{.name = queued->table})
-        .first->second.Add(place, queued->record);
-    next_place_ = place + 1;
+absl::Status ReplayState::LoadQueues(const replay::Decay& decay) {
+  return database_.ForEach('q', [&](const std::string& key, const std::string& value) {
+    const std::optional<Entry> entry = DecodeEntry(key, value);
+    const EntryId id = EntryOfKey(key);
+    if (!entry.has_value() || entry->table == replay::kBestTable || Find(id) != nullptr) {
+      return Damaged("queued entry", id.value);
+    }
+    const replay::TablePolicy undeclared{.name = entry->table, .capacity = 0};
+    tables_.try_emplace(entry->table, undeclared, decay).first->second.Add(*entry);
+    next_place_ = entry->place + 1;
     return absl::OkStatus();
   });
 }
 
-const EntryQueue* ReplayState::QueueOf(EntryId id) const {
-  for (const auto& [_, queue] : queues_) {
-    if (queue.Find(id) != nullptr) return &queue;
+Table* ReplayState::Holder(EntryId id) {
+  for (auto& [_, table] : tables_) {
+    if (table.Find(id) != nullptr) return &table;
   }
   return nullptr;
 }
 
-std::optional<EntryRecord> ReplayState::Find(EntryId id) const {
-  if (const replay::EntryFacts* facts = index_.Find(id); facts != nullptr) {
-    return EntryRecord{*facts, live_extents_.at(id), false};
+const Entry* ReplayState::Find(EntryId id) const {
+  for (const auto& [_, table] : tables_) {
+    if (const Entry* entry = table.Find(id); entry != nullptr) return entry;
   }
-  if (const auto found = retired_.find(id); found != retired_.end()) return found->second;
-  const EntryQueue* queue = QueueOf(id);
-  return queue == nullptr ? std::nullopt : std::optional(*queue->Find(id));
+  const auto found = retired_.find(id);
+  return found == retired_.end() ? nullptr : &found->second;
 }
 
-// Its parts but for the record.
-EntryExtent ReplayState::Write(const NewEntry& entry, rocksdb::WriteBatch& batch) {
+void ReplayState::WriteRecord(const Entry& entry, rocksdb::WriteBatch& batch) {
+  batch.Put(database_.index(), RecordKey(entry), Encode(entry));
+}
+
+void ReplayState::WriteParts(Entry& entry, rocksdb::WriteBatch& batch) {
   const uint32_t count = entry.latent_count;
   OXBOW_CHECK(count == 0 ? entry.latents.empty() : entry.latents.size() % count == 0)
       << entry.latents.size() << " bytes, latents: " << count;
-  const EntryId id = entry.facts.id;
-  const EntryExtent extent{count, count == 0 ? 0 : entry.latents.size() / count,
-                           entry.header.size(), entry.conditioning.size()};
-  const std::string_view latents = entry.latents;
-  for (uint32_t i = 0; i < extent.latents; ++i) {
-    const std::string_view latent = latents.substr(i * extent.latent_bytes, extent.latent_bytes);
-    batch.Put(database_.payload(), PartKey(id, i), rocksdb::Slice(latent.data(), latent.size()));
+  entry.latent_bytes = count == 0 ? 0 : entry.latents.size() / count;
+  entry.header_bytes = entry.header.size();
+  entry.conditioning_bytes = entry.conditioning.size();
+  for (uint32_t i = 0; i < count; ++i) {
+    const rocksdb::Slice latent(entry.latents.data() + i * entry.latent_bytes, entry.latent_bytes);
+    batch.Put(database_.payload(), PartKey(entry.id, i), latent);
   }
-  batch.Put(database_.payload(), PartKey(id, kConditioningPart), entry.conditioning);
-  batch.Put(database_.index(), HeaderKey(id), entry.header);
-  return extent;
+  batch.Put(database_.payload(), PartKey(entry.id, kConditioningPart), entry.conditioning);
+  batch.Put(database_.index(), HeaderKey(entry.id), entry.header);
+  for (std::string* part : {&entry.header, &entry.conditioning, &entry.latents}) {
+    std::string().swap(*part);
+  }
 }
 
-void ReplayState::Insert(const NewEntry& entry, rocksdb::WriteBatch& batch) {
-  const EntryId id = entry.facts.id;
-  const EntryExtent extent = Write(entry, batch);
-  index_.Add(entry.facts);
-  live_extents_[id] = extent;
-  live_bytes_ += extent.bytes();
-  batch.Put(database_.index(), EntryKey(id), Encode(EntryRecord{entry.facts, extent, false}));
-}
-
-void ReplayState::Append(const NewEntry& entry, rocksdb::WriteBatch& batch) {
-  const EntryRecord record{entry.facts, Write(entry, batch), false};
-  const uint64_t place = next_place_++;
-  queues_.at(entry.table).Add(place, record);
-  batch.Put(database_.index(), QueuedKey(place, entry.facts.id),
-            Encode(QueuedRecord{entry.table, record}));
-}
-
-void ReplayState::DropQueued(EntryId id, rocksdb::WriteBatch& batch) {
-  const EntryQueue* holder = QueueOf(id);
-  OXBOW_CHECK(holder != nullptr) << "in no queue: " << id;
-  EntryQueue& queue = queues_.at(holder->policy().name);
-  const EntryRecord record = *queue.Find(id);
-  batch.Delete(database_.index(), QueuedKey(queue.Remove(id), id));
-  Erase(record, batch);
+void ReplayState::Insert(Entry& entry, rocksdb::WriteBatch& batch) {
+  Table& table = tables_.at(entry.table);
+  entry.place = table.ordered_by_id() ? entry.id.value : next_place_++;
+  WriteParts(entry, batch);
+  WriteRecord(entry, batch);
+  table.Add(entry);
 }
 
 void ReplayState::Drop(EntryId id, rocksdb::WriteBatch& batch) {
-  std::optional<EntryRecord> record = Find(id);
-  OXBOW_CHECK(record.has_value() && !record->retired) << "not live: " << id;
-  index_.Remove(id);
-  live_extents_.erase(id);
-  live_bytes_ -= record->extent.bytes();
-  if (holds_.contains(id)) {
-    record->retired = true;
-    retired_[id] = *record;
-    batch.Put(database_.index(), EntryKey(id), Encode(*record));
-  } else {
-    Erase(*record, batch);
-  }
+  Table* table = Holder(id);
+  OXBOW_CHECK(table != nullptr) << "in no table: " << id;
+  Entry entry = table->Remove(id);
+  if (!holds_.contains(id)) return Erase(entry, batch);
+  entry.retired = true;
+  WriteRecord(entry, batch);
+  retired_[id] = std::move(entry);
 }
 
-void ReplayState::Erase(const EntryRecord& record, rocksdb::WriteBatch& batch) {
-  const EntryId id = record.facts.id;
-  batch.Delete(database_.index(), EntryKey(id));
-  batch.Delete(database_.index(), HeaderKey(id));
-  for (uint32_t i = 0; i < record.extent.latents; ++i) {
-    batch.Delete(database_.payload(), PartKey(id, i));
+void ReplayState::Erase(const Entry& entry, rocksdb::WriteBatch& batch) {
+  batch.Delete(database_.index(), RecordKey(entry));
+  batch.Delete(database_.index(), HeaderKey(entry.id));
+  for (uint32_t i = 0; i < entry.latent_count; ++i) {
+    batch.Delete(database_.payload(), PartKey(entry.id, i));
   }
-  batch.Delete(database_.payload(), PartKey(id, kConditioningPart));
+  batch.Delete(database_.payload(), PartKey(entry.id, kConditioningPart));
 }
 
 void ReplayState::Remember(EntryId id, LearnerStep until, rocksdb::WriteBatch& batch) {
@@ -201,10 +179,10 @@ void ReplayState::ForgetBefore(LearnerStep step, rocksdb::WriteBatch& batch) {
 }
 
 bool ReplayState::WasOffered(EntryId id) const {
-  return offered_.contains(id) || Find(id).has_value();
+  return offered_.contains(id) || Find(id) != nullptr;
 }
 
-void ReplayState::RecordDraw(LearnerStep step, DrawRecord draw, rocksdb::WriteBatch& batch) {
+void ReplayState::RecordDraw(LearnerStep step, replay::Drawn draw, rocksdb::WriteBatch& batch) {
   OXBOW_CHECK(draws_.count(step) == 0) << "drawn twice: " << step;
   for (const EntryId id : draw.entries) ++holds_[id];
   batch.Put(database_.index(), DrawKey(step), Encode(draw));
@@ -227,18 +205,12 @@ void ReplayState::ReleaseDraws(LearnerStep last, rocksdb::WriteBatch& batch) {
 }
 
 void ReplayState::CountUse(EntryId id, LearnerStep step, rocksdb::WriteBatch& batch) {
-  if (index_.Find(id) != nullptr) {
-    const replay::EntryFacts& facts = index_.CountUse(id, step);
-    batch.Put(database_.index(), EntryKey(id), Encode({facts, live_extents_.at(id), false}));
+  if (Table* table = Holder(id); table != nullptr) {
+    WriteRecord(table->CountUse(id, step), batch);
   } else if (const auto found = retired_.find(id); found != retired_.end()) {
-    ++found->second.facts.uses;
-    found->second.facts.last_used = step;
-    batch.Put(database_.index(), EntryKey(id), Encode(found->second));
-  } else if (const EntryQueue* holder = QueueOf(id); holder != nullptr) {
-    EntryQueue& queue = queues_.at(holder->policy().name);
-    const uint64_t place = queue.CountUse(id, step);
-    batch.Put(database_.index(), QueuedKey(place, id),
-              Encode(QueuedRecord{queue.policy().name, *queue.Find(id)}));
+    ++found->second.uses;
+    found->second.last_used = step;
+    WriteRecord(found->second, batch);
   }
 }
 

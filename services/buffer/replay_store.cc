@@ -9,18 +9,44 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "core/replay/replacement.h"
+#include "core/replay/priority.h"
 #include "services/buffer/database.h"
 #include "services/buffer/replay_directory.h"
 
 namespace oxbow::buffer {
+namespace {
+
+// Rewards, priorities, ages and uses of a table at `info.step`.
+void Describe(const Table& table, StoreInfo& info) {
+  if (table.size() == 0) return;
+  const double share = 1.0 / static_cast<double>(table.size());
+  std::vector<double> priorities;
+  for (const auto& [_, entry] : table.entries()) {
+    const auto age = static_cast<double>(replay::AgeAt(info.step, entry.birth));
+    priorities.push_back(table.PriorityOf(entry, info.step));
+    info.reward_mean += share * entry.reward;
+    info.priority_mean += share * priorities.back();
+    info.age_mean_steps += share * age;
+    info.age_max_steps = std::max(info.age_max_steps, age);
+    info.uses_mean += share * static_cast<double>(entry.uses);
+  }
+  info.priority_min = *std::min_element(priorities.begin(), priorities.end());
+  // The smallest priority that at least `percent` of the entries are at or below.
+  const auto percentile = [&](size_t percent) {
+    const auto rank = static_cast<ptrdiff_t>((priorities.size() * percent + 99) / 100 - 1);
+    std::nth_element(priorities.begin(), priorities.begin() + rank, priorities.end());
+    return priorities[static_cast<size_t>(rank)];
+  };
+  info.priority_p10 = percentile(10);
+  info.priority_p50 = percentile(50);
+  info.priority_p90 = percentile(90);
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ReplayStore>> ReplayStore::Open(Options options) {
   OXBOW_RETURN_IF_ERROR(replay::Validate(options.decay));
-  OXBOW_RETURN_IF_ERROR(replay::Validate(options.queues));
-  if (options.capacity == 0) {
-    return absl::InvalidArgumentError("replay.capacity must be at least 1: 0");
-  }
+  OXBOW_RETURN_IF_ERROR(replay::Validate(options.tables));
   OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<ReplayDirectory> directory,
                          ReplayDirectory::Open(options.directory));
   std::unique_ptr<ReplayStore> store(new ReplayStore(std::move(options), std::move(directory)));
@@ -47,15 +73,18 @@ absl::StatusOr<std::unique_ptr<ReplayStore>> ReplayStore::OpenForReading(
     return absl::NotFoundError(absl::StrCat("replay store holds nothing yet: ", path.string()));
   }
   OXBOW_ASSIGN_OR_RETURN(auto database, Database::OpenReadOnly(live.path));
-  OXBOW_ASSIGN_OR_RETURN(auto state, ReplayState::Load(*database, decay, {}));
-  Options options{.directory = path,
-                  .capacity = std::max<uint64_t>(1, state->index().size()),
-                  .decay = decay,
-                  .read_only = true};
-  for (const auto& [_, queue] : state->queues()) {
-    options.queues.push_back(queue.policy());
-    options.queues.back().capacity = queue.size();
+  Options options{.directory = path, .decay = decay, .read_only = true};
+  OXBOW_ASSIGN_OR_RETURN(auto state, ReplayState::Load(*database, decay, options.tables));
+  const auto declare = [](const Table& table, replay::TablePolicy policy) {
+    policy.capacity = std::max<uint64_t>(1, table.size());
+    return policy;
+  };
+  const std::string best = replay::kBestTable;
+  options.tables = {declare(state->tables().at(best), replay::BestTable(1))};
+  for (const auto& [name, table] : state->tables()) {
+    if (name != best) options.tables.push_back(declare(table, table.policy()));
   }
+  OXBOW_ASSIGN_OR_RETURN(state, ReplayState::Load(*database, decay, options.tables));
   std::unique_ptr<ReplayStore> store(new ReplayStore(std::move(options), std::move(directory)));
   absl::MutexLock lock(&store->mutex_);
   store->live_ = live.path;
@@ -74,7 +103,7 @@ absl::Status ReplayStore::OpenLive() {
   database_.reset();  // RocksDB's own lock: closed before it is opened again.
   OXBOW_ASSIGN_OR_RETURN(auto database,
                          Database::Open(live_, /*create=*/false, options_.environment));
-  OXBOW_ASSIGN_OR_RETURN(state_, ReplayState::Load(*database, options_.decay, options_.queues));
+  OXBOW_ASSIGN_OR_RETURN(state_, ReplayState::Load(*database, options_.decay, options_.tables));
   database_ = std::move(database);
   return absl::OkStatus();
 }
@@ -87,10 +116,11 @@ absl::Status ReplayStore::Recover() {
     OXBOW_RETURN_IF_ERROR(Database::ProbeRoom(live_, options_.environment));
     OXBOW_RETURN_IF_ERROR(OpenLive());
   } else {
-    OXBOW_ASSIGN_OR_RETURN(state_, ReplayState::Load(*database_, options_.decay, options_.queues));
+    OXBOW_ASSIGN_OR_RETURN(state_, ReplayState::Load(*database_, options_.decay, options_.tables));
   }
   write_failed_ = false;
-  OXBOW_LOG(Info) << "replay store writes again" << Field("entries", state_->index().size());
+  OXBOW_LOG(Info) << "replay store writes again"
+                  << Field("entries", state_->tables().at(replay::kBestTable).size());
   return absl::OkStatus();
 }
 
@@ -123,86 +153,65 @@ absl::Status ReplayStore::Commit(rocksdb::WriteBatch& batch, bool sync) {
   if (status.ok()) return status;
   // Memory is ahead of the disk now: go back to what the disk says.
   write_failed_ = true;
-  auto state = ReplayState::Load(*database_, options_.decay, options_.queues);
+  auto state = ReplayState::Load(*database_, options_.decay, options_.tables);
   state_ = state.ok() ? *std::move(state) : nullptr;
   return status;
 }
 
 absl::Status ReplayStore::TrimToCapacity() {
   rocksdb::WriteBatch batch;
-  while (state_->index().size() > options_.capacity) {
-    state_->Drop(state_->index().Lowest()->id, batch);
-  }
-  for (const auto& [name, queue] : state_->queues()) {
-    const uint64_t capacity = Queue(name).ok() ? queue.policy().capacity : 0;
-    while (queue.size() > capacity) {
-      state_->DropQueued(queue.entries().begin()->second.facts.id, batch);
-    }
+  for (const auto& [_, table] : state_->tables()) {
+    while (table.size() > table.policy().capacity) state_->Drop(table.NextToLeave()->id, batch);
   }
   return Commit(batch, /*sync=*/true);
 }
 
-// Of those that are declared.
-absl::StatusOr<const EntryQueue*> ReplayStore::Queue(const std::string& table) const {
-  for (const replay::TablePolicy& policy : options_.queues) {
-    if (policy.name == table) return &state_->queues().at(table);
-  }
+// A table that is declared no more has no capacity.
+absl::StatusOr<const Table*> ReplayStore::Declared(const std::string& table) const {
+  const auto found = state_->tables().find(table);
+  if (found != state_->tables().end() && found->second.policy().capacity > 0) return &found->second;
   return absl::NotFoundError(absl::StrCat("table is not declared in the buffer's config: ", table));
 }
 
-void ReplayStore::Evict(const std::string& table, EntryId id, rocksdb::WriteBatch& batch) {
-  state_->DropQueued(id, batch);
-  ++queued_[table].evicted;
+void ReplayStore::Evict(const Table& table, EntryId id, rocksdb::WriteBatch& batch) {
+  state_->Drop(id, batch);
+  ++counts_[table.policy().name].evicted;
 }
 
-OfferResult ReplayStore::AppendOne(const NewEntry& entry, rocksdb::WriteBatch& batch) {
-  const EntryQueue& queue = state_->queues().at(entry.table);
-  OfferResult result{Outcome::kInserted, EntryId(), "", true};
-  const EntryRecord* same = queue.NewestOfPrompt(entry.facts.prompt);
-  if (queue.policy().insert == replay::InsertPolicy::kAppendPerPrompt && same != nullptr) {
-    result = {Outcome::kReplaced, same->facts.id, "", true};
-    state_->DropQueued(result.replaced, batch);
-  }
-  state_->Append(entry, batch);
-  while (queue.size() > queue.policy().capacity) {
-    Evict(entry.table, queue.entries().begin()->second.facts.id, batch);
-  }
-  return result;
-}
-
-OfferResult ReplayStore::DecideOne(const NewEntry& entry, rocksdb::WriteBatch& batch) {
-  const replay::EntryFacts& facts = entry.facts;
+OfferResult ReplayStore::DecideOne(Entry& entry, rocksdb::WriteBatch& batch) {
+  OfferResult result{.entry = entry.id};
+  const auto end = [&](Outcome outcome, std::string error = "") {
+    result.outcome = outcome;
+    result.error = std::move(error);
+    return result;
+  };
   const LearnerStep now = state_->clock().step;
-  if (state_->WasOffered(facts.id)) return {Outcome::kDuplicate, EntryId(), ""};
-  if (!entry.invalid.empty()) return {Outcome::kRejectedInvalid, EntryId(), entry.invalid};
-  if (!std::isfinite(facts.reward)) {
-    return {Outcome::kRejectedInvalid, EntryId(), absl::StrCat("reward is ", facts.reward)};
+  if (state_->WasOffered(entry.id)) return end(Outcome::kDuplicate);
+  if (!entry.invalid.empty()) return end(Outcome::kRejectedInvalid, entry.invalid);
+  if (!std::isfinite(entry.reward)) {
+    return end(Outcome::kRejectedInvalid, absl::StrCat("reward is ", entry.reward));
   }
-  if (replay::AgeAt(now, facts.birth) > options_.remembered_steps) {
-    return {Outcome::kRejectedInvalid, EntryId(),
-            absl::StrCat("born more than ", options_.remembered_steps,
-                         " steps ago: ", facts.birth.value)};
+  if (replay::AgeAt(now, entry.birth) > options_.remembered_steps) {
+    return end(Outcome::kRejectedInvalid, absl::StrCat("born more than ", options_.remembered_steps,
+                                                       " steps ago: ", entry.birth.value));
   }
-  const bool queued = !entry.table.empty();
-  if (queued && !Queue(entry.table).ok()) {
-    return {Outcome::kRejectedInvalid, EntryId(),
-            absl::StrCat("table is not declared in the buffer's config: ", entry.table)};
+  const absl::StatusOr<const Table*> declared = Declared(entry.table);
+  if (!declared.ok()) {
+    return end(Outcome::kRejectedInvalid, std::string(declared.status().message()));
   }
-  state_->Remember(facts.id, std::max(now, facts.birth), batch);
-  if (queued) return AppendOne(entry, batch);
-  const replay::Decision decision = replay::Decide(
-      state_->index().SituationOf(facts.prompt, facts.reward, now, options_.capacity));
-  if (decision.verdict == replay::Verdict::kReject) {
-    return {Outcome::kRejectedLower, EntryId(), ""};
-  }
+  const Table& table = **declared;
+  state_->Remember(entry.id, std::max(now, entry.birth), batch);
+  const replay::Decision decision = table.Decide(entry, now);
+  if (decision.verdict == replay::Verdict::kReject) return end(Outcome::kRejectedLower);
   if (decision.verdict == replay::Verdict::kReplace) state_->Drop(decision.victim, batch);
   state_->Insert(entry, batch);
-  return decision.verdict == replay::Verdict::kInsert
-             ? OfferResult{Outcome::kInserted, EntryId(), ""}
-             : OfferResult{Outcome::kReplaced, decision.victim, ""};
+  while (table.size() > table.policy().capacity) Evict(table, table.NextToLeave()->id, batch);
+  result.replaced = decision.victim;
+  return end(decision.verdict == replay::Verdict::kInsert ? Outcome::kInserted
+                                                          : Outcome::kReplaced);
 }
 
-absl::StatusOr<OfferReport> ReplayStore::Offer(Epoch epoch, std::span<const NewEntry> entries) {
+absl::StatusOr<OfferReport> ReplayStore::Offer(Epoch epoch, std::vector<Entry> entries) {
   absl::MutexLock lock(&mutex_);
   OXBOW_RETURN_IF_ERROR(Begin(epoch));
   if (state_->remembered() + entries.size() > options_.remembered_max) {
@@ -212,9 +221,8 @@ absl::StatusOr<OfferReport> ReplayStore::Offer(Epoch epoch, std::span<const NewE
   rocksdb::WriteBatch batch;
   OfferReport report;
   bool changed = false;
-  for (const NewEntry& entry : entries) {
+  for (Entry& entry : entries) {
     report.results.push_back(DecideOne(entry, batch));
-    report.results.back().queued = !entry.table.empty();
     const Outcome outcome = report.results.back().outcome;
     changed |= outcome == Outcome::kInserted || outcome == Outcome::kReplaced;
   }
@@ -223,86 +231,41 @@ absl::StatusOr<OfferReport> ReplayStore::Offer(Epoch epoch, std::span<const NewE
   OXBOW_RETURN_IF_ERROR(Commit(batch, /*sync=*/changed));
   if (changed) report.sync_time = options_.clock->Now() - start;
   for (size_t i = 0; i < entries.size(); ++i) {
-    const auto outcome = static_cast<size_t>(report.results[i].outcome);
-    if (entries[i].table.empty()) {
-      ++offers_[outcome];
-    } else if (Queue(entries[i].table).ok()) {
-      ++queued_[entries[i].table].offers[outcome];
-    }
+    if (!Declared(entries[i].table).ok()) continue;
+    ++counts_[entries[i].table].offers[static_cast<size_t>(report.results[i].outcome)];
   }
   return report;
 }
 
 absl::StatusOr<DrawReport> ReplayStore::Draw(Epoch epoch, LearnerStep step, uint64_t count,
-                                             uint64_t seed) {
+                                             uint64_t seed, const std::string& table) {
   absl::MutexLock lock(&mutex_);
   OXBOW_RETURN_IF_ERROR(Begin(epoch));
-  OXBOW_RETURN_IF_ERROR(CheckStep(step));
+  const LearnerStep now = state_->clock().step;
+  if (step < now) {
+    return absl::AbortedError(
+        absl::StrCat("draw for a committed step: ", step.value, ", the buffer is at ", now.value));
+  }
+  OXBOW_ASSIGN_OR_RETURN(const Table* from, Declared(table));
+  if (!from->policy().holds_draws) return Read(from->Draw(step, count, seed));
   const auto drawn = state_->draws().find(step);
-  if (drawn != state_->draws().end()) return ViewDraw(drawn->second);
+  if (drawn != state_->draws().end()) return Read(drawn->second);
   if (state_->draws().size() >= options_.open_draws_max) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "too many steps hold drawn entries and were not committed: ", options_.open_draws_max));
   }
-  const DrawRecord draw = DrawBest(step, count, seed);
+  const replay::Drawn draw = from->Draw(step, count, seed);
   rocksdb::WriteBatch batch;
   state_->RecordDraw(step, draw, batch);
   OXBOW_RETURN_IF_ERROR(Commit(batch, /*sync=*/true));
-  return ViewDraw(draw);
+  return Read(draw);
 }
 
-DrawRecord ReplayStore::DrawBest(LearnerStep step, uint64_t count, uint64_t seed) const {
-  std::vector<EntryId> ids;
-  std::vector<replay::WeightedEntry> weighted;  // Of priorities at `step`, above the reward floor.
-  const bool uniform = options_.draw != replay::DrawPolicy::kPriority;
-  for (const auto& [id, facts] : state_->index().entries()) {
-    if (!replay::Eligible(facts, step, options_.limits)) continue;
-    ids.push_back(id);
-    if (uniform) continue;
-    const uint64_t age = replay::AgeAt(step, facts.birth);
-    const double priority = replay::PriorityAt(options_.decay, facts.reward, age);
-    weighted.push_back({id, priority - options_.decay.floor});
-  }
-  DrawRecord draw{.eligible = ids.size(), .entries = {}};
-  draw.entries = uniform ? replay::DrawUniform(std::move(ids), count, seed, step)
-                         : replay::DrawWeighted(weighted, count, seed, step);
-  return draw;
-}
-
-absl::Status ReplayStore::CheckStep(LearnerStep step) const {
-  const LearnerStep now = state_->clock().step;
-  if (step >= now) return absl::OkStatus();
-  return absl::AbortedError(
-      absl::StrCat("draw for a committed step: ", step.value, ", the buffer is at ", now.value));
-}
-
-absl::StatusOr<DrawReport> ReplayStore::DrawQueued(const std::string& table, Epoch epoch,
-                                                   LearnerStep step, uint64_t count,
-                                                   uint64_t seed) {
-  absl::MutexLock lock(&mutex_);
-  OXBOW_RETURN_IF_ERROR(Begin(epoch));
-  OXBOW_RETURN_IF_ERROR(CheckStep(step));
-  OXBOW_ASSIGN_OR_RETURN(const EntryQueue* queue, Queue(table));
-  std::vector<EntryId> ids;
-  for (const auto& [_, entry] : queue->entries()) {
-    if (entry.facts.birth < step) ids.push_back(entry.facts.id);
-  }
-  DrawRecord draw{.eligible = ids.size(), .entries = {}};
-  if (queue->policy().draw == replay::DrawPolicy::kUniform) {
-    draw.entries = replay::DrawUniform(std::move(ids), count, seed, step);
-  } else {
-    ids.resize(std::min<uint64_t>(ids.size(), count));
-    draw.entries = std::move(ids);
-  }
-  return ViewDraw(draw);
-}
-
-absl::StatusOr<DrawReport> ReplayStore::ViewDraw(const DrawRecord& draw) const {
-  DrawReport report;
-  report.eligible = draw.eligible;
-  for (const EntryId id : draw.entries) {
-    OXBOW_ASSIGN_OR_RETURN(EntryView view, View(state_->Find(id).value(), /*conditioning=*/true));
-    report.entries.push_back(std::move(view));
+absl::StatusOr<DrawReport> ReplayStore::Read(const replay::Drawn& drawn) const {
+  DrawReport report{.entries = {}, .eligible = drawn.eligible};
+  for (const EntryId id : drawn.entries) {
+    OXBOW_ASSIGN_OR_RETURN(Entry entry, Read(*state_->Find(id), /*conditioning=*/true));
+    report.entries.push_back(std::move(entry));
   }
   return report;
 }
@@ -325,28 +288,21 @@ absl::StatusOr<AdvanceReport> ReplayStore::Advance(Epoch epoch, LearnerStep step
   if (next == clock.step) return report;
   rocksdb::WriteBatch batch;
   for (const EntryId id : used) {
-    if (const auto record = state_->Find(id); record.has_value()) {
-      report.used_ages.push_back(replay::AgeAt(step, record->facts.birth));
+    if (const Entry* entry = state_->Find(id); entry != nullptr) {
+      report.used_ages.push_back(replay::AgeAt(step, entry->birth));
     }
     state_->CountUse(id, step, batch);
   }
   state_->SetClock({next, clock.epoch}, batch);
   state_->ReleaseDraws(step, batch);
   for (const EntryId id : evict) {
-    if (state_->index().Find(id) != nullptr) {
-      state_->Drop(id, batch);
-      ++report.evicted;
-    } else if (state_->QueueOf(id) != nullptr) {
-      state_->DropQueued(id, batch);
-    }
+    const Entry* entry = state_->Find(id);
+    if (entry == nullptr || entry->retired) continue;
+    if (entry->table == replay::kBestTable) ++report.evicted;
+    state_->Drop(id, batch);
   }
-  for (const auto& [name, queue] : state_->queues()) {
-    const uint64_t age_max = queue.policy().age_max;
-    while (age_max > 0 && queue.size() > 0) {
-      const replay::EntryFacts& oldest = queue.entries().begin()->second.facts;
-      if (replay::AgeAt(next, oldest.birth) <= age_max) break;
-      Evict(name, oldest.id, batch);
-    }
+  for (const auto& [_, table] : state_->tables()) {
+    while (const Entry* old = table.TooOld(next)) Evict(table, old->id, batch);
   }
   if (next.value > options_.remembered_steps) {
     state_->ForgetBefore(LearnerStep(next.value - options_.remembered_steps), batch);
@@ -355,46 +311,43 @@ absl::StatusOr<AdvanceReport> ReplayStore::Advance(Epoch epoch, LearnerStep step
   return report;
 }
 
-absl::StatusOr<EntryView> ReplayStore::View(const EntryRecord& record, bool conditioning) const {
-  EntryView view;
-  view.facts = record.facts;
-  view.extent = record.extent;
-  view.priority = state_->index().PriorityOf(record.facts, state_->clock().step);
-  const EntryId id = record.facts.id;
-  OXBOW_ASSIGN_OR_RETURN(view.header, database_->Get(database_->index(), HeaderKey(id)));
-  if (!conditioning) return view;
-  OXBOW_ASSIGN_OR_RETURN(view.conditioning,
-                         database_->Get(database_->payload(), PartKey(id, kConditioningPart)));
-  return view;
+absl::StatusOr<Entry> ReplayStore::Read(Entry record, bool conditioning) const {
+  const uint64_t age = replay::AgeAt(state_->clock().step, record.birth);
+  record.priority = replay::PriorityAt(options_.decay, record.reward, age);
+  OXBOW_ASSIGN_OR_RETURN(record.header, database_->Get(database_->index(), HeaderKey(record.id)));
+  if (!conditioning) return record;
+  OXBOW_ASSIGN_OR_RETURN(
+      record.conditioning,
+      database_->Get(database_->payload(), PartKey(record.id, kConditioningPart)));
+  return record;
 }
 
-absl::StatusOr<EntryView> ReplayStore::Find(EntryId entry) const {
-  absl::ReaderMutexLock lock(&mutex_);
+absl::StatusOr<const Entry*> ReplayStore::Record(EntryId id) const {
   OXBOW_RETURN_IF_ERROR(CheckUsable());
-  const std::optional<EntryRecord> record = state_->Find(entry);
-  if (!record.has_value()) {
-    return absl::NotFoundError(absl::StrCat("replay entry is not in the buffer: ", entry.value));
-  }
-  return View(*record, /*conditioning=*/true);
+  const Entry* entry = state_->Find(id);
+  if (entry != nullptr) return entry;
+  return absl::NotFoundError(absl::StrCat("replay entry is not in the buffer: ", id.value));
 }
 
-absl::StatusOr<std::string> ReplayStore::ReadLatents(EntryId entry, uint32_t first,
+absl::StatusOr<Entry> ReplayStore::Find(EntryId id) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  OXBOW_ASSIGN_OR_RETURN(const Entry* entry, Record(id));
+  return Read(*entry, /*conditioning=*/true);
+}
+
+absl::StatusOr<std::string> ReplayStore::ReadLatents(EntryId id, uint32_t first,
                                                      uint32_t count) const {
   absl::ReaderMutexLock lock(&mutex_);
-  OXBOW_RETURN_IF_ERROR(CheckUsable());
-  const std::optional<EntryRecord> record = state_->Find(entry);
-  if (!record.has_value()) {
-    return absl::NotFoundError(absl::StrCat("replay entry is not in the buffer: ", entry.value));
-  }
-  if (uint64_t{first} + count > record->extent.latents) {
-    return absl::OutOfRangeError(absl::StrCat("entry has ", record->extent.latents,
+  OXBOW_ASSIGN_OR_RETURN(const Entry* entry, Record(id));
+  if (uint64_t{first} + count > entry->latent_count) {
+    return absl::OutOfRangeError(absl::StrCat("entry has ", entry->latent_count,
                                               " latents, asked for ", first, " + ", count));
   }
   std::string latents;
-  latents.reserve(count * record->extent.latent_bytes);
+  latents.reserve(count * entry->latent_bytes);
   for (uint32_t i = first; i < first + count; ++i) {
     OXBOW_ASSIGN_OR_RETURN(const std::string latent,
-                           database_->Get(database_->payload(), PartKey(entry, i)));
+                           database_->Get(database_->payload(), PartKey(id, i)));
     latents += latent;
   }
   return latents;
@@ -432,7 +385,7 @@ absl::Status ReplayStore::SwitchTo(const std::filesystem::path& live, bool creat
   const auto prepare = [&]() -> absl::StatusOr<std::unique_ptr<Database>> {
     OXBOW_ASSIGN_OR_RETURN(auto database, Database::Open(live, create, options_.environment));
     OXBOW_ASSIGN_OR_RETURN(const auto state,
-                           ReplayState::Load(*database, options_.decay, options_.queues));
+                           ReplayState::Load(*database, options_.decay, options_.tables));
     rocksdb::WriteBatch batch;
     state->SetClock({state->clock().step, std::max(epoch, state->clock().epoch)}, batch);
     OXBOW_RETURN_IF_ERROR(database->Write(batch, /*sync=*/true));
@@ -445,7 +398,7 @@ absl::Status ReplayStore::SwitchTo(const std::filesystem::path& live, bool creat
     return prepared.status();
   }
   OXBOW_ASSIGN_OR_RETURN(auto state,
-                         ReplayState::Load(**prepared, options_.decay, options_.queues));
+                         ReplayState::Load(**prepared, options_.decay, options_.tables));
   if (const absl::Status status = directory_->Settle(live); !status.ok()) {
     // The pointer may have moved all the same; the next start must find what is in use.
     if (live != live_) directory_->Settle(live_).IgnoreError();
@@ -462,27 +415,22 @@ absl::Status ReplayStore::SwitchTo(const std::filesystem::path& live, bool creat
 StoreInfo ReplayStore::Info() const {
   absl::ReaderMutexLock lock(&mutex_);
   StoreInfo info;
-  info.capacity = options_.capacity;
-  info.offers = offers_;
-  info.tables.push_back(
-      {.policy = replay::BestTablePolicy(options_.capacity, options_.draw), .offers = offers_});
-  for (const replay::TablePolicy& policy : options_.queues) {
-    const auto counted = queued_.find(policy.name);
-    info.tables.push_back(counted == queued_.end() ? TableState() : counted->second);
-    info.tables.back().policy = policy;
+  for (const replay::TablePolicy& policy : options_.tables) {
+    const auto counted = counts_.find(policy.name);
+    TableState& state = info.tables.emplace_back();
+    if (counted != counts_.end()) state = counted->second;
+    state.policy = policy;
+    if (state_ == nullptr) continue;
+    state.entries = state_->tables().at(policy.name).size();
+    state.bytes = state_->tables().at(policy.name).bytes();
   }
+  const TableState& best = info.tables.front();
+  info.entries = best.entries;
+  info.capacity = best.policy.capacity;
+  info.bytes = best.bytes;
+  info.offers = best.offers;
   if (state_ == nullptr) return info;
-  const replay::ReplayIndex& index = state_->index();
-  info.tables[0].entries = index.size();
-  info.tables[0].bytes = state_->live_bytes();
-  for (size_t i = 1; i < info.tables.size(); ++i) {
-    const EntryQueue& queue = state_->queues().at(info.tables[i].policy.name);
-    info.tables[i].entries = queue.size();
-    info.tables[i].bytes = queue.bytes();
-  }
-  info.entries = index.size();
-  info.bytes = state_->live_bytes();
-  info.retired = state_->retired().size();
+  info.retired = state_->retired();
   info.disk_bytes = database_->disk_bytes();
   const Database::Pressure pressure = database_->pressure();
   info.writes_stopped = pressure.writes_stopped;
@@ -493,63 +441,27 @@ StoreInfo ReplayStore::Info() const {
   if (!ignored) info.disk_free_bytes = space.available;
   info.step = state_->clock().step;
   info.epoch = state_->clock().epoch;
-  if (index.size() == 0) return info;
-  info.priority_min = std::numeric_limits<double>::infinity();
-  std::vector<double> priorities;
-  for (const auto& [_, facts] : index.entries()) {
-    const double share = 1.0 / static_cast<double>(index.size());
-    const double priority = index.PriorityOf(facts, info.step);
-    const double age = static_cast<double>(replay::AgeAt(info.step, facts.birth));
-    info.reward_mean += share * facts.reward;
-    info.priority_mean += share * priority;
-    info.priority_min = std::min(info.priority_min, priority);
-    priorities.push_back(priority);
-    info.age_mean_steps += share * age;
-    info.age_max_steps = std::max(info.age_max_steps, age);
-    info.uses_mean += share * static_cast<double>(facts.uses);
-  }
-  // The smallest that at least `percent` of the entries are at or below.
-  const auto percentile = [&](size_t percent) {
-    const auto rank = static_cast<ptrdiff_t>((priorities.size() * percent + 99) / 100 - 1);
-    std::nth_element(priorities.begin(), priorities.begin() + rank, priorities.end());
-    return priorities[rank];
-  };
-  info.priority_p10 = percentile(10);
-  info.priority_p50 = percentile(50);
-  info.priority_p90 = percentile(90);
+  Describe(state_->tables().at(replay::kBestTable), info);
   return info;
 }
 
-absl::StatusOr<std::vector<EntryView>> ReplayStore::List(uint64_t limit, EntryId after) const {
+absl::StatusOr<std::vector<Entry>> ReplayStore::List(uint64_t limit, EntryId after,
+                                                     const std::string& table) const {
   absl::ReaderMutexLock lock(&mutex_);
   OXBOW_RETURN_IF_ERROR(CheckUsable());
-  std::vector<EntryView> views;
-  const auto& entries = state_->index().entries();
-  for (auto at = entries.upper_bound(after); at != entries.end() && views.size() < limit; ++at) {
-    OXBOW_ASSIGN_OR_RETURN(EntryView view, View(state_->Find(at->first).value(), false));
-    views.push_back(std::move(view));
+  OXBOW_ASSIGN_OR_RETURN(const Table* listed, Declared(table));
+  std::vector<Entry> entries;
+  for (const Entry* record : listed->After(after, limit)) {
+    OXBOW_ASSIGN_OR_RETURN(Entry entry, Read(*record, /*conditioning=*/false));
+    entries.push_back(std::move(entry));
   }
-  return views;
+  return entries;
 }
 
 absl::StatusOr<VerifiedPage> ReplayStore::Verify(const std::string& cursor, uint64_t limit) const {
   absl::ReaderMutexLock lock(&mutex_);
   OXBOW_RETURN_IF_ERROR(CheckUsable());
   return VerifyEntries(*database_, cursor, limit);
-}
-
-absl::StatusOr<std::vector<EntryView>> ReplayStore::ListQueued(const std::string& table,
-                                                               uint64_t limit,
-                                                               EntryId after) const {
-  absl::ReaderMutexLock lock(&mutex_);
-  OXBOW_RETURN_IF_ERROR(CheckUsable());
-  OXBOW_ASSIGN_OR_RETURN(const EntryQueue* queue, Queue(table));
-  std::vector<EntryView> views;
-  for (auto at = queue->After(after); at != queue->entries().end() && views.size() < limit; ++at) {
-    OXBOW_ASSIGN_OR_RETURN(EntryView view, View(at->second, /*conditioning=*/false));
-    views.push_back(std::move(view));
-  }
-  return views;
 }
 
 }  // namespace oxbow::buffer

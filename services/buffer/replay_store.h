@@ -1,15 +1,14 @@
-// The replay store keeps the best trajectory of each prompt on disk, under the rules of
-// core/replay.
+// The replay store: tables of entries on disk, under the rules of core/replay.
 //
 //   Offer     entries of one call are decided one after another and become durable together
-//   Draw      fixed per step: the same step gets the same entries, also after a restart
+//   Draw      what a step gets from a table. A draw from `best` is fixed: the same step gets the
+//             same entries, also after a restart, and they stay readable until it commits
 //   Advance   a step committed: ages, uses, and lets go of what the step had drawn
 //   Restore   goes back to a checkpoint, at any moment either wholly there or wholly not
 //
-// Beside that table, `best`, there are queues as declared (core/replay/table_policy.h). They share
-// its epochs, ids, clock and checkpoints. A draw from one writes and holds nothing: the same
-// content and step give the same entries. Queues that are declared no more are emptied at the
-// start.
+// The tables share epochs, ids, clock and checkpoints. `best` keeps the best trajectory of each
+// prompt; the others are queues (core/replay/table_policy.h). A table that is declared no more is
+// emptied at the start.
 //
 // Every change is one atomic write that is fsynced before the call returns, so it survives kill -9
 // and power loss. Where a call fails nothing of it is there, and the store goes on (a full disk:
@@ -19,7 +18,7 @@
 // entry born longer ago than that is refused. So an id never enters twice, and the memory of them
 // is bounded.
 //
-// In the directory: see replay_directory.h; in the database: replay_records.h. Thread-safe.
+// Files: replay_directory.h; the content of the database: replay_records.h. Thread-safe.
 #pragma once
 
 #include <array>
@@ -37,7 +36,6 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
-#include "core/replay/draw.h"
 #include "services/buffer/replay_state.h"
 #include "services/buffer/verification.h"
 
@@ -53,34 +51,25 @@ enum class Outcome { kInserted, kReplaced, kRejectedLower, kDuplicate, kRejected
 inline constexpr size_t kOutcomes = 5;
 
 struct OfferResult {
+  EntryId entry;
   Outcome outcome = Outcome::kRejectedInvalid;
-  EntryId replaced;     // Only with kReplaced.
-  std::string error;    // Only with kRejectedInvalid.
-  bool queued = false;  // Was for another table than best.
+  EntryId replaced;   // Only with kReplaced.
+  std::string error;  // Only with kRejectedInvalid.
 };
 
 struct OfferReport {
   std::vector<OfferResult> results;  // One per entry, in order.
-  absl::Duration sync_time;  // Of the write and its fsync; zero if nothing had to be written.
-};
-
-// An entry as it is now.
-struct EntryView {
-  replay::EntryFacts facts;
-  EntryExtent extent;
-  double priority = 0;
-  std::string header;
-  std::string conditioning;  // Only where asked for.
+  absl::Duration sync_time;          // Write and fsync; zero if there was nothing to write.
 };
 
 struct DrawReport {
-  std::vector<EntryView> entries;  // With conditioning.
+  std::vector<Entry> entries;  // With conditioning.
   uint64_t eligible = 0;
 };
 
 struct AdvanceReport {
-  std::vector<uint64_t> used_ages;  // Of what was used, in steps. Empty when the step was known.
-  uint64_t evicted = 0;
+  std::vector<uint64_t> used_ages;  // Ages of the used entries, in steps. Empty for a step it knew.
+  uint64_t evicted = 0;             // From best, as the caller asked.
 };
 
 struct TableState {
@@ -88,17 +77,17 @@ struct TableState {
   uint64_t entries = 0;
   uint64_t bytes = 0;
   // Since the start of the process:
-  uint64_t evicted = 0;  // For room or age; of queues alone.
-  std::array<uint64_t, kOutcomes> offers{};
+  uint64_t evicted = 0;                      // For room or age; best replaces instead.
+  std::array<uint64_t, kOutcomes> offers{};  // By outcome.
 };
 
-// All but `tables` is of best.
+// What is not of the whole store or in `tables` is of best.
 struct StoreInfo {
   uint64_t entries = 0;
   uint64_t capacity = 0;
-  uint64_t bytes = 0;  // Of live entries.
+  uint64_t bytes = 0;
   uint64_t retired = 0;
-  uint64_t disk_bytes = 0;      // Of files; more than `bytes` until compaction has caught up.
+  uint64_t disk_bytes = 0;      // Files; more than `bytes` until compaction has caught up.
   bool writes_stopped = false;  // Until compaction has caught up.
   uint64_t compaction_pending_bytes = 0;
   double stall_seconds =
@@ -123,52 +112,48 @@ class ReplayStore {
  public:
   struct Options {
     std::filesystem::path directory;
-    uint64_t capacity = 512;
+    std::vector<replay::TablePolicy> tables = {replay::BestTable(/*capacity=*/512)};  // Best first.
     replay::Decay decay;
-    replay::DrawLimits limits;
-    replay::DrawPolicy draw = replay::DrawPolicy::kUniform;  // Of best: kUniform or kPriority.
-    std::vector<replay::TablePolicy> queues;
     uint64_t remembered_steps = 1024;
     uint64_t open_draws_max = 64;           // Steps that may hold entries at a time.
     uint64_t remembered_max = 1'000'000;    // Ids; Offer is refused past this.
     rocksdb::Env* environment = nullptr;    // Tests inject faults here. Not owned.
     const Clock* clock = &Clock::Steady();  // Not owned.
-    bool read_only = false;                 // Of OpenForReading.
+    bool read_only = false;                 // Set by OpenForReading.
   };
 
-  // Opens the store, creating it if absent; evicts the lowest entries past the capacity.
+  // Opens the store, creating it if absent; deletes the entries past the tables' capacities.
   // kInvalidArgument for options out of range, kDataLoss if the store is damaged, kUnavailable if
   // another process holds it.
   static absl::StatusOr<std::unique_ptr<ReplayStore>> Open(Options options);
 
   // Looks into a store that no process serves, writing nothing: every change is
-  // kFailedPrecondition. Queues are those that have entries; the capacity is what is there.
+  // kFailedPrecondition. Tables are best and those that have entries; a capacity is what is there.
   // kNotFound if there is no store, kUnavailable while a process holds it, kDataLoss as above.
   static absl::StatusOr<std::unique_ptr<ReplayStore>> OpenForReading(
       const std::filesystem::path& directory, const replay::Decay& decay);
   ~ReplayStore();
 
-  absl::StatusOr<OfferReport> Offer(Epoch epoch, std::span<const NewEntry> entries)
+  // kResourceExhausted if too many ids are remembered.
+  absl::StatusOr<OfferReport> Offer(Epoch epoch, std::vector<Entry> entries)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // kAborted if the step was committed before; kResourceExhausted if too many steps hold entries.
-  absl::StatusOr<DrawReport> Draw(Epoch epoch, LearnerStep step, uint64_t count, uint64_t seed)
+  // Up to `count` entries of a table that were born before `step`, as its policy says. kNotFound if
+  // the table is not declared, kAborted if the step was committed before, kResourceExhausted if too
+  // many steps hold entries.
+  absl::StatusOr<DrawReport> Draw(Epoch epoch, LearnerStep step, uint64_t count, uint64_t seed,
+                                  const std::string& table = replay::kBestTable)
       ABSL_LOCKS_EXCLUDED(mutex_);
-
-  // Up to `count` entries of a queue that were born before `step`, as its policy says. kNotFound if
-  // the table is not declared, kAborted as above.
-  absl::StatusOr<DrawReport> DrawQueued(const std::string& table, Epoch epoch, LearnerStep step,
-                                        uint64_t count, uint64_t seed) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Counts `used`, moves the clock to step + 1, lets go of what steps up to `step` had drawn,
-  // deletes `evict`, of whatever table, and what is too old for its queue. Unknown ids are ignored.
-  // kAborted if a later step was committed before.
+  // deletes `evict`, and what is too old for its table. Unknown ids are ignored. kAborted if a
+  // later step was committed before.
   absl::StatusOr<AdvanceReport> Advance(Epoch epoch, LearnerStep step,
                                         std::span<const EntryId> used,
                                         std::span<const EntryId> evict) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // kNotFound unless the entry is live or held.
-  absl::StatusOr<EntryView> Find(EntryId entry) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // An entry with its conditioning. kNotFound unless a table has it or a step holds it.
+  absl::StatusOr<Entry> Find(EntryId entry) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Latents [first, first + count) of an entry, back to back. kOutOfRange past its end.
   absl::StatusOr<std::string> ReadLatents(EntryId entry, uint32_t first, uint32_t count) const
@@ -184,18 +169,14 @@ class ReplayStore {
 
   StoreInfo Info() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Up to `limit` live entries with id > `after`, by id, without conditioning.
-  absl::StatusOr<std::vector<EntryView>> List(uint64_t limit, EntryId after) const
+  // Up to `limit` entries of a table behind `after` in its order (Table::After), without
+  // conditioning. kNotFound if the table is not declared.
+  absl::StatusOr<std::vector<Entry>> List(uint64_t limit, EntryId after,
+                                          const std::string& table = replay::kBestTable) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // What is stored of the next entries of all tables (verification.h).
   absl::StatusOr<VerifiedPage> Verify(const std::string& cursor, uint64_t limit) const
-      ABSL_LOCKS_EXCLUDED(mutex_);
-
-  // Up to `limit` entries of a queue that are newer than `after`, oldest first; all of them where
-  // `after` is not there. kNotFound if the table is not declared.
-  absl::StatusOr<std::vector<EntryView>> ListQueued(const std::string& table, uint64_t limit,
-                                                    EntryId after) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -208,21 +189,17 @@ class ReplayStore {
   absl::Status TrimToCapacity() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status SwitchTo(const std::filesystem::path& live, bool create, Epoch epoch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  OfferResult AppendOne(const NewEntry& entry, rocksdb::WriteBatch& batch)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Evict(const std::string& table, EntryId id, rocksdb::WriteBatch& batch)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  DrawRecord DrawBest(LearnerStep step, uint64_t count, uint64_t seed) const
+  absl::StatusOr<const Table*> Declared(const std::string& table) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckStep(LearnerStep step) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<const EntryQueue*> Queue(const std::string& table) const
-      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  OfferResult DecideOne(const NewEntry& entry, rocksdb::WriteBatch& batch)
+  OfferResult DecideOne(Entry& entry, rocksdb::WriteBatch& batch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Evict(const Table& table, EntryId id, rocksdb::WriteBatch& batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckUsable() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<EntryView> View(const EntryRecord& record, bool conditioning) const
+  absl::StatusOr<const Entry*> Record(EntryId id) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Entry> Read(Entry record, bool conditioning) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<DrawReport> ViewDraw(const DrawRecord& draw) const
+  absl::StatusOr<DrawReport> Read(const replay::Drawn& drawn) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
@@ -234,8 +211,7 @@ class ReplayStore {
   std::unique_ptr<Database> database_ ABSL_GUARDED_BY(mutex_);  // Null while it cannot be opened.
   std::unique_ptr<ReplayState> state_ ABSL_GUARDED_BY(mutex_);  // Null when database_ is.
   bool write_failed_ ABSL_GUARDED_BY(mutex_) = false;           // Recover before the next change.
-  std::array<uint64_t, kOutcomes> offers_ ABSL_GUARDED_BY(mutex_){};
-  std::map<std::string, TableState> queued_ ABSL_GUARDED_BY(mutex_);  // Counts alone, by table.
+  std::map<std::string, TableState> counts_ ABSL_GUARDED_BY(mutex_);  // By table; counts only.
 };
 
 }  // namespace oxbow::buffer

@@ -16,7 +16,7 @@ namespace oxbow::buffer {
 namespace {
 
 constexpr uint64_t kTensorBytesMax = uint64_t{1} << 40;
-constexpr char kLetters[] = {'e', 'q'};  // Of index keys that are entries.
+constexpr char kLetters[] = {'e', 'q'};  // Keys of records: best, then the queues.
 
 // A number is infinite or NaN where all bits of its exponent are set.
 template <typename Word>
@@ -33,14 +33,14 @@ std::string Because(const char* what, const absl::Status& status) {
   return absl::StrCat(what, ": ", std::string(status.message()));
 }
 
-// Checks one entry; what it learns of the latents on the way stays here.
+// Checks one entry, and keeps what the header says of the latents until they are read.
 class EntryCheck {
  public:
-  EntryCheck(const Database& database, const EntryRecord& record, std::vector<std::string>& found)
+  EntryCheck(const Database& database, const Entry& record, std::vector<std::string>& found)
       : database_(database), record_(record), found_(found) {}
 
   void Run() {
-    if (!std::isfinite(record_.facts.reward)) Found("reward is not finite");
+    if (!std::isfinite(record_.reward)) Found("reward is not finite");
     CheckHeader();
     CheckConditioning();
     CheckLatents();
@@ -68,17 +68,15 @@ class EntryCheck {
 
   void CheckHeader() {
     std::string bytes;
-    if (!Get("header", database_.index(), HeaderKey(record_.facts.id), record_.extent.header_bytes,
-             bytes)) {
+    if (!Get("header", database_.index(), HeaderKey(record_.id), record_.header_bytes, bytes)) {
       return;
     }
     v1::ReplayEntry header;
     if (!header.ParseFromString(bytes)) return Found("header is no message");
-    const replay::EntryFacts& facts = record_.facts;
-    if (header.entry_id() != facts.id.value) Found("header is of another entry");
-    if (header.prompt().id() != facts.prompt.value) Found("header is of another prompt");
-    if (header.birth_step() != facts.birth.value) Found("header has another birth step");
-    if (header.raw_reward() != facts.reward) Found("header has another reward");
+    if (header.entry_id() != record_.id.value) Found("header is of another entry");
+    if (header.prompt().id() != record_.prompt.value) Found("header is of another prompt");
+    if (header.birth_step() != record_.birth.value) Found("header has another birth step");
+    if (header.raw_reward() != record_.reward) Found("header has another reward");
     const v1::Prompt& prompt = header.prompt();
     if (prompt.id() != rpc::PromptIdOf(prompt.text(), prompt.metadata_json())) {
       Found("prompt id is not that of its text");
@@ -95,7 +93,7 @@ class EntryCheck {
 
   void CheckTrajectory(const v1::Trajectory& trajectory, const v1::ReplayEntry& header) {
     const int steps = trajectory.log_prob_size();
-    // A group is read again by runs of its schedule alone, and may come without noise levels.
+    // Only runs with its schedule read a group again: it may come without noise levels.
     const bool unsaid = header.has_group() && header.sigmas().empty();
     if (trajectory.sde_size() != steps || trajectory.behaviour_version_size() != steps) {
       Found("lists per step have different lengths");
@@ -113,17 +111,17 @@ class EntryCheck {
   void TakeLatentHeader(const v1::Tensor& latents) {
     const absl::StatusOr<uint64_t> bytes = rpc::DeclaredBytes(latents, kTensorBytesMax);
     if (!bytes.ok()) return Found(Because("latents", bytes.status()));
-    const uint64_t stored = record_.extent.latents * record_.extent.latent_bytes;
+    const uint64_t stored = record_.latent_count * record_.latent_bytes;
     if (*bytes != stored) {
       Found(absl::StrCat("latents declare ", *bytes, " bytes, stored are ", stored));
     }
-    if (record_.extent.latents > 0) dtype_ = rpc::DTypeFromProto(latents.dtype());
+    if (record_.latent_count > 0) dtype_ = rpc::DTypeFromProto(latents.dtype());
   }
 
   void CheckConditioning() {
     std::string bytes;
-    if (!Get("conditioning", database_.payload(), PartKey(record_.facts.id, kConditioningPart),
-             record_.extent.conditioning_bytes, bytes)) {
+    if (!Get("conditioning", database_.payload(), PartKey(record_.id, kConditioningPart),
+             record_.conditioning_bytes, bytes)) {
       return;
     }
     v1::Conditioning conditioning;
@@ -139,11 +137,11 @@ class EntryCheck {
   }
 
   void CheckLatents() {
-    for (uint32_t i = 0; i < record_.extent.latents; ++i) {
+    for (uint32_t i = 0; i < record_.latent_count; ++i) {
       std::string latent;
       const std::string what = absl::StrCat("latent ", i);
-      if (!Get(what.c_str(), database_.payload(), PartKey(record_.facts.id, i),
-               record_.extent.latent_bytes, latent)) {
+      if (!Get(what.c_str(), database_.payload(), PartKey(record_.id, i), record_.latent_bytes,
+               latent)) {
         continue;
       }
       if (dtype_.ok() && !AllFinite(*dtype_, latent)) Found(absl::StrCat(what, " is not finite"));
@@ -151,30 +149,25 @@ class EntryCheck {
   }
 
   const Database& database_;
-  const EntryRecord& record_;
+  const Entry& record_;
   std::vector<std::string>& found_;
   absl::StatusOr<io::DType> dtype_ = absl::UnknownError("no header");
 };
 
-VerifiedRecord VerifyOne(const Database& database, char letter, const std::string& key,
+VerifiedRecord VerifyOne(const Database& database, const std::string& key,
                          const std::string& value) {
+  const std::optional<Entry> record = DecodeEntry(key, value);
   VerifiedRecord verified;
-  verified.entry = EntryId(KeyInteger(key, letter == 'q' ? 1 : 0).value_or(0));
-  std::optional<EntryRecord> record;
+  verified.entry = EntryOfKey(key);
   verified.table = replay::kBestTable;
-  if (letter == 'e') {
-    record = DecodeEntry(verified.entry, value);
-  } else if (std::optional<QueuedRecord> queued = DecodeQueued(verified.entry, value)) {
-    verified.table = queued->table;
-    record = queued->record;
-  }
   if (!record.has_value()) {
     verified.problems.push_back("record is damaged or of another version");
     return verified;
   }
-  verified.prompt = record->facts.prompt;
+  verified.table = record->table;
+  verified.prompt = record->prompt;
   verified.retired = record->retired;
-  verified.bytes = record->extent.bytes();
+  verified.bytes = record->bytes();
   EntryCheck(database, *record, verified.problems).Run();
   return verified;
 }
@@ -214,7 +207,7 @@ absl::StatusOr<VerifiedPage> VerifyEntries(const Database& database, const std::
         return page;
       }
       key = next->first;
-      page.entries.push_back(VerifyOne(database, letter, key, next->second));
+      page.entries.push_back(VerifyOne(database, key, next->second));
       bytes += page.entries.back().bytes;
     }
   }

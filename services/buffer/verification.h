@@ -1,5 +1,5 @@
-// Is what a replay store holds whole? Every part of an entry is read, its checksum with it, and
-// compared with what the entry's record and header say of it.
+// Checks that what a replay store holds is whole: reads every part of an entry, which checks its
+// checksum, and compares it with the entry's record and header.
 //
 //   record        decodes; its reward is finite
 //   header        is there, has its size, decodes; id, prompt, birth and reward are the record's;
@@ -7,7 +7,7 @@
 //   conditioning  is there, has its size, decodes; tensors have the bytes they declare
 //   latents       are there, each of its size; together as declared; every number finite
 //
-// One entry per prompt is not seen from one entry: who reads all pages compares prompts.
+// One entry cannot show that its prompt has one entry: the reader of all pages compares prompts.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class Database;
 
 struct VerifiedRecord {
   EntryId entry;
-  PromptId prompt;  // 0 if the record is unreadable, as everything below but the problems.
+  PromptId prompt;  // 0 if the record is unreadable: then only the problems count.
   std::string table;
   bool retired = false;
   uint64_t bytes = 0;

@@ -56,8 +56,8 @@ v1::ReplayEntry HeaderOf(uint64_t id, double reward) {
   return header;
 }
 
-NewEntry EntryOf(const v1::ReplayEntry& header, float number = 0.25f) {
-  NewEntry entry = EntryFromProto(header).value();
+Entry EntryOf(const v1::ReplayEntry& header, float number = 0.25f) {
+  Entry entry = EntryFromProto(header).value();
   const std::vector<float> numbers(kLatents * kNumbers, number);
   entry.latents.assign(reinterpret_cast<const char*>(numbers.data()),
                        numbers.size() * sizeof(float));
@@ -68,7 +68,7 @@ std::unique_ptr<ReplayStore> OpenStore(const fs::path& path) {
   return ReplayStore::Open({.directory = path}).value();
 }
 
-void Offer(ReplayStore& store, const std::vector<NewEntry>& entries) {
+void Offer(ReplayStore& store, const std::vector<Entry>& entries) {
   const auto report = store.Offer(Epoch(1), entries);
   ASSERT_TRUE(report.ok()) << report.status();
   for (const OfferResult& result : report->results) {
@@ -138,7 +138,7 @@ TEST_F(VerificationTest, MissingAndShortPartsAreNamed) {
     batch.Put(database.payload(), PartKey(EntryId(2), 2), "short");
     batch.Delete(database.payload(), PartKey(EntryId(3), kConditioningPart));
     batch.Delete(database.index(), HeaderKey(EntryId(4)));
-    batch.Put(database.index(), EntryKey(EntryId(5)), "no record");
+    batch.Put(database.index(), RecordKey({.id = EntryId(5)}), "no record");
   });
   EXPECT_THAT(Found(), ElementsAre("1: latent 1 is missing", "2: latent 2 has 5 bytes, not 2048",
                                    "3: conditioning is missing", "4: header is missing",
@@ -148,12 +148,15 @@ TEST_F(VerificationTest, MissingAndShortPartsAreNamed) {
 TEST_F(VerificationTest, HeadersThatContradictTheirRecordAreNamed) {
   Put([](const Database& database, rocksdb::WriteBatch& batch) {
     const auto put = [&](uint64_t id, v1::ReplayEntry header) {
-      NewEntry entry = EntryOf(header);
-      EntryRecord record;
-      record.facts = {.id = EntryId(id), .prompt = entry.facts.prompt, .reward = 0.5};
-      record.extent = {kLatents, kNumbers * sizeof(float), entry.header.size(),
-                       entry.conditioning.size()};
-      batch.Put(database.index(), EntryKey(EntryId(id)), Encode(record));
+      const Entry entry = EntryOf(header);
+      const Entry record{.id = EntryId(id),
+                         .prompt = entry.prompt,
+                         .reward = 0.5,
+                         .latent_count = kLatents,
+                         .latent_bytes = kNumbers * sizeof(float),
+                         .header_bytes = entry.header.size(),
+                         .conditioning_bytes = entry.conditioning.size()};
+      batch.Put(database.index(), RecordKey(record), Encode(record));
       batch.Put(database.index(), HeaderKey(EntryId(id)), entry.header);
     };
     put(1, HeaderOf(2, 0.5));

@@ -27,7 +27,7 @@ absl::Status JoinLatents(const rl::Sample& head, rl::Sample& sample) {
   return absl::OkStatus();
 }
 
-absl::Status CompleteHead(const ReplayHead& planned, const rl::Sample& head, rl::Sample& sample) {
+absl::Status CompleteHead(const ReplayedHead& planned, const rl::Sample& head, rl::Sample& sample) {
   const int kept = static_cast<int>(planned.kept_steps);
   if (head.log_prob.size() != sample.log_prob.size()) {
     return absl::InvalidArgumentError(

@@ -46,7 +46,8 @@ Mixed MakeMixed(const at::Tensor& tail) {
   replayed.set_entry_id(9);
   replayed.set_kept_steps(kKept);
   *mixed.group.add_trajectories() = replayed;
-  mixed.planned.head = ReplayHead{.entry = EntryId(9), .kept_steps = kKept, .stored_reward = 0.75};
+  mixed.planned.head =
+      ReplayedHead{.entry = EntryId(9), .kept_steps = kKept, .stored_reward = 0.75};
   mixed.planned.head->trajectory = WireSample(5, Path().slice(0, 0, kKept + 1), 4);
   return mixed;
 }

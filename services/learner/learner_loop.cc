@@ -118,7 +118,7 @@ absl::Status LearnerLoop::PlanOne(LearnerStep step) {
   const uint32_t wanted = HeadsWanted(options_.fraction, options_.groups);
   const std::vector<bool> sde =
       flow::StepFlags(WindowOf(step), static_cast<int>(options_.offers.sigmas.size()) - 1);
-  std::vector<DrawnHead> heads;
+  std::vector<ReplayedHead> heads;
   if (parts_.buffer != nullptr) heads = parts_.buffer->Draw(step, wanted, sde);
   std::vector<WaitingPrompt> waiting;
   if (adaptation_.has_value()) {

@@ -174,7 +174,7 @@ void Engagement::PrepareLease(v1::Lease lease) {
   }
   errands_.Push([this, lease = std::move(lease)]() mutable {
     const TraceScope scope(TraceOf(lease));
-    absl::StatusOr<ReplayedHead> head = ReadHead(lease);
+    absl::StatusOr<rl::Sample> head = ReadHead(lease);
     if (head.ok()) {
       board_.Ready({std::move(lease), *std::move(head)});
     } else {
@@ -184,24 +184,27 @@ void Engagement::PrepareLease(v1::Lease lease) {
   });
 }
 
-absl::StatusOr<ReplayedHead> Engagement::ReadHead(const v1::Lease& lease) {
+absl::StatusOr<rl::Sample> Engagement::ReadHead(const v1::Lease& lease) {
   const v1::Lease::Head& head = lease.head();
   if (head.buffer_shard() >= buffers_.size()) {
     return absl::InvalidArgumentError(absl::StrCat("no such buffer shard: ", head.buffer_shard()));
   }
   OXBOW_ASSIGN_OR_RETURN(
-      buffer::EntryWithLatents entry,
+      v1::ReplayEntry entry,
       buffers_[head.buffer_shard()]->Read(EntryId(head.entry_id()), head.kept_steps(), 1));
-  v1::Tensor header;
-  header.set_dtype(entry.header.trajectory().latents().dtype());
-  for (const int64_t size : spec_.latent_shape) header.add_shape(size);
-  OXBOW_ASSIGN_OR_RETURN(const io::TensorBytes bytes,
-                         rpc::TensorFromProto(header, std::move(entry.latents)));
-  OXBOW_ASSIGN_OR_RETURN(at::Tensor latent, io::ToTorch(bytes));
-  return ReplayedHead{.entry = EntryId(head.entry_id()),
-                      .kept_steps = static_cast<int>(head.kept_steps()),
-                      .stored_reward = head.stored_reward(),
-                      .latent = latent.to(at::kFloat)};
+  v1::Tensor& latents = *entry.mutable_trajectory()->mutable_latents();
+  latents.clear_shape();
+  for (const int64_t size : spec_.latent_shape) latents.add_shape(size);
+  OXBOW_ASSIGN_OR_RETURN(const io::TensorBytes bytes, rpc::TensorFromProto(latents));
+  OXBOW_ASSIGN_OR_RETURN(const at::Tensor latent, io::ToTorch(bytes));
+  rl::Sample sample;
+  sample.latents = latent.to(at::kFloat).unsqueeze(0);
+  sample.first_latent = static_cast<int>(head.kept_steps());
+  sample.replayed = true;
+  sample.entry_id = EntryId(head.entry_id());
+  sample.kept_steps = static_cast<int>(head.kept_steps());
+  sample.stored_reward = head.stored_reward();
+  return sample;
 }
 
 void Engagement::SampleLoop() {

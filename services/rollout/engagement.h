@@ -58,7 +58,7 @@ class Engagement {
   Trace TraceOf(const v1::Lease& lease) const;
   void TakeLease(const v1::Lease& lease);
   void PrepareLease(v1::Lease lease);
-  absl::StatusOr<ReplayedHead> ReadHead(const v1::Lease& lease);
+  absl::StatusOr<rl::Sample> ReadHead(const v1::Lease& lease);
   void SampleLoop();
   void ApplyNewest();
   void SampleBatch(std::vector<ReadyLease> batch);

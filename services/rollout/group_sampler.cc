@@ -139,7 +139,7 @@ void SampleTails(const RunSpec& spec, flow::SamplingSpec tail, const model::Velo
                  std::vector<SampledGroup>& groups) {
   if (!spec.sde_tail) tail.sde.assign(tail.sde.size(), false);
   std::vector<at::Tensor> starts;
-  for (const Row& row : rows) starts.push_back(tasks[row.task].head->latent);
+  for (const Row& row : rows) starts.push_back(tasks[row.task].head->latents[0]);
   const flow::Paths paths =
       flow::ContinuePaths(tail, KeysOf(spec, tasks, rows), at::stack(starts), kept_steps,
                           spec.storage, VelocityOf(model, ConditioningOf(tasks, rows)));
@@ -147,11 +147,11 @@ void SampleTails(const RunSpec& spec, flow::SamplingSpec tail, const model::Velo
       PicturesOf(decoder, paths.latents[paths.latents.size(0) - 1]);
   const flow::LatentSpan span = TailSpan(tail, kept_steps);
   for (size_t i = 0; i < rows.size(); ++i) {
-    const ReplayedHead& head = *tasks[rows[i].task].head;
+    const rl::Sample& head = *tasks[rows[i].task].head;
     rl::Sample sample =
         SampleFrom(tail, paths, static_cast<int64_t>(i), rows[i].sample, version, span);
     sample.replayed = true;
-    sample.entry_id = head.entry;
+    sample.entry_id = head.entry_id;
     sample.kept_steps = head.kept_steps;
     sample.stored_reward = head.stored_reward;
     groups[rows[i].task].samples.push_back(std::move(sample));

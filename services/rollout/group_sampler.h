@@ -22,20 +22,14 @@
 
 namespace oxbow::rollout {
 
-// The replayed trajectory that a mixed group continues.
-struct ReplayedHead {
-  EntryId entry;
-  int kept_steps = 0;  // i_off
-  double stored_reward = 0;
-  at::Tensor latent;  // x_{kept_steps}, [C, H, W] float32
-};
-
 struct GroupTask {
   GroupId group;
   uint32_t group_size = 0;
-  model::Conditioning conditioning;  // One row.
-  std::optional<ReplayedHead> head;
-  std::vector<bool> sde;  // T flags, the stochastic steps of the group; empty: all of the run's.
+  model::Conditioning conditioning;  // Rows of one.
+  // The replayed member that a mixed group continues: entry_id, kept_steps (i_off), stored_reward,
+  // and x_{kept_steps} as its only latent.
+  std::optional<rl::Sample> head;
+  std::vector<bool> sde;  // T flags: its stochastic steps; empty: all of the run's.
 };
 
 struct SampledGroup {

@@ -37,10 +37,12 @@ GroupTask Task(uint64_t group, uint32_t size) {
 
 GroupTask MixedTask(uint64_t group, uint32_t size, int kept_steps) {
   GroupTask task = Task(group, size);
-  task.head = ReplayedHead{.entry = EntryId(99),
-                           .kept_steps = kept_steps,
-                           .stored_reward = 0.5,
-                           .latent = TinyNoise(5, group, kTinyLatent)};
+  task.head = rl::Sample{.latents = TinyNoise(5, group, kTinyLatent).unsqueeze(0),
+                         .first_latent = kept_steps,
+                         .replayed = true,
+                         .entry_id = EntryId(99),
+                         .kept_steps = kept_steps,
+                         .stored_reward = 0.5};
   return task;
 }
 
@@ -168,7 +170,7 @@ TEST_F(GroupSamplerTest, ATailIsStochasticWhereTheStepsWindowGoesOn) {
   EXPECT_EQ(tail.sde, flow::StepFlags({2}, kSteps));
   EXPECT_EQ(tail.first_latent, 1);
   ASSERT_EQ(tail.latents.size(0), 3);  // x_1 .. x_3
-  EXPECT_TRUE(at::equal(tail.latents[0], task.head->latent));
+  EXPECT_TRUE(at::equal(tail.latents[0], task.head->latents[0]));
   task.sde = flow::StepFlags({0}, kSteps);
   EXPECT_FALSE(Sample(spec, {task})[0].samples[2].latents.defined());
 }
@@ -200,7 +202,7 @@ TEST_F(GroupSamplerTest, TheLastMemberOfAMixedGroupIsTheRegeneratedHead) {
     ASSERT_EQ(head.latents.defined(), sde_tail);
     if (sde_tail) {
       ASSERT_EQ(head.latents.size(0), 2);
-      EXPECT_TRUE(at::equal(head.latents[0], task.head->latent));
+      EXPECT_TRUE(at::equal(head.latents[0], task.head->latents[0]));
     }
   }
 }

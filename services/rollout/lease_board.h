@@ -22,7 +22,7 @@ namespace oxbow::rollout {
 // A lease with everything that sampling needs.
 struct ReadyLease {
   v1::Lease lease;
-  std::optional<ReplayedHead> head;
+  std::optional<rl::Sample> head;  // See GroupTask.
 };
 
 class LeaseBoard {

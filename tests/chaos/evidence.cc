@@ -90,20 +90,19 @@ void ReadBuffer(const fs::path& directory, Evidence& evidence) {
   const auto damaged = [&](const absl::Status& status) {
     evidence.damage.push_back(absl::StrCat("replay store: ", status.ToString()));
   };
-  const auto store =
-      buffer::ReplayStore::Open({.directory = directory, .capacity = kAnyCapacity, .decay = {}});
+  const auto store = buffer::ReplayStore::Open(
+      {.directory = directory, .tables = {replay::BestTable(kAnyCapacity)}});
   if (!store.ok()) return damaged(store.status());
   EntryId after(0);
   while (true) {
     const auto views = (*store)->List(/*limit=*/1000, after);
     if (!views.ok()) return damaged(views.status());
     if (views->empty()) return;
-    for (const buffer::EntryView& view : *views) {
-      const auto latents = (*store)->ReadLatents(view.facts.id, 0, view.extent.latents);
-      const bool whole =
-          latents.ok() && latents->size() == view.extent.latents * view.extent.latent_bytes;
-      evidence.buffer.push_back({view.facts.id.value, view.facts.prompt.value, whole});
-      after = view.facts.id;
+    for (const buffer::Entry& entry : *views) {
+      const auto latents = (*store)->ReadLatents(entry.id, 0, entry.latent_count);
+      const bool whole = latents.ok() && latents->size() == entry.latent_count * entry.latent_bytes;
+      evidence.buffer.push_back({entry.id.value, entry.prompt.value, whole});
+      after = entry.id;
     }
   }
 }

@@ -28,14 +28,14 @@ using ::testing::Not;
 constexpr absl::Duration kPatience = absl::Seconds(30);
 constexpr uint64_t kEntries = 7;
 
-// Three latents of one channel, 16 x 16; entry n has the reward n / 10 and the value 1000 + n.
-buffer::EntryWithLatents EntryOf(uint64_t id) {
-  buffer::EntryWithLatents entry;
-  entry.header.set_entry_id(id);
-  *entry.header.mutable_prompt() = rpc::MakePrompt("text " + std::to_string(id), "{}");
-  entry.header.set_raw_reward(static_cast<double>(id) / 10);
-  for (const double sigma : {1.0, 0.5, 0.0}) entry.header.add_sigmas(sigma);
-  v1::Trajectory& trajectory = *entry.header.mutable_trajectory();
+// Three latents of one channel, 16 x 16; entry n has the reward n / 10 and holds 1000 + n.
+v1::ReplayEntry EntryOf(uint64_t id) {
+  v1::ReplayEntry entry;
+  entry.set_entry_id(id);
+  *entry.mutable_prompt() = rpc::MakePrompt("text " + std::to_string(id), "{}");
+  entry.set_raw_reward(static_cast<double>(id) / 10);
+  for (const double sigma : {1.0, 0.5, 0.0}) entry.add_sigmas(sigma);
+  v1::Trajectory& trajectory = *entry.mutable_trajectory();
   for (int step = 0; step < 2; ++step) {
     trajectory.add_log_prob(-1.0f);
     trajectory.add_sde(true);
@@ -45,8 +45,7 @@ buffer::EntryWithLatents EntryOf(uint64_t id) {
   latents.set_dtype(v1::DTYPE_F32);
   for (const int64_t size : {3, 1, 16, 16}) latents.add_shape(size);
   const std::vector<float> numbers(3 * 16 * 16, 1000.0f + static_cast<float>(id));
-  entry.latents.assign(reinterpret_cast<const char*>(numbers.data()),
-                       numbers.size() * sizeof(float));
+  latents.set_data(numbers.data(), numbers.size() * sizeof(float));
   return entry;
 }
 
@@ -67,7 +66,7 @@ class ReplayCommandTest : public ::testing::Test {
   // Entries 1 to 7; step 0 is committed and used entry 3.
   void Fill() {
     buffer::ReplayClient client(endpoint_, kPatience);
-    std::vector<buffer::EntryWithLatents> entries;
+    std::vector<v1::ReplayEntry> entries;
     for (uint64_t id = 1; id <= kEntries; ++id) entries.push_back(EntryOf(id));
     ASSERT_TRUE(client.Offer(Epoch(1), entries).ok());
     ASSERT_TRUE(client.Advance(Epoch(1), LearnerStep(0), {EntryId(3)}, {}).ok());

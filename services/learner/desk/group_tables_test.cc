@@ -42,25 +42,29 @@ TEST(GroupTablesTest, GroupComesBackAsItWent) {
   const v1::Group group = TestGroup();
   const auto entry = GroupEntry(group, Planned(), 0.5, {});
   ASSERT_TRUE(entry.has_value());
-  EXPECT_EQ(entry->header.table(), replay::kRecentGroups);
-  EXPECT_EQ(entry->header.birth_step(), 3u);
-  EXPECT_EQ(entry->header.raw_reward(), 0.5);
-  EXPECT_EQ(entry->header.trajectory().latents().shape(0), 5);
-  EXPECT_EQ(entry->header.trajectory().schedule_id(), 9u);
-  EXPECT_EQ(entry->latents.size(), 40u);
+  EXPECT_EQ(entry->table(), replay::kRecentGroups);
+  EXPECT_EQ(entry->birth_step(), 3u);
+  EXPECT_EQ(entry->raw_reward(), 0.5);
+  EXPECT_EQ(entry->trajectory().latents().shape(0), 5);
+  EXPECT_EQ(entry->trajectory().schedule_id(), 9u);
+  EXPECT_EQ(entry->trajectory().latents().data().size(), 40u);
   const auto back = GroupOfEntry(*entry);
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->SerializeAsString(), group.SerializeAsString());
 }
 
+std::string& BytesOf(v1::ReplayEntry& entry) {
+  return *entry.mutable_trajectory()->mutable_latents()->mutable_data();
+}
+
 TEST(GroupTablesTest, BytesThatDoNotFitAreDataLoss) {
-  const buffer::EntryWithLatents entry = *GroupEntry(TestGroup(), Planned(), 0.5, {});
-  buffer::EntryWithLatents cut = entry;
-  cut.latents.pop_back();
-  buffer::EntryWithLatents longer = entry;
-  longer.latents += "x";
-  buffer::EntryWithLatents none = entry;
-  none.header.clear_group();
+  const v1::ReplayEntry entry = *GroupEntry(TestGroup(), Planned(), 0.5, {});
+  v1::ReplayEntry cut = entry;
+  BytesOf(cut).pop_back();
+  v1::ReplayEntry longer = entry;
+  BytesOf(longer) += "x";
+  v1::ReplayEntry none = entry;
+  none.clear_group();
   for (const auto& wrong : {cut, longer, none}) {
     EXPECT_TRUE(absl::IsDataLoss(GroupOfEntry(wrong).status()));
   }
@@ -80,12 +84,12 @@ TEST(GroupTablesTest, EntriesOfAGroupHaveIdsOfTheirOwn) {
   for (uint32_t sample = 0; sample < 64; ++sample) {
     ids.insert(EntryIdOf({}, GroupId(7), sample).value);
   }
-  ids.insert(GroupEntry(TestGroup(), Planned(), 0.5, {})->header.entry_id());
-  const buffer::EntryWithLatents prompt = HardPromptEntry(Planned(), 0, {});
-  ids.insert(prompt.header.entry_id());
+  ids.insert(GroupEntry(TestGroup(), Planned(), 0.5, {})->entry_id());
+  const v1::ReplayEntry prompt = HardPromptEntry(Planned(), 0, {});
+  ids.insert(prompt.entry_id());
   EXPECT_EQ(ids.size(), 66u);
-  EXPECT_EQ(prompt.header.prompt().text(), "3 and 4");
-  EXPECT_EQ(prompt.latents, "");
+  EXPECT_EQ(prompt.prompt().text(), "3 and 4");
+  EXPECT_FALSE(prompt.has_trajectory());
 }
 
 TEST(GroupTablesTest, FailedRewardsHaveNoPartInTheMean) {

@@ -8,8 +8,6 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "core/flow/window.h"
-#include "services/learner/desk/replay_offer.h"
 
 namespace oxbow::learner {
 namespace {
@@ -21,10 +19,55 @@ std::string OutcomeName(v1::OfferOutcome outcome) {
   return name.size() > kPrefix ? absl::AsciiStrToLower(name.substr(kPrefix)) : "unknown";
 }
 
-// An answer that asking again would not change, from a buffer that is there.
+// Whether a buffer that is there gave an answer that asking again would not change.
 bool IsRefusal(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsAborted(status) ||
          absl::IsFailedPrecondition(status) || absl::IsOutOfRange(status);
+}
+
+// Adds what the next shard says to the `total` of those before it, as one buffer with the entries
+// of all would say it: sums, means over entries, extremes. What only one process can say of itself
+// (disk, clock) stays unset.
+void AddShard(const v1::InfoResponse& shard, v1::InfoResponse& total) {
+  const auto before = static_cast<double>(total.entries());
+  const auto added = static_cast<double>(shard.entries());
+  const auto mean = [&](double of_total, double of_shard) {
+    return added == 0 ? of_total : (before * of_total + added * of_shard) / (before + added);
+  };
+  total.set_raw_reward_mean(mean(total.raw_reward_mean(), shard.raw_reward_mean()));
+  total.set_priority_mean(mean(total.priority_mean(), shard.priority_mean()));
+  total.set_age_mean_steps(mean(total.age_mean_steps(), shard.age_mean_steps()));
+  total.set_uses_mean(mean(total.uses_mean(), shard.uses_mean()));
+  if (added > 0) {
+    total.set_priority_min(before == 0 ? shard.priority_min()
+                                       : std::min(total.priority_min(), shard.priority_min()));
+    total.set_age_max_steps(std::max(total.age_max_steps(), shard.age_max_steps()));
+  }
+  total.set_entries(total.entries() + shard.entries());
+  total.set_bytes(total.bytes() + shard.bytes());
+  total.set_capacity(total.capacity() + shard.capacity());
+  total.set_step(std::max(total.step(), shard.step()));
+  for (const v1::NamedValue& count : shard.offers()) {
+    auto& sums = *total.mutable_offers();
+    const auto sum = std::find_if(sums.begin(), sums.end(),
+                                  [&](const auto& other) { return other.name() == count.name(); });
+    if (sum == sums.end()) {
+      *sums.Add() = count;
+    } else {
+      sum->set_value(sum->value() + count.value());
+    }
+  }
+  for (int i = 0; i < shard.tables_size(); ++i) {
+    if (i == total.tables_size()) {
+      *total.add_tables() = shard.tables(i);
+      continue;
+    }
+    v1::TableInfo& table = *total.mutable_tables(i);
+    table.set_capacity(table.capacity() + shard.tables(i).capacity());
+    table.set_entries(table.entries() + shard.tables(i).entries());
+    table.set_bytes(table.bytes() + shard.tables(i).bytes());
+    table.set_evicted(table.evicted() + shard.tables(i).evicted());
+  }
 }
 
 }  // namespace
@@ -120,40 +163,50 @@ absl::Status ReplayLink::HandRestore(const std::string& checkpoint) {
   return absl::OkStatus();
 }
 
-void ReplayLink::Answered(LearnerStep step, const buffer::EntryWithLatents& offer,
+void ReplayLink::Answered(LearnerStep step, const v1::ReplayEntry& offer,
                           const v1::OfferResponse::Result& result) {
-  if (offer.header.table().empty()) metrics_.OfferAnswered(OutcomeName(result.outcome()));
+  if (offer.table().empty()) metrics_.OfferAnswered(OutcomeName(result.outcome()));
   OXBOW_LOG(Debug) << "offer answered" << Field("epoch", options_.epoch) << Field("step", step)
-                   << Field("entry", offer.header.entry_id())
-                   << Field("prompt", offer.header.prompt().id())
+                   << Field("entry", offer.entry_id()) << Field("prompt", offer.prompt().id())
                    << Field("outcome", OutcomeName(result.outcome()))
                    << Field("replaced", result.replaced_entry_id());
 }
 
-// The buffer decides entries one after another and knows their ids again: where a call ends makes
-// no difference, nor does a commit that broke off between two and is handed in from its start.
+// The buffer decides entries one after another and recognises their ids: it makes no difference
+// where a call ends, nor that a commit which broke off between two calls starts again.
 absl::Status ReplayLink::HandOffers(const StepCommit& commit, size_t shard) {
-  std::vector<buffer::EntryWithLatents> call;
+  std::vector<const v1::ReplayEntry*> call;
   uint64_t bytes = 0;
   const auto send = [&]() -> absl::Status {
-    if (call.empty()) return absl::OkStatus();
+    std::vector<v1::ReplayEntry> offers;
+    for (const v1::ReplayEntry* offer : call) offers.push_back(*offer);
     OXBOW_ASSIGN_OR_RETURN(const v1::OfferResponse response,
-                           shards_[shard]->Offer(options_.epoch, call));
+                           shards_[shard]->Offer(options_.epoch, std::move(offers)));
     for (size_t i = 0; i < call.size(); ++i) {
-      Answered(commit.step, call[i], response.results(static_cast<int>(i)));
+      Answered(commit.step, *call[i], response.results(static_cast<int>(i)));
     }
     call.clear();
     bytes = 0;
     return absl::OkStatus();
   };
-  for (const buffer::EntryWithLatents& offer : commit.offers) {
-    if (offer.header.prompt().id() % shards_.size() != shard) continue;
-    const uint64_t size = offer.header.ByteSizeLong() + offer.latents.size();
+  for (const v1::ReplayEntry& offer : commit.offers) {
+    if (offer.prompt().id() % shards_.size() != shard) continue;
+    const uint64_t size = offer.ByteSizeLong();
     if (bytes + size > options_.call_bytes_max) OXBOW_RETURN_IF_ERROR(send());
-    call.push_back(offer);
+    call.push_back(&offer);
     bytes += size;
   }
   return send();
+}
+
+absl::Status ReplayLink::HandGroups(const StepCommit& commit, size_t shard) {
+  for (const v1::ReplayEntry& group : commit.groups) {
+    if (group.prompt().id() % shards_.size() != shard) continue;
+    OXBOW_ASSIGN_OR_RETURN(const v1::OfferResponse response,
+                           shards_[shard]->Offer(options_.epoch, {group}));
+    Answered(commit.step, group, response.results(0));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReplayLink::HandCommit(const StepCommit& commit) {
@@ -196,8 +249,8 @@ void ReplayLink::Commit(StepCommit commit) {
   if (!Deliver()) LimitBacklog();
 }
 
-// Offers take the room; uses and evictions stay, and end soon after draws do. A later commit moves
-// the buffer's age as well as this one, so one with nothing left to say goes.
+// Offers take the room; uses and evictions stay: they end soon after draws do. A later commit moves
+// the buffer's age as well, so a commit with nothing else to say goes.
 void ReplayLink::LimitBacklog() {
   if (pending_.size() <= options_.commits_max) return;
   const auto oldest = pending_.end() - 1 - static_cast<std::ptrdiff_t>(options_.commits_max);
@@ -207,75 +260,6 @@ void ReplayLink::LimitBacklog() {
   oldest->commit.offers.clear();
   oldest->commit.groups.clear();
   if (oldest->commit.used.empty() && oldest->commit.evict.empty()) pending_.erase(oldest);
-}
-
-std::nullopt_t ReplayLink::RefuseHead(const v1::ReplayEntry& entry, const char* reason) {
-  ++heads_refused_;
-  metrics_.HeadRefused(reason);
-  OXBOW_LOG(Warning) << "replay entry is not used" << Field("entry", entry.entry_id())
-                     << Field("reason", reason);
-  return std::nullopt;
-}
-
-std::optional<DrawnHead> ReplayLink::ReadHead(uint32_t shard, LearnerStep step,
-                                              const v1::ReplayEntry& entry,
-                                              const std::vector<bool>& sde) {
-  const v1::Trajectory& stored = entry.trajectory();
-  if (stored.schedule_id() != options_.schedule_id) return RefuseHead(entry, "schedule");
-  const flow::LatentSpan span = options_.pictures
-                                    ? PictureSpan(stored)
-                                    : HeadSpan(stored, static_cast<int>(options_.kept_steps));
-  if (span.count == 0) return RefuseHead(entry, "no_density");
-  const bool same =
-      sde.empty() || std::equal(sde.begin(), sde.end(), stored.sde().begin(), stored.sde().end());
-  if (!same && options_.same_window) return RefuseHead(entry, "window");
-  auto read = shards_[shard]->Read(EntryId(entry.entry_id()), static_cast<uint32_t>(span.first),
-                                   static_cast<uint32_t>(span.count));
-  if (!read.ok()) {
-    metrics_.BufferFailed("read");
-    OXBOW_LOG(Warning) << "cannot read a replay entry" << Field("entry", entry.entry_id())
-                       << Field("error", std::string(read.status().message()));
-    return std::nullopt;
-  }
-  if (read->latents.size() != options_.latent_bytes * static_cast<uint64_t>(span.count)) {
-    return RefuseHead(entry, "size");
-  }
-  DrawnHead drawn{.prompt = entry.prompt(), .head = {}};
-  drawn.head.entry = EntryId(entry.entry_id());
-  drawn.head.shard = shard;
-  drawn.head.kept_steps = static_cast<uint32_t>(span.end() - 1);
-  drawn.head.stored_reward = entry.raw_reward();
-  drawn.head.age = step.value - std::min(step.value, entry.birth_step());
-  drawn.head.uses = entry.uses();
-  drawn.head.other_window = !same;
-  drawn.head.trajectory = stored;
-  drawn.head.trajectory.set_first_latent(static_cast<uint32_t>(span.first));
-  drawn.head.trajectory.mutable_latents()->set_shape(0, span.count);
-  drawn.head.trajectory.mutable_latents()->set_data(std::move(read->latents));
-  return drawn;
-}
-
-std::vector<DrawnHead> ReplayLink::Draw(LearnerStep step, uint32_t count,
-                                        const std::vector<bool>& sde) {
-  std::vector<DrawnHead> heads;
-  if (count == 0 || !Deliver()) return heads;
-  const uint32_t shards = static_cast<uint32_t>(shards_.size());
-  for (uint32_t shard = 0; shard < shards; ++shard) {
-    // Shares differ by at most one, and the larger ones go round.
-    const uint32_t turn = static_cast<uint32_t>((shard + step.value) % shards);
-    const uint32_t share = count / shards + (turn < count % shards ? 1 : 0);
-    if (share == 0) continue;
-    auto response = shards_[shard]->Draw(options_.epoch, step, share, options_.seed);
-    if (!response.ok()) {
-      Lost("draw", response.status());
-      return heads;
-    }
-    for (const v1::ReplayEntry& entry : response->entries()) {
-      std::optional<DrawnHead> head = ReadHead(shard, step, entry, sde);
-      if (head.has_value()) heads.push_back(*std::move(head));
-    }
-  }
-  return heads;
 }
 
 absl::Status ReplayLink::Checkpoint(const std::string& name, uint32_t keep) {
@@ -292,23 +276,11 @@ absl::Status ReplayLink::Checkpoint(const std::string& name, uint32_t keep) {
 
 std::optional<v1::InfoResponse> ReplayLink::Info() {
   if (!attached()) return std::nullopt;
-  std::optional<v1::InfoResponse> total;
+  v1::InfoResponse total;
   for (const auto& shard : shards_) {
     const auto info = shard->Info();
     if (!info.ok()) return std::nullopt;
-    if (!total.has_value()) {
-      total = *info;
-      continue;
-    }
-    total->set_entries(total->entries() + info->entries());
-    total->set_bytes(total->bytes() + info->bytes());
-    total->set_capacity(total->capacity() + info->capacity());
-    total->mutable_offers()->MergeFrom(info->offers());
-    for (int i = 0; i < std::min(total->tables_size(), info->tables_size()); ++i) {
-      v1::TableInfo& table = *total->mutable_tables(i);
-      table.set_entries(table.entries() + info->tables(i).entries());
-      table.set_bytes(table.bytes() + info->tables(i).bytes());
-    }
+    AddShard(*info, total);
   }
   return total;
 }

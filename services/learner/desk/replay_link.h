@@ -1,8 +1,8 @@
 // The learner's end of the replay buffer. A buffer that fails never stops training: the run goes on
-// on-policy, commits wait here in a bounded queue, and are handed in, in order, once it answers
-// again.
+// on-policy; commits wait here in a bounded queue and are handed in, in order, once the buffer
+// answers again.
 //
-// Owned by the learner's loop; a thread of its own looks for a buffer that was lost.
+// The learner's loop owns it; a thread of its own asks a lost buffer whether it is back.
 #pragma once
 
 #include <cstdint>
@@ -37,15 +37,15 @@ class ReplayLink {
     uint32_t kept_steps = 0;    // i_off
     bool pictures = false;      // Entries are final latents, not heads.
     uint64_t schedule_id = 0;   // Entries of another schedule are not used.
-    uint64_t latent_bytes = 0;  // Of one latent, as stored.
+    uint64_t latent_bytes = 0;  // A latent's size as stored.
     bool same_window = false;   // Use only heads whose stochastic steps are those of the step.
   };
 
   // What a committed step means to the buffer.
   struct StepCommit {
     LearnerStep step;
-    std::vector<buffer::EntryWithLatents> offers;  // Of any table; in as many calls as they need.
-    std::vector<buffer::EntryWithLatents> groups;  // Large ones: each a call of its own.
+    std::vector<v1::ReplayEntry> offers;  // To any table; in as many calls as they need.
+    std::vector<v1::ReplayEntry> groups;  // Large ones: each a call of its own.
     std::vector<EntryId> used;
     std::vector<EntryId> evict;
   };
@@ -54,23 +54,25 @@ class ReplayLink {
   ~ReplayLink();
 
   // Brings the buffer to a checkpoint's content; "" empties it, and so does a name it does not
-  // have. If it is away, that is done first when it is back; commits that wait are of another past.
+  // have. If it is away, that is done first when it is back. Drops the commits that wait: they
+  // belong to another past.
   void Restore(const std::string& checkpoint);
 
   // Draws up to `count` entries for a step with window `sde` (T flags; empty: windows do not move)
   // and reads their heads; fewer when fewer are eligible, readable, or the buffer is away.
   //
-  // A head keeps its own stochastic steps, whatever the window is: they alone have a density, and
-  // weight and loss run over those before i_off. Its deterministic steps are those of an older
-  // policy, which no weight can express. An entry without a stochastic step before i_off is refused
-  // and counted, and so is one of another window where `same_window`.
-  std::vector<DrawnHead> Draw(LearnerStep step, uint32_t count, const std::vector<bool>& sde = {});
+  // A head keeps its own stochastic steps, whatever the window is: only they have a density, and
+  // weight and loss run over those before i_off. An older policy made its deterministic steps,
+  // which no weight can express. Refuses and counts an entry without a stochastic step before
+  // i_off, and with `same_window` an entry of another window.
+  std::vector<ReplayedHead> Draw(LearnerStep step, uint32_t count,
+                                 const std::vector<bool>& sde = {});
 
   // The oldest `count` prompts of `hard_prompts`; fewer where fewer wait or the buffer is away.
   std::vector<WaitingPrompt> DrawHardPrompts(LearnerStep step, uint32_t count);
 
-  // What there is in `recent_groups`, without latents; nothing while the buffer is away. In the
-  // order of their ids, so that a draw from them does not depend on the number of shards.
+  // The entries of `recent_groups`, without latents; nothing while the buffer is away. In the order
+  // of their ids, so that a draw from them does not depend on the number of shards.
   std::vector<v1::ReplayEntry> RecentGroups();
 
   // A group of RecentGroups with its latents. Nothing, and a warning, if it cannot be read.
@@ -86,7 +88,7 @@ class ReplayLink {
   // Keeps the content under a name. An error leaves training as it is.
   absl::Status Checkpoint(const std::string& name, uint32_t keep);
 
-  // Sum over shards of entries; nothing while the buffer is away.
+  // All shards as one buffer: sums, means over entries, extremes. Nothing while the buffer is away.
   std::optional<v1::InfoResponse> Info();
 
   bool attached() const;
@@ -106,13 +108,13 @@ class ReplayLink {
   absl::Status HandOffers(const StepCommit& commit, size_t shard);
   absl::Status HandGroups(const StepCommit& commit, size_t shard);
   absl::Status HandRestore(const std::string& checkpoint);
-  void Answered(LearnerStep step, const buffer::EntryWithLatents& offer,
+  void Answered(LearnerStep step, const v1::ReplayEntry& offer,
                 const v1::OfferResponse::Result& result);
   void LimitBacklog();
   void Lost(const char* call, const absl::Status& status);
   void Probe();
-  std::optional<DrawnHead> ReadHead(uint32_t shard, LearnerStep step, const v1::ReplayEntry& entry,
-                                    const std::vector<bool>& sde);
+  std::optional<ReplayedHead> ReadHead(uint32_t shard, LearnerStep step,
+                                       const v1::ReplayEntry& entry, const std::vector<bool>& sde);
   std::nullopt_t RefuseHead(const v1::ReplayEntry& entry, const char* reason);
 
   const Options options_;

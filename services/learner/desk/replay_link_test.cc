@@ -1,28 +1,19 @@
-// The link over real connections to real stores, each behind a door that can be shut. The oracle of
-// an absence is a store that nobody was ever away from.
+// Commits, checkpoints and absences of the buffer. The oracle of an absence is a store that was
+// never away.
 #include "services/learner/desk/replay_link.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "core/flow/window.h"
 #include "rpc/convert.h"
-#include "rpc/server.h"
-#include "services/buffer/offer_limits.h"
-#include "services/buffer/replay_entries.h"
-#include "services/buffer/replay_service.h"
 #include "services/learner/desk/group_tables.h"
-#include "telemetry/metrics.h"
-#include "tests/testing/scoped_directory.h"
+#include "tests/testing/linked_buffer.h"
 
 namespace oxbow::learner {
 namespace {
@@ -31,177 +22,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-constexpr Epoch kEpoch(4);
-constexpr uint64_t kSchedule = 77;
-constexpr uint64_t kLatentBytes = 40;
-constexpr uint32_t kKept = 1;
-constexpr int kSteps = 5;
-
-// A replay service that is away while its door is shut, and a journal of what took effect.
-class Door final : public v1::ReplayBuffer::Service {
- public:
-  explicit Door(buffer::ReplayService& inner) : inner_(inner) {}
-
-  void Shut(bool shut) {
-    absl::MutexLock lock(&mutex_);
-    shut_ = shut;
-  }
-  // Shuts by itself behind the next call that takes effect.
-  void ShutAfterOne() {
-    absl::MutexLock lock(&mutex_);
-    shuts_ = true;
-  }
-  std::vector<std::string> journal() const {
-    absl::MutexLock lock(&mutex_);
-    return journal_;
-  }
-
-  grpc::Status Offer(grpc::ServerContext* context, grpc::ServerReader<v1::OfferRequest>* reader,
-                     v1::OfferResponse* response) override {
-    return Pass([&] { return inner_.Offer(context, reader, response); },
-                [&] {
-                  std::string line = "offer";
-                  for (const auto& result : response->results()) {
-                    absl::StrAppend(&line, " ", result.entry_id());
-                  }
-                  return line;
-                });
-  }
-  grpc::Status Draw(grpc::ServerContext* context, const v1::DrawRequest* request,
-                    v1::DrawResponse* response) override {
-    return Pass([&] { return inner_.Draw(context, request, response); },
-                [&] { return absl::StrCat("draw ", request->step()); });
-  }
-  grpc::Status Advance(grpc::ServerContext* context, const v1::AdvanceRequest* request,
-                       v1::AdvanceResponse* response) override {
-    return Pass([&] { return inner_.Advance(context, request, response); },
-                [&] { return absl::StrCat("advance ", request->step()); });
-  }
-  grpc::Status Checkpoint(grpc::ServerContext* context, const v1::CheckpointRequest* request,
-                          v1::CheckpointResponse* response) override {
-    return Pass([&] { return inner_.Checkpoint(context, request, response); },
-                [&] { return absl::StrCat("checkpoint ", request->name()); });
-  }
-  grpc::Status Restore(grpc::ServerContext* context, const v1::RestoreRequest* request,
-                       v1::RestoreResponse* response) override {
-    return Pass([&] { return inner_.Restore(context, request, response); },
-                [&] { return absl::StrCat("restore ", request->name()); });
-  }
-  grpc::Status Read(grpc::ServerContext* context, const v1::ReadRequest* request,
-                    grpc::ServerWriter<v1::ReadResponse>* writer) override {
-    return Pass([&] { return inner_.Read(context, request, writer); }, nullptr);
-  }
-  grpc::Status List(grpc::ServerContext* context, const v1::ListRequest* request,
-                    v1::ListResponse* response) override {
-    return Pass([&] { return inner_.List(context, request, response); }, nullptr);
-  }
-  grpc::Status Info(grpc::ServerContext* context, const v1::InfoRequest* request,
-                    v1::InfoResponse* response) override {
-    return Pass([&] { return inner_.Info(context, request, response); }, nullptr);
-  }
-
- private:
-  grpc::Status Pass(const std::function<grpc::Status()>& call,
-                    const std::function<std::string()>& line) {
-    {
-      absl::MutexLock lock(&mutex_);
-      if (shut_) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "away");
-    }
-    grpc::Status status = call();
-    absl::MutexLock lock(&mutex_);
-    if (status.ok() && line != nullptr) {
-      journal_.push_back(line());
-      shut_ = std::exchange(shuts_, false);
-    }
-    return status;
-  }
-
-  buffer::ReplayService& inner_;
-  mutable absl::Mutex mutex_;
-  bool shut_ ABSL_GUARDED_BY(mutex_) = false;
-  bool shuts_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::string> journal_ ABSL_GUARDED_BY(mutex_);
-};
-
-struct Shard {
-  explicit Shard(uint64_t offer_bytes_max) : offer_bytes_max(offer_bytes_max) {}
-
-  // What can be seen of the content: every entry, and the age.
-  std::pair<std::vector<replay::EntryFacts>, LearnerStep> Content() const {
-    std::vector<replay::EntryFacts> facts;
-    const std::vector<buffer::EntryView> entries = store->List(1000, EntryId(0)).value();
-    for (const buffer::EntryView& entry : entries) facts.push_back(entry.facts);
-    return {facts, store->Info().step};
-  }
-
-  const uint64_t offer_bytes_max;
-  const oxbow::testing::ScopedDirectory directory{oxbow::testing::ScopedDirectory::Memory()};
-  const std::unique_ptr<buffer::ReplayStore> store =
-      buffer::ReplayStore::Open({.directory = directory.path(),
-                                 .capacity = 100,
-                                 .queues = replay::AdaptationTables(/*prompts=*/8, 8, 3)})
-          .value();
-  prometheus::Registry registry;
-  buffer::ReplayMetrics metrics{registry};
-  buffer::ReplayService service{
-      {.offer_bytes_max = offer_bytes_max}, *store, metrics, Clock::Steady()};
-  Door door{service};
-  const std::unique_ptr<rpc::Server> server = rpc::Server::Start({}, {&door}).value();
-};
-
-// A link and the shards it is linked to.
-struct Linked {
-  explicit Linked(size_t shard_count = 1, size_t commits_max = 64, bool same_window = false,
-                  uint32_t kept_steps = kKept, uint64_t call_bytes_max = buffer::kOfferCallBytes,
-                  uint64_t offer_bytes_max = buffer::kOfferBytesMax) {
-    ReplayLink::Options options{.timeout = absl::Seconds(20),
-                                .probe_every = absl::Milliseconds(100),
-                                .call_bytes_max = call_bytes_max,
-                                .commits_max = commits_max,
-                                .epoch = kEpoch,
-                                .seed = 3,
-                                .kept_steps = kept_steps,
-                                .schedule_id = kSchedule,
-                                .latent_bytes = kLatentBytes,
-                                .same_window = same_window};
-    for (size_t i = 0; i < shard_count; ++i) {
-      shards.push_back(std::make_unique<Shard>(offer_bytes_max));
-      options.endpoints.push_back(shards.back()->server->endpoint());
-    }
-    link = std::make_unique<ReplayLink>(options, metrics);
-  }
-
-  // The link notices at its next call.
-  void GoAway() { shards[0]->door.Shut(true); }
-  void ComeBack() {
-    shards[0]->door.Shut(false);
-    ASSERT_TRUE(link->AwaitAttachedForTest(absl::Seconds(20)));
-  }
-  std::string Metrics() const { return telemetry::ScrapeText(registry); }
-
-  std::vector<std::unique_ptr<Shard>> shards;
-  prometheus::Registry registry;
-  LearnerMetrics metrics{registry, {}};
-  std::unique_ptr<ReplayLink> link;
-};
-
-buffer::EntryWithLatents Entry(uint64_t id, uint64_t prompt, uint64_t birth, double reward) {
-  buffer::EntryWithLatents entry = buffer::TestMessage(id, prompt, birth, reward, kLatentBytes);
-  entry.header.mutable_trajectory()->set_schedule_id(kSchedule);
-  for (int step = 0; step < kSteps; ++step) entry.header.mutable_trajectory()->add_sde(step < 2);
-  return entry;
-}
-
-// Three latents from x_{window.front()} on, under a window of kSteps flags.
-buffer::EntryWithLatents WindowEntry(uint64_t id, const std::vector<int>& window) {
-  buffer::EntryWithLatents entry = Entry(id, id, 0, 1);
-  v1::Trajectory& trajectory = *entry.header.mutable_trajectory();
-  trajectory.set_first_latent(static_cast<uint32_t>(window.front()));
-  trajectory.clear_sde();
-  for (const bool sde : flow::StepFlags(window, kSteps)) trajectory.add_sde(sde);
-  return entry;
-}
 
 // Step n offers entry 100 + n of prompt n % 3, sometimes better than what is there, and uses and
 // drops what earlier steps left: an order other than 0, 1, 2 ... leaves another content.
@@ -269,81 +89,42 @@ TEST(ReplayLinkTest, NothingIsDrawnWhileTheBufferIsAwayAndWaitingCommitsComeBefo
               ElementsAre("offer 1", "advance 0", "offer 2", "advance 1", "draw 2"));
 }
 
-TEST(ReplayLinkTest, AHeadIsTheEntryUpToTheLastKeptTransition) {
-  Linked linked;
-  const buffer::EntryWithLatents entry = Entry(1, 9, 0, 0.5);
-  buffer::EntryWithLatents other_schedule = Entry(2, 2, 0, 1);
-  other_schedule.header.mutable_trajectory()->set_schedule_id(kSchedule + 1);
-  buffer::EntryWithLatents other_size = buffer::TestMessage(3, 3, 0, 1, 2 * kLatentBytes);
-  other_size.header.mutable_trajectory()->set_schedule_id(kSchedule);
-  other_size.header.mutable_trajectory()->add_sde(true);
-  linked.link->Commit({.step = LearnerStep(0), .offers = {entry, other_schedule, other_size}});
-  linked.link->Commit({.step = LearnerStep(1), .used = {EntryId(1)}});
-
-  const std::vector<DrawnHead> drawn = linked.link->Draw(LearnerStep(5), 3);
-  ASSERT_THAT(drawn, SizeIs(1));
-  const ReplayHead& head = drawn[0].head;
-  EXPECT_EQ(drawn[0].prompt.id(), 9u);
-  EXPECT_EQ(head.entry, EntryId(1));
-  EXPECT_EQ(head.kept_steps, kKept);
-  EXPECT_EQ(head.stored_reward, 0.5);
-  EXPECT_EQ(head.age, 5u);
-  EXPECT_EQ(head.uses, 1u);
-  EXPECT_EQ(head.trajectory.latents().shape(0), kKept + 1);
-  EXPECT_EQ(head.trajectory.latents().data(), entry.latents.substr(0, (kKept + 1) * kLatentBytes));
-}
-
-// Windows move from step to step: a head brings its own stochastic steps, those before i_off count.
-TEST(ReplayLinkTest, AHeadOfAnotherWindowKeepsItsOwnStochasticSteps) {
-  Linked linked(/*shard_count=*/1, /*commits_max=*/64, /*same_window=*/false, /*kept_steps=*/2);
-  const buffer::EntryWithLatents early = WindowEntry(1, {0, 1});
-  const buffer::EntryWithLatents across = WindowEntry(2, {1, 2});
-  linked.link->Commit({.step = LearnerStep(0), .offers = {early, across, WindowEntry(3, {2, 3})}});
-  std::map<uint64_t, ReplayHead> heads;
-  for (const DrawnHead& drawn :
-       linked.link->Draw(LearnerStep(1), 3, flow::StepFlags({1, 2}, kSteps))) {
-    EXPECT_EQ(drawn.head.kept_steps, 2u);
-    heads[drawn.head.entry.value] = drawn.head;
+// What a step's log takes from Info, by name.
+std::map<std::string, double> Numbers(const v1::InfoResponse& info) {
+  std::map<std::string, double> numbers = {{"entries", info.entries()},
+                                           {"bytes", info.bytes()},
+                                           {"raw_reward_mean", info.raw_reward_mean()},
+                                           {"priority_min", info.priority_min()},
+                                           {"priority_mean", info.priority_mean()},
+                                           {"age_mean", info.age_mean_steps()},
+                                           {"age_max", info.age_max_steps()},
+                                           {"uses_mean", info.uses_mean()}};
+  for (const v1::NamedValue& offers : info.offers()) {
+    EXPECT_TRUE(numbers.emplace(offers.name(), offers.value()).second) << offers.name() << " twice";
   }
-  ASSERT_THAT(heads, SizeIs(2)) << "entry 3 has no density before i_off";
-  EXPECT_TRUE(heads[1].other_window);
-  EXPECT_FALSE(heads[2].other_window);
-  EXPECT_EQ(heads[1].trajectory.first_latent(), 0u);
-  EXPECT_EQ(heads[1].trajectory.latents().data(), early.latents);
-  EXPECT_EQ(heads[2].trajectory.first_latent(), 1u);
-  EXPECT_EQ(heads[2].trajectory.latents().data(), across.latents.substr(0, 2 * kLatentBytes));
-  EXPECT_EQ(linked.link->heads_refused(), 1u);
-  EXPECT_THAT(linked.Metrics(),
-              HasSubstr("oxbow_learner_heads_refused_total{reason=\"no_density\"} 1\n"));
-}
-
-TEST(ReplayLinkTest, ARunMayAskForHeadsOfItsOwnWindowOnly) {
-  Linked linked(/*shard_count=*/1, /*commits_max=*/64, /*same_window=*/true);
-  linked.link->Commit(
-      {.step = LearnerStep(0), .offers = {WindowEntry(1, {0, 1}), WindowEntry(2, {0, 2})}});
-  const auto drawn = linked.link->Draw(LearnerStep(1), 2, flow::StepFlags({0, 2}, kSteps));
-  ASSERT_THAT(drawn, SizeIs(1));
-  EXPECT_EQ(drawn[0].head.entry, EntryId(2));
-  EXPECT_THAT(linked.Metrics(),
-              HasSubstr("oxbow_learner_heads_refused_total{reason=\"window\"} 1\n"));
-}
-
-TEST(ReplayLinkTest, PromptsLiveOnTheirShardAndDrawsTakeEqualShares) {
-  Linked linked(/*shard_count=*/2);
-  ReplayLink::StepCommit commit{.step = LearnerStep(0)};
-  for (uint64_t id = 1; id <= 12; ++id) commit.offers.push_back(Entry(id, id, 0, 1));
-  linked.link->Commit(commit);
-  EXPECT_EQ(linked.link->Info()->entries(), 12u);
-  for (uint64_t step = 1; step <= 4; ++step) {
-    std::vector<int> of_shard(2);
-    for (const DrawnHead& drawn : linked.link->Draw(LearnerStep(step), 3)) {
-      EXPECT_EQ(drawn.prompt.id() % 2, drawn.head.shard);
-      ++of_shard[drawn.head.shard];
-    }
-    EXPECT_EQ(of_shard[0] + of_shard[1], 3);
-    EXPECT_EQ(of_shard[0], step % 2 == 0 ? 2 : 1) << "the larger share goes round";
-    linked.link->Commit({.step = LearnerStep(step)});
+  for (const v1::TableInfo& table : info.tables()) {
+    numbers[table.name() + "/entries"] = static_cast<double>(table.entries());
+    numbers[table.name() + "/evicted"] = static_cast<double>(table.evicted());
   }
+  return numbers;
+}
+
+TEST(ReplayLinkTest, InfoOfSeveralShardsIsThatOfOneBufferWithTheSameEntries) {
+  Linked one(/*shard_count=*/1), three(/*shard_count=*/3);
+  std::vector<std::map<std::string, double>> seen;
+  for (const Linked* linked : {&one, &three}) {
+    // Shard 0 gets one entry, shard 1 three of another age, shard 2 none.
+    linked->link->Commit({.step = LearnerStep(2), .offers = {Entry(1, 3, 0, 8)}});
+    linked->link->Commit({.step = LearnerStep(3),
+                          .offers = {Entry(2, 4, 2, 1), Entry(3, 7, 3, 2), Entry(4, 10, 1, 4),
+                                     Entry(5, 4, 3, 0.5), Entry(2, 4, 2, 1), Entry(6, 3, 3, 1)},
+                          .used = {EntryId(1)}});
+    seen.push_back(Numbers(linked->link->Info().value()));
+  }
+  ASSERT_EQ(seen[0].size(), seen[1].size());
+  for (const auto& [name, value] : seen[0]) EXPECT_NEAR(seen[1][name], value, 1e-12) << name;
+  EXPECT_EQ(seen[1]["raw_reward_mean"], (8 + 1 + 2 + 4) / 4.0);
+  EXPECT_EQ(seen[1]["OFFER_OUTCOME_REJECTED_LOWER"], 2) << "one on each of two shards";
 }
 
 TEST(ReplayLinkTest, ARestoreThatFoundNoBufferIsDoneFirstWhenItIsBack) {
@@ -352,7 +133,8 @@ TEST(ReplayLinkTest, ARestoreThatFoundNoBufferIsDoneFirstWhenItIsBack) {
   ASSERT_TRUE(linked.link->Checkpoint("one", 2).ok());
   linked.link->Commit({.step = LearnerStep(1), .offers = {Entry(2, 2, 1, 1)}});
   linked.GoAway();
-  linked.link->Commit({.step = LearnerStep(2), .offers = {Entry(3, 3, 2, 1)}});  // Of the old past.
+  linked.link->Commit(
+      {.step = LearnerStep(2), .offers = {Entry(3, 3, 2, 1)}});  // Belongs to the old past.
   linked.link->Restore("one");
   EXPECT_FALSE(linked.link->attached());
   linked.link->Commit({.step = LearnerStep(1), .offers = {Entry(4, 4, 1, 1)}});
@@ -364,7 +146,7 @@ TEST(ReplayLinkTest, ARestoreThatFoundNoBufferIsDoneFirstWhenItIsBack) {
                           "restore one", "offer 4", "advance 1", "advance 2"));
   const auto [entries, age] = linked.shards[0]->Content();
   std::vector<uint64_t> ids;
-  for (const replay::EntryFacts& facts : entries) ids.push_back(facts.id.value);
+  for (const buffer::Entry& entry : entries) ids.push_back(entry.id.value);
   EXPECT_THAT(ids, ElementsAre(1, 4));
   EXPECT_EQ(age, LearnerStep(3));
 }
@@ -382,63 +164,7 @@ TEST(ReplayLinkTest, ACheckpointTheBufferDoesNotHaveEmptiesIt) {
   EXPECT_THAT(linked.link->Draw(LearnerStep(2), 1), SizeIs(1));
 }
 
-PlannedGroup PlannedOf(uint64_t group, uint64_t prompt, uint64_t step) {
-  PlannedGroup planned;
-  planned.id = GroupId(group);
-  planned.step = LearnerStep(step);
-  planned.prompt.set_id(prompt);
-  return planned;
-}
-
-TEST(ReplayLinkTest, PromptsThatFailedLongestAgoComeFirstFromAllShards) {
-  Linked linked(/*shard_count=*/2);
-  for (uint64_t step = 0; step < 3; ++step) {
-    ReplayLink::StepCommit commit{.step = LearnerStep(step)};
-    for (const uint64_t prompt : {10 + step, 21 + step}) {
-      commit.offers.push_back(HardPromptEntry(PlannedOf(prompt, prompt, step), 0, {}));
-    }
-    linked.link->Commit(commit);
-  }
-  const std::vector<WaitingPrompt> waiting = linked.link->DrawHardPrompts(LearnerStep(3), 3);
-  ASSERT_THAT(waiting, SizeIs(3));
-  EXPECT_EQ(waiting[0].prompt.id() % 11, 10u) << "10 and 21 failed in step 0";
-  EXPECT_EQ(waiting[1].prompt.id() % 11, 10u);
-  linked.link->Commit({.step = LearnerStep(3), .evict = {waiting[0].entry, waiting[1].entry}});
-  EXPECT_THAT(linked.link->DrawHardPrompts(LearnerStep(4), 9), SizeIs(4));
-  linked.GoAway();
-  EXPECT_THAT(linked.link->DrawHardPrompts(LearnerStep(4), 9), IsEmpty());
-}
-
-TEST(ReplayLinkTest, GroupsComeBackWholeForSomeSteps) {
-  Linked linked(/*shard_count=*/2);
-  v1::Group group;
-  for (uint32_t sample = 0; sample < 2; ++sample) {
-    const buffer::EntryWithLatents entry = Entry(1 + sample, 9, 0, 0.5);
-    *group.add_trajectories() = entry.header.trajectory();
-    group.mutable_trajectories(static_cast<int>(sample))
-        ->mutable_latents()
-        ->set_data(entry.latents);
-  }
-  ReplayLink::StepCommit commit{.step = LearnerStep(0)};
-  commit.groups.push_back(*GroupEntry(group, PlannedOf(1, 9, 0), 0.5, {}));
-  linked.link->Commit(commit);
-  const std::vector<v1::ReplayEntry> recent = linked.link->RecentGroups();
-  ASSERT_THAT(recent, SizeIs(1));
-  EXPECT_EQ(recent[0].raw_reward(), 0.5);
-  const auto back = linked.link->ReadGroup(recent[0]);
-  ASSERT_TRUE(back.has_value());
-  EXPECT_EQ(back->SerializeAsString(), group.SerializeAsString());
-  linked.link->Commit({.step = LearnerStep(1), .used = {EntryId(recent[0].entry_id())}});
-  EXPECT_EQ(linked.link->RecentGroups()[0].uses(), 1u);
-  linked.link->Commit({.step = LearnerStep(2)});
-  EXPECT_THAT(linked.link->RecentGroups(), SizeIs(1)) << "three steps: those before step 3";
-  linked.link->Commit({.step = LearnerStep(3)});
-  EXPECT_THAT(linked.link->RecentGroups(), IsEmpty());
-  EXPECT_FALSE(linked.link->ReadGroup(recent[0]).has_value());
-  EXPECT_TRUE(linked.link->attached()) << "a group that is gone is no absence";
-}
-
-// Of its trajectories the buffer knows no noise levels: a group's are those of its schedule.
+// The buffer knows no noise levels of a group's trajectories: they are those of its schedule.
 TEST(ReplayLinkTest, AGroupThatIsKeptIsSoundToItsBuffer) {
   Linked linked;
   PlannedGroup planned = PlannedOf(1, 0, 0);
@@ -446,7 +172,7 @@ TEST(ReplayLinkTest, AGroupThatIsKeptIsSoundToItsBuffer) {
   v1::Group group;
   for (int sample = 0; sample < 2; ++sample) {
     v1::Trajectory& member = *group.add_trajectories();
-    member = Entry(1, 1, 0, 0.5).header.trajectory();
+    member = Entry(1, 1, 0, 0.5).trajectory();
     member.mutable_latents()->set_data(std::string(3 * kLatentBytes, '\0'));
     for (int step = 0; step < kSteps; ++step) {
       member.add_log_prob(-1);
@@ -478,10 +204,10 @@ ReplayLink::StepCommit LargeCommit(uint64_t& entry_bytes) {
   ReplayLink::StepCommit commit{.step = LearnerStep(1)};
   for (uint64_t id = 1; id <= 7; ++id) {
     commit.offers.push_back(Entry(id, id == 7 ? 2 : id, 1, static_cast<double>(id)));
-    v1::ReplayEntry& header = commit.offers.back().header;
-    header.mutable_conditioning()->mutable_tokens()->set_data(std::string(1000, 'c'));
-    header.mutable_conditioning()->mutable_tokens()->set_shape(0, 1000);
-    entry_bytes = header.ByteSizeLong() + commit.offers.back().latents.size();
+    v1::Tensor& tokens = *commit.offers.back().mutable_conditioning()->mutable_tokens();
+    tokens.set_data(std::string(1000, 'c'));
+    tokens.set_shape(0, 1000);
+    entry_bytes = commit.offers.back().ByteSizeLong();
   }
   return commit;
 }

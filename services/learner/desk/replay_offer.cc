@@ -58,34 +58,31 @@ EntryId EntryIdOf(const OfferRules& rules, GroupId group, uint32_t sample) {
   return EntryId(id == 0 ? 1 : id);
 }
 
-std::optional<buffer::EntryWithLatents> MakeOffer(const v1::Group& group,
-                                                  const PlannedGroup& planned,
-                                                  const OfferRules& rules) {
+std::optional<v1::ReplayEntry> MakeOffer(const v1::Group& group, const PlannedGroup& planned,
+                                         const OfferRules& rules) {
   if (rules.requires_std && !RewardsDiffer(group)) return std::nullopt;
   const v1::Trajectory* best = BestFresh(group);
   if (best == nullptr) return std::nullopt;
   const flow::LatentSpan head =
       rules.pictures ? PictureSpan(*best) : HeadSpan(*best, rules.kept_steps);
   if (head.count == 0) return std::nullopt;
-  buffer::EntryWithLatents offer;
-  v1::ReplayEntry& header = offer.header;
-  header.set_entry_id(EntryIdOf(rules, planned.id, best->sample()).value);
-  *header.mutable_prompt() = planned.prompt;
-  *header.mutable_conditioning() = planned.conditioning;
-  header.set_birth_step(planned.step.value);
-  header.set_raw_reward(best->reward());
-  header.set_group_id(planned.id.value);
-  header.mutable_sigmas()->Add(rules.sigmas.begin(), rules.sigmas.end());
-  v1::Trajectory& kept = *header.mutable_trajectory();
+  v1::ReplayEntry offer;
+  offer.set_entry_id(EntryIdOf(rules, planned.id, best->sample()).value);
+  *offer.mutable_prompt() = planned.prompt;
+  *offer.mutable_conditioning() = planned.conditioning;
+  offer.set_birth_step(planned.step.value);
+  offer.set_raw_reward(best->reward());
+  offer.set_group_id(planned.id.value);
+  offer.mutable_sigmas()->Add(rules.sigmas.begin(), rules.sigmas.end());
+  v1::Trajectory& kept = *offer.mutable_trajectory();
   kept = *best;
-  kept.mutable_latents()->clear_data();
   kept.mutable_latents()->set_shape(0, head.count);
   kept.set_first_latent(static_cast<uint32_t>(head.first));
   const size_t latent =
       best->latents().data().size() / static_cast<size_t>(best->latents().shape(0));
   const auto skipped = static_cast<size_t>(head.first) - best->first_latent();
-  offer.latents =
-      best->latents().data().substr(skipped * latent, static_cast<size_t>(head.count) * latent);
+  kept.mutable_latents()->set_data(
+      best->latents().data().substr(skipped * latent, static_cast<size_t>(head.count) * latent));
   return offer;
 }
 

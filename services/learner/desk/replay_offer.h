@@ -1,9 +1,9 @@
 // Which trajectory of a group goes to the replay buffer, and what is kept of it. Pure.
 //
 // The best fresh sample is offered (ties: the lowest index), never a replayed one, whose head is
-// not of one policy version. Kept are per-step log-probs, the noise levels and the latents that a
-// replay needs: from the first stochastic step to the successor of the last one before i_off; or
-// the final latent alone, where training noises pictures again.
+// not of one policy version. The entry keeps per-step log-probs, the noise levels and the latents
+// that a replay needs: from the first stochastic step to the successor of the last one before
+// i_off; or only the final latent, where training noises pictures again.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include "base/ids.h"
 #include "core/flow/window.h"
 #include "oxbow/v1/common.pb.h"
-#include "services/buffer/replay_client.h"
+#include "oxbow/v1/replay_buffer.pb.h"
 #include "services/learner/desk/step_plan.h"
 
 namespace oxbow::learner {
@@ -23,7 +23,7 @@ struct OfferRules {
   uint64_t run_fingerprint = 0;  // Tells runs with the same seed apart.
   bool requires_std = true;      // Offer nothing from a group whose rewards are all equal.
   int kept_steps = 0;            // i_off
-  bool pictures = false;         // Final latents are kept, not heads: training noises them again.
+  bool pictures = false;         // Keep final latents, not heads: training noises them again.
   std::vector<double> sigmas;    // T + 1
 };
 
@@ -42,8 +42,7 @@ const v1::Trajectory* BestFresh(const v1::Group& group);
 
 // The group must have been accepted (CheckGroup). Nothing if no fresh sample was scored, or if none
 // of its stochastic steps comes before i_off: its head would have no density.
-std::optional<buffer::EntryWithLatents> MakeOffer(const v1::Group& group,
-                                                  const PlannedGroup& planned,
-                                                  const OfferRules& rules);
+std::optional<v1::ReplayEntry> MakeOffer(const v1::Group& group, const PlannedGroup& planned,
+                                         const OfferRules& rules);
 
 }  // namespace oxbow::learner

@@ -37,19 +37,19 @@ const OfferRules kRules{.run_seed = 1, .kept_steps = 2, .sigmas = {1, 0.5, 0.25,
 TEST(ReplayOfferTest, BestFreshSampleIsOfferedAndTiesGoToTheLowestIndex) {
   const auto offer = MakeOffer(GroupOf({.1, .9, .9, .2}), Planned(), kRules);
   ASSERT_TRUE(offer.has_value());
-  EXPECT_EQ(offer->header.trajectory().sample(), 1u);
-  EXPECT_EQ(offer->header.raw_reward(), .9);
-  EXPECT_EQ(offer->header.birth_step(), 2u);
-  EXPECT_EQ(offer->header.prompt().id(), 5u);
-  EXPECT_EQ(offer->header.sigmas_size(), 4);
-  EXPECT_EQ(offer->header.trajectory().log_prob_size(), 3);
+  EXPECT_EQ(offer->trajectory().sample(), 1u);
+  EXPECT_EQ(offer->raw_reward(), .9);
+  EXPECT_EQ(offer->birth_step(), 2u);
+  EXPECT_EQ(offer->prompt().id(), 5u);
+  EXPECT_EQ(offer->sigmas_size(), 4);
+  EXPECT_EQ(offer->trajectory().log_prob_size(), 3);
 }
 
 TEST(ReplayOfferTest, KeepsTheLatentsUpToTheLastKeptTransition) {
   const auto offer = MakeOffer(GroupOf({.1, .9}), Planned(), kRules);
-  EXPECT_EQ(offer->header.trajectory().latents().shape(0), 3);
-  EXPECT_TRUE(offer->header.trajectory().latents().data().empty());
-  EXPECT_EQ(offer->latents, std::string(8, 0) + std::string(8, 1) + std::string(8, 2));
+  EXPECT_EQ(offer->trajectory().latents().shape(0), 3);
+  EXPECT_EQ(offer->trajectory().latents().data(),
+            std::string(8, 0) + std::string(8, 1) + std::string(8, 2));
 }
 
 // Four latents from x_1 on, of a trajectory of eight steps whose window is steps 1 to 3.
@@ -68,11 +68,12 @@ TEST(ReplayOfferTest, KeepsTheLatentsOfTheWindowAlone) {
   rules.kept_steps = 3;  // Transitions 1 and 2 of the window's three.
   const auto offer = MakeOffer(WindowGroup(), Planned(), rules);
   ASSERT_TRUE(offer.has_value());
-  EXPECT_EQ(offer->header.trajectory().first_latent(), 1u);
-  EXPECT_EQ(offer->header.trajectory().latents().shape(0), 3);
-  EXPECT_EQ(offer->latents, std::string(8, 0) + std::string(8, 1) + std::string(8, 2));
+  EXPECT_EQ(offer->trajectory().first_latent(), 1u);
+  EXPECT_EQ(offer->trajectory().latents().shape(0), 3);
+  EXPECT_EQ(offer->trajectory().latents().data(),
+            std::string(8, 0) + std::string(8, 1) + std::string(8, 2));
   rules.kept_steps = 8;
-  EXPECT_EQ(MakeOffer(WindowGroup(), Planned(), rules)->header.trajectory().latents().shape(0), 4);
+  EXPECT_EQ(MakeOffer(WindowGroup(), Planned(), rules)->trajectory().latents().shape(0), 4);
 }
 
 TEST(ReplayOfferTest, AWindowPastTheKeptStepsOffersNothing) {
@@ -113,7 +114,7 @@ TEST(ReplayOfferTest, ReplayedAndFailedSamplesAreNeverOffered) {
   v1::Group group = GroupOf({.1, .9, .8});
   group.mutable_trajectories(1)->set_replayed(true);
   group.mutable_trajectories(2)->set_reward_failed(true);
-  EXPECT_EQ(MakeOffer(group, Planned(), kRules)->header.trajectory().sample(), 0u);
+  EXPECT_EQ(MakeOffer(group, Planned(), kRules)->trajectory().sample(), 0u);
   group.mutable_trajectories(0)->set_reward_failed(true);
   EXPECT_FALSE(MakeOffer(group, Planned(), kRules).has_value());
 }

@@ -11,12 +11,12 @@ uint32_t HeadsWanted(double fraction, uint32_t groups) {
   return static_cast<uint32_t>(std::lround(fraction * groups));
 }
 
-StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<DrawnHead> heads,
+StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<ReplayedHead> heads,
                   PromptOrder& order, const std::vector<bool>& sde, uint32_t refill_max,
                   std::vector<WaitingPrompt> waiting) {
   StepPlan plan{.step = step, .groups = {}, .before = order.position()};
   std::set<uint64_t> taken;
-  const auto add = [&](v1::Prompt prompt, std::optional<ReplayHead> head) {
+  const auto add = [&](v1::Prompt prompt, std::optional<ReplayedHead> head) {
     const uint64_t first = step.value * (uint64_t{groups} + refill_max);
     plan.groups.push_back({.id = GroupId(first + plan.groups.size()),
                            .place = static_cast<uint32_t>(plan.groups.size()),
@@ -27,10 +27,11 @@ StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<DrawnHead> head
                            .waited = std::nullopt,
                            .sde = sde});
   };
-  for (DrawnHead& drawn : heads) {
+  for (ReplayedHead& head : heads) {
     if (plan.groups.size() == groups) break;
-    if (!taken.insert(drawn.prompt.id()).second) continue;
-    add(std::move(drawn.prompt), std::move(drawn.head));
+    if (!taken.insert(head.prompt.id()).second) continue;
+    v1::Prompt prompt = head.prompt;
+    add(std::move(prompt), std::move(head));
   }
   for (WaitingPrompt& waited : waiting) {
     if (plan.groups.size() == groups) break;

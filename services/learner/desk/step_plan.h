@@ -15,9 +15,10 @@ namespace oxbow::learner {
 
 // The stored part of a mixed group: an entry of the replay buffer from its first stochastic step,
 // cut after kept_steps transitions.
-struct ReplayHead {
+struct ReplayedHead {
   EntryId entry;
-  uint32_t shard = 0;       // Of the buffer.
+  uint32_t shard = 0;  // Of the buffer.
+  v1::Prompt prompt;
   uint32_t kept_steps = 0;  // i_off
   double stored_reward = 0;
   uint64_t age = 0;           // Steps since birth.
@@ -32,15 +33,9 @@ struct PlannedGroup {
   LearnerStep step;
   v1::Prompt prompt;
   v1::Conditioning conditioning;
-  std::optional<ReplayHead> head;  // Set for a mixed group.
+  std::optional<ReplayedHead> head;  // Set for a mixed group.
   std::optional<EntryId> waited;  // Set where the prompt waited in `hard_prompts`: its entry there.
   std::vector<bool> sde;          // The step's window, T flags; empty: all that may be stochastic.
-};
-
-// An entry that was drawn for the step.
-struct DrawnHead {
-  v1::Prompt prompt;
-  ReplayHead head;
 };
 
 // A prompt of `hard_prompts`.
@@ -62,7 +57,7 @@ uint32_t HeadsWanted(double fraction, uint32_t groups);
 // the others the next prompts of the order, all distinct. Takes at most `groups` of the former, and
 // of two with the same prompt the first. All groups are sampled with the step's window
 // (flow::WindowAt) `sde`. Ids of a step are `refill_max` more than it has groups.
-StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<DrawnHead> heads,
+StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<ReplayedHead> heads,
                   PromptOrder& order, const std::vector<bool>& sde = {}, uint32_t refill_max = 0,
                   std::vector<WaitingPrompt> waiting = {});
 

@@ -59,11 +59,11 @@ TEST(StepPlanTest, GroupsAreNumberedByStepAndPromptsAreDistinctAcrossPassBoundar
   PromptOrder order(Prompts(11), 3);
   RandomStream random({.seed = 1});
   for (uint64_t step = 0; step < 200; ++step) {
-    std::vector<DrawnHead> heads;
+    std::vector<ReplayedHead> heads;
     for (uint64_t n = random.NextBelow(4); n > 0; --n) {
-      DrawnHead drawn;
+      ReplayedHead drawn;
       drawn.prompt.set_id(100 + random.NextBelow(11));  // Repeats happen.
-      drawn.head.entry = EntryId(n);
+      drawn.entry = EntryId(n);
       heads.push_back(drawn);
     }
     const StepPlan plan = PlanStep(LearnerStep(step), 8, heads, order);
@@ -80,7 +80,7 @@ TEST(StepPlanTest, GroupsAreNumberedByStepAndPromptsAreDistinctAcrossPassBoundar
 
 TEST(StepPlanTest, PromptsThatWaitedComeAfterHeadsAndBeforeTheOrder) {
   PromptOrder order(Prompts(20), 3);
-  DrawnHead drawn;
+  ReplayedHead drawn;
   drawn.prompt.set_id(104);
   std::vector<WaitingPrompt> waiting(3);
   for (size_t i = 0; i < 3; ++i) {
@@ -99,7 +99,7 @@ TEST(StepPlanTest, PromptsThatWaitedComeAfterHeadsAndBeforeTheOrder) {
 
 TEST(StepPlanTest, AllGroupsHaveTheStepsWindow) {
   PromptOrder order(Prompts(20), 3);
-  DrawnHead drawn;
+  ReplayedHead drawn;
   drawn.prompt.set_id(104);
   const std::vector<bool> window = {false, true, true, false};
   const StepPlan plan = PlanStep(LearnerStep(3), 4, {drawn}, order, window);
@@ -131,7 +131,7 @@ TEST(PromptOrderTest, ExtraPromptsBelongToTheStepAndLeaveTheOrderAlone) {
 
 TEST(StepPlanTest, RefillsTakeThePlacesAndTheIdsAfterTheStepsOwn) {
   PromptOrder order(Prompts(12), 3);
-  DrawnHead drawn;
+  ReplayedHead drawn;
   drawn.prompt.set_id(104);
   const std::vector<bool> window = {false, true};
   std::vector<PlannedGroup> now =

@@ -19,7 +19,7 @@ v1::StepManifest MakeManifest(LearnerStep step, const std::vector<ReceivedGroup>
     v1::StepManifest::Item& item = *manifest.add_groups();
     *item.mutable_group() = WithoutLatents(received[i].group, /*keeps_offer=*/false);
     if (!planned[i].head.has_value()) continue;
-    const ReplayHead& head = *planned[i].head;
+    const ReplayedHead& head = *planned[i].head;
     item.set_mixed(true);
     *item.mutable_head() = head.trajectory;
     item.mutable_head()->mutable_latents()->clear_data();
@@ -50,9 +50,9 @@ PlannedGroup PlannedFrom(LearnerStep step, const v1::StepManifest::Item& item) {
   PlannedGroup planned{
       .id = GroupId(item.group().group_id()), .step = step, .prompt = item.group().prompt()};
   if (!item.mixed()) return planned;
-  planned.head = ReplayHead{.kept_steps = item.kept_steps(),
-                            .stored_reward = item.stored_reward(),
-                            .trajectory = item.head()};
+  planned.head = ReplayedHead{.kept_steps = item.kept_steps(),
+                              .stored_reward = item.stored_reward(),
+                              .trajectory = item.head()};
   return planned;
 }
 

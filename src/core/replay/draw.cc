@@ -10,10 +10,10 @@
 
 namespace oxbow::replay {
 
-bool Eligible(const EntryFacts& entry, LearnerStep step, const DrawLimits& limits) {
-  if (entry.birth >= step) return false;
-  if (limits.uses_max > 0 && entry.uses >= limits.uses_max) return false;
-  return limits.age_max == 0 || AgeAt(step, entry.birth) <= limits.age_max;
+bool Eligible(LearnerStep birth, uint64_t uses, LearnerStep step, const DrawLimits& limits) {
+  if (birth >= step) return false;
+  if (limits.uses_max > 0 && uses >= limits.uses_max) return false;
+  return limits.age_max == 0 || AgeAt(step, birth) <= limits.age_max;
 }
 
 std::vector<EntryId> DrawUniform(std::vector<EntryId> eligible, uint64_t count, uint64_t seed,
@@ -30,7 +30,7 @@ std::vector<EntryId> DrawUniform(std::vector<EntryId> eligible, uint64_t count, 
 
 std::vector<EntryId> DrawWeighted(const std::vector<WeightedEntry>& eligible, uint64_t count,
                                   uint64_t seed, LearnerStep step) {
-  // Lowest first: those without weight last, then -log(u) / w, which falls as u^(1/w) rises.
+  // Lowest first: entries without weight last, then -log(u) / w, which falls as u^(1/w) rises.
   std::vector<std::tuple<bool, double, EntryId>> order;
   order.reserve(eligible.size());
   for (const WeightedEntry& entry : eligible) {

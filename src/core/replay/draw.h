@@ -1,22 +1,29 @@
 // Which entries a learner step replays: without replacement, uniform or by priority; a function of
-// seed and step alone.
+// the entries, seed and step.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "base/ids.h"
-#include "core/replay/entry_facts.h"
 
 namespace oxbow::replay {
+
+// What a step is given.
+struct Drawn {
+  uint64_t eligible = 0;
+  std::vector<EntryId> entries;  // In the order of the draw.
+  bool operator==(const Drawn&) const = default;
+};
 
 struct DrawLimits {
   uint64_t uses_max = 0;  // 0: unlimited.
   uint64_t age_max = 0;   // Steps; 0: unlimited.
 };
 
-// Born before `step`, used fewer than uses_max times, at most age_max steps old.
-bool Eligible(const EntryFacts& entry, LearnerStep step, const DrawLimits& limits);
+// Whether an entry may be drawn for `step`: born before it, used fewer than uses_max times, at most
+// age_max steps old.
+bool Eligible(LearnerStep birth, uint64_t uses, LearnerStep step, const DrawLimits& limits);
 
 // min(count, eligible.size()) different ids, every subset and order equally likely. The order of
 // `eligible` does not matter; its ids must differ. The same arguments give the same result
@@ -32,8 +39,8 @@ struct WeightedEntry {
 // min(count, eligible.size()) different ids, drawn one after another with probabilities
 // proportional to the weights of those that are left: the largest of u^(1/w), u uniform (Efraimidis
 // and Spirakis 2006). Entries of weight 0 or below come after all others, equally likely. An
-// entry's u depends on seed, step and its id, so others' coming and going moves no entry past
-// another.
+// entry's u depends only on seed, step and its id, so two entries keep their order when others
+// come or go.
 std::vector<EntryId> DrawWeighted(const std::vector<WeightedEntry>& eligible, uint64_t count,
                                   uint64_t seed, LearnerStep step);
 

@@ -18,14 +18,16 @@ std::vector<EntryId> Ids(uint64_t count) {
 }
 
 TEST(DrawTest, ExcludesTheSameStepTheWornAndTheOld) {
-  const EntryFacts entry{.id = EntryId(1), .birth = LearnerStep(10), .uses = 2};
-  EXPECT_FALSE(Eligible(entry, LearnerStep(9), {}));
-  EXPECT_FALSE(Eligible(entry, LearnerStep(10), {}));
-  EXPECT_TRUE(Eligible(entry, LearnerStep(11), {}));
-  EXPECT_TRUE(Eligible(entry, LearnerStep(11), {.uses_max = 3}));
-  EXPECT_FALSE(Eligible(entry, LearnerStep(11), {.uses_max = 2}));
-  EXPECT_TRUE(Eligible(entry, LearnerStep(15), {.age_max = 5}));
-  EXPECT_FALSE(Eligible(entry, LearnerStep(16), {.age_max = 5}));
+  const auto eligible = [](uint64_t step, const DrawLimits& limits) {
+    return Eligible(/*birth=*/LearnerStep(10), /*uses=*/2, LearnerStep(step), limits);
+  };
+  EXPECT_FALSE(eligible(9, {}));
+  EXPECT_FALSE(eligible(10, {}));
+  EXPECT_TRUE(eligible(11, {}));
+  EXPECT_TRUE(eligible(11, {.uses_max = 3}));
+  EXPECT_FALSE(eligible(11, {.uses_max = 2}));
+  EXPECT_TRUE(eligible(15, {.age_max = 5}));
+  EXPECT_FALSE(eligible(16, {.age_max = 5}));
 }
 
 TEST(DrawTest, DependsOnSeedAndStepNotOnOrder) {

@@ -8,12 +8,13 @@
 // A reward at or below the floor does not decay: multiplying its distance to the floor would raise
 // it. Priority decides replacement only; advantages use the raw reward.
 //
-// Two entries keep their order for ever, since at any step s the quantities below differ from p by
-// a function of s alone, increasing in them. So the order is kept in a sorted set and decay writes
-// nothing:
+// Two entries keep their order for ever: at any step s the priority is an increasing function,
+// which depends only on s, of the quantities below. So a sorted set keeps the order and decay
+// writes nothing:
 //
-//   multiplicative   band 1: log(R - floor) - birth * log(rate)      band 0 (R <= floor, always
-//   lower): R subtractive      band 0: R + rate * birth
+//   multiplicative   band 1: log(R - floor) - birth * log(rate)
+//                    band 0: R, where R <= floor; always below band 1
+//   subtractive      band 0: R + rate * birth
 #pragma once
 
 #include <compare>

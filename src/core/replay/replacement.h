@@ -1,12 +1,11 @@
-// Whether a candidate enters the buffer, and at whose expense.
+// Whether a candidate enters a table of best entries, and which entry it replaces.
 //
-//   same prompt stored    candidate's raw reward > its decayed priority ? replace it : reject
-//   room left             insert
-//   otherwise             candidate's raw reward > the lowest decayed priority ? replace it :
-//   reject
+//   its prompt is stored    replace that entry if the candidate's raw reward > its priority
+//   room left               insert
+//   otherwise               replace the entry of lowest priority if the raw reward > that priority
 //
-// Strictly greater: on a tie the old entry stays. At most one entry per prompt follows from the
-// first line.
+// Else reject it. Priorities are decayed. On a tie the old entry stays. The first line keeps at
+// most one entry per prompt.
 #pragma once
 
 #include <cstdint>

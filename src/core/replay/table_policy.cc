@@ -11,13 +11,14 @@ constexpr size_t kNameMax = 64;  // Fits the length byte of a stored name.
 
 }  // namespace
 
-TablePolicy BestTablePolicy(uint64_t capacity, DrawPolicy draw) {
+TablePolicy BestTable(uint64_t capacity, DrawPolicy draw, const DrawLimits& limits) {
   return {.name = kBestTable,
           .insert = InsertPolicy::kBetter,
           .evict = EvictPolicy::kLowest,
           .draw = draw,
-          .capacity = capacity,
-          .age_max = 0};
+          .limits = limits,
+          .holds_draws = true,
+          .capacity = capacity};
 }
 
 std::vector<TablePolicy> AdaptationTables(uint64_t prompts, uint64_t groups, uint64_t steps) {
@@ -27,8 +28,7 @@ std::vector<TablePolicy> AdaptationTables(uint64_t prompts, uint64_t groups, uin
                       .insert = InsertPolicy::kAppendPerPrompt,
                       .evict = EvictPolicy::kOldest,
                       .draw = DrawPolicy::kOldest,
-                      .capacity = prompts,
-                      .age_max = 0});
+                      .capacity = prompts});
   }
   if (groups > 0 && steps > 0) {
     tables.push_back({.name = kRecentGroups,
@@ -41,14 +41,22 @@ std::vector<TablePolicy> AdaptationTables(uint64_t prompts, uint64_t groups, uin
   return tables;
 }
 
-absl::Status Validate(const std::vector<TablePolicy>& queues) {
+absl::Status Validate(const std::vector<TablePolicy>& tables) {
+  if (tables.empty() || tables[0].name != kBestTable || tables[0].insert != InsertPolicy::kBetter) {
+    return absl::InvalidArgumentError("the first table must be best");
+  }
+  if (tables[0].capacity == 0) {
+    return absl::InvalidArgumentError("replay.capacity must be at least 1: 0");
+  }
   std::set<std::string> names = {kBestTable};
-  for (const TablePolicy& table : queues) {
+  for (size_t i = 1; i < tables.size(); ++i) {
+    const TablePolicy& table = tables[i];
     if (table.name.empty() || table.name.size() > kNameMax || !names.insert(table.name).second) {
       return absl::InvalidArgumentError(absl::StrCat("a table needs a name of its own of at most ",
                                                      kNameMax, " bytes: '", table.name, "'"));
     }
-    if (table.insert == InsertPolicy::kBetter || table.evict != EvictPolicy::kOldest) {
+    if (table.insert == InsertPolicy::kBetter || table.evict != EvictPolicy::kOldest ||
+        table.holds_draws) {
       return absl::InvalidArgumentError(
           absl::StrCat("a table beside best is a queue: '", table.name, "'"));
     }

@@ -1,9 +1,10 @@
-// What a named table of the replay buffer takes, lets go of and hands out.
+// The rules of a table of the replay buffer: what enters, what leaves, what is drawn.
 //
-//   best    at most one entry per prompt, the better one stays, the lowest leaves; drawn uniformly
-//           or by priority
-//   queues  what comes is appended, the oldest leaves for it; with kAppendPerPrompt an entry takes
-//           the place of its prompt's in the table but not in the line: it goes to the end
+//   best      at most one entry per prompt, the better one; the lowest leaves; drawn uniformly or
+//             by priority. A draw is stored: a step that asks again gets the same entries, and they
+//             stay readable until it commits
+//   queues    what comes is appended, and the oldest leaves for it; with kAppendPerPrompt an entry
+//             also removes the one of its prompt. A draw stores nothing
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/replay/draw.h"
 
 namespace oxbow::replay {
 
@@ -27,18 +29,22 @@ struct TablePolicy {
   InsertPolicy insert = InsertPolicy::kAppend;
   EvictPolicy evict = EvictPolicy::kOldest;
   DrawPolicy draw = DrawPolicy::kOldest;
+  DrawLimits limits = {};    // Entries past them stay, but are not drawn.
+  bool holds_draws = false;  // Only best: see above.
   uint64_t capacity = 1;
   uint64_t age_max = 0;  // Steps; older entries leave when a step commits. 0: they stay.
 };
 
-TablePolicy BestTablePolicy(uint64_t capacity, DrawPolicy draw);
+TablePolicy BestTable(uint64_t capacity, DrawPolicy draw = DrawPolicy::kUniform,
+                      const DrawLimits& limits = {});
 
 // What an adapted batch is made from (rl::AdaptBatch): the newest `prompts` hard prompts, and at
 // most `groups` groups of the last `steps` learner steps. Tables of size 0 are left out.
 std::vector<TablePolicy> AdaptationTables(uint64_t prompts, uint64_t groups, uint64_t steps);
 
-// kInvalidArgument unless the queues among them are named apart, appended to and of a size.
-absl::Status Validate(const std::vector<TablePolicy>& queues);
+// kInvalidArgument unless the first is best, the others are queues with names of their own, and
+// every capacity is at least 1.
+absl::Status Validate(const std::vector<TablePolicy>& tables);
 
 const char* NameOf(InsertPolicy policy);
 const char* NameOf(EvictPolicy policy);

@@ -1,0 +1,43 @@
+// An entry of the replay buffer: a stored trajectory; in the queues a prompt or a whole group.
+//
+// The same type is offered, held and read. What is held in memory is the record; the bytes of the
+// parts are on disk, and in an entry that is offered or read.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/ids.h"
+#include "core/replay/table_policy.h"
+
+namespace oxbow::buffer {
+
+struct Entry {
+  // The record.
+  EntryId id;
+  std::string table = replay::kBestTable;
+  uint64_t place = 0;  // In the order of its table; set by the store.
+  PromptId prompt;
+  LearnerStep birth;      // Step whose weights made it.
+  double reward = 0;      // Raw; age never changes it.
+  uint64_t uses = 0;      // Committed steps that trained on it.
+  LearnerStep last_used;  // Step of the last use; meaningless while uses is 0.
+  bool retired = false;   // In no table any more, kept because an uncommitted step has drawn it.
+  uint32_t latent_count = 0;  // 0 only in queues.
+  uint64_t latent_bytes = 0;  // Of each latent; this and the sizes below are set by the store.
+  uint64_t header_bytes = 0;
+  uint64_t conditioning_bytes = 0;
+
+  // The parts: bytes that the store does not look into.
+  std::string header;
+  std::string conditioning;  // Read only where asked for.
+  std::string latents;       // Offered only: latent_count of equal size. ReadLatents reads them.
+
+  std::string invalid;  // Offered only: why it cannot be stored; then no field but the id counts.
+  double priority = 0;  // Read only: at the store's step.
+
+  uint64_t bytes() const { return latent_count * latent_bytes + header_bytes + conditioning_bytes; }
+  bool operator==(const Entry&) const = default;
+};
+
+}  // namespace oxbow::buffer

@@ -1,0 +1,129 @@
+#include "services/buffer/table.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <optional>
+
+#include "base/check.h"
+
+namespace oxbow::buffer {
+
+replay::PriorityKey Table::KeyOf(const Entry& entry) const {
+  return replay::KeyOf(decay_, entry.reward, entry.birth, entry.id);
+}
+
+replay::Decision Table::Decide(const Entry& candidate, LearnerStep now) const {
+  const auto occupant = [&](const Entry* entry) -> std::optional<replay::Occupant> {
+    if (entry == nullptr) return std::nullopt;
+    return replay::Occupant{entry->id, PriorityOf(*entry, now)};
+  };
+  const Entry* same_prompt = NewestOfPrompt(candidate.prompt);
+  switch (policy_.insert) {
+    case replay::InsertPolicy::kBetter:
+      return replay::Decide({.candidate_reward = candidate.reward,
+                             .same_prompt = occupant(same_prompt),
+                             .lowest = occupant(NextToLeave()),
+                             .size = size(),
+                             .capacity = policy_.capacity});
+    case replay::InsertPolicy::kAppendPerPrompt:
+      if (same_prompt != nullptr) return {replay::Verdict::kReplace, same_prompt->id};
+      break;
+    case replay::InsertPolicy::kAppend:
+      break;
+  }
+  return {replay::Verdict::kInsert, EntryId()};
+}
+
+void Table::Add(Entry entry) {
+  OXBOW_CHECK(policy_.insert != replay::InsertPolicy::kBetter ||
+              NewestOfPrompt(entry.prompt) == nullptr)
+      << "prompt twice: " << entry.prompt;
+  OXBOW_CHECK(places_.emplace(entry.id, entry.place).second) << "entry twice: " << entry.id;
+  prompts_.emplace(entry.prompt, entry.place);
+  if (evicts_lowest()) priorities_.insert(KeyOf(entry));
+  bytes_ += entry.bytes();
+  const EntryId id = entry.id;
+  OXBOW_CHECK(entries_.emplace(entry.place, std::move(entry)).second) << "place twice: " << id;
+}
+
+Entry Table::Remove(EntryId id) {
+  const auto place = places_.find(id);
+  OXBOW_CHECK(place != places_.end()) << "no such entry: " << id;
+  Entry entry = std::move(entries_.extract(place->second).mapped());
+  places_.erase(place);
+  prompts_.erase({entry.prompt, entry.place});
+  if (evicts_lowest()) priorities_.erase(KeyOf(entry));
+  bytes_ -= entry.bytes();
+  return entry;
+}
+
+const Entry& Table::CountUse(EntryId id, LearnerStep step) {
+  Entry& entry = entries_.at(places_.at(id));
+  ++entry.uses;
+  entry.last_used = step;
+  return entry;
+}
+
+const Entry* Table::Find(EntryId id) const {
+  const auto place = places_.find(id);
+  return place == places_.end() ? nullptr : &entries_.at(place->second);
+}
+
+const Entry* Table::NewestOfPrompt(PromptId prompt) const {
+  const auto behind = prompts_.upper_bound({prompt, std::numeric_limits<uint64_t>::max()});
+  if (behind == prompts_.begin()) return nullptr;
+  const auto& [found, place] = *std::prev(behind);
+  return found == prompt ? &entries_.at(place) : nullptr;
+}
+
+const Entry* Table::NextToLeave() const {
+  if (entries_.empty()) return nullptr;
+  return evicts_lowest() ? Find(priorities_.begin()->id) : &entries_.begin()->second;
+}
+
+const Entry* Table::TooOld(LearnerStep now) const {
+  if (policy_.age_max == 0 || entries_.empty()) return nullptr;
+  const Entry& oldest = entries_.begin()->second;
+  return replay::AgeAt(now, oldest.birth) > policy_.age_max ? &oldest : nullptr;
+}
+
+std::vector<const Entry*> Table::After(EntryId id, uint64_t limit) const {
+  const auto place = places_.find(id);
+  auto at = entries_.begin();
+  if (ordered_by_id()) {
+    at = entries_.upper_bound(id.value);
+  } else if (place != places_.end()) {
+    at = entries_.upper_bound(place->second);
+  }
+  std::vector<const Entry*> found;
+  for (; at != entries_.end() && found.size() < limit; ++at) found.push_back(&at->second);
+  return found;
+}
+
+replay::Drawn Table::Draw(LearnerStep step, uint64_t count, uint64_t seed) const {
+  std::vector<EntryId> ids;
+  std::vector<replay::WeightedEntry> weighted;  // By priority at `step`, above the reward floor.
+  for (const auto& [_, entry] : entries_) {
+    if (!replay::Eligible(entry.birth, entry.uses, step, policy_.limits)) continue;
+    ids.push_back(entry.id);
+    weighted.push_back({entry.id, PriorityOf(entry, step) - decay_.floor});
+  }
+  const uint64_t eligible = ids.size();
+  switch (policy_.draw) {
+    case replay::DrawPolicy::kUniform:
+      return {eligible, replay::DrawUniform(std::move(ids), count, seed, step)};
+    case replay::DrawPolicy::kPriority:
+      return {eligible, replay::DrawWeighted(weighted, count, seed, step)};
+    case replay::DrawPolicy::kOldest:
+      break;
+  }
+  ids.resize(std::min(eligible, count));
+  return {eligible, std::move(ids)};
+}
+
+double Table::PriorityOf(const Entry& entry, LearnerStep now) const {
+  return replay::PriorityAt(decay_, entry.reward, replay::AgeAt(now, entry.birth));
+}
+
+}  // namespace oxbow::buffer

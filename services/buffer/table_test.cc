@@ -1,0 +1,113 @@
+// A table against what a plain search over its entries says.
+#include "services/buffer/table.h"
+
+#include <gtest/gtest.h>
+
+#include "base/philox.h"
+
+namespace oxbow::buffer {
+namespace {
+
+constexpr replay::Decay kDecay{replay::DecayForm::kMultiplicative, 0.9, 0};
+
+Entry RecordOf(uint64_t id, uint64_t prompt, uint64_t birth = 0, double reward = 1) {
+  return {.id = EntryId(id),
+          .place = id,
+          .prompt = PromptId(prompt),
+          .birth = LearnerStep(birth),
+          .reward = reward,
+          .header_bytes = id % 7};
+}
+
+TEST(TableTest, FindsWhatAPlainSearchFinds) {
+  const uint64_t seed = 5;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  RandomStream random({.seed = seed});
+  Table table(replay::BestTable(1000), kDecay);
+  std::map<PromptId, Entry> plain;
+  for (uint64_t i = 1; i <= 5000; ++i) {
+    const PromptId prompt(random.NextBelow(40));
+    if (const auto found = plain.find(prompt); found != plain.end()) {
+      ASSERT_EQ(table.Remove(found->second.id), found->second);
+      plain.erase(found);
+    } else {
+      const double reward = static_cast<double>(random.NextBelow(8)) / 4 - 0.5;
+      plain[prompt] = RecordOf(Mix64(i), prompt.value, i / 50, reward);
+      table.Add(plain[prompt]);
+    }
+    const Entry* lowest = nullptr;
+    uint64_t bytes = 0;
+    for (const auto& [_, entry] : plain) {
+      bytes += entry.bytes();
+      if (lowest == nullptr ||
+          replay::KeyOf(kDecay, entry.reward, entry.birth, entry.id) <
+              replay::KeyOf(kDecay, lowest->reward, lowest->birth, lowest->id)) {
+        lowest = &entry;
+      }
+    }
+    ASSERT_EQ(table.size(), plain.size());
+    ASSERT_EQ(table.bytes(), bytes);
+    ASSERT_EQ(table.NextToLeave() == nullptr, lowest == nullptr);
+    if (lowest != nullptr) {
+      ASSERT_EQ(*table.NextToLeave(), *lowest);
+    }
+    const auto found = plain.find(prompt);
+    ASSERT_EQ(table.NewestOfPrompt(prompt) == nullptr, found == plain.end());
+    if (found != plain.end()) {
+      ASSERT_EQ(*table.Find(found->second.id), found->second);
+    }
+  }
+}
+
+TEST(TableTest, SecondEntryOfAPromptDies) {
+  Table table(replay::BestTable(2), kDecay);
+  table.Add(RecordOf(1, 1));
+  EXPECT_DEATH(table.Add(RecordOf(2, 1)), "prompt twice");
+}
+
+TEST(TableTest, APolicyDecidesWhoEntersAndWhoLeaves) {
+  const replay::TablePolicy append{.name = "a", .capacity = 2, .age_max = 3};
+  replay::TablePolicy per_prompt = append;
+  per_prompt.insert = replay::InsertPolicy::kAppendPerPrompt;
+  for (const replay::TablePolicy& policy : {append, per_prompt, replay::BestTable(2)}) {
+    SCOPED_TRACE(replay::NameOf(policy.insert));
+    Table table(policy, kDecay);
+    table.Add(RecordOf(1, /*prompt=*/1, /*birth=*/0, /*reward=*/4));
+    table.Add(RecordOf(2, /*prompt=*/2, /*birth=*/1, /*reward=*/2));
+    const bool best = policy.insert == replay::InsertPolicy::kBetter;
+    const bool appends = policy.insert == replay::InsertPolicy::kAppend;
+    EXPECT_EQ(table.NextToLeave()->id, EntryId(best ? 2 : 1)) << "the lowest, or the oldest";
+    const replay::Decision same = table.Decide(RecordOf(3, 1, 1, 3), LearnerStep(1));
+    EXPECT_EQ(same.verdict, best      ? replay::Verdict::kReject
+                            : appends ? replay::Verdict::kInsert
+                                      : replay::Verdict::kReplace);
+    const replay::Decision other = table.Decide(RecordOf(3, 3, 1, 3), LearnerStep(1));
+    EXPECT_EQ(other.verdict, best ? replay::Verdict::kReplace : replay::Verdict::kInsert);
+    EXPECT_EQ(other.victim, EntryId(best ? 2 : 0));
+    EXPECT_EQ(table.TooOld(LearnerStep(3)), nullptr);
+    EXPECT_EQ(table.TooOld(LearnerStep(4)) != nullptr, !best) << "born in step 0";
+  }
+}
+
+// In the order of ids 3 is behind an unknown 2; in the order of arrival nothing is known of it.
+TEST(TableTest, EntriesBehindAnUnknownIdDependOnTheOrder) {
+  Table best(replay::BestTable(9), kDecay);
+  Table queue({.name = "q", .capacity = 9}, kDecay);
+  for (const uint64_t id : {3, 1, 5}) {
+    Entry entry = RecordOf(id, id);
+    best.Add(entry);
+    entry.place = 10 + queue.size();
+    queue.Add(entry);
+  }
+  const auto ids = [](const std::vector<const Entry*>& entries) {
+    std::vector<uint64_t> found;
+    for (const Entry* entry : entries) found.push_back(entry->id.value);
+    return found;
+  };
+  EXPECT_EQ(ids(best.After(EntryId(2), 9)), (std::vector<uint64_t>{3, 5}));
+  EXPECT_EQ(ids(queue.After(EntryId(2), 9)), (std::vector<uint64_t>{3, 1, 5}));
+  EXPECT_EQ(ids(queue.After(EntryId(3), 1)), (std::vector<uint64_t>{1}));
+}
+
+}  // namespace
+}  // namespace oxbow::buffer

@@ -1,0 +1,193 @@
+// Replay buffers for tests of the link: real stores over real connections, each behind a door that
+// can be shut.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "rpc/server.h"
+#include "services/buffer/replay_entries.h"
+#include "services/buffer/replay_service.h"
+#include "services/learner/desk/replay_link.h"
+#include "telemetry/metrics.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::learner {
+
+inline constexpr Epoch kEpoch(4);
+inline constexpr uint64_t kSchedule = 77;
+inline constexpr uint64_t kLatentBytes = 40;
+inline constexpr uint32_t kKept = 1;
+inline constexpr int kSteps = 5;
+
+// A replay service that is away while its door is shut, and a journal of what took effect.
+class Door final : public v1::ReplayBuffer::Service {
+ public:
+  explicit Door(buffer::ReplayService& inner) : inner_(inner) {}
+
+  void Shut(bool shut) {
+    absl::MutexLock lock(&mutex_);
+    shut_ = shut;
+  }
+  // Shuts by itself behind the next call that takes effect.
+  void ShutAfterOne() {
+    absl::MutexLock lock(&mutex_);
+    shuts_ = true;
+  }
+  std::vector<std::string> journal() const {
+    absl::MutexLock lock(&mutex_);
+    return journal_;
+  }
+
+  grpc::Status Offer(grpc::ServerContext* context, grpc::ServerReader<v1::OfferRequest>* reader,
+                     v1::OfferResponse* response) override {
+    return Pass([&] { return inner_.Offer(context, reader, response); },
+                [&] {
+                  std::string line = "offer";
+                  for (const auto& result : response->results()) {
+                    absl::StrAppend(&line, " ", result.entry_id());
+                  }
+                  return line;
+                });
+  }
+  grpc::Status Draw(grpc::ServerContext* context, const v1::DrawRequest* request,
+                    v1::DrawResponse* response) override {
+    return Pass([&] { return inner_.Draw(context, request, response); },
+                [&] { return absl::StrCat("draw ", request->step()); });
+  }
+  grpc::Status Advance(grpc::ServerContext* context, const v1::AdvanceRequest* request,
+                       v1::AdvanceResponse* response) override {
+    return Pass([&] { return inner_.Advance(context, request, response); },
+                [&] { return absl::StrCat("advance ", request->step()); });
+  }
+  grpc::Status Checkpoint(grpc::ServerContext* context, const v1::CheckpointRequest* request,
+                          v1::CheckpointResponse* response) override {
+    return Pass([&] { return inner_.Checkpoint(context, request, response); },
+                [&] { return absl::StrCat("checkpoint ", request->name()); });
+  }
+  grpc::Status Restore(grpc::ServerContext* context, const v1::RestoreRequest* request,
+                       v1::RestoreResponse* response) override {
+    return Pass([&] { return inner_.Restore(context, request, response); },
+                [&] { return absl::StrCat("restore ", request->name()); });
+  }
+  grpc::Status Read(grpc::ServerContext* context, const v1::ReadRequest* request,
+                    grpc::ServerWriter<v1::ReadResponse>* writer) override {
+    return Pass([&] { return inner_.Read(context, request, writer); }, nullptr);
+  }
+  grpc::Status List(grpc::ServerContext* context, const v1::ListRequest* request,
+                    v1::ListResponse* response) override {
+    return Pass([&] { return inner_.List(context, request, response); }, nullptr);
+  }
+  grpc::Status Info(grpc::ServerContext* context, const v1::InfoRequest* request,
+                    v1::InfoResponse* response) override {
+    return Pass([&] { return inner_.Info(context, request, response); }, nullptr);
+  }
+
+ private:
+  grpc::Status Pass(const std::function<grpc::Status()>& call,
+                    const std::function<std::string()>& line) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (shut_) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "away");
+    }
+    grpc::Status status = call();
+    absl::MutexLock lock(&mutex_);
+    if (status.ok() && line != nullptr) {
+      journal_.push_back(line());
+      shut_ = std::exchange(shuts_, false);
+    }
+    return status;
+  }
+
+  buffer::ReplayService& inner_;
+  mutable absl::Mutex mutex_;
+  bool shut_ ABSL_GUARDED_BY(mutex_) = false;
+  bool shuts_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::string> journal_ ABSL_GUARDED_BY(mutex_);
+};
+
+inline std::vector<replay::TablePolicy> TestTables() {
+  std::vector<replay::TablePolicy> tables =
+      replay::AdaptationTables(/*prompts=*/8, /*groups=*/8, /*steps=*/3);
+  tables.insert(tables.begin(), replay::BestTable(100));
+  return tables;
+}
+
+struct Shard {
+  explicit Shard(uint64_t offer_bytes_max) : offer_bytes_max(offer_bytes_max) {}
+
+  // What can be seen of the content: every entry, and the age.
+  std::pair<std::vector<buffer::Entry>, LearnerStep> Content() const {
+    return {store->List(1000, EntryId(0)).value(), store->Info().step};
+  }
+
+  const uint64_t offer_bytes_max;
+  const oxbow::testing::ScopedDirectory directory{oxbow::testing::ScopedDirectory::Memory()};
+  const std::unique_ptr<buffer::ReplayStore> store =
+      buffer::ReplayStore::Open({.directory = directory.path(), .tables = TestTables()}).value();
+  prometheus::Registry registry;
+  buffer::ReplayMetrics metrics{registry};
+  buffer::ReplayService service{
+      {.offer_bytes_max = offer_bytes_max}, *store, metrics, Clock::Steady()};
+  Door door{service};
+  const std::unique_ptr<rpc::Server> server = rpc::Server::Start({}, {&door}).value();
+};
+
+// A link and the shards it is linked to.
+struct Linked {
+  explicit Linked(size_t shard_count = 1, size_t commits_max = 64, bool same_window = false,
+                  uint32_t kept_steps = kKept, uint64_t call_bytes_max = buffer::kOfferCallBytes,
+                  uint64_t offer_bytes_max = buffer::kOfferBytesMax) {
+    ReplayLink::Options options{.timeout = absl::Seconds(20),
+                                .probe_every = absl::Milliseconds(100),
+                                .call_bytes_max = call_bytes_max,
+                                .commits_max = commits_max,
+                                .epoch = kEpoch,
+                                .seed = 3,
+                                .kept_steps = kept_steps,
+                                .schedule_id = kSchedule,
+                                .latent_bytes = kLatentBytes,
+                                .same_window = same_window};
+    for (size_t i = 0; i < shard_count; ++i) {
+      shards.push_back(std::make_unique<Shard>(offer_bytes_max));
+      options.endpoints.push_back(shards.back()->server->endpoint());
+    }
+    link = std::make_unique<ReplayLink>(options, metrics);
+  }
+
+  // The link notices at its next call.
+  void GoAway() { shards[0]->door.Shut(true); }
+  void ComeBack() {
+    shards[0]->door.Shut(false);
+    ASSERT_TRUE(link->AwaitAttachedForTest(absl::Seconds(20)));
+  }
+  std::string Metrics() const { return telemetry::ScrapeText(registry); }
+
+  std::vector<std::unique_ptr<Shard>> shards;
+  prometheus::Registry registry;
+  LearnerMetrics metrics{registry, {}};
+  std::unique_ptr<ReplayLink> link;
+};
+
+inline v1::ReplayEntry Entry(uint64_t id, uint64_t prompt, uint64_t birth, double reward) {
+  v1::ReplayEntry entry = buffer::TestMessage(id, prompt, birth, reward, kLatentBytes);
+  entry.mutable_trajectory()->set_schedule_id(kSchedule);
+  for (int step = 0; step < kSteps; ++step) entry.mutable_trajectory()->add_sde(step < 2);
+  return entry;
+}
+
+inline PlannedGroup PlannedOf(uint64_t group, uint64_t prompt, uint64_t step) {
+  PlannedGroup planned;
+  planned.id = GroupId(group);
+  planned.step = LearnerStep(step);
+  planned.prompt.set_id(prompt);
+  return planned;
+}
+
+}  // namespace oxbow::learner
