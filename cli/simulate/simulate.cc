@@ -16,8 +16,8 @@
 #include "cli/simulate/simulation_costs.h"
 #include "cli/simulate/simulation_table.h"
 #include "config/run_config.h"
-#include "core/simulate/presets.h"
-#include "core/simulate/simulation.h"
+#include "simulate/presets.h"
+#include "simulate/simulation.h"
 
 namespace oxbow::cli {
 namespace {
@@ -79,7 +79,7 @@ absl::StatusOr<simulate::RunModel> Base(const Flags& flags, std::string& source)
       return absl::InvalidArgumentError(
           absl::StrCat("no such preset: ", flags.preset, "; there are", known));
     }
-    model = preset->model;
+    OXBOW_ASSIGN_OR_RETURN(model, ModelOfPreset(*preset));
     source = absl::StrCat("preset ", preset->name, ": ", preset->meaning, "\n", preset->assumption);
   }
   if (!flags.file.empty()) {
@@ -107,7 +107,7 @@ absl::StatusOr<simulate::RunModel> Base(const Flags& flags, std::string& source)
   Override(flags.checkpoint_every, model.checkpoint_every);
   Override(flags.lease_s, model.lease_s);
   Override(flags.silent_share, model.silent_share);
-  Override(flags.speculate, model.speculation_quantile);
+  Override(flags.speculate, model.stragglers.quantile);
   return model;
 }
 

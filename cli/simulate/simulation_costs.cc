@@ -154,6 +154,16 @@ std::string CostsJson(const simulate::Costs& costs) {
   return json.dump(2) + "\n";
 }
 
+absl::StatusOr<simulate::RunModel> ModelOfPreset(const simulate::Preset& preset) {
+  OXBOW_ASSIGN_OR_RETURN(const config::ResolvedConfig defaults, config::LoadRunConfig("", {}, {}));
+  const v1::ServiceConfig& services = defaults.config.services();
+  simulate::RunModel model = preset.model;
+  model.fan_out = services.weight_fanout();
+  model.lease_s = services.lease_seconds();
+  model.stragglers.factor = services.speculation_factor();
+  return model;
+}
+
 simulate::RunModel RunModelOf(const v1::RunConfig& config) {
   simulate::RunModel model;
   model.seed = config.run().seed();
@@ -166,6 +176,8 @@ simulate::RunModel RunModelOf(const v1::RunConfig& config) {
   model.groups_in_flight = config.services().groups_in_flight();
   model.fan_out = config.services().weight_fanout();
   model.lease_s = config.services().lease_seconds();
+  model.stragglers.quantile = config.services().speculation_quantile();
+  model.stragglers.factor = config.services().speculation_factor();
   model.checkpoint_every = config.checkpoint().every();
   model.eval_every = config.eval().every();
   return model;

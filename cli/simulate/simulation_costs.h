@@ -1,4 +1,4 @@
-// Where the costs of a simulated run come from: a file, or the metrics of a run that was.
+// Where the costs of a simulated run come from: a preset, a file, or the metrics of a real run.
 //
 // A cost file is {"costs": {"group_s": 0.02, ...}} with the names of simulate::CostFields(); what
 // it does not name keeps its value.
@@ -9,7 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/simulate/run_model.h"
+#include "simulate/presets.h"
+#include "simulate/run_model.h"
 #include "oxbow/v1/config.pb.h"
 
 namespace oxbow::cli {
@@ -23,13 +24,17 @@ absl::Status SetCost(const std::string& assignment, simulate::Costs& costs);
 
 std::string CostsJson(const simulate::Costs& costs);
 
-// The batch, staleness and lease settings of a run; costs are left as they are.
+// The preset's model with the services as a run has them by default (configs/defaults.yaml), but
+// without second leases: a preset shows the run without that remedy.
+absl::StatusOr<simulate::RunModel> ModelOfPreset(const simulate::Preset& preset);
+
+// The batch, staleness and lease settings of a run, without costs.
 simulate::RunModel RunModelOf(const v1::RunConfig& config);
 
 struct MeasuredRun {
   simulate::RunModel model;  // U, G, S, v and the rest as the run had them; costs as measured.
   double step_s = 0;         // Mean over the steps measured.
-  double update_share = 0;   // Of that in updates.
+  double update_share = 0;   // Share of step_s that updates take.
   int steps = 0;
 };
 

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "config/run_config.h"
-#include "core/simulate/simulation.h"
+#include "simulate/simulation.h"
 #include "io/metrics_file.h"
 #include "tests/testing/scoped_directory.h"
 
@@ -72,6 +72,28 @@ TEST_F(MeasureRunTest, CostsAreReadBackFromTheMetricsTheyMade) {
 TEST_F(MeasureRunTest, TooFewStepsAreNoMeasurement) {
   Write(7);
   EXPECT_EQ(MeasureRun(directory_).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(SimulationCostsTest, APresetHasTheServicesOfTheDefaults) {
+  const auto defaults = config::LoadRunConfig("", {}, {});
+  ASSERT_TRUE(defaults.ok()) << defaults.status();
+  const v1::ServiceConfig& services = defaults->config.services();
+  for (const simulate::Preset& preset : simulate::Presets()) {
+    const auto model = ModelOfPreset(preset);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(model->fan_out, services.weight_fanout()) << preset.name;
+    EXPECT_EQ(model->lease_s, services.lease_seconds()) << preset.name;
+    EXPECT_EQ(model->stragglers.factor, services.speculation_factor()) << preset.name;
+    EXPECT_EQ(model->costs.group_s, preset.model.costs.group_s) << preset.name;
+  }
+}
+
+TEST(SimulationCostsTest, ARunIsSimulatedWithItsOwnRuleForStragglers) {
+  const auto run = config::LoadRunConfig(
+      "", {"services.speculation_quantile=0.8", "services.speculation_factor=3"}, {});
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(RunModelOf(run->config).stragglers.quantile, 0.8);
+  EXPECT_EQ(RunModelOf(run->config).stragglers.factor, 3);
 }
 
 TEST(SimulationCostsTest, AFileOfCostsReadsBack) {

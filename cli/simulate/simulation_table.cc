@@ -46,7 +46,7 @@ nlohmann::ordered_json RowOf(const SimulatedRun& run) {
           {"groups_in_flight", m.groups_in_flight},
           {"failures_per_hour", m.failures_per_hour},
           {"learner_failures_per_hour", m.learner_failures_per_hour},
-          {"speculation_quantile", m.speculation_quantile},
+          {"speculation_quantile", m.stragglers.quantile},
           {"seed", m.seed},
           {"steps", o.steps},
           {"wall_s", wall},

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "core/simulate/outcome.h"
-#include "core/simulate/run_model.h"
+#include "simulate/outcome.h"
+#include "simulate/run_model.h"
 
 namespace oxbow::cli {
 

@@ -171,7 +171,6 @@ Coordinator::Options CoordinatorOptionsOf(const RunSetup& setup, Epoch epoch,
                                     .factor = setup.config.services().speculation_factor()}},
           .rules = GroupRulesOf(setup),
           .run_id = RunIdOf(setup, epoch),
-          .departure_grace = absl::Seconds(lease_seconds / 10),
           .ranks = static_cast<int>(setup.config.learner().ranks())};
 }
 

@@ -1,4 +1,4 @@
-// Training models that are more than a transformer: an autoencoder, guidance, short products.
+// Training models that are more than a transformer: an autoencoder, guidance, mixed precision.
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -34,7 +34,7 @@ constexpr char kAutoencoder[] = R"({
 
 using Filling = std::function<void(const std::string& name, std::vector<float>& values)>;
 
-// An autoencoder in `model`, its weights as `fill` says.
+// Adds an autoencoder to the directory `model`; `fill` sets its weights.
 void AddAutoencoder(const fs::path& model, const char* config, const Filling& fill) {
   io::Safetensors weights;
   for (const auto& [name, shape] : model::AutoencoderKlShapes(
@@ -57,13 +57,13 @@ void AddAutoencoder(const fs::path& model, const char* config, const Filling& fi
   std::ofstream(model / "model_index.json") << index.dump();
 }
 
-// A decoder that divides a picture by its RMS. Two channels hold x and -x: their group norm is x
+// A decoder that divides an image by its RMS. Two channels hold x and -x: their group norm is x
 // over its RMS, and silu(a) - silu(-a) = a.
 void FillAsRms(const std::string& name, std::vector<float>& values) {
   if (name == "decoder.conv_norm_out.weight") values = {1, 1};
   if (name == "decoder.conv_in.weight" || name == "decoder.conv_out.weight") {
     values[4] = 1;    // The centre of a 3 x 3 kernel.
-    values[13] = -1;  // That of the other channel's.
+    values[13] = -1;  // The centre of the other channel's.
   }
 }
 
@@ -83,7 +83,7 @@ TEST_F(PipelineModelTest, WorkersDecodeWhatTheLearnerSendsThem) {
   TrainingRun run({ModelPath(), "run.steps=3", "eval.every=3"});
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
   EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), AllOf(SizeIs(3), Each(0.0)));
-  // Undecoded or wrongly decoded pictures hold no digits.
+  // Images that are not decoded, or decoded wrongly, show no digits.
   EXPECT_THAT(run.Series("train/reward_mean"), Each(Gt(0.3)));
   EXPECT_GT(run.metrics().back()["eval/reward_mean"], 0.3);
 }
@@ -107,7 +107,7 @@ TEST_F(PipelineModelTest, AnAdapterTrainsInShortProductsWithRecomputedBlocks) {
   EXPECT_THAT(run.Series("train/grad_norm"), Each(Gt(0.0)));
 }
 
-// Merged weights round otherwise: ratios are nearly 1.
+// Merged weights are rounded differently: ratios are nearly 1.
 TEST_F(PipelineModelTest, WorkersMaySampleWithTheAdapterInTheWeights) {
   TrainingRun run({ModelPath(), "run.steps=3", "model.trained=lora", "model.lora.rank=4",
                    "model.lora.merge_for_rollouts=true", "optimizer.learning_rate=1e-3"});
@@ -118,8 +118,8 @@ TEST_F(PipelineModelTest, WorkersMaySampleWithTheAdapterInTheWeights) {
   EXPECT_GT(errors.back(), 0) << "the adapter was not merged";
 }
 
-// Three text encoders, guidance, an adapter, an autoencoder of RGB pictures, and what comes out
-// draws pictures again.
+// Three text encoders, guidance, an adapter and an autoencoder of RGB images; the trained model
+// then samples images.
 TEST(PipelineTest, TheWholeOfSd3TrainsAnAdapter) {
   const ScopedDirectory scratch;
   const fs::path model = scratch.path() / "model";

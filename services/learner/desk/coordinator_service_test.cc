@@ -1,207 +1,11 @@
-// The learner's services over a real channel: leases, fencing, credits and refusals as a worker
-// sees them. Lease time is a FakeClock's.
-#include "services/learner/desk/coordinator_service.h"
-
-#include <gmock/gmock.h>
-#include <grpcpp/client_context.h>
-#include <gtest/gtest.h>
-
-#include <atomic>
-#include <functional>
-#include <limits>
-#include <memory>
-
-#include "absl/strings/str_cat.h"
-#include "oxbow/v1/experience_sink.grpc.pb.h"
-#include "rpc/channel.h"
-#include "rpc/server.h"
-#include "services/learner/desk/experience_sink_service.h"
-#include "services/learner/desk/run_board.h"
-#include "telemetry/metrics.h"
+// The learner's services over a real channel: leases, fences and credits as a worker sees them.
+#include "services/learner/desk/coordinator_fixture.h"
 
 namespace oxbow::learner {
 namespace {
 
-constexpr uint64_t kEpoch = 4;
-constexpr int kSteps = 3;
-
-GroupRules Rules() {
-  return {.latent_shape = {1, 2, 2},
-          .storage = v1::DTYPE_F32,
-          .schedule_id = 77,
-          .sde = {true, true, false},
-          .group_size = 2};
-}
-
-Coordinator::Options Spec() {
-  return {.leases = {.epoch = Epoch(kEpoch),
-                     .groups_per_step = 2,
-                     .lease_time = absl::Seconds(30),
-                     .stragglers = {.quantile = 0.95, .factor = 1.5, .samples_min = 1}},
-          .rules = Rules()};
-}
-
-StepPlan PlanOf(uint64_t step) {
-  StepPlan plan{.step = LearnerStep(step)};
-  for (uint64_t i = 0; i < 2; ++i) {
-    PlannedGroup group{.id = GroupId(step * 2 + i), .step = LearnerStep(step)};
-    group.prompt.set_id(100 + i);
-    group.prompt.set_text("text 123");
-    plan.groups.push_back(group);
-  }
-  return plan;
-}
-
-// A worker's two streams.
-class Worker {
- public:
-  Worker(const std::string& endpoint, const std::string& id)
-      : id_(id),
-        coordinator_(v1::Coordinator::NewStub(rpc::Connect(endpoint))),
-        sink_(v1::ExperienceSink::NewStub(rpc::Connect(endpoint))),
-        work_context_(rpc::ContextWithDeadline(absl::Seconds(20))),
-        sink_context_(rpc::ContextWithDeadline(absl::Seconds(20))),
-        work_(coordinator_->Work(work_context_.get())),
-        insert_(sink_->Insert(sink_context_.get())) {}
-
-  ~Worker() {
-    work_context_->TryCancel();
-    sink_context_->TryCancel();
-    (void)work_->Finish();
-    (void)insert_->Finish();
-  }
-
-  void Credit(uint64_t version, uint32_t groups) {
-    v1::WorkRequest request = Request();
-    request.mutable_credit()->set_policy_version(version);
-    request.mutable_credit()->set_groups(groups);
-    ASSERT_TRUE(work_->Write(request));
-  }
-
-  void Fail(uint64_t lease, const std::string& reason) {
-    v1::WorkRequest request = Request();
-    request.mutable_finished()->set_lease_id(lease);
-    request.mutable_finished()->set_failure(reason);
-    ASSERT_TRUE(work_->Write(request));
-  }
-
-  std::vector<uint64_t> Renew(uint64_t lease) {
-    v1::WorkRequest request = Request();
-    request.mutable_renew()->add_lease_ids(lease);
-    EXPECT_TRUE(work_->Write(request));
-    const v1::WorkResponse response = Next();
-    return {response.renewed().lease_ids().begin(), response.renewed().lease_ids().end()};
-  }
-
-  v1::WorkResponse Next() {
-    v1::WorkResponse response;
-    EXPECT_TRUE(work_->Read(&response)) << "stream ended";
-    return response;
-  }
-
-  v1::Group Result(const v1::Lease& lease, uint64_t version) const {
-    v1::Group group;
-    group.set_group_id(lease.group_id());
-    group.set_lease_id(lease.lease_id());
-    group.set_epoch(kEpoch);
-    group.set_worker_id(id_);
-    *group.mutable_prompt() = lease.prompt();
-    for (uint32_t sample = 0; sample < 2; ++sample) {
-      v1::Trajectory& trajectory = *group.add_trajectories();
-      trajectory.set_sample(sample);
-      trajectory.set_schedule_id(77);
-      trajectory.set_reward(0.5);
-      trajectory.mutable_latents()->set_dtype(v1::DTYPE_F32);
-      for (const int64_t size : {kSteps + 1, 1, 2, 2})
-        trajectory.mutable_latents()->add_shape(size);
-      for (int step = 0; step < kSteps; ++step) {
-        trajectory.add_log_prob(-1);
-        trajectory.add_sde(step < 2);
-        trajectory.add_behaviour_version(version);
-      }
-    }
-    return group;
-  }
-
-  // Sends a group in two chunks a trajectory and returns the acknowledgement.
-  v1::InsertResponse::Ack Insert(const v1::Group& group, float value = 0.25f) {
-    v1::InsertRequest request;
-    *request.mutable_header() = group;
-    EXPECT_TRUE(insert_->Write(request));
-    const std::vector<float> latents((kSteps + 1) * 4, value);
-    const std::string bytes(reinterpret_cast<const char*>(latents.data()), latents.size() * 4);
-    for (int i = 0; i < group.trajectories_size(); ++i) {
-      for (const size_t offset : {size_t{0}, bytes.size() / 2}) {
-        v1::InsertRequest chunk;
-        chunk.mutable_chunk()->set_trajectory(static_cast<uint32_t>(i));
-        chunk.mutable_chunk()->set_offset(offset);
-        chunk.mutable_chunk()->set_data(bytes.substr(offset, bytes.size() / 2));
-        EXPECT_TRUE(insert_->Write(chunk));
-      }
-    }
-    v1::InsertResponse response;
-    while (insert_->Read(&response)) {
-      if (response.has_ack()) return response.ack();
-    }
-    ADD_FAILURE() << "no acknowledgement";
-    return {};
-  }
-
- private:
-  v1::WorkRequest Request() const {
-    v1::WorkRequest request;
-    request.set_epoch(kEpoch);
-    request.set_worker_id(id_);
-    return request;
-  }
-
-  const std::string id_;
-  std::unique_ptr<v1::Coordinator::Stub> coordinator_;
-  std::unique_ptr<v1::ExperienceSink::Stub> sink_;
-  std::unique_ptr<grpc::ClientContext> work_context_;
-  std::unique_ptr<grpc::ClientContext> sink_context_;
-  std::unique_ptr<grpc::ClientReaderWriter<v1::WorkRequest, v1::WorkResponse>> work_;
-  std::unique_ptr<grpc::ClientReaderWriter<v1::InsertRequest, v1::InsertResponse>> insert_;
-};
-
-class CoordinatorServiceTest : public testing::Test {
- protected:
-  CoordinatorServiceTest()
-      : metrics_(registry_, {"digits_ocr"}),
-        coordinator_(Spec(), clock_, assembler_, metrics_),
-        board_(clock_, metrics_, 10),
-        service_(
-            coordinator_, [this](v1::StatusResponse& status) { board_.FillStatus(status); },
-            Registration(), [this](const std::string&) { drained_ = true; }),
-        sink_(coordinator_, budget_, Rules(), metrics_),
-        server_(*rpc::Server::Start({}, {&service_, &sink_})) {
-    coordinator_.Published(PolicyVersion(0), LearnerStep(0));
-    coordinator_.Plan(PlanOf(0));
-  }
-  ~CoordinatorServiceTest() override { server_->Shutdown(absl::Seconds(1)); }
-
-  static v1::RegisterResponse Registration() {
-    v1::RegisterResponse registration;
-    registration.set_epoch(kEpoch);
-    registration.add_sink_endpoints("here");
-    return registration;
-  }
-
-  prometheus::Registry registry_;
-  LearnerMetrics metrics_;
-  FakeClock clock_;
-  GroupAssembler assembler_;
-  Coordinator coordinator_;
-  RunBoard board_;
-  ByteBudget budget_{1 << 20};
-  std::atomic<bool> drained_ = false;
-  CoordinatorService service_;
-  ExperienceSinkService sink_;
-  std::unique_ptr<rpc::Server> server_;
-};
-
 TEST_F(CoordinatorServiceTest, GroupsGoFromLeaseToTheLearnerSortedById) {
-  Worker worker(server_->endpoint(), "a");
+  WorkerStreams worker(server_->endpoint(), "a");
   worker.Credit(0, 2);
   const v1::Lease first = worker.Next().lease();
   const v1::Lease second = worker.Next().lease();
@@ -219,7 +23,7 @@ TEST_F(CoordinatorServiceTest, GroupsGoFromLeaseToTheLearnerSortedById) {
 
 TEST_F(CoordinatorServiceTest, NewWeightsAdmitTheNextStepAndStaleOnesDoNot) {
   coordinator_.Plan(PlanOf(1));
-  Worker worker(server_->endpoint(), "a");
+  WorkerStreams worker(server_->endpoint(), "a");
   worker.Credit(0, 4);
   for (int i = 0; i < 2; ++i) {
     const v1::Lease lease = worker.Next().lease();
@@ -234,14 +38,14 @@ TEST_F(CoordinatorServiceTest, NewWeightsAdmitTheNextStepAndStaleOnesDoNot) {
 }
 
 TEST_F(CoordinatorServiceTest, ExpiredLeaseIsCancelledFencedAndGivenToAnother) {
-  Worker slow(server_->endpoint(), "slow");
+  WorkerStreams slow(server_->endpoint(), "slow");
   slow.Credit(0, 1);
   const v1::Lease lease = slow.Next().lease();
   EXPECT_THAT(slow.Renew(lease.lease_id()), testing::ElementsAre(lease.lease_id()));
   clock_.Advance(absl::Seconds(31));
   EXPECT_EQ(slow.Next().cancel().lease_id(), lease.lease_id());
   EXPECT_EQ(slow.Insert(slow.Result(lease, 0)).outcome(), v1::INSERT_OUTCOME_FENCED);
-  Worker quick(server_->endpoint(), "quick");
+  WorkerStreams quick(server_->endpoint(), "quick");
   quick.Credit(0, 1);
   const v1::Lease again = quick.Next().lease();
   EXPECT_EQ(again.group_id(), lease.group_id());
@@ -250,7 +54,7 @@ TEST_F(CoordinatorServiceTest, ExpiredLeaseIsCancelledFencedAndGivenToAnother) {
 }
 
 TEST_F(CoordinatorServiceTest, SilentWorkerLosesItsCreditWithItsLeasesUntilItSpeaks) {
-  Worker silent(server_->endpoint(), "silent");
+  WorkerStreams silent(server_->endpoint(), "silent");
   silent.Credit(0, 3);
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(silent.Next().has_lease());
   clock_.Advance(absl::Seconds(31));
@@ -264,8 +68,8 @@ TEST_F(CoordinatorServiceTest, SilentWorkerLosesItsCreditWithItsLeasesUntilItSpe
 }
 
 TEST_F(CoordinatorServiceTest, IdleWorkerHelpsAStragglerAndTheLaterResultIsNobodysFailure) {
-  Worker quick(server_->endpoint(), "quick");
-  Worker slow(server_->endpoint(), "slow");
+  WorkerStreams quick(server_->endpoint(), "quick");
+  WorkerStreams slow(server_->endpoint(), "slow");
   quick.Credit(0, 1);
   EXPECT_EQ(quick.Insert(quick.Result(quick.Next().lease(), 0)).outcome(),
             v1::INSERT_OUTCOME_ACCEPTED);
@@ -290,80 +94,8 @@ TEST_F(CoordinatorServiceTest, IdleWorkerHelpsAStragglerAndTheLaterResultIsNobod
   }
 }
 
-TEST_F(CoordinatorServiceTest, MalformedResultsAreInvalidWithTheReasonAndTheStreamGoesOn) {
-  Worker worker(server_->endpoint(), "a");
-  const auto refused = [&](const std::function<void(v1::Group&)>& spoil, float value = 0) {
-    worker.Credit(0, 1);
-    const v1::Lease lease = worker.Next().lease();
-    v1::Group group = worker.Result(lease, 0);
-    spoil(group);
-    const auto ack = worker.Insert(group, value);
-    EXPECT_EQ(ack.outcome(), v1::INSERT_OUTCOME_INVALID);
-    clock_.Advance(absl::Seconds(20));  // Over the back-off.
-    return ack.error();
-  };
-  using testing::HasSubstr;
-  EXPECT_THAT(
-      refused([](v1::Group& g) { g.mutable_trajectories(1)->mutable_latents()->set_shape(2, 9); }),
-      HasSubstr("trajectory 1: latents have shape [4, 1, 9, 2]"));
-  EXPECT_THAT(refused([](v1::Group& g) { g.mutable_trajectories(0)->set_schedule_id(1); }),
-              HasSubstr("another schedule"));
-  EXPECT_THAT(refused([](v1::Group& g) {
-                g.mutable_trajectories(0)->set_reward(std::numeric_limits<double>::quiet_NaN());
-              }),
-              HasSubstr("reward is not finite"));
-  EXPECT_THAT(refused([](v1::Group&) {}, std::numeric_limits<float>::infinity()),
-              HasSubstr("latents are not finite"));
-  EXPECT_THAT(refused([](v1::Group& g) { g.mutable_trajectories(0)->set_sample(1); }),
-              HasSubstr("sample index repeats"));
-  worker.Credit(0, 1);
-  EXPECT_EQ(worker.Insert(worker.Result(worker.Next().lease(), 0)).outcome(),
-            v1::INSERT_OUTCOME_ACCEPTED);
-}
-
-// The window of a group is in its lease, and what comes back must have it.
-TEST_F(CoordinatorServiceTest, AGroupIsSampledWithTheWindowItWasPlannedWith) {
-  Worker worker(server_->endpoint(), "a");
-  worker.Credit(0, 2);
-  for (int i = 0; i < 2; ++i) {
-    const v1::Lease lease = worker.Next().lease();
-    EXPECT_THAT(lease.sde_steps(), testing::IsEmpty()) << "all that may be";
-    EXPECT_EQ(worker.Insert(worker.Result(lease, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
-  }
-  StepPlan plan = PlanOf(1);
-  for (PlannedGroup& group : plan.groups) group.sde = {false, true, false};
-  coordinator_.Plan(plan);
-  coordinator_.Published(PolicyVersion(2), LearnerStep(1));
-  const auto answer = [&](const std::function<void(v1::Trajectory&)>& change) {
-    worker.Credit(2, 1);
-    const v1::Lease lease = worker.Next().lease();
-    EXPECT_THAT(lease.sde_steps(), testing::ElementsAre(1));
-    v1::Group group = worker.Result(lease, 2);
-    for (v1::Trajectory& trajectory : *group.mutable_trajectories()) {
-      trajectory.set_sde(0, false);
-      change(trajectory);
-    }
-    const auto ack = worker.Insert(group);
-    clock_.Advance(absl::Seconds(20));  // Over the back-off.
-    return std::string(ack.error());
-  };
-  using testing::HasSubstr;
-  EXPECT_THAT(answer([](v1::Trajectory& t) { t.set_sde(0, true); }),
-              HasSubstr("trajectory 0: step 0 is stochastic, other than its lease asked for"));
-  EXPECT_THAT(answer([](v1::Trajectory& t) { t.set_sde(1, false); }),
-              HasSubstr("step 1 is not stochastic"));
-  EXPECT_THAT(answer([](v1::Trajectory& t) { t.set_sde(2, true); }),
-              HasSubstr("step 2 is stochastic, other than in the run"));
-  EXPECT_THAT(answer([](v1::Trajectory& t) {
-                t.set_first_latent(2);
-                t.mutable_latents()->set_shape(0, 2);
-              }),
-              HasSubstr("holds x_2 to x_3, training needs x_1 to x_2"));
-  EXPECT_EQ(answer([](v1::Trajectory&) {}), "");
-}
-
 TEST_F(CoordinatorServiceTest, MixedGroupWhoseHeadCannotBeReadGoesOnWithoutIt) {
-  Worker worker(server_->endpoint(), "a");
+  WorkerStreams worker(server_->endpoint(), "a");
   worker.Credit(0, 2);
   for (int i = 0; i < 2; ++i) {
     const v1::Lease lease = worker.Next().lease();
@@ -401,18 +133,8 @@ TEST_F(CoordinatorServiceTest, AnotherEpochIsAborted) {
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::ABORTED);
 }
 
-TEST_F(CoordinatorServiceTest, AResultOfAnotherEpochIsFenced) {
-  Worker worker(server_->endpoint(), "a");
-  worker.Credit(0, 1);
-  const v1::Lease lease = worker.Next().lease();
-  v1::Group old = worker.Result(lease, 0);
-  old.set_epoch(kEpoch - 1);
-  EXPECT_EQ(worker.Insert(old).outcome(), v1::INSERT_OUTCOME_FENCED);
-  EXPECT_EQ(worker.Insert(worker.Result(lease, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
-}
-
 TEST_F(CoordinatorServiceTest, DrainReachesWorkersAndTheRun) {
-  Worker worker(server_->endpoint(), "a");
+  WorkerStreams worker(server_->endpoint(), "a");
   worker.Credit(0, 0);
   auto stub = v1::Coordinator::NewStub(rpc::Connect(server_->endpoint()));
   const auto context = rpc::ContextWithDeadline(absl::Seconds(10));
@@ -424,7 +146,7 @@ TEST_F(CoordinatorServiceTest, DrainReachesWorkersAndTheRun) {
 }
 
 TEST_F(CoordinatorServiceTest, FailuresBeyondTheLimitStopTheLearnerWithTheReason) {
-  Worker worker(server_->endpoint(), "a");
+  WorkerStreams worker(server_->endpoint(), "a");
   for (int i = 0; i < 8; ++i) {
     worker.Credit(0, 1);
     worker.Fail(worker.Next().lease().lease_id(), "reward: no replica answers");

@@ -26,7 +26,7 @@ uint64_t WidthOf(v1::DType dtype) {
   }
 }
 
-// Every number has an exponent below the all-ones one that infinity and NaN share.
+// A number is finite if its exponent bits are not all ones.
 bool AllFinite(const std::string& bytes, v1::DType dtype) {
   if (dtype == v1::DTYPE_F32) {
     uint32_t worst = 0;
@@ -101,8 +101,8 @@ absl::Status CheckSteps(const v1::Trajectory& trajectory, const GroupRules& rule
   return absl::OkStatus();
 }
 
-// A fresh member takes the window's steps stochastically and no others; a regenerated tail those it
-// has of them, or none.
+// A fresh member takes exactly the window's steps stochastically; a regenerated tail takes those of
+// them that it has, or none.
 absl::Status CheckWindow(const v1::Trajectory& trajectory, const std::vector<bool>& window) {
   const int first = trajectory.replayed() ? static_cast<int>(trajectory.kept_steps()) : 0;
   for (int i = first; i < trajectory.sde_size(); ++i) {
@@ -168,7 +168,7 @@ absl::Status CheckHeader(const v1::Group& group, const GroupRules& rules) {
 }
 
 absl::Status CheckGroup(const v1::Group& group, const PlannedGroup& planned,
-                        const GroupRules& rules) {
+                        const PublishedVersions& published, const GroupRules& rules) {
   OXBOW_RETURN_IF_ERROR(CheckHeader(group, rules));
   if (group.prompt().id() != planned.prompt.id()) return Invalid("group is of another prompt");
   for (int i = 0; i < group.trajectories_size(); ++i) {
@@ -187,6 +187,11 @@ absl::Status CheckGroup(const v1::Group& group, const PlannedGroup& planned,
         return Invalid(absl::StrCat(place, "tail does not start at x_", trajectory.kept_steps()));
       }
     }
+  }
+  for (const PolicyVersion version : BehaviourVersions(group)) {
+    if (published.Serves(version, planned.step)) continue;
+    return Invalid(absl::StrCat("sampled with version ", version.value,
+                                ", which is not published or beyond the staleness budget"));
   }
   return absl::OkStatus();
 }

@@ -1,10 +1,10 @@
-#include "core/simulate/outcome.h"
+#include "simulate/outcome.h"
 
 namespace oxbow::simulate {
 namespace {
 
-constexpr double kFull = 0.85;       // A server this busy sets the pace.
-constexpr double kNearlyFull = 0.8;  // So does a learner that updates and publishes this much.
+constexpr double kFull = 0.85;       // A server with this load sets the pace.
+constexpr double kNearlyFull = 0.8;  // So does a learner with this share of work.
 constexpr double kHalf = 0.5;
 
 }  // namespace
@@ -22,8 +22,8 @@ const char* LimitOf(const RunModel& model, const Outcome& outcome) {
   if (outcome.coordinator_busy_s > kFull * wall) return "the coordinator";
   if (t.wait_weights_s > t.wait_rollouts_s) return "weights";
   if (outcome.sampling_s < kHalf * wall * model.workers) {
-    // Most workers have nothing to do: the budget holds less than they could, or a few groups hold
-    // up all others.
+    // Most workers are idle: the staleness budget has fewer groups than workers have places, or a
+    // few slow groups hold up the step.
     const uint64_t budget = model.groups_per_step * (model.staleness_max + 1);
     const uint64_t places = uint64_t{model.workers} * model.groups_in_flight;
     return budget < places ? "too few groups for the workers" : "the slowest groups of a step";

@@ -1,19 +1,18 @@
-// Model checking in the small: two workers, two groups, a crash. Breadth first over everything that
-// can happen, in every order, to the lease table itself (not to a copy of its rules): grants that
-// get lost, results that get lost, repeated or come late, leases that run out, stragglers leased a
-// second time, steps committed and checkpointed, and the death of a worker or of the learner.
+// Model checking of the lease table itself, not of a copy of its rules: two workers, two groups and
+// a crash. The test explores, breadth first, every order of events: grants that get lost; results
+// that get lost, are repeated or come late; leases that expire; stragglers that are leased a second
+// time; steps that are committed and checkpointed; the death of a worker or of the learner.
 //
-// In every state that can be reached:
+// In every reachable state:
 //   - a group is accepted at most once in the committed history,
-//   - no result of an ended attempt, or of an earlier start of the learner, is accepted, and none
-//   of
-//     a live one is refused,
+//   - no result of an ended lease, or of an earlier start of the learner, is accepted,
+//   - no result of a live lease is refused,
 //   - no accepted result is staler than the budget,
-//   - at most two leases of a group live, and the run can still be finished (no deadlock).
+//   - a group has at most two live leases, and the run can still be finished (no deadlock).
 //
-// States that differ only in lease numbers, in the time of day or in which worker is which are one:
-// leases are named by their order within a group, deadlines by whether they have passed, workers by
-// what they are at.
+// States are equal if they differ only in lease numbers, in the time of day or in which worker is
+// which. So the key of a state names leases by their order within a group, deadlines by whether
+// they have passed, and workers by their condition.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,9 +28,9 @@
 #include <utility>
 #include <vector>
 
-#include "services/learner/desk/lease_table.h"
+#include "core/lease/lease_table.h"
 
-namespace oxbow::learner {
+namespace oxbow::lease {
 namespace {
 
 constexpr absl::Duration kLease = absl::Seconds(30);
@@ -42,8 +41,8 @@ struct Scenario {
   uint64_t steps = 1;
   uint64_t staleness = 0;
   uint64_t publish_every = 1;
-  int crashes = 1;       // Of a worker or of the learner.
-  int failures = 0;      // Reported by workers.
+  int crashes = 1;       // Deaths of a worker or of the learner.
+  int failures = 0;      // Failures that workers report.
   size_t in_flight = 2;  // Results on the wire.
 };
 
@@ -94,12 +93,12 @@ struct World {
 
 const std::string kNames[] = {"a", "b"};
 
-// The part of a world on which the future depends, without numbers that never repeat.
+// The part of a world on which its future depends, without numbers that never repeat.
 class Key {
  public:
   explicit Key(const World& world) : world_(world) {
-    const LeaseBook& book = world.table.book();
-    for (const auto& [group, record] : book.groups) {
+    const LeaseState& state = world.table.state();
+    for (const auto& [group, record] : state.groups) {
       Refer(group, record.first.value);
       Refer(group, record.second.value);
     }
@@ -109,7 +108,7 @@ class Key {
     for (const Result& result : world.wire) Refer(result.group, result.lease);
     PutWorkers();
     PutWorld();
-    PutTable(book);
+    PutTable(state);
   }
   std::string text;
 
@@ -144,7 +143,7 @@ class Key {
           static_cast<uint64_t>(world_.crashes), static_cast<uint64_t>(world_.failures)}) {
       Put(value);
     }
-    std::vector<std::array<uint64_t, 4>> wire;  // Order on the wire means nothing.
+    std::vector<std::array<uint64_t, 4>> wire;  // The order of results has no meaning.
     for (const Result& r : world_.wire) wire.push_back({r.group, r.lease, r.weights, r.epoch});
     std::sort(wire.begin(), wire.end());
     Put(wire.size());
@@ -155,26 +154,26 @@ class Key {
       Put(epoch);
     }
   }
-  void PutTable(const LeaseBook& book) {
-    for (const auto& [group, record] : book.groups) {
+  void PutTable(const LeaseState& state) {
+    for (const auto& [group, record] : state.groups) {
       Put(100 + group);
       Put(record.accepted * 2 + record.speculated);
       Put(record.failures);
       for (const LeaseId lease : {record.first, record.second}) {
         PutLease(group, lease.value);
-        const auto live = book.live.find(lease.value);
-        Put(live == book.live.end() ? 0 : 1 + (live->second.deadline <= world_.now));
-        if (live != book.live.end()) Put((live->second.grant.worker == kNames[0]) != swapped_);
+        const auto live = state.live.find(lease.value);
+        Put(live == state.live.end() ? 0 : 1 + (live->second.deadline <= world_.now));
+        if (live != state.live.end()) Put((live->second.grant.worker == kNames[0]) != swapped_);
       }
     }
-    for (const uint64_t group : book.pending) Put(120 + group);
-    for (const auto& [group, until] : book.cooling) Put(140 + 2 * group + (until <= world_.now));
-    for (const auto& [since, group] : book.running) Put(160 + group);
+    for (const uint64_t group : state.pending) Put(120 + group);
+    for (const auto& [group, until] : state.cooling) Put(140 + 2 * group + (until <= world_.now));
+    for (const auto& [since, group] : state.running) Put(160 + group);
   }
 
   const World& world_;
   bool swapped_ = false;
-  std::map<uint64_t, std::set<uint64_t>> leases_;  // By group, those anybody still speaks of.
+  std::map<uint64_t, std::set<uint64_t>> leases_;  // By group: leases that a part of it refers to.
 };
 
 class Explorer {
@@ -216,7 +215,7 @@ class Explorer {
                        .lease_time = kLease,
                        .failures_max = 100,
                        .backoff_first = absl::Seconds(1),
-                       // Every group under way is a straggler: no order of events is left out.
+                       // Every running group is a straggler, so no order of events is left out.
                        .stragglers = {.quantile = 1, .factor = 1, .samples_min = 0, .window = 0}},
                       clock_);
   }
@@ -235,10 +234,10 @@ class Explorer {
   }
 
   void Visit(World world, uint32_t parent, const char* event) {
-    for (const auto& [group, record] : world.table.book().groups) {
+    for (const auto& [group, record] : world.table.state().groups) {
       const uint64_t id = group;
       const auto live =
-          std::count_if(world.table.book().live.begin(), world.table.book().live.end(),
+          std::count_if(world.table.state().live.begin(), world.table.state().live.end(),
                         [&](const auto& item) { return item.second.grant.group.value == id; });
       if (live > 2) Break(parent, event, "more than two leases of a group live");
     }
@@ -291,11 +290,13 @@ class Explorer {
   }
 
   void ExpandTime(uint32_t id, const World& world) {
-    const LeaseBook& book = world.table.book();
-    if (!book.live.empty() || !book.cooling.empty())
+    const LeaseState& state = world.table.state();
+    if (!state.live.empty() || !state.cooling.empty())
       Try(id, world, "a lease time passes", [&](World&) { clock_.now += kLease; });
-    if (!rules_.expires || book.deadlines.empty() || book.deadlines.begin()->first > world.now)
-      return;
+    const bool overdue = std::any_of(state.live.begin(), state.live.end(), [&](const auto& item) {
+      return item.second.deadline <= world.now;
+    });
+    if (!rules_.expires || !overdue) return;
     Try(id, world, "the learner looks for overdue leases", [](World& next) {
       for (const LeaseGrant& lost : next.table.Expire()) next.ended.insert(lost.id.value);
     });
@@ -350,13 +351,13 @@ class Explorer {
           [&](World& next) { next.workers[w].weights = next.published; });
     }
     if (!worker.weights.has_value() || worker.held.has_value()) return;
-    const LeaseBook& book = world.table.book();
+    const LeaseState& state = world.table.state();
     for (const bool arrives : {true, false}) {
-      if (!book.pending.empty() || !book.cooling.empty()) {
+      if (!state.pending.empty() || !state.cooling.empty()) {
         Try(id, world, arrives ? "a group is leased" : "a group is leased and the grant is lost",
             [&](World& next) { Lease(next, w, arrives, /*speculative=*/false); });
       }
-      if (book.running.empty()) continue;
+      if (state.running.empty()) continue;
       Try(id, world,
           arrives ? "a straggler is leased again" : "a second lease of a straggler is lost",
           [&](World& next) { Lease(next, w, arrives, /*speculative=*/true); });
@@ -403,11 +404,11 @@ class Explorer {
 
   void Arrive(World& world, const Result& result) {
     LeaseId lease(result.lease);
-    const auto& groups = world.table.book().groups;
+    const auto& groups = world.table.state().groups;
     const auto record = groups.find(result.group);
     if (!rules_.fences && record != groups.end() && record->second.first.value != 0)
       lease = record->second.first;
-    const auto& all = world.table.book().live;
+    const auto& all = world.table.state().live;
     const auto held = all.find(result.lease);
     const bool live = held != all.end() && held->second.deadline > clock_.now;
     std::optional<LeaseGrant> superseded;
@@ -427,7 +428,7 @@ class Explorer {
     world.accepted |= bit;
   }
 
-  // Walks back from the finished runs: what that does not reach can never finish.
+  // Walks back from the finished runs. A state that this does not reach can never finish.
   void FindDeadlock() {
     std::vector<std::vector<uint32_t>> before(states_.size());
     for (const auto& [to, from] : edges_) before[to].push_back(from);
@@ -498,4 +499,4 @@ TEST(LeaseModelTest, EveryBrokenRuleIsSeen) {
 }
 
 }  // namespace
-}  // namespace oxbow::learner
+}  // namespace oxbow::lease

@@ -1,6 +1,6 @@
 // A single server against the closed form of M/D/1: with Poisson arrivals of rate r and service s,
 // the mean wait is u s / (2 (1 - u)), u = r s (Pollaczek-Khinchine).
-#include "core/simulate/serial_server.h"
+#include "simulate/serial_server.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/simulate/run_model.h"
+#include "simulate/run_model.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,7 @@ double Transfer(double bytes, double bytes_per_second) {
   return bytes_per_second > 0 ? bytes / bytes_per_second : 0;
 }
 
-// Level of the tree, from 1 for those whom the learner serves.
+// The worker's level in the tree; workers that the learner serves are on level 1.
 int DepthOf(uint32_t fan_out, uint32_t index) {
   uint64_t level_size = fan_out;
   uint64_t before = 0;
@@ -73,7 +73,6 @@ absl::Status Validate(const RunModel& model) {
   for (const CostField& field : kCostFields) {
     OXBOW_RETURN_IF_ERROR(RefuseNegative(field.name, model.costs.*field.value));
   }
-  OXBOW_RETURN_IF_ERROR(RefuseNegative("departure_grace_s", model.departure_grace_s));
   OXBOW_RETURN_IF_ERROR(RefuseNegative("failures_per_hour", model.failures_per_hour));
   OXBOW_RETURN_IF_ERROR(RefuseNegative("stalls_per_hour", model.stalls_per_hour));
   OXBOW_RETURN_IF_ERROR(RefuseNegative("stall_s", model.stall_s));
@@ -95,7 +94,7 @@ absl::Status Validate(const RunModel& model) {
   }
   if (model.lease_s <= 0) return absl::InvalidArgumentError("lease_s must be above 0");
   for (const double share : {model.costs.straggler_share, model.silent_share,
-                             model.group_failure_share, model.speculation_quantile}) {
+                             model.group_failure_share, model.stragglers.quantile}) {
     if (!(share >= 0 && share < 1)) {
       return absl::InvalidArgumentError(absl::StrCat("a share is in [0, 1): ", share));
     }

@@ -1,5 +1,5 @@
-// What a run is, to the simulator: how much of everything there is, the rules, and what each part
-// costs. Seconds, bytes and bytes per second; 0 bytes per second is a link without limit.
+// A run as the simulator sees it: how much of everything there is, the rules, and what each part
+// costs. Units are seconds, bytes and bytes per second; a link of 0 bytes per second has no limit.
 //
 // A denoising batch of n groups takes (batch_s + n group_s) c f seconds: c the worker's own factor,
 // lognormal with `worker_spread`; f lognormal with `spread` (so the parenthesis is the median), and
@@ -11,6 +11,7 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "core/lease/group_times.h"
 
 namespace oxbow::simulate {
 
@@ -22,29 +23,29 @@ struct Costs {
   double straggler_share = 0;
   double straggler_factor = 1;
   double worker_spread = 0;
-  double linger_s = 0;  // An idle worker waits so long for more leases before it takes a batch.
-  double apply_s = 0;   // New weights: verification, probe, swap; nothing is sampled meanwhile.
-  // Rewards of one group: the time of a reward server, and the time nobody works on it.
+  double linger_s = 0;  // An idle worker waits this long for more leases before it takes a batch.
+  double apply_s = 0;   // New weights: verification, probe, swap; the worker samples nothing then.
+  // The rewards of one group occupy a reward server for reward_s and take reward_latency_s more.
   double reward_s = 0;
   double reward_latency_s = 0;
-  // The learner, one step: update_s + ceil(U / R) update_group_s + gradients over the ranks.
+  // One update of the learner: update_s + ceil(U / R) update_group_s + the gradients' all-reduce.
   double update_s = 0;
   double update_group_s = 0;
-  double publish_s = 0;     // The loop is held up: hashing and announcing.
-  double plan_s = 0;        // After it, before groups of the next step can be leased.
+  double publish_s = 0;     // Hashing and announcing; the learner does nothing else meanwhile.
+  double plan_s = 0;        // After publication, before groups of the next step can be leased.
   double finish_s = 0;      // Logging, while workers sample.
   double eval_s = 0;        // Every eval_every steps, while workers sample.
   double checkpoint_s = 0;  // Every checkpoint_every steps, while workers sample.
   double gradient_bytes = 0;
   double updates = 1;                // All-reduces per step.
-  double exposed_share = 1;          // Of the all-reduce that no computation hides.
+  double exposed_share = 1;          // Share of the all-reduce that no computation hides.
   double rank_link_bytes_per_s = 0;  // Between ranks, each direction.
   // Network.
   double latency_s = 0;     // One way.
-  double weight_bytes = 0;  // Changed by a publication.
+  double weight_bytes = 0;  // Bytes that a publication changes.
   double relay_bytes = 0;   // A relay passes weights on in pieces of this size; 0: all at once.
   double group_bytes = 0;   // One group's experience.
-  double learner_link_bytes_per_s = 0;  // Of each learner host, each direction.
+  double learner_link_bytes_per_s = 0;  // Each learner host, each direction.
   double worker_link_bytes_per_s = 0;
   // The coordinator's own time per message (lease, renewal, result, report).
   double message_s = 0;
@@ -71,35 +72,33 @@ struct RunModel {
   uint64_t publish_every = 1;     // v
   uint32_t groups_in_flight = 2;  // Leases a worker holds at most.
   uint32_t batch_groups_max = 0;  // Groups in one denoising batch; 0: all that wait.
-  uint32_t fan_out = 4;           // Copies that the learner and each relay send; 0: no relays.
+  uint32_t fan_out = 0;           // Copies that the learner and each relay send; 0: no relays.
   uint32_t reward_servers = 0;    // 0: enough.
   double lease_s = 30;
-  double departure_grace_s = 3;  // Leases of a worker whose stream broke.
-  double silent_share = 0;       // Deaths that break no stream: the lease has to run out.
+  double silent_share = 0;       // Deaths that break no stream: the leases have to expire.
   double failures_per_hour = 0;  // Deaths of one worker.
-  double stalls_per_hour = 0;    // Of one worker; each lasts stall_s.
+  double stalls_per_hour = 0;    // Stalls of one worker; each lasts stall_s.
   double stall_s = 60;
-  double group_failure_share = 0;        // Groups given back: rewards failed, or the like.
-  double learner_failures_per_hour = 0;  // Of one rank; any of them takes all down.
+  double group_failure_share = 0;        // Share of groups that fail, for example their rewards.
+  double learner_failures_per_hour = 0;  // Deaths of one rank; each takes all ranks down.
   uint64_t checkpoint_every = 25;        // Learner steps; 0: never.
   uint64_t eval_every = 0;               // Learner steps; 0: never.
-  double speculation_quantile = 0;  // A group that takes longer than this share of groups is leased
-                                    // to an idle worker too; 0: off.
+  lease::StragglerRule stragglers;       // Groups that are leased to an idle worker too.
   Costs costs;
 };
 
-// kInvalidArgument names the setting that cannot be.
+// kInvalidArgument names the setting that is impossible.
 absl::Status Validate(const RunModel& model);
 
 // Seconds of one learner step's update: computation on the rank with the most groups, and the
-// exposed part of the gradients' ring all-reduce, 2 (R - 1) / R bytes over each link.
+// exposed part of the gradients' ring all-reduce, 2 (R - 1) / R gradient_bytes over each link.
 double UpdateSeconds(const RunModel& model);
 
 // Seconds from publication until worker `index` of the tree has all changed weights. The learner
 // sends to fan_out workers, each of those to fan_out more; without relays all share its link.
 double FetchSeconds(const RunModel& model, uint32_t index);
 
-// The same for a worker that comes later and asks the learner alone.
+// The same for a worker that joins later and fetches from the learner while no other worker does.
 double JoinSeconds(const RunModel& model);
 
 // Whether the learner itself sends worker `index` its copy.

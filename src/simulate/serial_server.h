@@ -1,5 +1,5 @@
 // A queue before one or more equal servers, first come first served: a network link, the reward
-// servers, the coordinator's lock. Virtual time; a job's end is known when it arrives.
+// servers, the coordinator's lock. In virtual time a job's end is known when it arrives.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include "services/learner/desk/lease_table.h"
+#include "core/lease/lease_table.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 #include "base/philox.h"
 
-namespace oxbow::learner {
+namespace oxbow::lease {
 namespace {
 
 LeaseTable::Options Spec(uint64_t groups, uint64_t staleness) {
@@ -41,8 +41,8 @@ std::vector<LeaseGrant> AcceptAll(LeaseTable& table, LearnerStep weights_step) {
   return grants;
 }
 
-// Old weights fill the bound with the step's own groups: a refill gets the room of what it
-// replaces, and no group of a later step may have it.
+// With old weights the bound admits only groups of the step itself. A refill gets the room of the
+// group that it replaces, and no group of a later step may take it.
 TEST(LeaseTableTest, RefillsComeBeforeLaterStepsWithinTheStalenessBudget) {
   FakeClock clock;
   LeaseTable::Options options = Spec(4, 1);
@@ -105,7 +105,7 @@ TEST(LeaseTableTest, LateResultOfAnExpiredLeaseIsFencedAndItsSuccessorAccepted) 
   EXPECT_EQ(table.accepted(), 1u);
 }
 
-// A restarted learner plans the same groups again; what its predecessor granted must not count.
+// A restarted learner plans the same groups again. Leases that it granted before must not count.
 TEST(LeaseTableTest, LeasesOfAnotherEpochMeanNothing) {
   FakeClock clock;
   LeaseTable before(Spec(1, 0), clock);
@@ -259,7 +259,7 @@ TEST(LeaseTableTest, NobodyHelpsWithoutEnoughTimesWithOldWeightsOrWhenItIsOff) {
   EXPECT_TRUE(table.Speculate("b", LearnerStep(5)).has_value());
 }
 
-// Plays random events against the rules written out plainly: a map from group to its state.
+// Plays random events against a plain form of the rules: a list of all attempts.
 class Reference {
  public:
   Reference(uint64_t seed, uint64_t groups, uint64_t staleness, uint64_t steps)
@@ -288,7 +288,7 @@ class Reference {
     LeaseGrant grant;
     absl::Duration deadline;
     bool over = false;        // Expired, failed, superseded or accepted.
-    bool superseded = false;  // By the group's other lease.
+    bool superseded = false;  // The group's other lease was first.
   };
 
   void PlayOne() {
@@ -357,7 +357,7 @@ class Reference {
     attempts_.push_back({*grant, clock_.Now() + absl::Seconds(30)});
   }
 
-  // What the table must say about the other leases of a group that was accepted.
+  // Checks what the table says about the other lease of a group that was accepted.
   void Supersede(const LeaseGrant& winner, const std::optional<LeaseGrant>& told) {
     const Attempt* loser = nullptr;
     for (Attempt& attempt : attempts_) {
@@ -418,7 +418,7 @@ class Reference {
   void Fail() {
     Attempt* attempt = AnyAttempt();
     if (attempt == nullptr || random_.NextBelow(4) != 0) return;
-    (void)table_.Fail(attempt->grant.id, "test");  // Its limit has a test of its own.
+    (void)table_.Fail(attempt->grant.id, "test");  // Another test is about failures_max.
     attempt->over = true;
   }
 
@@ -460,8 +460,8 @@ class Reference {
   uint64_t committed_ = 0;
   std::map<uint64_t, LeaseId> accepted_;
   std::vector<Attempt> attempts_;
-  std::map<uint64_t, absl::Duration> since_;  // When a group came under way.
-  std::vector<absl::Duration> times_;         // Of accepted groups.
+  std::map<uint64_t, absl::Duration> since_;  // When a group was first leased.
+  std::vector<absl::Duration> times_;         // How long accepted groups took.
   std::set<uint64_t> helped_;                 // Groups that had a second lease.
   uint64_t superseded_ = 0;
 };
@@ -479,4 +479,4 @@ TEST(LeaseTableTest, RandomEventsAcceptEachGroupOnceWithinTheBudgetAndLoseNone) 
 }
 
 }  // namespace
-}  // namespace oxbow::learner
+}  // namespace oxbow::lease

@@ -1,4 +1,4 @@
-#include "core/simulate/presets.h"
+#include "simulate/presets.h"
 
 #include <cmath>
 
@@ -6,17 +6,17 @@ namespace oxbow::simulate {
 namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
-// Dense bfloat16 rate that a whole training or sampling loop keeps up on one GPU of the A100 class
-// (peak 312e12). An assumption, as is everything derived from it.
+// The dense bfloat16 rate that a whole training or sampling loop reaches on one GPU of the A100
+// class (peak 312e12). An assumption, as is everything derived from it.
 constexpr double kFlops = 150e12;
 constexpr double kTenGigabit = 1.25e9;
 constexpr double kHundredGigabit = 12.5e9;
 
-// What a model and its sampling cost, in floating-point operations.
+// What determines the cost of a model and its sampling, in floating-point operations.
 struct Network {
   double parameters;
-  double tokens;           // Of one image or video and its text.
-  double attention_flops;  // Of one pass, beyond the matrices that parameters count.
+  double tokens;           // One image or video and its text.
+  double attention_flops;  // One pass, without the matrices that `parameters` counts.
   double passes;           // Network evaluations per step: 2 with classifier-free guidance.
   double sampling_steps;
   double trained_steps;

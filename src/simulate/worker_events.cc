@@ -2,15 +2,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/check.h"
+#include "absl/strings/str_cat.h"
 #include "base/philox.h"
-#include "core/simulate/run_in_motion.h"
+#include "simulate/run_in_motion.h"
 
 namespace oxbow::simulate {
 namespace {
-
-constexpr double kBackoffFirst_s = 1;  // Before a failed group is leased again; doubles.
-constexpr double kBackoffMax_s = 10;
 
 double Transfer(double bytes, double bytes_per_second) {
   return bytes_per_second > 0 ? bytes / bytes_per_second : 0;
@@ -19,14 +16,8 @@ double Transfer(double bytes, double bytes_per_second) {
 }  // namespace
 
 bool RunInMotion::Stalled(const Event& event) {
-  uint32_t worker = event.subject;
   switch (event.kind) {
-    case EventKind::kGroupScored: {
-      const Lease& lease = book_.at(event.subject);
-      if (lease.generation != event.generation || !lease.held) return false;
-      worker = lease.worker;
-      break;
-    }
+    case EventKind::kGroupScored:
     case EventKind::kWeightsApplied:
     case EventKind::kWeightsFetched:
     case EventKind::kTakeBatch:
@@ -35,18 +26,22 @@ bool RunInMotion::Stalled(const Event& event) {
     default:
       return false;
   }
-  double until = workers_[worker].stalled_until;
-  if (event.kind == EventKind::kBatchDone) until = workers_[worker].batch_ends;
+  const Worker& worker = workers_[event.subject];
+  const double until =
+      event.kind == EventKind::kBatchDone ? worker.batch_ends : worker.stalled_until;
   if (until <= now()) return false;
   queue_.Add(event.kind, until, event.subject, event.generation, event.value);
   return true;
 }
 
-// Registers at the learner; weights that are published already it asks the learner for.
-void RunInMotion::StartWorker(uint32_t index) {
+// The worker registers at the learner and asks it for the weights that are published already.
+void RunInMotion::StartWorker(uint32_t index, double renews_after_s) {
   Worker& worker = workers_[index];
   if (!worker.up) outcome_.worker_down_s += now() - worker.down_since;
   worker.up = true;
+  worker.name = absl::StrCat(index, ".", worker.life);
+  by_name_[worker.name] = index;
+  queue_.AddInOrder(EventKind::kRenew, now() + renews_after_s, index, worker.life);
   if (model_.failures_per_hour > 0) {
     queue_.Add(EventKind::kWorkerDies,
                now() + Exponential(kDeath, index, worker.life, model_.failures_per_hour), index,
@@ -74,7 +69,7 @@ void RunInMotion::OnFetched(uint32_t index, uint64_t step) {
   worker.fetched = true;
   worker.fetched_step = step;
   if (published_step_ > step) {
-    // What was published meanwhile has reached the relay above; without relays all ask again.
+    // What was published meanwhile has reached the worker's relay; without relays all ask again.
     const double seconds = model_.fan_out == 0 ? FetchSeconds(model_, index) : JoinSeconds(model_);
     StartFetch(index, seconds, LearnerServes(model_, index));
   }
@@ -105,11 +100,15 @@ uint64_t RunInMotion::BatchMax() const {
   return model_.batch_groups_max > 0 ? model_.batch_groups_max : model_.groups_in_flight;
 }
 
+uint64_t RunInMotion::Sampling(const Worker& worker) const {
+  uint64_t sampling = 0;
+  for (const HeldLease& held : worker.held) sampling += held.stage == HeldLease::Stage::kSampling;
+  return sampling;
+}
+
 uint64_t RunInMotion::Waiting(const Worker& worker) const {
   uint64_t waiting = 0;
-  for (const uint32_t lease : worker.held) {
-    waiting += book_.at(lease).stage == Lease::Stage::kWaiting;
-  }
+  for (const HeldLease& held : worker.held) waiting += held.stage == HeldLease::Stage::kWaiting;
   return waiting;
 }
 
@@ -134,18 +133,17 @@ void RunInMotion::OnTakeBatch(uint32_t index) {
   Worker& worker = workers_[index];
   worker.taking = false;
   uint64_t groups = 0;
-  uint32_t first = kNoLease;
-  for (const uint32_t held : worker.held) {
-    Lease& lease = book_.at(held);
-    if (lease.stage != Lease::Stage::kWaiting || groups == BatchMax()) continue;
-    lease.stage = Lease::Stage::kSampling;
-    lease.sampled_step = worker.weights_step;
-    if (groups++ == 0) first = held;
+  const lease::LeaseGrant* first = nullptr;
+  for (HeldLease& held : worker.held) {
+    if (held.stage != HeldLease::Stage::kWaiting || groups == BatchMax()) continue;
+    held.stage = HeldLease::Stage::kSampling;
+    held.sampled_step = worker.weights_step;
+    if (groups++ == 0) first = &held.grant;
   }
   if (groups == 0) return Occupy(index);  // They were cancelled meanwhile.
   worker.sampling = true;
   worker.batch_began = now();
-  worker.batch_ends = now() + BatchSeconds(worker, first, groups);
+  worker.batch_ends = now() + BatchSeconds(worker, *first, groups);
   outcome_.sampling_s += worker.batch_ends - now();
   queue_.Add(EventKind::kBatchDone, worker.batch_ends, index, worker.token);
 }
@@ -153,94 +151,63 @@ void RunInMotion::OnTakeBatch(uint32_t index) {
 void RunInMotion::OnBatchDone(uint32_t index) {
   Worker& worker = workers_[index];
   worker.sampling = false;
-  uint64_t groups = 0;
-  for (const uint32_t held : worker.held) {
-    groups += book_.at(held).stage == Lease::Stage::kSampling;
-  }
-  for (const uint32_t held : worker.held) {
-    Lease& lease = book_.at(held);
-    if (lease.stage != Lease::Stage::kSampling) continue;
-    lease.stage = Lease::Stage::kDelivering;
-    lease.work_s = (now() - worker.batch_began) / static_cast<double>(groups);
+  const double groups = static_cast<double>(Sampling(worker));
+  for (HeldLease& held : worker.held) {
+    if (held.stage != HeldLease::Stage::kSampling) continue;
+    held.stage = HeldLease::Stage::kDelivering;
+    held.work_s = (now() - worker.batch_began) / groups;
     const double asked = now() + costs_.latency_s;
     const double scored = rewards_.Serve(asked, costs_.reward_s) + costs_.reward_latency_s;
-    queue_.Add(EventKind::kGroupScored, scored + costs_.latency_s, held, lease.generation);
+    queue_.Add(EventKind::kGroupScored, scored + costs_.latency_s, index, 0, held.grant.id.value);
   }
   Occupy(index);
 }
 
-void RunInMotion::OnScored(uint32_t index) {
-  Lease& lease = book_.at(index);
-  if (model_.group_failure_share > 0) {
-    const uint32_t attempt = lease.live() ? book_.attempts(lease.group) : 0;
-    const bool fails = lease.live() && Uniform(kGiveUp, lease.group, attempt + (epoch_ << 16)) <
-                                           model_.group_failure_share;
-    if (fails) {
-      outcome_.discarded.failure_s += lease.work_s;
-      lease.stage = Lease::Stage::kDelivered;
-      Account();
-      const uint64_t group = lease.group;
-      Count(1);
-      if (book_.Fail(index)) {
-        const double doublings = std::min<double>(book_.failures(group) - 1, 4);
-        queue_.Add(EventKind::kGroupIsWarm,
-                   now() + std::min(kBackoffFirst_s * std::exp2(doublings), kBackoffMax_s), 0,
-                   epoch_, group);
-      }
-      queue_.Add(EventKind::kLeaseFinished, now() + costs_.latency_s, index, lease.generation);
-      return;
-    }
-  }
+void RunInMotion::OnScored(uint32_t index, HeldLease& held) {
+  if (Fails(held)) return OnFailed(index, held);
   const double sent = now() + Transfer(costs_.group_bytes, costs_.worker_link_bytes_per_s);
   const double taken =
       ingest_.Serve(sent, Transfer(costs_.group_bytes, costs_.learner_link_bytes_per_s));
-  queue_.Add(EventKind::kGroupDelivered, taken + costs_.latency_s, index, lease.generation);
+  queue_.Add(EventKind::kGroupDelivered, taken + costs_.latency_s, index, 0, held.grant.id.value);
 }
 
-// The coordinator hears that the worker has room.
-void RunInMotion::OnFinished(uint32_t index) {
-  const uint32_t worker = book_.at(index).worker;
-  Count(1);
-  Forget(index);
-  Want(worker);
+bool RunInMotion::Fails(const HeldLease& held) const {
+  const lease::LeaseGrant& grant = held.grant;
+  if (model_.group_failure_share <= 0 || table_->Find(grant.id) == nullptr) return false;
+  return Uniform(kGiveUp, grant.group.value, grant.attempt + (epoch_ << 16)) <
+         model_.group_failure_share;
 }
 
-void RunInMotion::Forget(uint32_t index) {
-  const uint32_t owner = book_.at(index).worker;
-  Worker& worker = workers_[owner];
-  worker.held.erase(std::find(worker.held.begin(), worker.held.end(), index));
-  if (worker.held.empty()) renewing_s_ += now() - worker.holding_since;
-  book_.Drop(index);
-  Want(owner);
+RunInMotion::HeldLease* RunInMotion::FindHeld(uint32_t index, LeaseId lease) {
+  for (HeldLease& held : workers_[index].held) {
+    if (held.grant.id == lease) return &held;
+  }
+  return nullptr;
 }
 
-// A result came for nothing.
-void RunInMotion::Waste(const Lease& lease) {
-  DiscardedTime& discarded = outcome_.discarded;
-  (lease.end == LeaseEnd::kSuperseded ? discarded.duplicate_s : discarded.expiry_s) += lease.work_s;
+void RunInMotion::Forget(uint32_t index, LeaseId lease) {
+  std::erase_if(workers_[index].held,
+                [&](const HeldLease& held) { return held.grant.id == lease; });
+  Want(index);
 }
 
-double RunInMotion::LastRenewal(const Lease& lease, double at) const {
-  const double interval = model_.lease_s / 3;
-  return lease.granted_at + std::floor((at - lease.granted_at) / interval) * interval;
+void RunInMotion::ForgetUntaken(uint32_t index, LeaseId lease) {
+  const HeldLease* held = FindHeld(index, lease);
+  if (held != nullptr && held->stage < HeldLease::Stage::kSampling) Forget(index, lease);
 }
 
-// Everything it holds is lost to it; groups that were accepted are not.
+// Everything the worker holds is lost to it; groups that were accepted are not.
 void RunInMotion::Abandon(uint32_t index, double& reason_s) {
   Worker& worker = workers_[index];
   if (worker.sampling) outcome_.sampling_s -= worker.batch_ends - now();
-  double sampling = 0;
-  for (const uint32_t held : worker.held) {
-    sampling += book_.at(held).stage == Lease::Stage::kSampling;
-  }
-  for (const uint32_t held : worker.held) {
-    const Lease& lease = book_.at(held);
-    if (lease.stage == Lease::Stage::kSampling) reason_s += (now() - worker.batch_began) / sampling;
+  const double groups = static_cast<double>(Sampling(worker));
+  for (const HeldLease& held : worker.held) {
+    if (held.stage == HeldLease::Stage::kSampling) {
+      reason_s += (now() - worker.batch_began) / groups;
+    }
     // A result that arrived was booked then, as useful or as wasted.
-    if (lease.stage == Lease::Stage::kDelivering) reason_s += lease.work_s;
-    book_.Drop(held);
+    if (held.stage == HeldLease::Stage::kDelivering) reason_s += held.work_s;
   }
-  if (!worker.held.empty()) renewing_s_ += now() - worker.holding_since;
   worker.held.clear();
   worker.sampling = worker.taking = false;
   ++worker.token;
@@ -249,25 +216,24 @@ void RunInMotion::Abandon(uint32_t index, double& reason_s) {
 void RunInMotion::OnWorkerDies(uint32_t index) {
   Worker& worker = workers_[index];
   const bool silent = Uniform(kSilence, index, worker.life) < model_.silent_share;
-  for (const uint32_t held : worker.held) {
-    const Lease& lease = book_.at(held);
-    if (!lease.live()) continue;
-    double ends =
-        std::max(now(), LastRenewal(lease, std::max(lease.granted_at, now())) + model_.lease_s);
-    if (!silent) ends = std::min(ends, now() + model_.departure_grace_s);
-    queue_.Add(EventKind::kLeaseExpires, ends, held, lease.generation);
+  // Without its stream the coordinator notices; a silent worker's leases have to expire.
+  if (!silent) {
+    table_->Depart(worker.name, lease::DepartureGrace(absl::Seconds(model_.lease_s)));
+    if (const auto next = table_->NextExpiry(); next.has_value()) ArmTick(*next);
   }
+  by_name_.erase(worker.name);
   Abandon(index, outcome_.discarded.death_s);
   ++outcome_.worker_deaths;
   ++worker.life;
   worker.up = worker.has_weights = worker.fetched = worker.fetching = worker.applying = false;
-  worker.reported = worker.queued = false;
+  worker.reported = worker.queued = worker.silent = false;
   worker.stalled_until = 0;
   worker.down_since = now();
   queue_.Add(EventKind::kWorkerStarts, now() + costs_.worker_restart_s, index, worker.life);
 }
 
-// It stands still and does not know: leases that are not renewed end, its late results are fenced.
+// The worker stands still and does not know: leases that it does not renew end, and their late
+// results are fenced.
 void RunInMotion::OnWorkerStalls(uint32_t index) {
   Worker& worker = workers_[index];
   worker.stalled_until = now() + model_.stall_s;
@@ -275,12 +241,7 @@ void RunInMotion::OnWorkerStalls(uint32_t index) {
     worker.batch_ends += model_.stall_s;
     outcome_.sampling_s += model_.stall_s;
   }
-  for (const uint32_t held : worker.held) {
-    const Lease& lease = book_.at(held);
-    const double ends = LastRenewal(lease, now()) + model_.lease_s;
-    if (!lease.live() || ends >= worker.stalled_until) continue;
-    queue_.Add(EventKind::kLeaseExpires, std::max(ends, now()), held, lease.generation);
-  }
+  queue_.Add(EventKind::kWorkerGoesOn, worker.stalled_until, index, worker.life);
   const uint32_t count = static_cast<uint32_t>(now());  // Distinct: stalls do not overlap.
   queue_.Add(EventKind::kWorkerStalls,
              worker.stalled_until + Exponential(kStall, index, (worker.life << 16) ^ (count + 1),

@@ -1,5 +1,5 @@
 // Laws of the simulated system: closed forms where there are some, bounds and balances elsewhere.
-#include "core/simulate/simulation.h"
+#include "simulate/simulation.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "base/philox.h"
-#include "core/simulate/presets.h"
+#include "simulate/presets.h"
 
 namespace oxbow::simulate {
 namespace {
@@ -19,9 +19,10 @@ Outcome Simulated(const RunModel& model) {
   return outcome.ok() ? *outcome : Outcome{};
 }
 
-// Every part has a time of its own, so that none can be forgotten unseen.
+// Every part takes another time, so that a forgotten part changes the sum.
 RunModel Distinct() {
   RunModel model{.steps = 7, .workers = 1, .groups_per_step = 5, .groups_in_flight = 5};
+  model.fan_out = 4;
   model.checkpoint_every = 0;
   model.costs = {.batch_s = 0.3,
                  .group_s = 0.7,
@@ -56,7 +57,7 @@ void ExpectBalanced(const Outcome& o) {
 TEST(SimulationTest, OneOnPolicyWorkerTakesTheSumOfTheParts) {
   const RunModel model = Distinct();
   const Costs& c = model.costs;
-  // Weights: the loop is held up, planning overlaps the fetch; the report, the leases.
+  // The loop waits for the publication; planning overlaps the fetch; then the report.
   const double fetched = 2 * c.latency_s + 2e6 / 1e7 + c.apply_s + c.latency_s;
   const double produced = c.latency_s + c.batch_s + 5 * c.group_s + 2 * c.latency_s +
                           c.reward_latency_s + 3e5 / 2e7 + 5 * 3e5 / 1e7 + c.latency_s;
@@ -145,7 +146,7 @@ RunModel Drawn(uint64_t seed) {
   model.learner_failures_per_hour = sometimes(1);
   model.checkpoint_every = pick(1, 5);
   model.eval_every = pick(0, 5);
-  model.speculation_quantile = sometimes(0.9);
+  model.stragglers.quantile = sometimes(0.9);
   Costs& c = model.costs;
   c = {.batch_s = random.NextUniform(),
        .group_s = 0.1 + random.NextUniform(),
@@ -193,7 +194,7 @@ TEST(SimulationTest, WithoutDeathsNothingIsDiscarded) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     RunModel model = Drawn(seed);
     model.failures_per_hour = model.stalls_per_hour = model.learner_failures_per_hour = 0;
-    model.group_failure_share = model.speculation_quantile = 0;
+    model.group_failure_share = model.stragglers.quantile = 0;
     const Outcome outcome = Simulated(model);
     EXPECT_EQ(outcome.discarded.total_s(), 0) << "seed " << seed;
     EXPECT_EQ(outcome.leases.granted, outcome.leases.accepted + outcome.leases.in_flight)
@@ -219,7 +220,7 @@ TEST(SimulationTest, DeathsCostWhatTheyShould) {
   model.failures_per_hour = 1;
   model.costs = {.group_s = 60, .update_s = 30, .worker_restart_s = 0};
   const Outcome outcome = Simulated(model);
-  // A death comes at any moment of a group that is sampled nearly always: half of it is lost.
+  // Workers sample nearly always, and a death comes at any moment of a group: half of it is lost.
   EXPECT_GT(outcome.worker_deaths, 200u);
   EXPECT_NEAR(outcome.discarded.death_s / static_cast<double>(outcome.worker_deaths), 30, 3);
 }
@@ -229,7 +230,7 @@ TEST(SimulationTest, ASecondLeaseSavesTheStepFromAStraggler) {
   model.groups_in_flight = 1;
   model.costs = {.group_s = 1, .straggler_share = 0.05, .straggler_factor = 50, .update_s = 0.1};
   const Outcome without = Simulated(model);
-  model.speculation_quantile = 0.9;
+  model.stragglers.quantile = 0.9;
   const Outcome with = Simulated(model);
   EXPECT_LT(with.step_s(), without.step_s() / 3);
   EXPECT_GT(with.leases.superseded, 0u);
@@ -284,6 +285,7 @@ TEST(SimulationTest, ImpossibleModelsAreRefusedByName) {
 
 TEST(SimulationTest, TenThousandWorkersTakeSeconds) {
   RunModel model = FindPreset("sd35m_lora")->model;
+  model.fan_out = 2;
   model.workers = model.groups_per_step = 10'000;
   model.ranks = 5000;
   model.staleness_max = 1;

@@ -1,30 +1,41 @@
-// What a simulated run came to. Seconds are virtual.
+// The result of a simulated run. Seconds are virtual.
 #pragma once
 
 #include <cstdint>
 
-#include "core/simulate/lease_book.h"
-#include "core/simulate/run_model.h"
+#include "simulate/run_model.h"
 
 namespace oxbow::simulate {
 
+// granted = accepted + failed + expired + superseded + dropped + in_flight
+struct LeaseCounts {
+  uint64_t granted = 0;
+  uint64_t second = 0;  // Second leases of stragglers; they are among `granted`.
+  uint64_t accepted = 0;
+  uint64_t failed = 0;
+  uint64_t expired = 0;
+  uint64_t superseded = 0;
+  uint64_t dropped = 0;    // Ended by a restart of the learner.
+  uint64_t in_flight = 0;  // Live at the end.
+};
+
 // Where the learner's time went; the parts sum to wall_s.
 struct LearnerTime {
-  double update_s = 0;         // Of steps that are in committed history.
+  double update_s = 0;         // Updates of steps that are in committed history.
   double lost_s = 0;           // Updates that a restart threw away.
-  double wait_rollouts_s = 0;  // Somebody is producing groups for it.
-  double wait_weights_s = 0;   // Nobody is: weights, leases or workers are on their way.
+  double wait_rollouts_s = 0;  // A worker produces groups for it.
+  double wait_weights_s = 0;   // No worker does: weights, leases or workers are on their way.
   double publish_s = 0;
   double other_s = 0;  // Planning, logging, evaluation, checkpoints.
   double down_s = 0;
 };
 
-// Sampling time that came to nothing, by reason.
+// Sampling time without an accepted result, by reason.
 struct DiscardedTime {
   double death_s = 0;      // The worker died with it.
   double expiry_s = 0;     // The lease had ended when the result came.
-  double duplicate_s = 0;  // Another worker was first.
-  double failure_s = 0;    // Given back, e.g. without rewards.
+  double duplicate_s = 0;  // The group's other lease was first.
+  double failure_s = 0;    // The group failed, for example without rewards.
   double restart_s = 0;    // The learner came back from an earlier checkpoint.
   double total_s() const { return death_s + expiry_s + duplicate_s + failure_s + restart_s; }
 };
@@ -62,9 +73,9 @@ struct Outcome {
   }
 };
 
-// What the run waits for most, in words: "the learner", "rollouts", "the slowest groups of a step",
-// "too few groups for the workers", "weights", "rewards", "ingest", "the coordinator" or "restarts
-// of the learner".
+// What the run waits for most: "the learner", "rollouts", "the slowest groups of a step", "too few
+// groups for the workers", "weights", "rewards", "ingest", "the coordinator" or "restarts of the
+// learner".
 const char* LimitOf(const RunModel& model, const Outcome& outcome);
 
 }  // namespace oxbow::simulate

@@ -1,0 +1,133 @@
+// Which groups are wanted, which worker produces each, and which results still count. A pure state
+// machine: the learner's coordinator drives it in real time, `oxbow simulate` in virtual time.
+//
+// Group g belongs to learner step g / U. A group is pending, then leased, then accepted. If its
+// lease expires or fails, the group is pending again and is granted under a new lease id. The old
+// id is then fenced: a late result under it is refused. A worker whose weights are those after L_V
+// committed steps is granted a group only while core/replay/admission.h admits it:
+//
+//   accepted + running < (S + L_V + 1) U        accepted: over the whole run
+//
+// The table grants the lowest pending group. All groups below it are accepted or running, so its
+// index is under the bound and its staleness g / U - L_V is at most S. No group is produced that
+// would have to be thrown away for its staleness.
+//
+// A straggler, a group that takes much longer than others (group_times.h), may be leased a second
+// time, once, to a worker that holds no lease. Noise depends on the group alone, so with equal
+// weights both results are equal. The first result is accepted. The other lease ends at that
+// moment; its result is superseded and does not count as a failure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "core/lease/group_times.h"
+#include "core/lease/lease_state.h"
+
+namespace oxbow::lease {
+
+// kDuplicate: the result of this lease was accepted before. kSuperseded: the result of the group's
+// other lease came first. kFenced: the lease expired or failed, or its group is not known.
+enum class AcceptOutcome { kAccepted, kDuplicate, kFenced, kSuperseded };
+
+// How long the leases of a worker live on after its stream broke: it may come back on another one.
+inline absl::Duration DepartureGrace(absl::Duration lease_time) { return lease_time / 10; }
+
+// Not thread-safe. The clock is the only source of time.
+class LeaseTable {
+ public:
+  struct Options {
+    Epoch epoch;                   // Lease ids of different epochs differ.
+    LearnerStep first_step;        // Steps committed before; their groups count as accepted.
+    uint64_t groups_per_step = 1;  // U
+    uint64_t refill_max = 0;       // R: groups that a step may plan in place of accepted ones.
+    uint64_t staleness_max = 0;    // S
+    absl::Duration lease_time = absl::Seconds(30);
+    uint32_t failures_max = 8;  // Reported failures of one group before the run fails.
+    // A failed group waits this long before it is granted again; doubles with each failure.
+    absl::Duration backoff_first = absl::Seconds(1);
+    absl::Duration backoff_max = absl::Seconds(10);
+    StragglerRule stragglers;  // Off unless asked for.
+  };
+
+  LeaseTable(Options options, const Clock& clock);
+
+  // Adds the U groups of the next step. Steps are planned in order, starting with first_step.
+  void Plan(LearnerStep step);
+
+  // Subtracts `count` accepted groups of an uncommitted step from accepted() and adds `count` new
+  // groups in their place, the next of the step's R. They are granted before groups of later steps.
+  void Refill(LearnerStep step, uint64_t count);
+
+  // Grants the lowest pending group to a worker with the weights of `weights_step` committed steps,
+  // or nothing if none is pending or the bound is reached.
+  std::optional<LeaseGrant> Acquire(const std::string& worker, LearnerStep weights_step);
+
+  // Grants the longest running straggler that had no second lease yet to a worker that holds
+  // nothing and whose weights keep the group within the staleness budget.
+  std::optional<LeaseGrant> Speculate(const std::string& worker, LearnerStep weights_step);
+
+  // When the longest running group that had no second lease is a straggler, which may be in the
+  // past. Nothing if there is no such group, too few group times are known, or the rule is off.
+  std::optional<absl::Duration> NextStraggler() const;
+
+  // Extends a live lease of this worker to now + lease_time. False if the lease is not live.
+  bool Renew(const std::string& worker, LeaseId lease);
+
+  // Takes the result of a lease. `superseded` is set to the group's other lease if that ends here.
+  AcceptOutcome Accept(GroupId group, LeaseId lease,
+                       std::optional<LeaseGrant>* superseded = nullptr);
+
+  // The holder gives up: the group becomes pending after a back-off, unless its other lease lives.
+  // An unknown lease has no effect. kUnavailable, naming the group and `reason`, once a group has
+  // failed failures_max times.
+  absl::Status Fail(LeaseId lease, const std::string& reason);
+
+  // The worker is gone: its leases end in `grace` at the latest, unless renewed before.
+  void Depart(const std::string& worker, absl::Duration grace);
+
+  // Ends overdue leases. Groups without another live lease become pending. Returns the ended ones.
+  std::vector<LeaseGrant> Expire();
+
+  // No lease is overdue before this time, unless a worker departs; nothing if no lease lives.
+  std::optional<absl::Duration> NextExpiry() const;
+
+  // Requires that all groups of the step are accepted. Forgets groups of earlier steps, but keeps
+  // the last two committed steps, so that a worker may retry after a lost acknowledgement.
+  void Commit(LearnerStep step);
+
+  const LeaseState& state() const { return state_; }
+  // The grant of a live lease; null if the lease is not live.
+  const LeaseGrant* Find(LeaseId lease) const;
+  uint64_t accepted() const { return state_.accepted; }
+  uint64_t running() const { return state_.running.size(); }  // Groups, not leases.
+  uint64_t pending() const { return state_.pending.size() + state_.cooling.size(); }
+  uint64_t RunningOf(const std::string& worker) const;  // Leases.
+  uint64_t failures(GroupId group) const;
+  LearnerStep StepOf(GroupId group) const { return LearnerStep(group.value / stride()); }
+
+ private:
+  using LiveLease = absl::flat_hash_map<uint64_t, LeaseState::Live>::iterator;
+
+  // Group ids per step: U groups, then room for R refills.
+  uint64_t stride() const { return options_.groups_per_step + options_.refill_max; }
+  bool Admits(LearnerStep weights_step) const;
+  void WarmUp();
+  void Add(LearnerStep step, uint64_t count);
+  LeaseGrant Grant(uint64_t group, const std::string& worker, bool speculative);
+  LeaseGrant End(LiveLease live);
+  bool Release(LiveLease live);
+
+  const Options options_;
+  const Clock& clock_;
+  LeaseState state_;
+  GroupTimes times_;
+};
+
+}  // namespace oxbow::lease
