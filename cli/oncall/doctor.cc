@@ -23,6 +23,7 @@
 #include "cli/plan/run_plan.h"
 #include "config/run_config.h"
 #include "rpc/tls_flags.h"
+#include "run/group_bytes.h"
 
 namespace oxbow::cli {
 namespace {
@@ -51,7 +52,9 @@ MachineNeeds NeedsOf(const v1::RunConfig& config, const ModelFacts& facts) {
   std::vector<MemoryItem> learner = LearnerMemory(config, facts);
   for (MemoryItem& item : learner) {
     // The sink's bound is what experience may take; what it will take is known.
-    if (item.what == "experience, at most") item.bytes = SinkBytesNeeded(config, facts);
+    if (item.what == "experience, at most") {
+      item.bytes = run::SinkBytesNeeded(config, facts.latent_shape);
+    }
   }
   needs.memory = PeakOf(learner) * config.learner().ranks() +
                  PeakOf(WorkerMemory(config, facts)) * services.rollout_workers() +

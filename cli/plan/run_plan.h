@@ -30,9 +30,6 @@ struct MemoryItem {
 // Of a process that holds these: what is there always, and the larger of start and training.
 uint64_t PeakOf(const std::vector<MemoryItem>& items);
 
-// Trained steps whose gradients one backward pass of one rank computes.
-uint64_t RowsOfPass(const v1::RunConfig& config);
-
 // What the learner holds. Everything it trains is float32; text encoders are there until prompts
 // are encoded (not at all if a cache has them); activations are those of a backward pass within a
 // quarter, and none where the transformer is not known.
@@ -45,10 +42,6 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const ModelFac
 // What the run writes at most: checkpoints with the one being written, the final weights, and the
 // replay buffer when it is full, twice for what compaction has not caught up with.
 uint64_t DiskBytesNeeded(const v1::RunConfig& config, const ModelFacts& facts);
-
-// Latent bytes of the groups that may be under way or waiting at once; services.sink_bytes_max must
-// be at least that.
-uint64_t SinkBytesNeeded(const v1::RunConfig& config, const ModelFacts& facts);
 
 std::string MemoryText(const v1::RunConfig& config, const ModelFacts& facts);
 

@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "base/trace.h"
 #include "core/model/picture_sampler.h"
+#include "run/rewards.h"
 
 namespace oxbow::learner {
 namespace {
@@ -135,13 +136,8 @@ absl::Status Evaluation::ScorePrompt(uint32_t prompt, const std::vector<reward::
 
 Evaluation::Verdict Evaluation::VerdictOf(reward::Scores scores) const {
   Verdict verdict;
-  double full = 0;
-  for (const auto& [name, weight] : options_.weights) {
-    full += weight;
-    const auto score = scores.find(name);
-    if (score != scores.end()) verdict.reward += weight * score->second;
-  }
-  verdict.right = verdict.reward >= full - 1e-9;
+  verdict.reward = run::WeightedReward(options_.reward, scores);
+  verdict.right = verdict.reward >= run::FullReward(options_.reward) - 1e-9;
   verdict.scores = std::move(scores);
   return verdict;
 }
@@ -157,8 +153,9 @@ std::map<std::string, double> Evaluation::MetricsOf(const std::vector<Verdict>& 
   std::map<std::string, double> metrics = {{"eval/reward_mean", reward_sum / count}};
   for (const auto& [name, sum] : sums) {
     metrics["eval/reward_" + name + "_mean"] = sum / count;
-    if (options_.weights.count(name) == 0)
+    if (!run::IsTerm(options_.reward, name)) {
       metrics["eval/" + ShortName(name) + "_mean"] = sum / count;
+    }
   }
   // A scorer that says which of two equally right layouts was drawn measures diversity.
   if (const auto row = sums.find("digits_row"); row != sums.end()) {

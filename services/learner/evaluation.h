@@ -33,7 +33,7 @@ class Evaluation {
     flow::SolverKind solver = flow::SolverKind::kEuler;
     std::vector<int64_t> latent_shape;
     uint64_t seed = 0;
-    std::map<std::string, double> weights;  // Of the rewards trained on, by name.
+    v1::RewardConfig reward;  // Its terms are trained on.
   };
 
   // `prompts`: held out, not empty; taken in turn until `images` are drawn.

@@ -2,29 +2,10 @@
 // them, runs the loop, takes them down in order.
 #pragma once
 
-#include <filesystem>
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "absl/status/status.h"
-#include "core/parallel/join_options.h"
-#include "oxbow/v1/config.pb.h"
+#include "services/learner/run_options.h"
 
 namespace oxbow::learner {
-
-struct RunOptions {
-  v1::RunConfig config;  // Resolved.
-  std::filesystem::path directory;
-  std::vector<std::string> buffer_endpoints;
-  std::vector<std::string> reward_endpoints;
-  std::string listen = "127.0.0.1:0";
-  std::string metrics_listen = "127.0.0.1:0";
-  bool resume = false;          // From the newest checkpoint; from the start where there is none.
-  parallel::JoinOptions place;  // Of this rank among those of the learner.
-  // Called when the run has ended, before the other ranks are told to go.
-  std::function<void()> ending = [] {};
-};
 
 // Returns when the run is whole, was drained (a stop signal or the Drain call), or failed. Requires
 // BlockStopSignals before.

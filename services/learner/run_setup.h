@@ -1,7 +1,6 @@
 // What a run is made from, read and checked before anything starts: config, model, prompts.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,7 +34,7 @@ struct RunSetup {
 };
 
 // kInvalidArgument for settings that do not fit each other or the prompts; else as LoadModel and
-// ReadPrompts.
+// run::ReadPrompts.
 absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config);
 
 // How far a worker's velocities, of about 1, may be from the learner's: a step of bf16 is 2^-8, and
@@ -61,10 +60,5 @@ ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
 LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerStep first_step,
                                    double wall_seconds_before);
 absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup);
-
-// Names of the rewards a run asks for: observed ones, then terms.
-std::vector<std::string> RewardNamesOf(const v1::RewardConfig& config);
-// Weights of the terms, by name.
-std::map<std::string, double> RewardWeightsOf(const v1::RewardConfig& config);
 
 }  // namespace oxbow::learner

@@ -1,16 +1,9 @@
-// Which steps of a config are stochastic, and what of a trajectory is trained on. No torch.
+// What of a trajectory is trained on. No torch.
 #pragma once
 
-#include "absl/status/statusor.h"
-#include "core/flow/window.h"
 #include "oxbow/v1/config.pb.h"
 
 namespace oxbow::rpc {
-
-// Which steps may be stochastic and which are, when; the last step never is: its density is so
-// narrow that rounding alone would move it. Holds that are left to the kind are filled in.
-// kInvalidArgument with the key and its fix for settings that leave nothing to train.
-absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& config);
 
 // The method trains on final pictures: of a fresh trajectory, x_T travels and nothing else.
 bool TrainsFinalLatents(const v1::MethodConfig& method);

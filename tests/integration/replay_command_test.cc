@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "io/png.h"
 #include "nlohmann/json.hpp"
-#include "rpc/convert.h"
+#include "run/prompt.h"
 #include "services/buffer/replay_client.h"
 #include "tests/integration/oxbow_command.h"
 #include "tests/testing/process.h"
@@ -31,7 +31,7 @@ constexpr uint64_t kEntries = 7;
 buffer::EntryWithLatents EntryOf(uint64_t id) {
   buffer::EntryWithLatents entry;
   entry.header.set_entry_id(id);
-  *entry.header.mutable_prompt() = rpc::MakePrompt("text " + std::to_string(id), "{}");
+  *entry.header.mutable_prompt() = run::MakePrompt("text " + std::to_string(id), "{}");
   entry.header.set_raw_reward(static_cast<double>(id) / 10);
   for (const double sigma : {1.0, 0.5, 0.0}) entry.header.add_sigmas(sigma);
   v1::Trajectory& trajectory = *entry.header.mutable_trajectory();

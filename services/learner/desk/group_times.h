@@ -3,8 +3,6 @@
 //   limit = factor * quantile of the last `window` times, once there are `samples_min` of them
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/statistics.h"
 
 namespace oxbow::learner {
 
@@ -34,12 +33,7 @@ class GroupTimes {
   // Nothing while too few groups are known or the rule is off.
   std::optional<absl::Duration> limit() const {
     if (rule_.quantile <= 0 || times_.size() < rule_.samples_min) return std::nullopt;
-    if (times_.empty()) return absl::ZeroDuration();
-    std::vector<absl::Duration> sorted(times_.begin(), times_.end());
-    const std::ptrdiff_t rank =
-        std::lround(std::min(rule_.quantile, 1.0) * static_cast<double>(sorted.size() - 1));
-    std::nth_element(sorted.begin(), sorted.begin() + rank, sorted.end());
-    return rule_.factor * sorted[static_cast<size_t>(rank)];
+    return rule_.factor * Quantile(std::vector(times_.begin(), times_.end()), rule_.quantile);
   }
 
  private:

@@ -15,8 +15,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/flow/window.h"
-#include "rpc/convert.h"
 #include "rpc/server.h"
+#include "run/prompt.h"
 #include "services/buffer/offer_limits.h"
 #include "services/buffer/replay_entries.h"
 #include "services/buffer/replay_service.h"
@@ -442,7 +442,7 @@ TEST(ReplayLinkTest, GroupsComeBackWholeForSomeSteps) {
 TEST(ReplayLinkTest, AGroupThatIsKeptIsSoundToItsBuffer) {
   Linked linked;
   PlannedGroup planned = PlannedOf(1, 0, 0);
-  planned.prompt = rpc::MakePrompt("digits", "{}");
+  planned.prompt = run::MakePrompt("digits", "{}");
   v1::Group group;
   for (int sample = 0; sample < 2; ++sample) {
     v1::Trajectory& member = *group.add_trajectories();

@@ -55,9 +55,6 @@ struct StepPlan {
   PromptPosition before;  // Where the prompt order stood: a resumed run plans again from here.
 };
 
-// Groups of a step that get a replayed head: min(round(fraction U), eligible entries).
-uint32_t HeadsWanted(double fraction, uint32_t groups);
-
 // Gives the first groups of step `step` the drawn heads, the next ones the prompts that waited, and
 // the others the next prompts of the order, all distinct. Takes at most `groups` of the former, and
 // of two with the same prompt the first. All groups are sampled with the step's window

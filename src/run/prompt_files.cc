@@ -1,4 +1,4 @@
-#include "services/learner/desk/prompt_files.h"
+#include "run/prompt_files.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -10,9 +10,9 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "io/text_lines.h"
-#include "rpc/convert.h"
+#include "run/prompt.h"
 
-namespace oxbow::learner {
+namespace oxbow::run {
 namespace {
 
 using nlohmann::json;
@@ -84,11 +84,11 @@ absl::StatusOr<v1::Prompt> PromptFromJson(const std::string& line) {
                        "\": models here see a text alone, and would be trained without it; "
                        "remove the key or the line"));
   }
-  return rpc::MakePrompt(prompt, object.size() == 1 ? "" : object.dump());
+  return MakePrompt(prompt, object.size() == 1 ? "" : object.dump());
 }
 
 absl::StatusOr<v1::Prompt> PromptFromLine(const std::string& line, bool is_json) {
-  return is_json ? PromptFromJson(line) : rpc::MakePrompt(line, "");
+  return is_json ? PromptFromJson(line) : MakePrompt(line, "");
 }
 
 }  // namespace
@@ -146,4 +146,4 @@ size_t CountNegativePrompts(const std::vector<v1::Prompt>& prompts) {
       }));
 }
 
-}  // namespace oxbow::learner
+}  // namespace oxbow::run

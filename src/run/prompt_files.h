@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "oxbow/v1/common.pb.h"
 
-namespace oxbow::learner {
+namespace oxbow::run {
 
 enum class PromptSplit { kTrain, kHeldOut };
 
@@ -40,4 +40,4 @@ absl::StatusOr<std::vector<v1::Prompt>> ReadPrompts(const std::filesystem::path&
 // How many have a "negative_prompt" of their own that is not empty. A run has one for all.
 size_t CountNegativePrompts(const std::vector<v1::Prompt>& prompts);
 
-}  // namespace oxbow::learner
+}  // namespace oxbow::run
