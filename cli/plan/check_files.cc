@@ -18,8 +18,8 @@ namespace {
 using config::Problem;
 using config::Severity;
 
-// The replay buffer refuses a larger entry for ever. How many a step offers does not matter: they
-// go in as many calls as they need.
+// The replay buffer always refuses a larger entry. The number of entries of a step does not matter:
+// they go in as many calls as they need.
 void CheckOffers(const v1::RunConfig& config, const ModelFacts& facts,
                  std::vector<Problem>& problems) {
   const uint64_t entry =
@@ -44,7 +44,7 @@ void CheckSink(const v1::RunConfig& config, const ModelFacts& facts,
 }
 
 void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
-  if (config.model().path().empty()) return;  // A rule's business.
+  if (config.model().path().empty()) return;  // A rule reports it.
   const absl::StatusOr<ModelFacts> facts = ReadModelFacts(config);
   if (facts.ok()) {
     CheckOffers(config, *facts, problems);
@@ -64,11 +64,11 @@ void CheckBuild(const v1::RunConfig& config, std::vector<Problem>& problems) {
 
 using run::PromptSplit;
 
-// Reads them all: a bad line is found here and not after the model has been loaded.
+// Reads every prompt, so that a bad line is found before the model is loaded.
 void CheckPrompts(const v1::RunConfig& config, PromptSplit split, std::vector<Problem>& problems) {
   const bool train = split == PromptSplit::kTrain;
   const std::string& path = train ? config.prompts().train() : config.prompts().eval();
-  if (path.empty()) return;  // A rule's business.
+  if (path.empty()) return;  // A rule reports it.
   const char* const key = train ? "prompts.train" : "prompts.eval";
   const auto prompts = run::ReadPrompts(path, split);
   if (!prompts.ok()) {

@@ -37,7 +37,7 @@ bool Shorter(const v1::RunConfig& config) {
 uint64_t ActivationBytes(const v1::RunConfig& config, const ModelFacts& facts) {
   const auto params = model::ParseSd3Config(facts.transformer_config_json);
   if (!params.ok()) return 0;
-  // An anchor asks for one more row of each sample.
+  // An anchor needs one more row for each sample.
   const uint64_t anchored =
       config.method().anchor().weight() > 0
           ? run::RowsOfPass(config) / std::max<uint64_t>(1, run::TrainedSteps(config))
@@ -139,7 +139,7 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const ModelFa
   return {
       {"trained weights", trained},
       {"frozen weights", frozen},
-      // LoRA: the adapter switched off.
+      // The reference of a LoRA is the model with its adapter switched off.
       {"reference policy", IsLora(config) && !moves ? 0 : trained},
       {"gradients", trained, Held::kInTraining},
       {"AdamW moments", 2 * trained, Held::kInTraining},
@@ -165,20 +165,20 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const ModelFac
           {"merged weights, at most", merges ? frozen : 0},
           {"casts of weights", Shorter(config) ? trained / 2 : 0},
           {"decoder of pictures", decoder},
-          // One snapshot for others, the next one's trained part, and copies of it to go back to.
+          // One snapshot to relay, the trained part of the next one, and copies to go back to.
           {"snapshots", 4 * trained + frozen + decoder}};
 }
 
 uint64_t DiskBytesNeeded(const v1::RunConfig& config, const ModelFacts& facts) {
   const uint64_t trained = kFloat * facts.trained_parameters;
   const uint64_t checkpoint = trained * (config.ema().enabled() ? 4 : 3);
-  // As trained and averaged; of an adapter in two formats.
+  // Trained and averaged weights; an adapter is written in two formats.
   const uint64_t published =
       IsLora(config) ? 4 * trained : 2 * kFloat * facts.transformer_parameters;
   const uint64_t groups = std::max(1U, config.batch().groups());
   const uint64_t conditioning = facts.conditioning_bytes;
   const v1::AdaptationConfig& adaptation = config.adaptation();
-  uint64_t buffer = 0;  // Nothing is offered to one that nobody draws from.
+  uint64_t buffer = 0;  // Nothing is offered where nothing is drawn.
   if (config.replay().fraction() > 0 || adaptation.enabled()) {
     buffer = config.replay().capacity() *
              run::EntryBytes(config.sampling(), facts.latent_shape, conditioning);

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "base/process.h"
+#include "base/parent_death.h"
 
 int main(int argc, char** argv) {
   if (argc < 3) return 2;

@@ -308,7 +308,7 @@ void LearnerLoop::CommitToBuffer(LearnerStep step, const std::vector<ReceivedGro
   parts_.board.Enter("offer");
   ReplayLink::StepCommit commit{
       .step = step, .offers = {}, .groups = {}, .used = result.used, .evict = result.evict};
-  for (size_t i = 0; options_.fraction > 0 && i < received.size(); ++i) {
+  for (size_t i = 0; options_.replays && i < received.size(); ++i) {
     auto offer = MakeOffer(received[i].group, planned[i], options_.offers);
     if (offer.has_value()) commit.offers.push_back(*std::move(offer));
   }

@@ -50,6 +50,7 @@ class LearnerLoop {
     uint32_t groups = 0;      // U
     uint32_t refill_max = 0;  // Extra groups of a step, in place of those without a signal.
     uint32_t ranks = 1;       // Of the learner; this one is rank 0.
+    bool replays = false;     // The best trajectories are offered to the replay buffer.
     uint32_t replayed = 0;    // Groups of a step with a replayed head, at most.
     uint64_t staleness_max = 0;
     uint32_t publish_every = 1;

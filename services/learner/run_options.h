@@ -18,8 +18,9 @@ struct RunOptions {
   std::vector<std::string> reward_endpoints;
   std::string listen = "127.0.0.1:0";
   std::string metrics_listen = "127.0.0.1:0";
-  bool resume = false;          // From the newest checkpoint; from the start where there is none.
-  parallel::JoinOptions place;  // Of this rank among those of the learner.
+  // Go on from the newest checkpoint, or start where there is none.
+  bool resume = false;
+  parallel::JoinOptions place;  // This rank among those of the learner.
   // Called when the run has ended, before the other ranks are told to go.
   std::function<void()> ending = [] {};
 };

@@ -191,6 +191,7 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
           .groups = config.batch().groups(),
           .refill_max = config.batch().refill_max(),
           .ranks = config.learner().ranks(),
+          .replays = config.replay().fraction() > 0,
           .replayed = config::ReplayedGroups(config),
           .staleness_max = config.off_policy().staleness_max(),
           .publish_every = config.off_policy().publish_every(),

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -81,11 +80,6 @@ absl::StatusOr<pid_t> Spawn(const SpawnOptions& options) {
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) return absl::UnavailableError(std::strerror(error));
   return pid;
-}
-
-bool DieWithParent(pid_t parent) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  return getppid() == parent;  // It may have ended before the line above.
 }
 
 absl::StatusOr<std::filesystem::path> ExecutablePath() {

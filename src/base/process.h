@@ -1,6 +1,4 @@
-// Starts other programs, and ties a process's life to its parent's.
-//
-// A process is spawned, never forked: gRPC does not survive a fork.
+// Starts other programs. They are spawned, never forked: gRPC does not survive a fork.
 #pragma once
 
 #include <sys/types.h>
@@ -38,10 +36,6 @@ struct SpawnOptions {
 // Starts a child and returns its id; the caller waits for it. kUnavailable if it cannot be started;
 // the message is the system's reason alone.
 absl::StatusOr<pid_t> Spawn(const SpawnOptions& options);
-
-// From here on this process is killed when the thread that started it ends. False if `parent`, the
-// process that should have started it, has ended already. Survives an exec.
-bool DieWithParent(pid_t parent);
 
 // This executable, links resolved. kUnavailable where the system does not say; the message is its
 // reason alone.

@@ -9,6 +9,8 @@
 
 #include <cstdlib>
 
+#include "base/parent_death.h"
+
 namespace oxbow {
 namespace {
 
@@ -75,8 +77,10 @@ TEST(ProcessTest, WhatCannotBeStartedSaysWhyAlone) {
   EXPECT_EQ(pid.status().message(), "No such file or directory");
 }
 
-TEST(ProcessTest, TheExecutableIsThisTest) {
-  EXPECT_EQ(ExecutablePath()->filename(), "base_test");
+TEST(ProcessTest, TheExecutableIsThisTest) { EXPECT_EQ(ExecutablePath()->filename(), "base_test"); }
+
+TEST(ProcessTest, AChildSeesThatItsParentIsGone) {
+  EXPECT_TRUE(DieWithParent(getppid()));
   EXPECT_FALSE(DieWithParent(-1)) << "that process is not the parent";
 }
 

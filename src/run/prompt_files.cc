@@ -19,9 +19,9 @@ using nlohmann::json;
 
 constexpr char kPromptKey[] = "prompt";
 constexpr char kNegativeKey[] = "negative_prompt";
-constexpr int kDepthMax = 64;  // Of JSON: writing it back recurses.
+constexpr int kDepthMax = 64;  // Nesting of JSON: writing it back recurses.
 
-// What Flow-Factory gives to models that take more than a text.
+// Keys by which Flow-Factory gives a model more than a text.
 constexpr const char* kConditionKeys[] = {"image", "images", "video",     "videos",
                                           "audio", "audios", "references"};
 

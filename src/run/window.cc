@@ -7,7 +7,7 @@
 namespace oxbow::run {
 namespace {
 
-constexpr int kHoldOfSlidingWindows = 25;  // MixGRPO's.
+constexpr int kHoldOfSlidingWindows = 25;  // As in MixGRPO, arXiv:2507.21802.
 
 absl::StatusOr<flow::WindowKind> KindOf(v1::WindowKind kind) {
   switch (kind) {

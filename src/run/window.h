@@ -7,8 +7,9 @@
 
 namespace oxbow::run {
 
-// Which steps may be stochastic and which are, when; the last step never is: its density is so
-// narrow that rounding alone would move it. Holds that are left to the kind are filled in.
+// The steps that may be stochastic, and which of them are in each learner step. The last step never
+// is: its density is so narrow that rounding alone would move it. A hold of 0 becomes the default
+// of the window's kind.
 // kInvalidArgument with the key and its fix for settings that leave nothing to train.
 absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& config);
 

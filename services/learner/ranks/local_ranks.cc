@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/parent_death.h"
 #include "base/process.h"
 #include "base/status_macros.h"
 
