@@ -38,6 +38,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/philox.h"
+#include "base/statistics.h"
 #include "oxbow/v1/experience_sink.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
@@ -428,10 +429,6 @@ class SimulatedWorker final : public grpc::ClientBidiReactor<v1::WorkRequest, v1
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-double Quantile(const std::vector<double>& sorted, double q) {
-  return sorted.empty() ? 0 : sorted[static_cast<size_t>(q * double(sorted.size() - 1) + 0.5)];
-}
-
 std::shared_ptr<grpc::Channel> ChannelOfItsOwn(const std::string& endpoint) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -478,7 +475,6 @@ int Measure(const std::string& binary, const Flags& flags) {
   const double cpu = child.cpu_seconds() - cpu_before;
   const double accepted = static_cast<double>(sinks.accepted() - accepted_before);
   const double memory = static_cast<double>(child.StatusField("VmRSS"));
-  std::sort(latencies.begin(), latencies.end());
   const double leases = static_cast<double>(latencies.size());
   std::printf("workers %d, group %.2f s, %.1f s measured\n", flags.workers, flags.group_seconds,
               seconds);

@@ -21,6 +21,7 @@
 
 #include "base/check.h"
 #include "base/exit_code.h"
+#include "base/statistics.h"
 #include "base/status_macros.h"
 #include "core/model/activation_memory.h"
 #include "core/model/device.h"
@@ -121,9 +122,7 @@ double MedianMilliseconds(int repeat, at::Device device, const std::function<voi
         std::chrono::steady_clock::now() - start;
     if (i > 0) times.push_back(spent.count());
   }
-  std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(times.size() / 2),
-                   times.end());
-  return times[times.size() / 2];
+  return Quantile(times, 0.5);
 }
 
 double PeakMegabytes(at::Device device) {

@@ -11,11 +11,13 @@
 #include "core/parallel/ranks.h"
 #include "core/reward/scorer_table.h"
 #include "core/rl/trainer.h"
-#include "rpc/convert_torch.h"
-#include "rpc/convert_window.h"
 #include "run/trainer_options.h"
+#include "run/prompt_files.h"
+#include "run/rewards.h"
+#include "run/sampling_spec.h"
+#include "run/scalar_type.h"
+#include "run/window.h"
 #include "services/learner/conditioning_cache.h"
-#include "services/learner/desk/prompt_files.h"
 #include "services/learner/desk/prompt_order.h"
 #include "services/learner/desk/step_plan.h"
 #include "services/learner/loaded_model.h"
@@ -76,12 +78,12 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
                          learner::LoadModel(config.model(), config.prompts(), config.sampling()));
   v1::SamplingConfig& sampling = *impl->config.mutable_sampling();
   if (sampling.shift() == 0) sampling.set_shift(loaded.shift);
-  OXBOW_ASSIGN_OR_RETURN(impl->spec.sampling, rpc::SamplingSpecFromConfig(sampling));
-  OXBOW_ASSIGN_OR_RETURN(impl->spec.storage, rpc::StorageFromConfig(sampling));
+  OXBOW_ASSIGN_OR_RETURN(impl->spec.sampling, run::SamplingSpecFromConfig(sampling));
+  OXBOW_ASSIGN_OR_RETURN(impl->spec.storage, run::StorageFromConfig(sampling));
   impl->spec.final_latent = config::ChosenMethod(config.method()).trains_final_latents();
   impl->spec.run_seed = config.run().seed();
   impl->spec.latent_shape = loaded.latent_shape;
-  OXBOW_ASSIGN_OR_RETURN(impl->window, rpc::WindowFromConfig(impl->config.sampling()));
+  OXBOW_ASSIGN_OR_RETURN(impl->window, run::WindowFromConfig(impl->config.sampling()));
   OXBOW_ASSIGN_OR_RETURN(impl->policy,
                          model::Policy::Create({.architecture = loaded.architecture,
                                                 .config_json = loaded.transformer_config_json,
@@ -90,12 +92,11 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
                                                 .old = run::OldPolicyOf(config.method())}));
   impl->decoder = std::move(loaded.decoder);
   impl->conditioning = std::make_unique<learner::ConditioningCache>(std::move(loaded.prompts));
-  OXBOW_ASSIGN_OR_RETURN(
-      std::vector<v1::Prompt> prompts,
-      learner::ReadPrompts(config.prompts().train(), learner::PromptSplit::kTrain));
+  OXBOW_ASSIGN_OR_RETURN(std::vector<v1::Prompt> prompts,
+                         run::ReadPrompts(config.prompts().train(), run::PromptSplit::kTrain));
   OXBOW_RETURN_IF_ERROR(impl->conditioning->Warm(prompts));
   impl->prompts = std::make_unique<learner::PromptOrder>(std::move(prompts), config.run().seed());
-  for (const std::string& name : rollout::RewardNames(config.reward())) {
+  for (const std::string& name : run::RewardNames(config.reward())) {
     OXBOW_ASSIGN_OR_RETURN(impl->scorers.emplace_back(), reward::MakeScorer(name));
   }
   impl->trainer = std::make_unique<rl::Trainer>(

@@ -31,6 +31,7 @@
 #include "base/check.h"
 #include "base/freed_memory.h"
 #include "base/log.h"
+#include "base/statistics.h"
 #include "metrics/exported_metrics.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
@@ -291,10 +292,7 @@ class Fleet {
   std::vector<std::unique_ptr<testing::Process>> children_;
 };
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
+double Median(const std::vector<double>& values) { return Quantile(values, 0.5); }
 
 int RunLearner(const Flags& flags, const std::string& self) {
   const uint64_t bytes = flags.megabytes * 1'000'000;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
+#include "base/statistics.h"
 #include "io/report/svg_chart.h"
 
 namespace oxbow::cli {
@@ -50,7 +51,7 @@ bool AllKnown(const std::vector<double>& values) {
 
 std::string RatioText(const Costs& costs, const std::vector<double>& baseline) {
   if (!AllKnown(costs.values) || !AllKnown(baseline)) return "-";
-  const io::RatioInterval interval = io::BootstrapRatio(costs.values, baseline, kBootstrapSeed);
+  const RatioInterval interval = BootstrapRatio(costs.values, baseline, kBootstrapSeed);
   return absl::StrFormat("%s%.3f (%.3f to %.3f)", costs.reached < costs.values.size() ? ">= " : "",
                          interval.ratio, interval.low, interval.high);
 }
@@ -63,13 +64,9 @@ std::string MeanText(const std::vector<io::LearningCurve>& curves,
     if (std::isfinite(curve.*value)) values.push_back(curve.*value);
   }
   if (values.empty()) return "-";
-  const auto count = static_cast<double>(values.size());
-  double mean = 0;
-  for (const double x : values) mean += x / count;
-  double variance = 0;
-  for (const double x : values) variance += (x - mean) * (x - mean);
-  if (values.size() == 1) return absl::StrFormat("%.3f", mean);
-  return absl::StrFormat("%.3f +- %.3f", mean, std::sqrt(variance / (count - 1) / count));
+  if (values.size() == 1) return absl::StrFormat("%.3f", values.front());
+  const double error = StandardDeviation(values, 1) / std::sqrt(static_cast<double>(values.size()));
+  return absl::StrFormat("%.3f +- %.3f", Mean(values), error);
 }
 
 const RecipeCurves& BaselineOf(const Comparison& comparison) {
@@ -82,14 +79,12 @@ const RecipeCurves& BaselineOf(const Comparison& comparison) {
 
 std::string Row(const RecipeCurves& recipe, const RecipeCurves& baseline, double level) {
   const Costs steps = CostsOf(recipe, level, &io::CurvePoint::step);
-  double mean_steps = 0;
-  for (const double x : steps.values) mean_steps += x / static_cast<double>(steps.values.size());
   const bool all = steps.reached == steps.values.size();
   const auto collapsed =
       std::count_if(recipe.curves.begin(), recipe.curves.end(),
                     [](const io::LearningCurve& curve) { return io::Collapsed(curve); });
   std::string row = absl::StrFormat("| %s | %d/%d | %s%.1f |", recipe.name, steps.reached,
-                                    recipe.curves.size(), all ? "" : ">= ", mean_steps);
+                                    recipe.curves.size(), all ? "" : ">= ", Mean(steps.values));
   for (const Cost cost : {&io::CurvePoint::step, &io::CurvePoint::seconds, &io::CurvePoint::nfe3,
                           &io::CurvePoint::images}) {
     absl::StrAppend(&row, " ", RatioText(CostsOf(recipe, level, cost), WholeRuns(baseline, cost)),
@@ -107,15 +102,12 @@ std::string Row(const RecipeCurves& recipe, const RecipeCurves& baseline, double
 
 std::optional<double> LevelOf(const Comparison& comparison) {
   if (comparison.level > 0) return comparison.level;
-  double sum = 0;
-  int count = 0;
+  std::vector<double> rewards;
   for (const io::LearningCurve& curve : BaselineOf(comparison).curves) {
-    if (!std::isfinite(curve.final_reward)) continue;
-    sum += curve.final_reward;
-    ++count;
+    if (std::isfinite(curve.final_reward)) rewards.push_back(curve.final_reward);
   }
-  if (count == 0) return std::nullopt;
-  return sum / count;
+  if (rewards.empty()) return std::nullopt;
+  return Mean(rewards);
 }
 
 std::string LearningTable(const Comparison& comparison) {
@@ -146,11 +138,7 @@ std::string LearningPlot(const Comparison& comparison) {
       for (const io::CurvePoint& point : curve.points) by_step[point.step].push_back(point.reward);
     }
     io::Series line{.name = recipe.name, .points = {}};
-    for (const auto& [step, rewards] : by_step) {
-      double sum = 0;
-      for (const double reward : rewards) sum += reward;
-      line.points.push_back({.x = step, .y = sum / static_cast<double>(rewards.size())});
-    }
+    for (const auto& [step, rewards] : by_step) line.points.push_back({step, Mean(rewards)});
     if (!line.points.empty()) series.push_back(std::move(line));
   }
   return io::Chart({.title = comparison.name + ": held-out reward, mean over seeds",

@@ -16,7 +16,8 @@
 #include "core/model/policy.h"
 #include "core/task/world.h"
 #include "io/tensor_torch.h"
-#include "rpc/convert_torch.h"
+#include "run/sampling_spec.h"
+#include "run/scalar_type.h"
 #include "services/learner/loaded_model.h"
 
 namespace oxbow::cli {
@@ -64,7 +65,7 @@ absl::StatusOr<std::unique_ptr<model::Policy>> PolicyFor(Drawing& drawing) {
       .trainable = false,
       .guidance = config.sampling().guidance()};
   OXBOW_ASSIGN_OR_RETURN(options.device, model::DeviceNamed(config.model().device()));
-  OXBOW_ASSIGN_OR_RETURN(options.compute, rpc::ScalarTypeFromConfig(config.model().compute_dtype(),
+  OXBOW_ASSIGN_OR_RETURN(options.compute, run::ScalarTypeFromConfig(config.model().compute_dtype(),
                                                                     "model.compute_dtype"));
   if (options.guidance != 1) {
     OXBOW_ASSIGN_OR_RETURN(options.negative,
@@ -122,7 +123,7 @@ absl::StatusOr<std::vector<DrawnPicture>> DrawPictures(const ModelSource& source
   const learner::LoadedModel& loaded = drawing.model;
   OXBOW_ASSIGN_OR_RETURN(const model::Conditioning conditioning, loaded.prompts->Get(prompts));
   OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec,
-                         rpc::EvaluationSpecFromConfig(drawing.config));
+                         run::EvaluationSpecFromConfig(drawing.config));
   const at::Tensor pictures = model::SamplePictures(
       drawing.policy->current(), *loaded.decoder, model::OdeSpec(spec.sigmas, spec.solver),
       model::RequestsFor(conditioning, static_cast<int>(options.per_prompt), options.seed),

@@ -22,7 +22,7 @@
 #include "core/model/device.h"
 #include "io/diffusers_directory.h"
 #include "io/prompts/encoded_prompts.h"
-#include "services/learner/desk/prompt_files.h"
+#include "run/prompt_files.h"
 
 namespace oxbow::cli {
 namespace {
@@ -91,10 +91,10 @@ absl::Status ReadRun(EncodeFlags& flags) {
   flags.t5_length = prompts.t5_length();
   if (flags.device.empty()) flags.device = resolved.config.model().encoder_device();
   flags.negative = resolved.config.sampling().negative_prompt();
-  for (const auto& [path, split] : {std::pair(prompts.train(), learner::PromptSplit::kTrain),
-                                    std::pair(prompts.eval(), learner::PromptSplit::kHeldOut)}) {
+  for (const auto& [path, split] : {std::pair(prompts.train(), run::PromptSplit::kTrain),
+                                    std::pair(prompts.eval(), run::PromptSplit::kHeldOut)}) {
     if (path.empty()) continue;
-    OXBOW_ASSIGN_OR_RETURN(const std::filesystem::path file, learner::PromptFile(path, split));
+    OXBOW_ASSIGN_OR_RETURN(const std::filesystem::path file, run::PromptFile(path, split));
     flags.prompts.push_back(file.string());
   }
   return absl::OkStatus();
@@ -103,11 +103,11 @@ absl::Status ReadRun(EncodeFlags& flags) {
 // What a flag names: a file, or both splits of a directory.
 absl::StatusOr<std::vector<v1::Prompt>> ReadNamed(const std::string& path) {
   OXBOW_ASSIGN_OR_RETURN(std::vector<v1::Prompt> prompts,
-                         learner::ReadPrompts(path, learner::PromptSplit::kTrain));
+                         run::ReadPrompts(path, run::PromptSplit::kTrain));
   if (!std::filesystem::is_directory(path)) return prompts;
-  if (!learner::PromptFile(path, learner::PromptSplit::kHeldOut).ok()) return prompts;
+  if (!run::PromptFile(path, run::PromptSplit::kHeldOut).ok()) return prompts;
   OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::Prompt> held_out,
-                         learner::ReadPrompts(path, learner::PromptSplit::kHeldOut));
+                         run::ReadPrompts(path, run::PromptSplit::kHeldOut));
   prompts.insert(prompts.end(), held_out.begin(), held_out.end());
   return prompts;
 }

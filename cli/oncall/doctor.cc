@@ -23,6 +23,7 @@
 #include "cli/plan/run_plan.h"
 #include "config/run_config.h"
 #include "rpc/tls_flags.h"
+#include "run/group_bytes.h"
 
 namespace oxbow::cli {
 namespace {
@@ -50,8 +51,10 @@ MachineNeeds NeedsOf(const v1::RunConfig& config, const ModelFacts& facts) {
   needs.processes = needs.busy_processes + rewards + 1;
   std::vector<MemoryItem> learner = LearnerMemory(config, facts);
   for (MemoryItem& item : learner) {
-    // The sink's limit is the most that experience may take; its expected size is known.
-    if (item.what == "experience, at most") item.bytes = SinkBytesNeeded(config, facts);
+    // The sink's bound is what experience may take; what it will take is known.
+    if (item.what == "experience, at most") {
+      item.bytes = run::SinkBytesNeeded(config, facts.latent_shape);
+    }
   }
   needs.memory = PeakOf(learner) * config.learner().ranks() +
                  PeakOf(WorkerMemory(config, facts)) * services.rollout_workers() +

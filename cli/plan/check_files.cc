@@ -8,8 +8,9 @@
 #include "cli/plan/model_facts.h"
 #include "core/model/graphs_built.h"
 #include "core/reward/scorer_table.h"
+#include "run/group_bytes.h"
+#include "run/prompt_files.h"
 #include "services/buffer/replay_client.h"
-#include "services/learner/desk/prompt_files.h"
 
 namespace oxbow::cli {
 namespace {
@@ -17,11 +18,12 @@ namespace {
 using config::Problem;
 using config::Severity;
 
-// The replay buffer refuses a larger entry for ever. How many a step offers does not matter: they
-// go in as many calls as they need.
+// The replay buffer always refuses a larger entry. The number of entries of a step does not matter:
+// they go in as many calls as they need.
 void CheckOffers(const v1::RunConfig& config, const ModelFacts& facts,
                  std::vector<Problem>& problems) {
-  const uint64_t entry = OfferBytes(config, facts) / std::max(1U, config.batch().groups());
+  const uint64_t entry =
+      run::EntryBytes(config.sampling(), facts.latent_shape, facts.conditioning_bytes);
   if (config.replay().fraction() == 0 || entry <= buffer::kEntryBytesMax) return;
   problems.push_back(
       {Severity::kError, "sampling.sde_count",
@@ -31,10 +33,24 @@ void CheckOffers(const v1::RunConfig& config, const ModelFacts& facts,
                     entry, " bytes with its conditioning, limit ", buffer::kEntryBytesMax)});
 }
 
+// The learner refuses it as well, when it has loaded the model.
+void CheckSink(const v1::RunConfig& config, const ModelFacts& facts,
+               std::vector<Problem>& problems) {
+  const uint64_t needed = run::SinkBytesNeeded(config, facts.latent_shape);
+  if (config.services().sink_bytes_max() >= needed) return;
+  problems.push_back({Severity::kError, "services.sink_bytes_max",
+                      absl::StrCat("is too small for the groups of a step: ",
+                                   config.services().sink_bytes_max(), ", needs ", needed)});
+}
+
 void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
-  if (config.model().path().empty()) return;  // A rule's business.
+  if (config.model().path().empty()) return;  // A rule reports it.
   const absl::StatusOr<ModelFacts> facts = ReadModelFacts(config);
-  if (facts.ok()) return CheckOffers(config, *facts, problems);
+  if (facts.ok()) {
+    CheckOffers(config, *facts, problems);
+    CheckSink(config, *facts, problems);
+    return;
+  }
   problems.push_back({Severity::kError, "model.path", std::string(facts.status().message()),
                       facts.status().code()});
 }
@@ -46,15 +62,15 @@ void CheckBuild(const v1::RunConfig& config, std::vector<Problem>& problems) {
                       "false"});
 }
 
-using learner::PromptSplit;
+using run::PromptSplit;
 
-// Reads them all: a bad line is found here and not after the model has been loaded.
+// Reads every prompt, so that a bad line is found before the model is loaded.
 void CheckPrompts(const v1::RunConfig& config, PromptSplit split, std::vector<Problem>& problems) {
   const bool train = split == PromptSplit::kTrain;
   const std::string& path = train ? config.prompts().train() : config.prompts().eval();
-  if (path.empty()) return;  // A rule's business.
+  if (path.empty()) return;  // A rule reports it.
   const char* const key = train ? "prompts.train" : "prompts.eval";
-  const auto prompts = learner::ReadPrompts(path, split);
+  const auto prompts = run::ReadPrompts(path, split);
   if (!prompts.ok()) {
     const bool missing = absl::IsNotFound(prompts.status());
     problems.push_back(
@@ -69,7 +85,7 @@ void CheckPrompts(const v1::RunConfig& config, PromptSplit split, std::vector<Pr
                         absl::StrCat("has fewer prompts than batch.groups = ",
                                      config.batch().groups(), ", got ", prompts->size())});
   }
-  if (const size_t own = learner::CountNegativePrompts(*prompts); own > 0) {
+  if (const size_t own = run::CountNegativePrompts(*prompts); own > 0) {
     problems.push_back({Severity::kWarning, key,
                         absl::StrCat("a run has one negative prompt for all; the negative_prompt "
                                      "of a line has no effect but on rewards, got ",
@@ -92,15 +108,6 @@ void CheckReward(const char* key, const std::string& name, std::vector<Problem>&
 }
 
 }  // namespace
-
-uint64_t OfferBytes(const v1::RunConfig& config, const ModelFacts& facts) {
-  const v1::SamplingConfig& sampling = config.sampling();
-  uint64_t latent = sampling.storage() == v1::STORAGE_D_TYPE_F32 ? 4 : 2;
-  for (const int64_t size : facts.latent_shape) latent *= static_cast<uint64_t>(size);
-  // Up to the end of the last stochastic step.
-  const uint64_t latents = uint64_t{sampling.sde_first()} + sampling.sde_count() + 1;
-  return (latent * latents + facts.conditioning_bytes) * config.batch().groups();
-}
 
 std::vector<Problem> CheckFiles(const v1::RunConfig& config) {
   std::vector<Problem> problems;

@@ -50,6 +50,24 @@ TEST_F(CheckFilesTest, PromptFilesAreReadWhole) {
               AllOf(HasSubstr("/nowhere/test.txt"), HasSubstr("working directory")));
 }
 
+// 8 x 20 pixels, of which each sample brings one latent in float32.
+TEST_F(CheckFilesTest, ASinkThatHoldsLessThanAStepsGroupsIsRefusedBeforeTheLearnerDoes) {
+  config_.mutable_model()->set_path(OXBOW_SOURCE_DIR "/models/digits");
+  config_.mutable_model()->set_trained(v1::TRAINED_PART_FULL);
+  config_.mutable_sampling()->set_height(8);
+  config_.mutable_sampling()->set_width(20);
+  config_.mutable_sampling()->set_storage(v1::STORAGE_D_TYPE_F32);
+  config_.mutable_method()->set_name(v1::METHOD_NAME_NFT);
+  config_.mutable_batch()->set_groups(3);
+  config_.mutable_batch()->set_group_size(4);
+  const uint64_t needed = 160 * 4 * 4 * 3 * 2;
+  config_.mutable_services()->set_sink_bytes_max(needed);
+  EXPECT_EQ(Said("services.sink_bytes_max"), "");
+  config_.mutable_services()->set_sink_bytes_max(needed - 1);
+  EXPECT_EQ(Said("services.sink_bytes_max"),
+            "is too small for the groups of a step: 15359, needs 15360\n");
+}
+
 TEST_F(CheckFilesTest, GraphsNeedABuildThatHasThem) {
   config_.mutable_model()->set_cuda_graphs(true);
   if (model::HasCudaGraphs()) {

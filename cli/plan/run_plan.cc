@@ -5,24 +5,21 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "cli/plan/check_files.h"
 #include "config/chosen_method.h"
 #include "config/validate.h"
 #include "core/flow/truncation.h"
 #include "core/flow/window.h"
 #include "core/model/activation_memory.h"
-#include "rpc/convert_torch.h"
-#include "rpc/convert_window.h"
+#include "run/group_bytes.h"
+#include "run/sampling_spec.h"
 #include "run/trainer_options.h"
+#include "run/training_rows.h"
+#include "run/window.h"
 
 namespace oxbow::cli {
 namespace {
 
 constexpr uint64_t kFloat = 4;
-
-uint64_t StorageBytes(const v1::SamplingConfig& sampling) {
-  return sampling.storage() == v1::STORAGE_D_TYPE_F32 ? 4 : 2;
-}
 
 std::string BytesText(uint64_t bytes) {
   const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -32,17 +29,6 @@ std::string BytesText(uint64_t bytes) {
   return absl::StrFormat(unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
 }
 
-// Rows of one sample.
-uint64_t TrainedSteps(const v1::RunConfig& config) {
-  if (config::ChosenMethod(config.method()).trains_final_latents()) {
-    const v1::TimesConfig& times = config.method().times();
-    const auto levels = static_cast<uint32_t>(times.fraction() * config.sampling().steps());
-    return times.count() > 0 ? times.count() : levels;
-  }
-  const absl::StatusOr<flow::WindowPlan> window = rpc::WindowFromConfig(config.sampling());
-  return window.ok() ? flow::WindowAt(*window, /*run_seed=*/0, /*step=*/0).size() : 0;
-}
-
 bool Shorter(const v1::RunConfig& config) {
   return config.model().compute_dtype() == v1::STORAGE_D_TYPE_BF16;
 }
@@ -50,11 +36,12 @@ bool Shorter(const v1::RunConfig& config) {
 uint64_t ActivationBytes(const v1::RunConfig& config, const ModelFacts& facts) {
   const auto params = model::ParseSd3Config(facts.transformer_config_json);
   if (!params.ok()) return 0;
-  // An anchor asks for one more row of each sample.
-  const uint64_t anchored = config.method().anchor().weight() > 0
-                                ? RowsOfPass(config) / std::max<uint64_t>(1, TrainedSteps(config))
-                                : 0;
-  const auto rows = static_cast<int64_t>(RowsOfPass(config) + anchored);
+  // An anchor needs one more row for each sample.
+  const uint64_t anchored =
+      config.method().anchor().weight() > 0
+          ? run::RowsOfPass(config) / std::max<uint64_t>(1, run::TrainedSteps(config))
+          : 0;
+  const auto rows = static_cast<int64_t>(run::RowsOfPass(config) + anchored);
   return model::Sd3ActivationBytes(*params,
                                    {.compute = Shorter(config) ? at::kBFloat16 : at::kFloat,
                                     .recompute_blocks = config.model().checkpoint_activations()},
@@ -69,29 +56,19 @@ uint64_t ActivationBytes(const v1::RunConfig& config, const ModelFacts& facts) {
 std::string TrainedText(const v1::RunConfig& config) {
   const v1::SamplingConfig& sampling = config.sampling();
   if (config::ChosenMethod(config.method()).trains_final_latents()) {
-    return absl::StrCat("final pictures, at ", TrainedSteps(config), " times each");
+    return absl::StrCat("final pictures, at ", run::TrainedSteps(config), " times each");
   }
-  const absl::StatusOr<flow::WindowPlan> window = rpc::WindowFromConfig(sampling);
+  const absl::StatusOr<flow::WindowPlan> window = run::WindowFromConfig(sampling);
   if (!window.ok()) return "no";
   return absl::StrCat(flow::WindowAt(*window, /*run_seed=*/0, /*step=*/0).size(), " (",
                       flow::Describe(*window), ") of ", sampling.steps(), " sampling steps");
-}
-
-// Of one trajectory, at most; a stochastic tail brings all from where its head ends.
-uint64_t LatentsSent(const v1::RunConfig& config) {
-  if (config::ChosenMethod(config.method()).trains_final_latents()) return 1;
-  const absl::StatusOr<flow::WindowPlan> window = rpc::WindowFromConfig(config.sampling());
-  const bool tails =
-      config.replay().fraction() > 0 && config.sampling().tail() == v1::TAIL_KIND_SDE;
-  if (tails || !window.ok()) return config.sampling().steps() + 1;
-  return static_cast<uint64_t>(flow::LongestSpan(*window)) + 1;
 }
 
 bool IsLora(const v1::RunConfig& config) {
   return config.model().trained() == v1::TRAINED_PART_LORA;
 }
 
-// What never changes. A LoRA's base is kept in the type of products.
+// Weights that never change. A LoRA's base is kept in the compute dtype.
 uint64_t FrozenBytes(const v1::RunConfig& config, const ModelFacts& facts) {
   const uint64_t all = kFloat * facts.transformer_parameters;
   if (!IsLora(config)) return all - kFloat * facts.trained_parameters;
@@ -100,13 +77,6 @@ uint64_t FrozenBytes(const v1::RunConfig& config, const ModelFacts& facts) {
 
 bool KeepsOld(const v1::RunConfig& config) {
   return run::OldPolicyOf(config.method()) != model::OldPolicy::kNone;
-}
-
-// Of one group on its way.
-uint64_t GroupBytes(const v1::RunConfig& config, const ModelFacts& facts) {
-  uint64_t latent = StorageBytes(config.sampling());
-  for (const int64_t size : facts.latent_shape) latent *= static_cast<uint64_t>(size);
-  return latent * LatentsSent(config) * config.batch().group_size();
 }
 
 }  // namespace
@@ -148,17 +118,6 @@ std::string StepTable(const v1::RunConfig& config, const flow::SamplingSpec& sam
   return text;
 }
 
-uint64_t RowsOfPass(const v1::RunConfig& config) {
-  const v1::BatchConfig& batch = config.batch();
-  const uint64_t images = uint64_t{batch.groups()} * batch.group_size();
-  const uint64_t of_update = (images + batch.updates() - 1) / batch.updates();
-  const uint64_t ranks = std::max(1u, config.learner().ranks());
-  const uint64_t samples = (of_update + ranks - 1) / ranks;
-  const uint64_t steps = TrainedSteps(config);
-  if (batch.rows_per_pass() == 0 || steps == 0) return samples * steps;
-  return steps * std::min(samples, std::max<uint64_t>(1, batch.rows_per_pass() / steps));
-}
-
 uint64_t PeakOf(const std::vector<MemoryItem>& items) {
   uint64_t always = 0;
   uint64_t start = 0;
@@ -181,7 +140,7 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const ModelFa
   return {
       {"trained weights", trained},
       {"frozen weights", frozen},
-      // LoRA: the adapter switched off.
+      // The reference of a LoRA is the model with its adapter switched off.
       {"reference policy", IsLora(config) && !moves ? 0 : trained},
       {"gradients", trained, Held::kInTraining},
       {"AdamW moments", 2 * trained, Held::kInTraining},
@@ -207,35 +166,31 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const ModelFac
           {"merged weights, at most", merges ? frozen : 0},
           {"casts of weights", Shorter(config) ? trained / 2 : 0},
           {"decoder of pictures", decoder},
-          // One snapshot for others, the next one's trained part, and copies of it to go back to.
+          // One snapshot to relay, the trained part of the next one, and copies to go back to.
           {"snapshots", 4 * trained + frozen + decoder}};
 }
 
 uint64_t DiskBytesNeeded(const v1::RunConfig& config, const ModelFacts& facts) {
   const uint64_t trained = kFloat * facts.trained_parameters;
   const uint64_t checkpoint = trained * (config.ema().enabled() ? 4 : 3);
-  // As trained and averaged; of an adapter in two formats.
+  // Trained and averaged weights; an adapter is written in two formats.
   const uint64_t published =
       IsLora(config) ? 4 * trained : 2 * kFloat * facts.transformer_parameters;
   const uint64_t groups = std::max(1U, config.batch().groups());
   const uint64_t conditioning = facts.conditioning_bytes;
   const v1::AdaptationConfig& adaptation = config.adaptation();
-  uint64_t buffer = 0;  // Nothing is offered to one that nobody draws from.
+  uint64_t buffer = 0;  // Nothing is offered where nothing is drawn.
   if (config.replay().fraction() > 0 || adaptation.enabled()) {
-    buffer = config.replay().capacity() * (OfferBytes(config, facts) / groups);
+    buffer = config.replay().capacity() *
+             run::EntryBytes(config.sampling(), facts.latent_shape, conditioning);
   }
   if (adaptation.enabled()) {
     const uint64_t prompts = adaptation.hard_capacity() > 0 ? adaptation.hard_capacity() : groups;
     buffer += prompts * conditioning;
-    buffer += groups * adaptation.recent_steps() * (GroupBytes(config, facts) + conditioning);
+    buffer += groups * adaptation.recent_steps() *
+              (run::GroupBytesMax(config, facts.latent_shape) + conditioning);
   }
   return (config.checkpoint().keep() + 1) * checkpoint + published + 2 * buffer;
-}
-
-uint64_t SinkBytesNeeded(const v1::RunConfig& config, const ModelFacts& facts) {
-  const uint64_t group = GroupBytes(config, facts);
-  return group * (uint64_t{config.batch().groups()} * (config.off_policy().staleness_max() + 2) +
-                  config.batch().refill_max());
 }
 
 std::string MemoryText(const v1::RunConfig& config, const ModelFacts& facts) {
@@ -245,17 +200,18 @@ std::string MemoryText(const v1::RunConfig& config, const ModelFacts& facts) {
   for (const MemoryItem& item : items) {
     absl::StrAppend(&text, absl::StrFormat("  %-20s %s\n", item.what, BytesText(item.bytes)));
   }
-  return absl::StrCat(text,
-                      absl::StrFormat("%-22s %s; %d trained steps in a backward pass\n",
-                                      "the learner", BytesText(PeakOf(items)), RowsOfPass(config)),
-                      absl::StrFormat("%-22s %s of services.sink_bytes_max\n", "experience needs",
-                                      BytesText(SinkBytesNeeded(config, facts))));
+  return absl::StrCat(
+      text,
+      absl::StrFormat("%-22s %s; %d trained steps in a backward pass\n", "the learner",
+                      BytesText(PeakOf(items)), run::RowsOfPass(config)),
+      absl::StrFormat("%-22s %s of services.sink_bytes_max\n", "experience needs",
+                      BytesText(run::SinkBytesNeeded(config, facts.latent_shape))));
 }
 
 absl::StatusOr<std::string> RunPlanText(const v1::RunConfig& config, const ModelFacts& facts) {
   v1::SamplingConfig resolved = config.sampling();
   resolved.set_shift(facts.shift);
-  OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec sampling, rpc::SamplingSpecFromConfig(resolved));
+  OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec sampling, run::SamplingSpecFromConfig(resolved));
   return absl::StrCat(BatchText(config), "\n", StepTable(config, sampling), "\n",
                       MemoryText(config, facts));
 }

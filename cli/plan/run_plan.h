@@ -27,28 +27,22 @@ struct MemoryItem {
   Held held = Held::kAlways;
 };
 
-// Of a process that holds these: what is there always, and the larger of start and training.
+// Peak memory of a process that holds `items`: what it always holds, and the larger of what it
+// holds at the start and in training.
 uint64_t PeakOf(const std::vector<MemoryItem>& items);
 
-// Trained steps whose gradients one backward pass of one rank computes.
-uint64_t RowsOfPass(const v1::RunConfig& config);
-
-// What the learner holds. Everything it trains is float32; text encoders are there until prompts
-// are encoded (not at all if a cache has them); activations are those of a backward pass within a
-// quarter, and none where the transformer is not known.
+// What the learner holds. Everything it trains is float32. Text encoders are there until the
+// prompts are encoded (not at all if a cache has them). Activations are those of a backward pass,
+// right to about a quarter; 0 where the transformer is not known.
 std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const ModelFacts& facts);
 
-// What a worker holds, activations excepted: transformer and decoder as it samples with them, and
-// as they came. It has no text encoder.
+// What a worker holds, without activations: transformer and decoder as it samples with them, and as
+// they came. It has no text encoder.
 std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const ModelFacts& facts);
 
-// What the run writes at most: checkpoints with the one being written, the final weights, and the
-// replay buffer when it is full, twice for what compaction has not caught up with.
+// What the run writes at most: the checkpoints, including one being written; the final weights; and
+// a full replay buffer, counted twice because compaction lags behind.
 uint64_t DiskBytesNeeded(const v1::RunConfig& config, const ModelFacts& facts);
-
-// Latent bytes of the groups that may be under way or waiting at once; services.sink_bytes_max must
-// be at least that.
-uint64_t SinkBytesNeeded(const v1::RunConfig& config, const ModelFacts& facts);
 
 std::string MemoryText(const v1::RunConfig& config, const ModelFacts& facts);
 

@@ -3,9 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/plan/check_files.h"
 #include "config/embedded_yaml.h"
 #include "config/run_config.h"
+#include "run/group_bytes.h"
+#include "services/buffer/replay_client.h"
 #include "services/buffer/replay_client.h"
 
 namespace oxbow::cli {
@@ -57,8 +58,10 @@ TEST(RunPlanTest, TheSd35RecipesHaveRoomForTheirExperience) {
     if (name.rfind("sd35m", 0) != 0) continue;
     ++recipes;
     const v1::RunConfig run = config::LoadRunConfig({}, {"recipe=" + name}, {}).value().config;
-    EXPECT_LE(SinkBytesNeeded(run, facts), run.services().sink_bytes_max()) << name;
-    const uint64_t entry = OfferBytes(run, facts) / run.batch().groups();
+    EXPECT_LE(run::SinkBytesNeeded(run, facts.latent_shape), run.services().sink_bytes_max())
+        << name;
+    const uint64_t entry =
+        run::EntryBytes(run.sampling(), facts.latent_shape, facts.conditioning_bytes);
     EXPECT_GT(entry, facts.conditioning_bytes) << name;
     EXPECT_LE(entry, buffer::kEntryBytesMax) << name;
     EXPECT_LE(entry, buffer::kOfferCallBytes) << "a call takes several, " << name;
@@ -134,14 +137,6 @@ TEST(RunPlanTest, AnSd35AdapterRunTakesWhatItTakes) {
       << "each entry's once";
 }
 
-TEST(RunPlanTest, RowsOfAPassAreThoseOfAnUpdateOrWholeSamplesOfIt) {
-  EXPECT_EQ(RowsOfPass(Config()), 32u * 5);  // Two updates of 32 images, five trained steps.
-  EXPECT_EQ(RowsOfPass(Config({"learner.ranks=2"})), 16u * 5);
-  EXPECT_EQ(RowsOfPass(Config({"batch.rows_per_pass=12"})), 10u);
-  EXPECT_EQ(RowsOfPass(Config({"batch.rows_per_pass=1"})), 5u);
-  EXPECT_EQ(RowsOfPass(Config({"batch.rows_per_pass=1000"})), 32u * 5);
-}
-
 TEST(RunPlanTest, ActivationsShrinkWithThePassAndWithCheckpoints) {
   ModelFacts facts = Facts(kMillion);
   facts.prompt_tokens = 205;
@@ -155,13 +150,6 @@ TEST(RunPlanTest, ActivationsShrinkWithThePassAndWithCheckpoints) {
   EXPECT_NEAR(static_cast<double>(bytes({"sampling.guidance=4.5"})) / whole, 2, 1e-6);
   EXPECT_LT(bytes({"model.checkpoint_activations=true"}), whole / 8);
   EXPECT_LT(bytes({"model.compute_dtype=bf16"}), whole);
-}
-
-TEST(RunPlanTest, ExperienceGrowsWithStalenessAndShrinksWithStorage) {
-  const uint64_t one = 4ull * 160 * 6 * 8 * 8;  // f32, latents of 5 transitions, 8 x 8 samples.
-  EXPECT_EQ(SinkBytesNeeded(Config(), Facts(1)), 2 * one);
-  EXPECT_EQ(SinkBytesNeeded(Config({"off_policy.staleness_max=2"}), Facts(1)), 4 * one);
-  EXPECT_EQ(SinkBytesNeeded(Config({"sampling.storage=bf16"}), Facts(1)), one);
 }
 
 }  // namespace

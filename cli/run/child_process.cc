@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,60 +14,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "base/process.h"
 
 namespace oxbow::cli {
-namespace {
-
-// This process's environment with `changes` in place of what they name.
-std::vector<std::string> MergedEnvironment(const std::vector<std::string>& changes) {
-  std::vector<std::string> merged = changes;
-  for (char** line = environ; *line != nullptr; ++line) {
-    const std::string inherited = *line;
-    const std::string name = inherited.substr(0, inherited.find('=') + 1);
-    bool changed = false;
-    for (const std::string& change : changes) changed = changed || absl::StartsWith(change, name);
-    if (!changed) merged.push_back(inherited);
-  }
-  return merged;
-}
-
-std::vector<char*> Pointers(std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (std::string& text : strings) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-int Spawn(const std::string& path, char* const* argv, char* const* environment, int stdout_pipe,
-          int log, pid_t* pid) {
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, stdout_pipe, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, log, STDERR_FILENO);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigemptyset(&none);
-  sigset_t defaults;
-  sigemptyset(&defaults);
-  sigaddset(&defaults, SIGPIPE);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &defaults);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-  const int error = posix_spawn(pid, path.c_str(), &actions, &attributes, argv, environment);
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
-  return error;
-}
-
-}  // namespace
-
 std::filesystem::path BinaryDirectory() {
-  std::error_code error;
-  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  const absl::StatusOr<std::filesystem::path> executable = ExecutablePath();
+  return executable.ok() ? executable->parent_path() : "";
 }
 
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(const Options& options) {
@@ -86,19 +37,22 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(const Options&
   fcntl(pipe_ends[0], F_SETFL, O_NONBLOCK);
   std::vector<std::string> argv = {options.spawner.string(), absl::StrCat(getpid())};
   argv.insert(argv.end(), options.argv.begin(), options.argv.end());
-  std::vector<std::string> environment = MergedEnvironment(options.environment);
-  pid_t pid = 0;
-  const int error = Spawn(options.spawner.string(), Pointers(argv).data(),
-                          Pointers(environment).data(), pipe_ends[1], log, &pid);
+  const absl::StatusOr<pid_t> pid =
+      Spawn({.binary = options.spawner,
+             .argv = argv,
+             .environment = options.environment,
+             .output = SpawnOptions::Output{.out = pipe_ends[1], .err = log},
+             .own_group = true,
+             .signals = ChildSignals::kUnblocked});
   close(pipe_ends[1]);
   close(log);
-  if (error != 0) {
+  if (!pid.ok()) {
     close(pipe_ends[0]);
     return absl::UnavailableError(
-        absl::StrCat("cannot start (is the build complete?): ", std::strerror(error), ": ",
+        absl::StrCat("cannot start (is the build complete?): ", pid.status().message(), ": ",
                      options.spawner.string()));
   }
-  return std::unique_ptr<ChildProcess>(new ChildProcess(pid, pipe_ends[0]));
+  return std::unique_ptr<ChildProcess>(new ChildProcess(*pid, pipe_ends[0]));
 }
 
 ChildProcess::~ChildProcess() {

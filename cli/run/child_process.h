@@ -1,4 +1,5 @@
-// A service as a child process: stdout read line by line, stderr in a log file, gone when we are.
+// A service as a child process: its stdout is read line by line, its stderr goes to a log file, and
+// it dies when this process does.
 #pragma once
 
 #include <sys/types.h>
@@ -53,7 +54,7 @@ class ChildProcess {
   std::optional<int> exit_;
 };
 
-// "READY name=N grpc=H:P metrics=H:P"; nothing if the line is another.
+// Parses "READY name=N grpc=H:P metrics=H:P"; nothing for any other line.
 struct ReadyLine {
   std::string name;
   std::string grpc;

@@ -10,6 +10,7 @@
 #include "oxbow/v1/coordinator.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/tls_flags.h"
+#include "run/rewards.h"
 
 namespace oxbow::cli {
 namespace {
@@ -113,13 +114,9 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
     case Role::kBuffer:
       add({"--data", (options_.run_dir / "replay").string(), "--config", resolved});
       break;
-    case Role::kReward: {
-      std::vector<std::string> names(config.reward().observed().begin(),
-                                     config.reward().observed().end());
-      for (const v1::RewardTerm& term : config.reward().terms()) names.push_back(term.name());
-      add({"--rewards", absl::StrJoin(names, ",")});
+    case Role::kReward:
+      add({"--rewards", absl::StrJoin(run::RewardNames(config.reward()), ",")});
       break;
-    }
     case Role::kLearner: {
       std::vector<std::string> rewards(config.reward().endpoints().begin(),
                                        config.reward().endpoints().end());

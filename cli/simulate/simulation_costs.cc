@@ -4,13 +4,13 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/nearest_name.h"
+#include "base/statistics.h"
 #include "base/status_macros.h"
 #include "config/run_config.h"
 #include "io/metrics_file.h"
@@ -42,11 +42,6 @@ absl::Status Assign(const std::string& name, double value, simulate::Costs& cost
 double Value(const Line& line, const std::string& name) {
   const auto found = line.find(name);
   return found == line.end() || !std::isfinite(found->second) ? 0 : found->second;
-}
-
-double Mean(const std::vector<double>& values) {
-  if (values.empty()) return 0;
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 double MeanOf(const std::vector<Line>& lines, const std::string& name) {
@@ -87,10 +82,7 @@ void FitSampling(const std::vector<Line>& lines, double groups, simulate::Costs&
     const double factor = Value(line, metric::kRolloutSampleS) / expected;
     if (factor > 0) logs.push_back(std::log(factor));
   }
-  const double mean = Mean(logs);
-  double squares = 0;
-  for (const double value : logs) squares += (value - mean) * (value - mean);
-  costs.spread = std::sqrt(squares / std::max(1.0, static_cast<double>(logs.size()) - 1));
+  costs.spread = StandardDeviation(logs, 1);
   // The file's times are means, a cost is a median.
   const double median = std::exp(-costs.spread * costs.spread / 2);
   costs.batch_s *= median;

@@ -10,6 +10,7 @@
 #include "core/replay/table_policy.h"
 #include "oxbow/v1/replay_buffer.pb.h"
 #include "rpc/convert.h"
+#include "run/prompt.h"
 #include "services/buffer/database.h"
 
 namespace oxbow::buffer {
@@ -78,7 +79,7 @@ class EntryCheck {
     if (header.birth_step() != record_.birth.value) Found("header has another birth step");
     if (header.raw_reward() != record_.reward) Found("header has another reward");
     const v1::Prompt& prompt = header.prompt();
-    if (prompt.id() != rpc::PromptIdOf(prompt.text(), prompt.metadata_json())) {
+    if (prompt.id() != run::PromptIdOf(prompt.text(), prompt.metadata_json())) {
       Found("prompt id is not that of its text");
     }
     for (const double sigma : header.sigmas()) {

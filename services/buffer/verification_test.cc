@@ -13,7 +13,7 @@
 #include <map>
 #include <memory>
 
-#include "rpc/convert.h"
+#include "run/prompt.h"
 #include "services/buffer/database.h"
 #include "services/buffer/entry_conversion.h"
 #include "services/buffer/replay_directory.h"
@@ -37,7 +37,7 @@ constexpr uint64_t kNumbers = 512;  // Of a latent: 2 KiB, so that it lies in a 
 v1::ReplayEntry HeaderOf(uint64_t id, double reward) {
   v1::ReplayEntry header;
   header.set_entry_id(id);
-  *header.mutable_prompt() = rpc::MakePrompt("text " + std::to_string(id), "{}");
+  *header.mutable_prompt() = run::MakePrompt("text " + std::to_string(id), "{}");
   header.set_raw_reward(reward);
   for (const double sigma : {1.0, 0.5, 0.0}) header.add_sigmas(sigma);
   v1::Trajectory& trajectory = *header.mutable_trajectory();

@@ -18,9 +18,7 @@ constexpr char kEma[] = "ema.safetensors";
 constexpr char kOptimizer[] = "optimizer.safetensors";
 
 std::string FileOf(const model::NamedTensors& tensors) {
-  io::Safetensors file;
-  for (const auto& [name, tensor] : tensors) file.tensors[name] = io::FromTorch(tensor.detach());
-  return io::SerializeSafetensors(file);
+  return io::SerializeSafetensors({.tensors = io::AllFromTorch(tensors)});
 }
 
 absl::StatusOr<model::NamedTensors> TensorsOf(const Checkpoint& checkpoint,

@@ -15,14 +15,16 @@
 #include "base/trace.h"
 #include "core/model/picture_sampler.h"
 #include "metrics/step_metrics.h"
+#include "run/rewards.h"
 
 namespace oxbow::learner {
 namespace {
 
-constexpr uint32_t kCallsAtOnce = 4;      // To the reward servers.
+constexpr uint32_t kCallsAtOnce = 4;      // Calls to the reward servers.
 constexpr uint32_t kPicturesAtOnce = 64;  // Whose conditioning is in memory.
 
-// Mean of 1 - |x| over pixels x = p / 127.5 - 1: grey dust that scorers tolerate and people see.
+// Mean of 1 - |x| over pixels x = p / 127.5 - 1: measures grey dust, which scorers tolerate and
+// people see.
 // |x| is |2p - 255| / 255, whose sum is exact in integers.
 double Speckle(const std::vector<reward::Picture>& pictures) {
   uint64_t sum = 0;
@@ -65,8 +67,8 @@ absl::StatusOr<EvaluationResult> Evaluation::Run(const model::VelocityModel& mod
   return result;
 }
 
-// Picture i is of prompt i mod N; the key names prompt and repetition, never the batch. Thousands
-// of prompts' conditioning would be gigabytes, so each batch asks for its own.
+// Picture i shows prompt i mod N; its noise key names prompt and repetition, never the batch. The
+// conditioning of thousands of prompts would take gigabytes, so each batch asks for its own.
 absl::StatusOr<std::vector<reward::Picture>> Evaluation::Draw(const model::VelocityModel& model) {
   const uint32_t count = static_cast<uint32_t>(prompts_.size());
   const flow::SamplingSpec spec = model::OdeSpec(options_.sigmas, options_.solver);
@@ -103,7 +105,7 @@ absl::StatusOr<std::vector<Evaluation::Verdict>> Evaluation::Score(
   std::vector<Verdict> verdicts(pictures.size());
   std::vector<absl::Status> outcomes(prompts);
   std::atomic<uint32_t> next = 0;
-  const std::optional<Trace> trace = CurrentTrace();  // Of the step; threads begin without one.
+  const std::optional<Trace> trace = CurrentTrace();  // The step's; threads begin without one.
   const auto work = [&] {
     const TraceScope scope(trace);
     for (uint32_t prompt = next++; prompt < prompts; prompt = next++) {
@@ -136,13 +138,8 @@ absl::Status Evaluation::ScorePrompt(uint32_t prompt, const std::vector<reward::
 
 Evaluation::Verdict Evaluation::VerdictOf(reward::Scores scores) const {
   Verdict verdict;
-  double full = 0;
-  for (const auto& [name, weight] : options_.weights) {
-    full += weight;
-    const auto score = scores.find(name);
-    if (score != scores.end()) verdict.reward += weight * score->second;
-  }
-  verdict.right = verdict.reward >= full - 1e-9;
+  verdict.reward = run::WeightedReward(options_.reward, scores);
+  verdict.right = verdict.reward >= run::FullReward(options_.reward) - 1e-9;
   verdict.scores = std::move(scores);
   return verdict;
 }
@@ -158,11 +155,11 @@ std::map<std::string, double> Evaluation::MetricsOf(const std::vector<Verdict>& 
   std::map<std::string, double> metrics = {{metric::kEvalRewardMean, reward_sum / count}};
   for (const auto& [name, sum] : sums) {
     metrics[metric::kEvalRewardNameMean.Of(name)] = sum / count;
-    if (options_.weights.count(name) == 0) {
+    if (!run::IsTerm(options_.reward, name)) {
       metrics[metric::kEvalShortMean.Of(ShortName(name))] = sum / count;
     }
   }
-  // A scorer that says which of two equally right layouts was drawn measures diversity.
+  // `digits_row` says which of two equally right layouts was drawn, so its mean shows diversity.
   if (const auto row = sums.find("digits_row"); row != sums.end()) {
     metrics[metric::kEvalMinorityShare] = std::min(row->second / count, 1 - row->second / count);
   }

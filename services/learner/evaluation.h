@@ -1,5 +1,5 @@
-// Held-out prompts drawn by the plain ODE from fixed noise and scored by the reward servers: the
-// number a run is judged by, the same pictures' noise every time.
+// Draws held-out prompts by the plain ODE and has the reward servers score them: the number a run
+// is judged by. Every evaluation starts from the same noise.
 #pragma once
 
 #include <map>
@@ -29,18 +29,18 @@ class Evaluation {
   struct Options {
     uint32_t images = 128;
     uint32_t sheet_images = 64;
-    std::vector<double> sigmas;  // Of the ODE.
+    std::vector<double> sigmas;  // The ODE's noise levels.
     flow::SolverKind solver = flow::SolverKind::kEuler;
     std::vector<int64_t> latent_shape;
     uint64_t seed = 0;
-    std::map<std::string, double> weights;  // Of the rewards trained on, by name.
+    v1::RewardConfig reward;  // Its terms are trained on.
   };
 
   // `prompts`: held out, not empty; taken in turn until `images` are drawn.
   Evaluation(Options options, std::vector<v1::Prompt> prompts, ConditioningCache& conditioning,
              const model::ImageDecoder& decoder, reward::RewardClient& rewards);
 
-  // kUnavailable if a picture could not be scored: an evaluation of a part would be another number.
+  // kUnavailable if a picture could not be scored: the mean of fewer pictures is another number.
   absl::StatusOr<EvaluationResult> Run(const model::VelocityModel& model);
 
  private:
@@ -48,7 +48,7 @@ class Evaluation {
   struct Verdict {
     reward::Scores scores;
     double reward = 0;   // Weighted sum.
-    bool right = false;  // Every reward trained on is full.
+    bool right = false;  // The reward is full: that of a picture whose every term scores 1.
   };
 
   absl::StatusOr<std::vector<reward::Picture>> Draw(const model::VelocityModel& model);

@@ -99,12 +99,15 @@ TEST(EvaluationTest, PicturesAreThoseOfOneBatchAndConditioningIsHeldForSixtyFour
     prompts[i].set_text(absl::StrCat("text ", i));
   }
   ConditioningCache cache(Encoded());
+  v1::RewardConfig reward;
+  reward.add_terms()->set_name("first_byte");
+  reward.mutable_terms(0)->set_weight(1);
   const Evaluation::Options options{.images = kImages,
                                     .sheet_images = 2,
                                     .sigmas = {1, 0.5, 0},
                                     .latent_shape = {1, 4, 6},
                                     .seed = 5,
-                                    .weights = {{"first_byte", 1}}};
+                                    .reward = reward};
   Evaluation evaluation(options, prompts, cache, *decoder, *rewards);
   const WatchingModel watching(&cache);
   const auto result = evaluation.Run(watching);

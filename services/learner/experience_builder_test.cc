@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "rpc/convert.h"
 #include "rpc/convert_torch.h"
+#include "run/prompt.h"
 
 namespace oxbow::learner {
 namespace {
@@ -37,7 +37,7 @@ struct Mixed {
 
 Mixed MakeMixed(const at::Tensor& tail) {
   Mixed mixed;
-  *mixed.group.mutable_prompt() = rpc::MakePrompt("text 123", "");
+  *mixed.group.mutable_prompt() = run::MakePrompt("text 123", "");
   *mixed.group.add_trajectories() = WireSample(0, Path(), 10);
   v1::Trajectory replayed = WireSample(1, tail, 10);
   if (!tail.defined()) replayed.clear_latents();

@@ -10,12 +10,6 @@
 namespace oxbow::learner {
 namespace {
 
-std::map<std::string, io::TensorBytes> BytesOf(const model::NamedTensors& tensors) {
-  std::map<std::string, io::TensorBytes> bytes;
-  for (const auto& [name, tensor] : tensors) bytes.emplace(name, io::FromTorch(tensor.detach()));
-  return bytes;
-}
-
 absl::Status WriteOne(const std::filesystem::path& directory, const model::ParameterSet& trained,
                       const model::Policy& policy, const v1::RunConfig& config,
                       const std::string& config_json, PolicyVersion version) {
@@ -25,7 +19,7 @@ absl::Status WriteOne(const std::filesystem::path& directory, const model::Param
       {"oxbow.base_model", config.model().path()}};
   if (config.model().trained() == v1::TRAINED_PART_LORA) {
     const v1::LoraConfig& lora = config.model().lora();
-    const io::LoraExport adapter{.tensors = BytesOf(trained.tensors()),
+    const io::LoraExport adapter{.tensors = io::AllFromTorch(trained.tensors()),
                                  .rank = lora.rank(),
                                  .alpha = lora.alpha(),
                                  .targets = {lora.targets().begin(), lora.targets().end()},
@@ -36,7 +30,7 @@ absl::Status WriteOne(const std::filesystem::path& directory, const model::Param
   }
   model::NamedTensors tensors = trained.tensors();
   tensors.insert(policy.frozen().begin(), policy.frozen().end());
-  return io::WriteTransformer(directory, config_json, BytesOf(tensors), provenance);
+  return io::WriteTransformer(directory, config_json, io::AllFromTorch(tensors), provenance);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/statistics.h"
 #include "base/status_macros.h"
 #include "base/trace.h"
 #include "core/parallel/share.h"
@@ -21,18 +22,6 @@ namespace oxbow::learner {
 namespace {
 
 constexpr absl::Duration kWaitSlice = absl::Milliseconds(500);  // Between checks for a drain.
-
-double Percentile95(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(0.95 * static_cast<double>(values.size() - 1) + 0.5)];
-}
-
-double Mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return values.empty() ? 0 : sum / static_cast<double>(values.size());
-}
 
 uint64_t LatentBytesOf(const v1::Trajectory& trajectory) {
   const auto bytes = rpc::DeclaredBytes(trajectory.latents(), uint64_t{1} << 40);
@@ -115,11 +104,10 @@ std::vector<int> LearnerLoop::WindowOf(LearnerStep step) const {
 
 absl::Status LearnerLoop::PlanOne(LearnerStep step) {
   const TraceScope scope(TraceOfStep(options_.run_id, step));
-  const uint32_t wanted = HeadsWanted(options_.fraction, options_.groups);
   const std::vector<bool> sde =
       flow::StepFlags(WindowOf(step), static_cast<int>(options_.offers.sigmas.size()) - 1);
   std::vector<ReplayedHead> heads;
-  if (parts_.buffer != nullptr) heads = parts_.buffer->Draw(step, wanted, sde);
+  if (parts_.buffer != nullptr) heads = parts_.buffer->Draw(step, options_.replayed, sde);
   std::vector<WaitingPrompt> waiting;
   if (adaptation_.has_value()) {
     waiting = adaptation_->Waiting(step, options_.groups - static_cast<uint32_t>(heads.size()));
@@ -325,7 +313,7 @@ void LearnerLoop::CommitToBuffer(LearnerStep step, const std::vector<ReceivedGro
   parts_.board.Enter("offer");
   ReplayLink::StepCommit commit{
       .step = step, .offers = {}, .groups = {}, .used = result.used, .evict = result.evict};
-  for (size_t i = 0; options_.fraction > 0 && i < received.size(); ++i) {
+  for (size_t i = 0; options_.replays && i < received.size(); ++i) {
     auto offer = MakeOffer(received[i].group, planned[i], options_.offers);
     if (offer.has_value()) commit.offers.push_back(*std::move(offer));
   }
@@ -395,7 +383,7 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
   if (ages.empty()) return;
   numbers_[metric::kBufferHeadsOtherWindow] = other_windows;
   numbers_[metric::kBufferStalenessMean] = Mean(ages);
-  numbers_[metric::kBufferStalenessP95] = Percentile95(ages);
+  numbers_[metric::kBufferStalenessP95] = Quantile(ages, 0.95);
   numbers_[metric::kBufferReuseMean] = Mean(uses);
 }
 

@@ -50,7 +50,8 @@ class LearnerLoop {
     uint32_t groups = 0;      // U
     uint32_t refill_max = 0;  // Dynamic sampling: extra groups for those with equal rewards.
     uint32_t ranks = 1;       // Ranks of the learner; this one is rank 0.
-    double fraction = 0;      // Share of groups with a replayed head.
+    bool replays = false;     // The best trajectories are offered to the replay buffer.
+    uint32_t replayed = 0;    // Groups of a step with a replayed head, at most.
     uint64_t staleness_max = 0;
     uint32_t publish_every = 1;
     uint32_t eval_every = 0;

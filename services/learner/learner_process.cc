@@ -13,6 +13,7 @@
 #include "core/parallel/c10d_ranks.h"
 #include "metrics/step_metrics.h"
 #include "run/trainer_options.h"
+#include "run/rewards.h"
 #include "services/learner/final_weights.h"
 #include "services/learner/registration.h"
 #include "services/weights/ranks_circle.h"
@@ -102,7 +103,7 @@ absl::Status LearnerProcess::MakeTrainer() {
 
 absl::Status LearnerProcess::ConnectPeers() {
   const v1::RewardConfig& reward = setup_.config.reward();
-  const std::vector<std::string> reward_names = RewardNamesOf(reward);
+  const std::vector<std::string> reward_names = run::RewardNames(reward);
   OXBOW_ASSIGN_OR_RETURN(exposer_, telemetry::Metrics::Serve(options_.metrics_listen));
   exposer_->WatchDisk("run", options_.directory);
   metrics_ = std::make_unique<LearnerMetrics>(exposer_->registry(), reward_names);

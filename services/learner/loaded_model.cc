@@ -18,15 +18,9 @@
 namespace oxbow::learner {
 namespace {
 
-// A file that is there but is not what it should be is a data error, not a usage error.
-absl::Status DataError(const absl::Status& status, const std::string& where) {
-  if (status.code() != absl::StatusCode::kInvalidArgument) return Annotate(status, where);
-  return absl::FailedPreconditionError(absl::StrCat(where, ": ", std::string(status.message())));
-}
-
 // Errors of a component of the directory.
 absl::Status ComponentError(const absl::Status& status, const io::DiffusersComponent& component) {
-  return DataError(status, component.directory.string());
+  return io::DataError(status, component.directory);
 }
 
 // The tensors that are `wanted`, once the headers say that all of `expected` is there.
@@ -118,7 +112,7 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
                                       const v1::PromptConfig& prompts,
                                       const v1::SamplingConfig& sampling) {
   auto components = io::OpenDiffusersDirectory(config.path());
-  if (!components.ok()) return DataError(components.status(), config.path());
+  if (!components.ok()) return io::DataError(components.status(), config.path());
   OXBOW_ASSIGN_OR_RETURN(const at::Device device, DeviceOf(config.device()));
   OXBOW_ASSIGN_OR_RETURN(const at::Device encoder_device, DeviceOf(config.encoder_device()));
   const io::DiffusersComponent& transformer = components->at("transformer");
@@ -126,8 +120,7 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
   loaded.architecture = transformer.class_name;
   loaded.transformer_config_json = transformer.config_json;
   const auto params = model::ParseSd3Config(transformer.config_json);
-  if (!params.ok())
-    return DataError(params.status(), (transformer.directory / "config.json").string());
+  if (!params.ok()) return io::DataError(params.status(), transformer.directory / "config.json");
   OXBOW_ASSIGN_OR_RETURN(LoadedDecoder decoder,
                          LoadDecoder(*components, params->in_channels, device));
   OXBOW_ASSIGN_OR_RETURN(loaded.latent_shape, LatentShape(*params, decoder.factor, sampling));
@@ -139,10 +132,10 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
   loaded.transformer = *std::move(tensors);
   auto shift = io::SchedulerShift(components->at("scheduler"),
                                   TokensOf(loaded.latent_shape, params->patch_size));
-  if (!shift.ok()) return DataError(shift.status(), config.path());
+  if (!shift.ok()) return io::DataError(shift.status(), config.path());
   loaded.shift = *shift;
   auto encoded = OpenPrompts(*components, prompts, encoder_device);
-  if (!encoded.ok()) return DataError(encoded.status(), config.path());
+  if (!encoded.ok()) return io::DataError(encoded.status(), config.path());
   loaded.prompts = *std::move(encoded);
   return loaded;
 }

@@ -13,16 +13,10 @@
 namespace oxbow::learner {
 namespace {
 
-weights::TensorBytesByName BytesOf(const model::NamedTensors& tensors) {
-  weights::TensorBytesByName bytes;
-  for (const auto& [name, tensor] : tensors) bytes[name] = io::FromTorch(tensor.detach());
-  return bytes;
-}
-
 weights::TensorBytesByName FrozenBytes(const model::NamedTensors& policy,
                                        const model::NamedTensors& decoder) {
-  weights::TensorBytesByName bytes = BytesOf(policy);
-  for (auto& [name, tensor] : BytesOf(decoder)) {
+  weights::TensorBytesByName bytes = io::AllFromTorch(policy);
+  for (auto& [name, tensor] : io::AllFromTorch(decoder)) {
     bytes.emplace(absl::StrCat(weights::kDecoderPrefix, name), std::move(tensor));
   }
   return bytes;
@@ -78,7 +72,7 @@ absl::StatusOr<bool> Publisher::Publish(PolicyVersion version, LearnerStep commi
     return admitted;
   }
   Taken taken{.identity = {.epoch = options_.epoch, .version = version, .step = committed},
-              .trained = BytesOf(policy_.sampler_parameters().tensors()),
+              .trained = io::AllFromTorch(policy_.sampler_parameters().tensors()),
               .probe = weights::RunProbe(policy_.sampler(), options_.probe_shape,
                                          options_.probe_seed, options_.probe_tolerance)};
   absl::MutexLock lock(&mutex_);

@@ -8,12 +8,13 @@
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "config/chosen_method.h"
+#include "config/validate.h"
 #include "core/model/device.h"
-#include "rpc/convert.h"
-#include "rpc/convert_torch.h"
-#include "rpc/convert_window.h"
-#include "run/trainer_options.h"
-#include "services/learner/desk/prompt_files.h"
+#include "run/group_bytes.h"
+#include "run/prompt_files.h"
+#include "run/sampling_spec.h"
+#include "run/scalar_type.h"
+#include "run/window.h"
 
 namespace oxbow::learner {
 namespace {
@@ -53,16 +54,11 @@ absl::Status CheckRanks(const RunSetup& setup) {
 
 // The sink must hold every group that can be under way, or workers wait for room for ever.
 absl::Status CheckSink(const RunSetup& setup) {
-  const v1::RunConfig& config = setup.config;
-  // Groups that are replaced are kept by their rank until the step is trained.
-  const uint64_t groups =
-      uint64_t{config.batch().groups()} * (config.off_policy().staleness_max() + 2) +
-      config.batch().refill_max();
-  const uint64_t needed = GroupRulesOf(setup).GroupBytesMax() * groups;
-  if (config.services().sink_bytes_max() >= needed) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("services.sink_bytes_max is too small for the groups of a step: ",
-                   config.services().sink_bytes_max(), ", needs ", needed));
+  const uint64_t room = setup.config.services().sink_bytes_max();
+  const uint64_t needed = run::SinkBytesNeeded(setup.config, setup.model.latent_shape);
+  if (room >= needed) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "services.sink_bytes_max is too small for the groups of a step: ", room, ", needs ", needed));
 }
 
 }  // namespace
@@ -72,23 +68,24 @@ absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
   OXBOW_ASSIGN_OR_RETURN(setup.model,
                          LoadModel(config.model(), config.prompts(), config.sampling()));
   if (config.sampling().shift() == 0) config.mutable_sampling()->set_shift(setup.model.shift);
-  OXBOW_ASSIGN_OR_RETURN(setup.sampling, rpc::SamplingSpecFromConfig(config.sampling()));
+  OXBOW_ASSIGN_OR_RETURN(setup.sampling, run::SamplingSpecFromConfig(config.sampling()));
   if (setup.sampling.dynamics != flow::DynamicsKind::kOde) {
-    OXBOW_ASSIGN_OR_RETURN(setup.window, rpc::WindowFromConfig(config.sampling()));
+    OXBOW_ASSIGN_OR_RETURN(setup.window, run::WindowFromConfig(config.sampling()));
   }
   if (setup.sampling.guidance != 1) {
     OXBOW_ASSIGN_OR_RETURN(setup.negative,
                            setup.model.prompts->Get({config.sampling().negative_prompt()}));
   }
   OXBOW_ASSIGN_OR_RETURN(setup.device, model::DeviceNamed(config.model().device()));
-  OXBOW_ASSIGN_OR_RETURN(setup.compute, rpc::ScalarTypeFromConfig(config.model().compute_dtype(),
+  OXBOW_ASSIGN_OR_RETURN(setup.compute, run::ScalarTypeFromConfig(config.model().compute_dtype(),
                                                                   "model.compute_dtype"));
   config.mutable_method()->set_kept_steps(
       static_cast<uint32_t>(run::KeptStepsOf(config, setup.sampling)));
-  OXBOW_ASSIGN_OR_RETURN(setup.train, ReadPrompts(config.prompts().train(), PromptSplit::kTrain));
+  OXBOW_ASSIGN_OR_RETURN(setup.train,
+                         run::ReadPrompts(config.prompts().train(), run::PromptSplit::kTrain));
   if (config.eval().every() > 0) {
     OXBOW_ASSIGN_OR_RETURN(setup.held_out,
-                           ReadPrompts(config.prompts().eval(), PromptSplit::kHeldOut));
+                           run::ReadPrompts(config.prompts().eval(), run::PromptSplit::kHeldOut));
   }
   setup.config = std::move(config);
   OXBOW_RETURN_IF_ERROR(CheckPrompts(setup));
@@ -139,18 +136,12 @@ absl::StatusOr<std::unique_ptr<ConditioningCache>> WarmConditioning(RunSetup& se
 }
 
 GroupRules GroupRulesOf(const RunSetup& setup) {
-  // A stochastic tail brings all latents from where its head ends.
-  const bool tails =
-      setup.config.replay().fraction() > 0 && setup.config.sampling().tail() == v1::TAIL_KIND_SDE;
-  const bool final_latent = config::ChosenMethod(setup.config.method()).trains_final_latents();
-  const bool spans = setup.window.has_value() && !final_latent;
-  const int latents = spans ? flow::LongestSpan(*setup.window) + 1 : 1;
   return {.latent_shape = setup.model.latent_shape,
           .storage = StorageDType(setup.config.sampling()),
           .schedule_id = setup.sampling.Id(),
           .sde = setup.sampling.sde,
-          .latents_max = tails ? setup.sampling.steps() + 1 : latents,
-          .final_latent = final_latent,
+          .latents_max = static_cast<int>(run::LatentsMax(setup.config)),
+          .final_latent = config::ChosenMethod(setup.config.method()).trains_final_latents(),
           .group_size = setup.config.batch().group_size()};
 }
 
@@ -198,7 +189,8 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
           .groups = config.batch().groups(),
           .refill_max = config.batch().refill_max(),
           .ranks = config.learner().ranks(),
-          .fraction = config.replay().fraction(),
+          .replays = config.replay().fraction() > 0,
+          .replayed = config::ReplayedGroups(config),
           .staleness_max = config.off_policy().staleness_max(),
           .publish_every = config.off_policy().publish_every(),
           .eval_every = config.eval().every(),
@@ -224,26 +216,14 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
 absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup) {
   const v1::EvalConfig& eval = setup.config.eval();
   OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec,
-                         rpc::EvaluationSpecFromConfig(setup.config));
+                         run::EvaluationSpecFromConfig(setup.config));
   return Evaluation::Options{.images = eval.images(),
                              .sheet_images = eval.grid_images(),
                              .sigmas = spec.sigmas,
                              .solver = spec.solver,
                              .latent_shape = setup.model.latent_shape,
                              .seed = setup.config.run().seed(),
-                             .weights = RewardWeightsOf(setup.config.reward())};
-}
-
-std::vector<std::string> RewardNamesOf(const v1::RewardConfig& config) {
-  std::vector<std::string> names(config.observed().begin(), config.observed().end());
-  for (const v1::RewardTerm& term : config.terms()) names.push_back(term.name());
-  return names;
-}
-
-std::map<std::string, double> RewardWeightsOf(const v1::RewardConfig& config) {
-  std::map<std::string, double> weights;
-  for (const v1::RewardTerm& term : config.terms()) weights[term.name()] = term.weight();
-  return weights;
+                             .reward = setup.config.reward()};
 }
 
 }  // namespace oxbow::learner

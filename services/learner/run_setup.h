@@ -1,7 +1,6 @@
 // What a run is made from, read and checked before anything starts: config, model, prompts.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,7 +26,7 @@ struct RunSetup {
   LoadedModel model;
   flow::SamplingSpec sampling;
   std::optional<flow::WindowPlan> window;  // None: the sampler is the plain ODE.
-  model::Conditioning negative;            // Rows of one; with guidance.
+  model::Conditioning negative;            // One row; defined with guidance.
   at::ScalarType compute = at::kFloat;
   at::Device device = at::kCPU;
   std::vector<v1::Prompt> train;
@@ -35,18 +34,18 @@ struct RunSetup {
 };
 
 // kInvalidArgument for settings that do not fit each other or the prompts; else as LoadModel and
-// ReadPrompts.
+// run::ReadPrompts.
 absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config);
 
-// How far a worker's velocities, of about 1, may be from the learner's: a step of bf16 is 2^-8, and
-// other devices and merged weights sum in another order.
+// How far a worker's velocities may be from the learner's. Velocities are about 1. A step of bf16
+// is 2^-8, and other devices and merged weights sum in another order.
 double ProbeToleranceOf(const RunSetup& setup);
 
 // The policy that is trained. Takes the transformer's tensors out of `setup`.
 absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup);
 
-// The prompts of `setup` encoded, and the text encoders' memory given back. Takes the encoders out
-// of `setup`. Every rank does the same and shares the work, so that none waits for another's.
+// Encodes the prompts of `setup` and frees the text encoders, which it takes out of `setup`. Every
+// rank does the same and shares the work, so that no rank waits for another.
 absl::StatusOr<std::unique_ptr<ConditioningCache>> WarmConditioning(RunSetup& setup, int rank,
                                                                     int ranks);
 
@@ -61,10 +60,5 @@ ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
 LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerStep first_step,
                                    double wall_seconds_before);
 absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup);
-
-// Names of the rewards a run asks for: observed ones, then terms.
-std::vector<std::string> RewardNamesOf(const v1::RewardConfig& config);
-// Weights of the terms, by name.
-std::map<std::string, double> RewardWeightsOf(const v1::RewardConfig& config);
 
 }  // namespace oxbow::learner

@@ -7,6 +7,7 @@
 #include "io/tensor_torch.h"
 #include "rpc/convert.h"
 #include "rpc/convert_torch.h"
+#include "run/prompt.h"
 #include "services/rollout/tiny_model.h"
 #include "services/weights/probe.h"
 #include "services/weights/snapshot_maker.h"
@@ -22,7 +23,7 @@ v1::Lease MakeLease(uint64_t group) {
   lease.set_lease_id(10 * group);
   lease.set_group_id(group);
   lease.set_attempt(1);
-  *lease.mutable_prompt() = rpc::MakePrompt("text " + std::to_string(group), "{}");
+  *lease.mutable_prompt() = run::MakePrompt("text " + std::to_string(group), "{}");
   *lease.mutable_conditioning() = rpc::ToProto(TinyConditioning(group));
   lease.set_group_size(kGroupSize);
   lease.set_seconds(1);

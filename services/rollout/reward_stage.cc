@@ -3,25 +3,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "run/rewards.h"
 
 namespace oxbow::rollout {
-
-std::vector<std::string> RewardNames(const v1::RewardConfig& config) {
-  std::vector<std::string> names;
-  for (const v1::RewardTerm& term : config.terms()) names.push_back(term.name());
-  for (const std::string& name : config.observed()) names.push_back(name);
-  return names;
-}
-
-double WeightedReward(const v1::RewardConfig& config, const reward::Scores& scores) {
-  double sum = 0;
-  for (const v1::RewardTerm& term : config.terms()) {
-    const auto score = scores.find(term.name());
-    OXBOW_CHECK(score != scores.end()) << "no score for " << term.name();
-    sum += term.weight() * score->second;
-  }
-  return sum;
-}
 
 absl::Status ApplyScores(const v1::RewardConfig& config,
                          const std::vector<absl::StatusOr<reward::Scores>>& scores,
@@ -31,7 +15,7 @@ absl::Status ApplyScores(const v1::RewardConfig& config,
   for (size_t i = 0; i < samples.size(); ++i) {
     if (scores[i].ok()) {
       samples[i].rewards = *scores[i];
-      samples[i].reward = WeightedReward(config, *scores[i]);
+      samples[i].reward = run::WeightedReward(config, *scores[i]);
       continue;
     }
     if (config.on_failure() == v1::ON_REWARD_FAILURE_FAIL) {

@@ -2,7 +2,6 @@
 // scored.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,12 +11,6 @@
 #include "services/reward/reward_client.h"
 
 namespace oxbow::rollout {
-
-// Names a run's rewards needs: the weighted terms and the observed ones.
-std::vector<std::string> RewardNames(const v1::RewardConfig& config);
-
-// Weighted sum of the terms. Requires all of them in `scores`.
-double WeightedReward(const v1::RewardConfig& config, const reward::Scores& scores);
 
 // Fills rewards of `samples` from one result per sample. A picture without a score is
 //   fail         -> the whole group fails: an error that names picture and reason

@@ -5,6 +5,8 @@
 #include "config/chosen_method.h"
 #include "nlohmann/json.hpp"
 #include "rpc/convert_torch.h"
+#include "run/sampling_spec.h"
+#include "run/scalar_type.h"
 
 namespace oxbow::rollout {
 namespace {
@@ -32,8 +34,8 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
   spec.epoch = Epoch(response.epoch());
   spec.run_id = response.run_id();
   spec.run_seed = config.run().seed();
-  OXBOW_ASSIGN_OR_RETURN(spec.sampling, rpc::SamplingSpecFromConfig(config.sampling()));
-  OXBOW_ASSIGN_OR_RETURN(spec.storage, rpc::StorageFromConfig(config.sampling()));
+  OXBOW_ASSIGN_OR_RETURN(spec.sampling, run::SamplingSpecFromConfig(config.sampling()));
+  OXBOW_ASSIGN_OR_RETURN(spec.storage, run::StorageFromConfig(config.sampling()));
   if (spec.sampling.guidance != 1) {
     auto negative = rpc::ConditioningFromProto(response.negative());
     if (!negative.ok()) return Annotate(negative.status(), "the negative prompt");
@@ -52,7 +54,7 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
   spec.transformer_config_json = response.transformer_config_json();
   OXBOW_ASSIGN_OR_RETURN(spec.architecture, ArchitectureOf(spec.transformer_config_json));
   spec.autoencoder_config_json = response.autoencoder_config_json();
-  OXBOW_ASSIGN_OR_RETURN(spec.compute, rpc::ScalarTypeFromConfig(config.model().compute_dtype(),
+  OXBOW_ASSIGN_OR_RETURN(spec.compute, run::ScalarTypeFromConfig(config.model().compute_dtype(),
                                                                  "model.compute_dtype"));
   if (config.model().trained() == v1::TRAINED_PART_LORA) spec.trained = model::Trained::kLora;
   spec.merged = spec.trained == model::Trained::kLora && config.model().lora().merge_for_rollouts();

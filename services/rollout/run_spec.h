@@ -1,4 +1,4 @@
-// All a worker knows of its run: what Register told it, checked and converted once.
+// What a worker knows of its run: the answer to Register, checked and converted once.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -25,9 +25,9 @@ struct RunSpec {
   at::ScalarType storage = at::kFloat;
   bool shared_start = false;  // The fresh members of a group start from the same noise.
   bool sde_tail = false;      // How tails of replayed heads are regenerated.
-  // Training wants x_T alone, not transitions: methods that noise the final picture again.
+  // A fresh trajectory sends x_T only, no transitions: the method adds noise to final pictures.
   bool final_latent = false;
-  double niche_radius = 0;            // Within it two pictures of a group are one find.
+  double niche_radius = 0;            // Two pictures of a group within it are near duplicates.
   std::vector<int64_t> latent_shape;  // [C, H, W]
 
   std::string architecture;
@@ -35,11 +35,11 @@ struct RunSpec {
   std::string autoencoder_config_json;  // Empty: the latent is the picture.
   model::Trained trained = model::Trained::kFull;
   model::LoraSpec lora;
-  at::Device device = at::kCPU;  // The worker's own; the learner knows nothing of it.
+  at::Device device = at::kCPU;  // The worker's own; the learner does not know it.
   bool merged = false;           // The adapter is added to the weights it changes.
-  bool graphs = false;           // Forward passes are recorded; for devices that can.
+  bool graphs = false;           // Forward passes are recorded as CUDA graphs.
   at::ScalarType compute = at::kFloat;
-  model::Conditioning negative;  // With guidance.
+  model::Conditioning negative;  // Defined with guidance.
 
   v1::RewardConfig reward;
   std::vector<std::string> reward_endpoints;
@@ -48,7 +48,7 @@ struct RunSpec {
   std::vector<std::string> weight_endpoints;
   uint32_t groups_in_flight = 2;
   absl::Duration rpc_timeout;
-  absl::Duration lease_time;  // Without renewal.
+  absl::Duration lease_time;  // A lease lives as long without renewal.
 };
 
 // kInvalidArgument names what is missing or cannot be served by this worker.

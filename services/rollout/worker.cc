@@ -8,6 +8,7 @@
 #include "core/model/graph_recorder.h"
 #include "rpc/channel.h"
 #include "rpc/status.h"
+#include "run/rewards.h"
 #include "services/rollout/reward_stage.h"
 
 namespace oxbow::rollout {
@@ -75,7 +76,7 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   OXBOW_ASSIGN_OR_RETURN(
       std::unique_ptr<reward::RewardClient> rewards,
       reward::RewardClient::Create({.endpoints = spec.reward_endpoints,
-                                    .rewards = RewardNames(spec.reward),
+                                    .rewards = run::RewardNames(spec.reward),
                                     .tries = static_cast<int>(std::max(1u, spec.reward.tries())),
                                     .timeout = absl::Seconds(spec.reward.timeout_seconds())}));
   auto engagement = std::make_shared<Engagement>(std::move(spec), options_.worker_id, *stub_,

@@ -23,8 +23,8 @@ namespace {
 namespace pb = google::protobuf;
 using v1::RunConfig;
 
-// Steps a learner collects beyond the one it is about to train. It trains as soon as a step's
-// groups are complete, so none.
+// Steps whose groups a learner collects beyond the one it is about to train. None: it trains as
+// soon as the groups of a step are complete.
 constexpr uint32_t kPipelineDepth = 0;
 
 constexpr uint32_t kGroupSizeMin = 4;  // Below it a group's standard deviation is noise.
@@ -104,7 +104,7 @@ void PromptRules(const RunConfig& c, Findings& f) {
   if (c.eval().every() > 0 && p.eval().empty()) {
     f.Error("prompts.eval", "must name the held-out prompts, or set eval.every to 0");
   }
-  // A directory has a file for either; it has no extension.
+  // A directory has a file for each split, and no extension.
   const bool file = std::filesystem::path(p.train()).has_extension();
   if (file && p.train() == p.eval()) {
     f.Warn("prompts.eval", "is the training file: evaluation will not show generalisation");

@@ -1,5 +1,5 @@
-// The rules a resolved config must keep before anything starts: deadlocks, empty batches, methods
-// without a density. Pure; what needs files or peers (`oxbow validate`) builds on it.
+// The rules that a resolved config must keep before anything starts, for example against deadlocks,
+// empty batches and methods without a density. Pure; `oxbow validate` adds checks that need files.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ enum class Severity { kError, kWarning };
 
 struct Problem {
   Severity severity = Severity::kError;
-  std::string key;      // Dotted: what to change.
+  std::string key;      // The dotted config key to change.
   std::string message;  // What is wrong and how to fix it, in one line.
   absl::StatusCode code = absl::StatusCode::kInvalidArgument;  // kNotFound: a file is missing.
 };
@@ -25,7 +25,7 @@ std::vector<Problem> Validate(const v1::RunConfig& config);
 
 bool HasErrors(const std::vector<Problem>& problems);
 
-// "run.yaml:12: batch.groups: reason"; values that come from no file name their source instead.
+// "run.yaml:12: batch.groups: reason"; for a value that comes from no file, its source instead.
 std::string ProblemLine(const Problem& problem, const Provenance& provenance);
 
 // OK, or the first error's code with its line (and how many more there are).

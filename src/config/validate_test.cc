@@ -493,6 +493,8 @@ TEST(ValidateTest, ReplayedGroupsRound) {
   EXPECT_EQ(ReplayedGroups(ValidRun({}).config), 2);
   EXPECT_EQ(ReplayedGroups(ValidRun({"replay.fraction=0.19"}).config), 2);
   EXPECT_EQ(ReplayedGroups(ValidRun({"replay.fraction=0.18"}).config), 1);
+  EXPECT_EQ(ReplayedGroups(ValidRun({"replay.fraction=0.125", "batch.groups=48"}).config), 6);
+  EXPECT_EQ(ReplayedGroups(ValidRun({"replay.fraction=0"}).config), 0);
 }
 
 }  // namespace

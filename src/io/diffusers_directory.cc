@@ -221,6 +221,11 @@ absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64
   return shift;
 }
 
+absl::Status DataError(const absl::Status& status, const fs::path& where) {
+  if (!absl::IsInvalidArgument(status)) return Annotate(status, where.string());
+  return Annotate(absl::FailedPreconditionError(status.message()), where.string());
+}
+
 absl::Status WriteDiffusersDirectory(const fs::path& directory, const DiffusersContent& content) {
   std::error_code error;
   nlohmann::ordered_json index = {{"_class_name", kPipeline}, {"_diffusers_version", "0.31.0"}};

@@ -49,6 +49,10 @@ absl::StatusOr<std::map<std::string, TensorHeader>> ReadComponentHeaders(
 // form.
 absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64_t image_tokens);
 
+// `status` with the file or directory it is about. kInvalidArgument becomes kFailedPrecondition: a
+// file that is there but is not what it should be is a data error, not a usage error.
+absl::Status DataError(const absl::Status& status, const std::filesystem::path& where);
+
 // What a whole pipeline directory consists of.
 struct DiffusersContent {
   std::string transformer_config_json;

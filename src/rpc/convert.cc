@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/sha256.h"
 #include "base/status_macros.h"
 
 namespace oxbow::rpc {
@@ -98,18 +97,6 @@ absl::StatusOr<uint64_t> DeclaredBytes(const v1::Tensor& header, uint64_t bytes_
   if (NeverSet(header)) return 0;
   OXBOW_ASSIGN_OR_RETURN(const io::DType dtype, DTypeFromProto(header.dtype()));
   return io::ByteSize(dtype, ShapeOf(header), bytes_max);
-}
-
-uint64_t PromptIdOf(const std::string& text, const std::string& metadata_json) {
-  return Fingerprint64(text + "\n" + metadata_json);
-}
-
-v1::Prompt MakePrompt(const std::string& text, const std::string& metadata_json) {
-  v1::Prompt prompt;
-  prompt.set_id(PromptIdOf(text, metadata_json));
-  prompt.set_text(text);
-  prompt.set_metadata_json(metadata_json);
-  return prompt;
 }
 
 bool ForEachChunk(std::string_view bytes, uint64_t chunk_bytes,

@@ -37,10 +37,6 @@ absl::StatusOr<io::TensorBytes> TensorFromProto(const v1::Tensor& header, std::s
 // kInvalidArgument for an unknown dtype, a bad shape, or a size over `bytes_max`.
 absl::StatusOr<uint64_t> DeclaredBytes(const v1::Tensor& header, uint64_t bytes_max);
 
-// Never changes between versions: Fingerprint64(text + "\n" + metadata).
-uint64_t PromptIdOf(const std::string& text, const std::string& metadata_json);
-v1::Prompt MakePrompt(const std::string& text, const std::string& metadata_json);
-
 // Calls `send(offset, piece)` for consecutive pieces of at most `chunk_bytes`; never for empty
 // bytes. Stops and returns false when `send` returns false.
 bool ForEachChunk(std::string_view bytes, uint64_t chunk_bytes,

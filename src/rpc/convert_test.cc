@@ -6,8 +6,6 @@
 
 #include <random>
 
-#include "base/sha256.h"
-
 namespace oxbow::rpc {
 namespace {
 
@@ -45,11 +43,6 @@ TEST(ConvertTest, RefusesUnspecifiedUnknownAndIllSizedTensors) {
   EXPECT_FALSE(TensorFromProto(Header(v1::DTYPE_F32, {-1}), "").ok());
   EXPECT_FALSE(
       DeclaredBytes(Header(v1::DTYPE_F32, {int64_t{1} << 40, int64_t{1} << 40}), 1 << 20).ok());
-}
-
-TEST(ConvertTest, PromptIdDependsOnTextAndMetadata) {
-  EXPECT_EQ(PromptIdOf("text 473", "{}"), Fingerprint64("text 473\n{}"));
-  EXPECT_NE(PromptIdOf("text 473", "{}"), PromptIdOf("text 473", ""));
 }
 
 TEST(ConvertTest, RandomTensorsCutAnywhereComeBackWhole) {

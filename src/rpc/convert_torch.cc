@@ -10,61 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "core/flow/schedule.h"
-#include "core/flow/window.h"
 #include "io/tensor_torch.h"
 #include "rpc/convert.h"
-#include "rpc/convert_window.h"
+#include "run/prompt.h"
 
 namespace oxbow::rpc {
 namespace {
-
-constexpr uint32_t kStepsMax = 10'000;
-
-absl::StatusOr<flow::ScheduleKind> ScheduleOf(v1::ScheduleKind kind) {
-  switch (kind) {
-    case v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT:
-      return flow::ScheduleKind::kDiffusersDefault;
-    case v1::SCHEDULE_KIND_LINSPACE:
-      return flow::ScheduleKind::kLinspace;
-    case v1::SCHEDULE_KIND_DANCE:
-      return flow::ScheduleKind::kDance;
-    case v1::SCHEDULE_KIND_UNIPC_FLOW:
-      return flow::ScheduleKind::kUnipcFlow;
-    default:
-      return absl::InvalidArgumentError("sampling.schedule is not set");
-  }
-}
-
-absl::StatusOr<flow::DynamicsKind> DynamicsOf(v1::DynamicsKind kind) {
-  switch (kind) {
-    case v1::DYNAMICS_KIND_ODE:
-      return flow::DynamicsKind::kOde;
-    case v1::DYNAMICS_KIND_FLOW_SDE:
-      return flow::DynamicsKind::kFlowSde;
-    case v1::DYNAMICS_KIND_DANCE_SDE:
-      return flow::DynamicsKind::kDanceSde;
-    case v1::DYNAMICS_KIND_CPS:
-      return flow::DynamicsKind::kCps;
-    case v1::DYNAMICS_KIND_WAN_SDE:
-      return flow::DynamicsKind::kWanSde;
-    default:
-      return absl::InvalidArgumentError("sampling.dynamics is not set");
-  }
-}
-
-absl::StatusOr<flow::SolverKind> SolverOf(v1::SolverKind kind) {
-  switch (kind) {
-    case v1::SOLVER_KIND_EULER:
-      return flow::SolverKind::kEuler;
-    case v1::SOLVER_KIND_DPMPP_2M:
-      return flow::SolverKind::kDpmpp2m;
-    case v1::SOLVER_KIND_DPMPP_HEUN:
-      return flow::SolverKind::kDpmppHeun;
-    default:
-      return absl::InvalidArgumentError("sampling.solver is not set");
-  }
-}
 
 absl::StatusOr<at::Tensor> RowFromProto(const v1::Tensor& message, int64_t dimensions) {
   OXBOW_ASSIGN_OR_RETURN(const io::TensorBytes bytes, TensorFromProto(message));
@@ -138,55 +89,6 @@ absl::StatusOr<std::map<std::string, double>> RewardsFromProto(const v1::Traject
 }
 
 }  // namespace
-
-absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConfig& config) {
-  if (config.steps() == 0 || config.steps() > kStepsMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("sampling.steps must be 1 to ", kStepsMax, ": ", config.steps()));
-  }
-  if (!(config.shift() > 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("sampling.shift must be above 0 (is it resolved?): ", config.shift()));
-  }
-  OXBOW_ASSIGN_OR_RETURN(const flow::ScheduleKind schedule, ScheduleOf(config.schedule()));
-  flow::SamplingSpec spec;
-  OXBOW_ASSIGN_OR_RETURN(spec.dynamics, DynamicsOf(config.dynamics()));
-  const int steps = static_cast<int>(config.steps());
-  spec.sigmas = flow::SigmaGrid(schedule, steps, config.shift());
-  spec.eta = config.eta();
-  spec.guidance = config.guidance();
-  OXBOW_ASSIGN_OR_RETURN(spec.solver, SolverOf(config.solver()));
-  spec.sde.assign(config.steps(), false);
-  if (spec.dynamics == flow::DynamicsKind::kOde) return spec;
-  OXBOW_ASSIGN_OR_RETURN(const flow::WindowPlan window, WindowFromConfig(config));
-  spec.sde = flow::StepFlags(flow::ReachableSteps(window), steps);
-  return spec;
-}
-
-absl::StatusOr<flow::SamplingSpec> EvaluationSpecFromConfig(const v1::RunConfig& config) {
-  v1::SamplingConfig ode = config.sampling();
-  if (config.eval().steps() > 0) ode.set_steps(config.eval().steps());
-  ode.set_dynamics(v1::DYNAMICS_KIND_ODE);
-  ode.set_solver(config.eval().solver());
-  return SamplingSpecFromConfig(ode);
-}
-
-absl::StatusOr<at::ScalarType> StorageFromConfig(const v1::SamplingConfig& config) {
-  return ScalarTypeFromConfig(config.storage(), "sampling.storage");
-}
-
-absl::StatusOr<at::ScalarType> ScalarTypeFromConfig(v1::StorageDType dtype, const char* key) {
-  switch (dtype) {
-    case v1::STORAGE_D_TYPE_F32:
-      return at::kFloat;
-    case v1::STORAGE_D_TYPE_F16:
-      return at::kHalf;
-    case v1::STORAGE_D_TYPE_BF16:
-      return at::kBFloat16;
-    default:
-      return absl::InvalidArgumentError(absl::StrCat(key, " is not set"));
-  }
-}
 
 v1::Conditioning ToProto(const model::Conditioning& conditioning) {
   OXBOW_CHECK(conditioning.tokens.dim() == 3 && conditioning.tokens.size(0) == 1 &&
@@ -264,7 +166,7 @@ absl::StatusOr<rl::Sample> SampleFromProto(const v1::Trajectory& trajectory) {
 v1::Group ToProto(const rl::Group& group, uint64_t schedule_id, at::ScalarType storage) {
   v1::Group message;
   message.set_group_id(group.id.value);
-  *message.mutable_prompt() = MakePrompt(group.prompt_text, group.prompt_metadata_json);
+  *message.mutable_prompt() = run::MakePrompt(group.prompt_text, group.prompt_metadata_json);
   for (const rl::Sample& sample : group.samples) {
     *message.add_trajectories() = ToProto(sample, schedule_id, storage);
   }
@@ -277,7 +179,7 @@ absl::StatusOr<rl::Group> GroupFromProto(const v1::Group& group) {
   result.prompt_id = PromptId(group.prompt().id());
   result.prompt_text = group.prompt().text();
   result.prompt_metadata_json = group.prompt().metadata_json();
-  if (result.prompt_id.value != PromptIdOf(result.prompt_text, result.prompt_metadata_json)) {
+  if (result.prompt_id.value != run::PromptIdOf(result.prompt_text, result.prompt_metadata_json)) {
     return absl::InvalidArgumentError(
         absl::StrCat("prompt id does not belong to the prompt: ", result.prompt_id.value));
   }

@@ -1,5 +1,4 @@
-// What travels <-> what the mathematics works on: conditioning, trajectories,
-// groups, sampling spec.
+// What travels <-> what the mathematics works on: conditioning, trajectories, groups.
 //
 // Latents travel in the run's storage dtype. Sampling already rounded them to
 // it, so the round trip gives the same bits back; a ratio that is 1 before the
@@ -13,27 +12,11 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/flow/dynamics.h"
 #include "core/model/velocity_model.h"
 #include "core/rl/experience.h"
 #include "oxbow/v1/common.pb.h"
-#include "oxbow/v1/config.pb.h"
 
 namespace oxbow::rpc {
-
-// How a run samples; its flags are the steps that some learner step takes
-// stochastically. kInvalidArgument names a setting that is unspecified or
-// out of range; sampling.shift must be resolved (not 0): the model's own value
-// is the learner's to read.
-absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConfig& config);
-
-// How held-out pictures are drawn: along the run's grid without noise, with the steps and the
-// solver of `eval`. Errors as above.
-absl::StatusOr<flow::SamplingSpec> EvaluationSpecFromConfig(const v1::RunConfig& config);
-
-// kInvalidArgument for STORAGE_D_TYPE_UNSPECIFIED, with the setting's name `key`.
-absl::StatusOr<at::ScalarType> ScalarTypeFromConfig(v1::StorageDType dtype, const char* key);
-absl::StatusOr<at::ScalarType> StorageFromConfig(const v1::SamplingConfig& config);
 
 // One row: tokens [1, S, C] and pooled [1, P] travel as [S, C] and [P].
 v1::Conditioning ToProto(const model::Conditioning& conditioning);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
+#include "base/statistics.h"
 #include "tests/chaos/offer_book.h"
 #include "tests/chaos/run_checker.h"
 #include "tests/chaos/trial_run.h"
@@ -139,7 +140,6 @@ std::string TableOf(const std::vector<TrialReport>& reports) {
         }
       }
     }
-    std::sort(seconds.begin(), seconds.end());
     absl::StrAppend(&text, "| ", std::string(NameOf(kind)), " | ", times, " | ", broken, " | ");
     if (!not_possible.empty()) {
       absl::StrAppend(&text, "not possible here: ", not_possible, " | |\n");
@@ -147,7 +147,7 @@ std::string TableOf(const std::vector<TrialReport>& reports) {
       absl::StrAppend(&text, "| |\n");
     } else {
       absl::StrAppend(
-          &text, absl::StrFormat("%.2f | %.2f |\n", seconds[seconds.size() / 2], seconds.back()));
+          &text, absl::StrFormat("%.2f | %.2f |\n", Quantile(seconds, 0.5), Quantile(seconds, 1)));
     }
   }
   return text;

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
-#include "services/learner/desk/prompt_files.h"
+#include "run/prompt_files.h"
 
 namespace oxbow::chaos {
 namespace {
@@ -28,8 +28,8 @@ RunFacts FactsOf(const TrialPlan& plan, const fs::path& source) {
                  .staleness_max = plan.staleness_max,
                  .capacity = plan.capacity,
                  .prompts = {}};
-  const auto prompts = learner::ReadPrompts(source / "configs/prompts/digits_train.txt",
-                                            learner::PromptSplit::kTrain);
+  const auto prompts =
+      run::ReadPrompts(source / "configs/prompts/digits_train.txt", run::PromptSplit::kTrain);
   OXBOW_CHECK(prompts.ok()) << prompts.status().ToString();
   for (const v1::Prompt& prompt : *prompts) facts.prompts.push_back(prompt.id());
   return facts;

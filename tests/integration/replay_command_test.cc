@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "io/png.h"
 #include "nlohmann/json.hpp"
-#include "rpc/convert.h"
+#include "run/prompt.h"
 #include "services/buffer/replay_client.h"
 #include "tests/integration/oxbow_command.h"
 #include "tests/testing/process.h"
@@ -32,7 +32,7 @@ constexpr uint64_t kEntries = 7;
 v1::ReplayEntry EntryOf(uint64_t id) {
   v1::ReplayEntry entry;
   entry.set_entry_id(id);
-  *entry.mutable_prompt() = rpc::MakePrompt("text " + std::to_string(id), "{}");
+  *entry.mutable_prompt() = run::MakePrompt("text " + std::to_string(id), "{}");
   entry.set_raw_reward(static_cast<double>(id) / 10);
   for (const double sigma : {1.0, 0.5, 0.0}) entry.add_sigmas(sigma);
   v1::Trajectory& trajectory = *entry.mutable_trajectory();

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,8 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-
-extern char** environ;
+#include "base/process.h"
 
 namespace oxbow::testing {
 namespace {
@@ -40,58 +38,29 @@ Pipe MakePipe() {
   return {ends[0], ends[1]};
 }
 
-std::vector<char*> Pointers(std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (std::string& text : strings) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-// A test binary may have blocked signals or ignored SIGPIPE; the child starts with the default
-// state.
-void ResetSignals(posix_spawnattr_t* attributes) {
-  sigset_t none;
-  sigset_t all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(attributes, &none);
-  posix_spawnattr_setsigdefault(attributes, &all);
-  posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Process>> Process::Start(Options options) {
   OXBOW_CHECK(!options.argv.empty()) << "no command";
-  std::vector<std::string> environment = std::move(options.environment);
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    environment.emplace_back(*variable);  // After our variables: getenv finds the first.
-  }
   const Pipe out = MakePipe();
   const Pipe err = MakePipe();
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, out.write, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, err.write, STDERR_FILENO);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  ResetSignals(&attributes);
-  pid_t pid = 0;
-  const int error = posix_spawn(&pid, options.argv[0].c_str(), &actions, &attributes,
-                                Pointers(options.argv).data(), Pointers(environment).data());
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
+  // A test binary may have blocked signals or ignored SIGPIPE; the child starts with a clean slate.
+  const absl::StatusOr<pid_t> pid =
+      Spawn({.binary = options.argv[0],
+             .argv = options.argv,
+             .environment = options.environment,
+             .output = SpawnOptions::Output{.out = out.write, .err = err.write},
+             .signals = ChildSignals::kDefault});
   close(out.write);
   close(err.write);
-  if (error != 0) {
+  if (!pid.ok()) {
     close(out.read);
     close(err.read);
-    return absl::NotFoundError(
-        absl::StrCat("cannot start (is it built?): ", std::strerror(error), ": ", options.argv[0]));
+    return absl::NotFoundError(absl::StrCat("cannot start (is it built?): ", pid.status().message(),
+                                            ": ", options.argv[0]));
   }
   const std::string name = std::filesystem::path(options.argv[0]).filename();
-  return std::unique_ptr<Process>(new Process(pid, name, out.read, err.read));
+  return std::unique_ptr<Process>(new Process(*pid, name, out.read, err.read));
 }
 
 Process::Process(pid_t pid, std::string name, int stdout_pipe, int stderr_pipe)

@@ -30,7 +30,7 @@ class Process {
  public:
   struct Options {
     std::vector<std::string> argv;         // argv[0] is the path of the binary.
-    std::vector<std::string> environment;  // "NAME=value", added to this process's own.
+    std::vector<std::string> environment;  // "NAME=value", in place of inherited ones.
   };
 
   // kNotFound if the binary cannot be executed.

@@ -168,7 +168,7 @@ TEST(ReplayLinkTest, ACheckpointTheBufferDoesNotHaveEmptiesIt) {
 TEST(ReplayLinkTest, AGroupThatIsKeptIsSoundToItsBuffer) {
   Linked linked;
   PlannedGroup planned = PlannedOf(1, 0, 0);
-  planned.prompt = rpc::MakePrompt("digits", "{}");
+  planned.prompt = run::MakePrompt("digits", "{}");
   v1::Group group;
   for (int sample = 0; sample < 2; ++sample) {
     v1::Trajectory& member = *group.add_trajectories();

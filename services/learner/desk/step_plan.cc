@@ -1,15 +1,10 @@
 #include "services/learner/desk/step_plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <utility>
 
 namespace oxbow::learner {
-
-uint32_t HeadsWanted(double fraction, uint32_t groups) {
-  return static_cast<uint32_t>(std::lround(fraction * groups));
-}
 
 StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<ReplayedHead> heads,
                   PromptOrder& order, const std::vector<bool>& sde, uint32_t refill_max,

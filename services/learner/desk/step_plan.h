@@ -17,19 +17,19 @@ namespace oxbow::learner {
 // cut after kept_steps transitions.
 struct ReplayedHead {
   EntryId entry;
-  uint32_t shard = 0;  // Of the buffer.
+  uint32_t shard = 0;  // The shard of the buffer that holds the entry.
   v1::Prompt prompt;
   uint32_t kept_steps = 0;  // i_off
   double stored_reward = 0;
   uint64_t age = 0;           // Steps since birth.
-  uint64_t uses = 0;          // Before this one.
+  uint64_t uses = 0;          // Earlier steps that replayed it.
   bool other_window = false;  // Its stochastic steps are not those of the learner step.
   v1::Trajectory trajectory;  // As stored; its latents x_first .. x_{i_off} with bytes.
 };
 
 struct PlannedGroup {
   GroupId id;
-  uint32_t place = 0;  // Among the U groups of the step: decides which rank holds it.
+  uint32_t place = 0;  // Index among the U groups of the step; decides which rank holds it.
   LearnerStep step;
   v1::Prompt prompt;
   v1::Conditioning conditioning;
@@ -38,7 +38,7 @@ struct PlannedGroup {
   std::vector<bool> sde;          // The step's window, T flags; empty: all that may be stochastic.
 };
 
-// A prompt of `hard_prompts`.
+// A prompt that waits in the table `hard_prompts`.
 struct WaitingPrompt {
   EntryId entry;
   v1::Prompt prompt;
@@ -50,20 +50,19 @@ struct StepPlan {
   PromptPosition before;  // Where the prompt order stood: a resumed run plans again from here.
 };
 
-// Groups of a step that get a replayed head: min(round(fraction U), eligible entries).
-uint32_t HeadsWanted(double fraction, uint32_t groups);
-
 // Gives the first groups of step `step` the drawn heads, the next ones the prompts that waited, and
-// the others the next prompts of the order, all distinct. Takes at most `groups` of the former, and
-// of two with the same prompt the first. All groups are sampled with the step's window
-// (flow::WindowAt) `sde`. Ids of a step are `refill_max` more than it has groups.
+// the others the next prompts of the order. All prompts are distinct: if two heads or waiting
+// prompts have the same one, the first is taken. At most `groups` heads and waiting prompts are
+// taken. All groups are sampled with the step's window (flow::WindowAt) `sde`. A step reserves
+// `refill_max` more ids than it has groups.
 StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<ReplayedHead> heads,
                   PromptOrder& order, const std::vector<bool>& sde = {}, uint32_t refill_max = 0,
                   std::vector<WaitingPrompt> waiting = {});
 
-// Groups without a head in the places `wanted` of a step's groups `now`: prompts the step has not
-// had (`taken`, which grows), in the order of PromptOrder::TakeExtra, `made` groups of refill_max
-// having been made before. As many as there are ids and prompts for.
+// Plans groups without a head in the places `wanted` of a step's groups `now`. Their prompts are
+// new to the step (`taken` holds those it has had, and grows) and come in the order of
+// PromptOrder::TakeExtra. `made` of `refill_max` groups have been made before. Returns as many
+// groups as there are ids and prompts for.
 std::vector<PlannedGroup> PlanRefill(const std::vector<PlannedGroup>& now,
                                      const std::vector<size_t>& wanted, uint32_t made,
                                      uint32_t refill_max, const PromptOrder& order,

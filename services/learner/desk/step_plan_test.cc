@@ -167,12 +167,5 @@ TEST(StepPlanTest, WithoutEntriesEveryGroupIsFreshAndEqualToFractionZero) {
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ(a.groups[i].prompt.id(), b.groups[i].prompt.id());
 }
 
-TEST(StepPlanTest, ShareOfHeadsIsRounded) {
-  EXPECT_EQ(HeadsWanted(0.25, 8), 2u);
-  EXPECT_EQ(HeadsWanted(0.125, 48), 6u);
-  EXPECT_EQ(HeadsWanted(0, 8), 0u);
-  EXPECT_EQ(HeadsWanted(0.05, 8), 0u);
-}
-
 }  // namespace
 }  // namespace oxbow::learner

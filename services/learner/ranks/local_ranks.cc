@@ -3,8 +3,6 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +16,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/parent_death.h"
+#include "base/process.h"
+#include "base/status_macros.h"
 
 namespace oxbow::learner {
 namespace {
@@ -25,6 +26,7 @@ namespace {
 constexpr absl::Duration kEndGrace = absl::Seconds(1);
 constexpr char kLoopback[] = "127.0.0.1";
 constexpr char kParent[] = "OXBOW_RANK_ZERO_PID";
+constexpr char kCannotStart[] = "cannot start a rank";
 
 // A free port. Another process may take it before rank 0 does; then the start fails and is tried
 // again.
@@ -42,24 +44,14 @@ absl::StatusOr<int> FreePort() {
   return ntohs(address.sin_port);
 }
 
-absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv,
-                            const std::vector<std::string>& added) {
-  std::vector<char*> arguments;
-  for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
-  arguments.push_back(nullptr);
-  std::vector<char*> environment;  // The first variable of a name counts.
-  for (const std::string& entry : added) environment.push_back(const_cast<char*>(entry.c_str()));
-  for (char** entry = environ; *entry != nullptr; ++entry) environment.push_back(*entry);
-  environment.push_back(nullptr);
-  // Resolved here: a process started from the link itself would be named "exe".
-  std::error_code unreadable;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", unreadable);
-  pid_t pid = 0;
-  const int error = unreadable ? unreadable.value()
-                               : posix_spawn(&pid, self.c_str(), nullptr, nullptr, arguments.data(),
-                                             environment.data());
-  if (error == 0) return pid;
-  return absl::UnavailableError(absl::StrCat("cannot start a rank: ", std::strerror(error)));
+// The path is resolved first: a process started from /proc/self/exe would be named "exe".
+absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& argv,
+                                const std::vector<std::string>& environment) {
+  const absl::StatusOr<std::filesystem::path> self = ExecutablePath();
+  if (!self.ok()) return Annotate(self.status(), kCannotStart);
+  absl::StatusOr<pid_t> pid = Spawn({.binary = *self, .argv = argv, .environment = environment});
+  if (!pid.ok()) return Annotate(pid.status(), kCannotStart);
+  return pid;
 }
 
 }  // namespace
@@ -75,11 +67,11 @@ absl::StatusOr<std::unique_ptr<LocalRanks>> LocalRanks::Start(
   started->place_.address = kLoopback;
   started->place_.port = *port;
   for (int rank = 1; rank < ranks; ++rank) {
-    const absl::StatusOr<pid_t> pid =
-        Spawn(argv, {absl::StrCat("MASTER_ADDR=", kLoopback), absl::StrCat("MASTER_PORT=", *port),
-                     absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank),
-                     absl::StrCat("WORLD_SIZE=", ranks), "TORCHELASTIC_USE_AGENT_STORE=False",
-                     absl::StrCat(kParent, "=", getpid())});
+    const absl::StatusOr<pid_t> pid = SpawnSelf(
+        argv, {absl::StrCat("MASTER_ADDR=", kLoopback), absl::StrCat("MASTER_PORT=", *port),
+               absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank),
+               absl::StrCat("WORLD_SIZE=", ranks), "TORCHELASTIC_USE_AGENT_STORE=False",
+               absl::StrCat(kParent, "=", getpid())});
     if (!pid.ok()) return pid.status();
     {
       absl::MutexLock lock(&started->mutex_);
@@ -129,8 +121,7 @@ void EndWithRankZero() {
   const char* parent = std::getenv(kParent);
   int pid = 0;
   if (parent == nullptr || !absl::SimpleAtoi(parent, &pid)) return;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != pid) std::_Exit(kExitUnavailable);  // It died before this line.
+  if (!DieWithParent(pid)) std::_Exit(kExitUnavailable);
 }
 
 }  // namespace oxbow::learner

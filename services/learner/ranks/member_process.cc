@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "core/parallel/c10d_ranks.h"
 #include "core/parallel/share.h"
+#include "run/rewards.h"
 #include "run/trainer_options.h"
 #include "services/learner/experience_builder.h"
 #include "services/learner/ranks/step_manifest.h"
@@ -36,7 +37,8 @@ absl::Status MemberProcess::MakeTrainer() {
 absl::Status MemberProcess::Serve() {
   const v1::RunConfig& config = setup_.config;
   OXBOW_ASSIGN_OR_RETURN(exposer_, telemetry::Metrics::Serve(options_.metrics_listen));
-  metrics_ = std::make_unique<LearnerMetrics>(exposer_->registry(), RewardNamesOf(config.reward()));
+  metrics_ =
+      std::make_unique<LearnerMetrics>(exposer_->registry(), run::RewardNames(config.reward()));
   budget_ = std::make_unique<ByteBudget>(config.services().sink_bytes_max());
   groups_ =
       std::make_unique<HeldGroups>(GroupRulesOf(setup_), config.replay().fraction() > 0,

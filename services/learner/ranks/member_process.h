@@ -14,9 +14,9 @@
 #include "services/learner/desk/byte_budget.h"
 #include "services/learner/desk/experience_sink_service.h"
 #include "services/learner/desk/learner_metrics.h"
-#include "services/learner/learner_run.h"
 #include "services/learner/ranks/held_groups.h"
 #include "services/learner/ranks/rank_line.h"
+#include "services/learner/run_options.h"
 #include "services/learner/run_setup.h"
 #include "telemetry/metrics.h"
 

@@ -5,26 +5,12 @@
 #include <functional>
 
 #include "base/check.h"
+#include "base/statistics.h"
 
 namespace oxbow::rl {
 namespace {
 
 constexpr double kGdpoFloor = 1e-6;
-
-double MeanOf(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return values.empty() ? 0 : sum / static_cast<double>(values.size());
-}
-
-double StdOf(const std::vector<double>& values, int ddof) {
-  const double count = static_cast<double>(values.size()) - ddof;
-  if (count <= 0) return 0;
-  const double mean = MeanOf(values);
-  double sum = 0;
-  for (const double value : values) sum += (value - mean) * (value - mean);
-  return std::sqrt(sum / count);
-}
 
 std::vector<double> Scored(const std::vector<std::optional<double>>& rewards) {
   std::vector<double> scored;
@@ -80,19 +66,19 @@ std::vector<double> InMean(const GroupRewards& rewards, const GroupMarks& outsid
 std::vector<GroupAdvantages> Normalised(const GroupRewards& rewards,
                                         const AdvantageOptions& options,
                                         const GroupMarks& outside) {
-  const double global_std = StdOf(ScoredOfAll(rewards), options.ddof);
+  const double global_std = StandardDeviation(ScoredOfAll(rewards), options.ddof);
   std::vector<GroupAdvantages> result;
   result.reserve(rewards.size());
   for (size_t g = 0; g < rewards.size(); ++g) {
     const auto& group = rewards[g];
     const std::vector<double> scored = Scored(group);
     GroupAdvantages out{.advantages = std::vector<double>(group.size(), 0),
-                        .mean = MeanOf(InMean(rewards, outside, g)),
-                        .std = StdOf(scored, 0),
+                        .mean = Mean(InMean(rewards, outside, g)),
+                        .std = StandardDeviation(scored, 0),
                         .has_variance = Differ(scored)};
     double divisor = 1;
     if (options.std == AdvantageStd::kGroup)
-      divisor = DivisorOf(options, StdOf(scored, options.ddof));
+      divisor = DivisorOf(options, StandardDeviation(scored, options.ddof));
     if (options.std == AdvantageStd::kGlobal) divisor = DivisorOf(options, global_std);
     for (size_t s = 0; s < group.size() && out.has_variance; ++s) {
       if (group[s].has_value()) out.advantages[s] = (*group[s] - out.mean) / divisor;
@@ -110,8 +96,8 @@ void NormaliseOverBatch(const GroupRewards& scored, std::vector<GroupAdvantages>
       if (scored[g][s].has_value()) sums.push_back(groups[g].advantages[s]);
     }
   }
-  const double mean = MeanOf(sums);
-  const double divisor = std::max(StdOf(sums, 0), kGdpoFloor);
+  const double mean = Mean(sums);
+  const double divisor = std::max(StandardDeviation(sums, 0), kGdpoFloor);
   for (size_t g = 0; g < groups.size(); ++g) {
     if (!groups[g].has_variance) continue;
     for (size_t s = 0; s < scored[g].size(); ++s) {

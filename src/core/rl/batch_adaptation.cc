@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/philox.h"
+#include "base/statistics.h"
 
 namespace oxbow::rl {
 namespace {
@@ -13,12 +14,6 @@ constexpr double kMeanOfNoProgress = 0.2;  // q is 0 up to here and 1 from .6 ab
 constexpr double kMeanRange = 0.6;
 // Tells this draw from the replay buffer's of the same learner step.
 constexpr uint32_t kReuse = 1;
-
-double Mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return values.empty() ? 0 : sum / static_cast<double>(values.size());
-}
 
 std::vector<size_t> Reusable(const BatchAdaptation& rules, const AdaptedBatch& batch,
                              const std::vector<RecentGroup>& recent, uint64_t step) {

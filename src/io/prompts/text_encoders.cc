@@ -23,13 +23,6 @@ namespace {
 using model::EncodedText;
 using model::NamedTensors;
 
-// A config that is there but is not what it should be is a data error, not a usage error.
-absl::Status DataError(const absl::Status& status, const std::filesystem::path& where) {
-  if (!absl::IsInvalidArgument(status)) return Annotate(status, where.string());
-  return absl::FailedPreconditionError(
-      absl::StrCat(where.string(), ": ", std::string(status.message())));
-}
-
 absl::Status CheckVocabulary(const DiffusersComponent& tokenizer, int64_t ids,
                              const DiffusersComponent& encoder, int64_t vocabulary) {
   if (ids <= vocabulary) return absl::OkStatus();

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "base/check.h"
-#include "base/philox.h"
-#include "metrics/step_metrics.h"
+#include "base/statistics.h"
 
 namespace oxbow::io {
 namespace {
@@ -28,17 +26,7 @@ double FinalMean(const std::vector<double>& values) {
     if (std::isfinite(*it)) kept.push_back(*it);
   }
   if (kept.empty()) return kUnknown;
-  return std::accumulate(kept.begin(), kept.end(), 0.0) / static_cast<double>(kept.size());
-}
-
-double MeanOf(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
-double ResampledMean(const std::vector<double>& values, RandomStream& random) {
-  double sum = 0;
-  for (size_t i = 0; i < values.size(); ++i) sum += values[random.NextBelow(values.size())];
-  return sum / static_cast<double>(values.size());
+  return Mean(kept);
 }
 
 }  // namespace
@@ -95,23 +83,6 @@ bool Collapsed(const LearningCurve& curve, double share) {
   double best = -std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < curve.points.size(); ++i) best = std::max(best, TrailingReward(curve, i));
   return !curve.points.empty() && curve.final_reward < share * best;
-}
-
-RatioInterval BootstrapRatio(const std::vector<double>& values, const std::vector<double>& baseline,
-                             uint64_t seed, int resamples) {
-  OXBOW_CHECK(!values.empty() && !baseline.empty()) << "a ratio of nothing";
-  for (const double below : baseline) OXBOW_CHECK(below > 0) << "a baseline of " << below;
-  RandomStream random({.seed = seed, .group = values.size(), .step = kTaskData});
-  std::vector<double> ratios(resamples);
-  for (double& ratio : ratios) {
-    const double above = ResampledMean(values, random);
-    ratio = above / ResampledMean(baseline, random);
-  }
-  std::sort(ratios.begin(), ratios.end());
-  const auto at = [&](double share) {
-    return ratios[static_cast<size_t>(share * static_cast<double>(ratios.size() - 1))];
-  };
-  return {.ratio = MeanOf(values) / MeanOf(baseline), .low = at(0.025), .high = at(0.975)};
 }
 
 }  // namespace oxbow::io

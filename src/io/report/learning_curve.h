@@ -43,17 +43,4 @@ std::optional<CurvePoint> Reached(const LearningCurve& curve, double level);
 // evaluations against the best trailing mean.
 bool Collapsed(const LearningCurve& curve, double share = 0.7);
 
-// A ratio of two means with its 95 % interval.
-struct RatioInterval {
-  double ratio = 0;
-  double low = 0;
-  double high = 0;
-};
-
-// mean(values) / mean(baseline), with percentiles of a bootstrap that draws runs with replacement
-// on both sides, `resamples` times. Repeatable. Requires values on both sides and positive ones
-// below.
-RatioInterval BootstrapRatio(const std::vector<double>& values, const std::vector<double>& baseline,
-                             uint64_t seed, int resamples = 10'000);
-
 }  // namespace oxbow::io

@@ -1,5 +1,5 @@
 // Flow-GRPO's and Flow-Factory's files as they are; a line that is no prompt has its place and fix.
-#include "services/learner/desk/prompt_files.h"
+#include "run/prompt_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/testing/scoped_directory.h"
 
-namespace oxbow::learner {
+namespace oxbow::run {
 namespace {
 
 using ::testing::AllOf;
@@ -179,4 +179,4 @@ TEST_F(PromptFilesTest, AHugeFileTakesTheMemoryOfItsPromptsAlone) {
 }
 
 }  // namespace
-}  // namespace oxbow::learner
+}  // namespace oxbow::run

@@ -1,13 +1,13 @@
-#include "rpc/convert_window.h"
+#include "run/window.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 
-namespace oxbow::rpc {
+namespace oxbow::run {
 namespace {
 
-constexpr int kHoldOfSlidingWindows = 25;  // MixGRPO's.
+constexpr int kHoldOfSlidingWindows = 25;  // As in MixGRPO, arXiv:2507.21802.
 
 absl::StatusOr<flow::WindowKind> KindOf(v1::WindowKind kind) {
   switch (kind) {
@@ -88,4 +88,4 @@ absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& conf
   return plan;
 }
 
-}  // namespace oxbow::rpc
+}  // namespace oxbow::run

@@ -3,11 +3,11 @@
 //   FILE.jsonl   one JSON object per line: "prompt" is the text, the whole object its metadata,
 //                which rewards get (GenEval's tag, include, exclude)
 //   other file   one prompt per line
-//   directory    of a split, TRAIN being train or test:
-//                TRAIN.jsonl, TRAIN_metadata.jsonl or TRAIN.txt, the first that is there
+//   directory    the first of SPLIT.jsonl, SPLIT_metadata.jsonl and SPLIT.txt that is there, where
+//                SPLIT is train or test
 //
-// White space around a line and blank lines do not count. A prompt that is there twice, text and
-// metadata, is one prompt: its id is their hash. The same text with other metadata is another.
+// White space around a line and blank lines do not count. Two lines with the same text and metadata
+// are one prompt: its id is their hash. The same text with other metadata is another prompt.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@
 #include "absl/status/statusor.h"
 #include "oxbow/v1/common.pb.h"
 
-namespace oxbow::learner {
+namespace oxbow::run {
 
 enum class PromptSplit { kTrain, kHeldOut };
 
 struct PromptLimits {
   uint64_t line_bytes_max = uint64_t{1} << 20;
-  uint64_t bytes_max = uint64_t{1} << 30;  // Of the texts and metadata that are kept.
+  uint64_t bytes_max = uint64_t{1} << 30;  // Texts and metadata together.
 };
 
 // The file that `path` stands for: itself, or that of `split` if it is a directory. kNotFound if a
@@ -37,7 +37,7 @@ absl::StatusOr<std::vector<v1::Prompt>> ReadPrompts(const std::filesystem::path&
                                                     PromptSplit split,
                                                     const PromptLimits& limits = {});
 
-// How many have a "negative_prompt" of their own that is not empty. A run has one for all.
+// Counts prompts with a "negative_prompt" of their own that is not empty. A run has one for all.
 size_t CountNegativePrompts(const std::vector<v1::Prompt>& prompts);
 
-}  // namespace oxbow::learner
+}  // namespace oxbow::run

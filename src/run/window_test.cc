@@ -1,9 +1,9 @@
-#include "rpc/convert_window.h"
+#include "run/window.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace oxbow::rpc {
+namespace oxbow::run {
 namespace {
 
 using testing::ElementsAre;
@@ -23,7 +23,7 @@ v1::SamplingConfig Config(v1::WindowKind kind) {
   return config;
 }
 
-TEST(ConvertWindowTest, EverySettingArrives) {
+TEST(WindowTest, EverySettingArrives) {
   v1::SamplingConfig config = Config(v1::WINDOW_KIND_DECAY);
   config.mutable_window()->set_hold(12);
   config.mutable_window()->set_hold_min(5);
@@ -42,14 +42,14 @@ TEST(ConvertWindowTest, EverySettingArrives) {
   EXPECT_TRUE(plan->wrap);
 }
 
-TEST(ConvertWindowTest, HoldsLeftToTheKindAreThePublishedOnes) {
+TEST(WindowTest, HoldsLeftToTheKindAreThePublishedOnes) {
   EXPECT_EQ(WindowFromConfig(Config(v1::WINDOW_KIND_PROGRESSIVE))->hold, 25);
   EXPECT_EQ(WindowFromConfig(Config(v1::WINDOW_KIND_DECAY))->hold_min, 6);
   EXPECT_EQ(WindowFromConfig(Config(v1::WINDOW_KIND_RANDOM))->hold, 1);
   EXPECT_EQ(WindowFromConfig(Config(v1::WINDOW_KIND_SUBSET))->hold, 1);
 }
 
-TEST(ConvertWindowTest, TheLastStepIsInNoWindow) {
+TEST(WindowTest, TheLastStepIsInNoWindow) {
   v1::SamplingConfig config = Config(v1::WINDOW_KIND_ALL);
   config.set_sde_count(UINT32_MAX);
   EXPECT_EQ(WindowFromConfig(config)->end, 9);
@@ -57,7 +57,7 @@ TEST(ConvertWindowTest, TheLastStepIsInNoWindow) {
   EXPECT_FALSE(WindowFromConfig(config).ok());
 }
 
-TEST(ConvertWindowTest, WhatLeavesNothingToTrainIsRefusedWithItsKey) {
+TEST(WindowTest, WhatLeavesNothingToTrainIsRefusedWithItsKey) {
   const auto message = [](const v1::SamplingConfig& config) {
     return std::string(WindowFromConfig(config).status().message());
   };
@@ -80,4 +80,4 @@ TEST(ConvertWindowTest, WhatLeavesNothingToTrainIsRefusedWithItsKey) {
 }
 
 }  // namespace
-}  // namespace oxbow::rpc
+}  // namespace oxbow::run

@@ -1,4 +1,4 @@
-#include "services/learner/desk/prompt_files.h"
+#include "run/prompt_files.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -10,18 +10,18 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "io/text_lines.h"
-#include "rpc/convert.h"
+#include "run/prompt.h"
 
-namespace oxbow::learner {
+namespace oxbow::run {
 namespace {
 
 using nlohmann::json;
 
 constexpr char kPromptKey[] = "prompt";
 constexpr char kNegativeKey[] = "negative_prompt";
-constexpr int kDepthMax = 64;  // Of JSON: writing it back recurses.
+constexpr int kDepthMax = 64;  // Nesting of JSON: writing it back recurses.
 
-// What Flow-Factory gives to models that take more than a text.
+// Keys by which Flow-Factory gives a model more than a text.
 constexpr const char* kConditionKeys[] = {"image", "images", "video",     "videos",
                                           "audio", "audios", "references"};
 
@@ -84,11 +84,11 @@ absl::StatusOr<v1::Prompt> PromptFromJson(const std::string& line) {
                        "\": models here see a text alone, and would be trained without it; "
                        "remove the key or the line"));
   }
-  return rpc::MakePrompt(prompt, object.size() == 1 ? "" : object.dump());
+  return MakePrompt(prompt, object.size() == 1 ? "" : object.dump());
 }
 
 absl::StatusOr<v1::Prompt> PromptFromLine(const std::string& line, bool is_json) {
-  return is_json ? PromptFromJson(line) : rpc::MakePrompt(line, "");
+  return is_json ? PromptFromJson(line) : MakePrompt(line, "");
 }
 
 }  // namespace
@@ -146,4 +146,4 @@ size_t CountNegativePrompts(const std::vector<v1::Prompt>& prompts) {
       }));
 }
 
-}  // namespace oxbow::learner
+}  // namespace oxbow::run

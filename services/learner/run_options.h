@@ -1,0 +1,28 @@
+// What a learner process is started with.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/parallel/c10d_ranks.h"
+#include "oxbow/v1/config.pb.h"
+
+namespace oxbow::learner {
+
+struct RunOptions {
+  v1::RunConfig config;  // Resolved.
+  std::filesystem::path directory;
+  std::vector<std::string> buffer_endpoints;
+  std::vector<std::string> reward_endpoints;
+  std::string listen = "127.0.0.1:0";
+  std::string metrics_listen = "127.0.0.1:0";
+  // Go on from the newest checkpoint, or start where there is none.
+  bool resume = false;
+  parallel::JoinOptions place;  // This rank among those of the learner.
+  // Called when the run has ended, before the other ranks are told to go.
+  std::function<void()> ending = [] {};
+};
+
+}  // namespace oxbow::learner

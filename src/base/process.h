@@ -1,0 +1,44 @@
+// Starts other programs. They are spawned, never forked: gRPC does not survive a fork.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace oxbow {
+
+// How a child starts with respect to signals: blocked and ignored ones stay so across an exec.
+enum class ChildSignals {
+  kInherited,
+  kUnblocked,  // None is blocked, and SIGPIPE is not ignored.
+  kDefault,    // None is blocked or ignored.
+};
+
+struct SpawnOptions {
+  std::filesystem::path binary;
+  std::vector<std::string> argv;         // argv[0] included.
+  std::vector<std::string> environment;  // "NAME=value", in place of inherited ones of that name.
+  // Descriptors that become stdout and stderr; stdin is then /dev/null. Unset: all are inherited.
+  struct Output {
+    int out = -1;
+    int err = -1;
+  };
+  std::optional<Output> output;
+  bool own_group = false;  // The child leads a process group of its own.
+  ChildSignals signals = ChildSignals::kInherited;
+};
+
+// Starts a child and returns its id; the caller waits for it. kUnavailable if it cannot be started;
+// the message is the system's reason alone.
+absl::StatusOr<pid_t> Spawn(const SpawnOptions& options);
+
+// This executable, links resolved. kUnavailable where the system does not say; the message is its
+// reason alone.
+absl::StatusOr<std::filesystem::path> ExecutablePath();
+
+}  // namespace oxbow

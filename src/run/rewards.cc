@@ -1,0 +1,36 @@
+#include "run/rewards.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace oxbow::run {
+
+std::vector<std::string> RewardNames(const v1::RewardConfig& config) {
+  std::vector<std::string> names(config.observed().begin(), config.observed().end());
+  for (const v1::RewardTerm& term : config.terms()) names.push_back(term.name());
+  return names;
+}
+
+bool IsTerm(const v1::RewardConfig& config, const std::string& name) {
+  return std::any_of(config.terms().begin(), config.terms().end(),
+                     [&](const v1::RewardTerm& term) { return term.name() == name; });
+}
+
+double WeightedReward(const v1::RewardConfig& config, const std::map<std::string, double>& scores) {
+  double sum = 0;
+  for (const v1::RewardTerm& term : config.terms()) {
+    const auto score = scores.find(term.name());
+    OXBOW_CHECK(score != scores.end()) << "no score for " << term.name();
+    sum += term.weight() * score->second;
+  }
+  return sum;
+}
+
+double FullReward(const v1::RewardConfig& config) {
+  double sum = 0;
+  for (const v1::RewardTerm& term : config.terms()) sum += term.weight();
+  return sum;
+}
+
+}  // namespace oxbow::run

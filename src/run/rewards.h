@@ -1,0 +1,25 @@
+// Which rewards a config asks for, and what they add up to.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "oxbow/v1/config.pb.h"
+
+namespace oxbow::run {
+
+// Names of all rewards that are scored: the observed ones, then the terms.
+std::vector<std::string> RewardNames(const v1::RewardConfig& config);
+
+// Whether `name` is a term: a reward that is trained on, not only observed.
+bool IsTerm(const v1::RewardConfig& config, const std::string& name);
+
+// The reward of a picture: the weighted sum of its terms, added in the config's order. Requires
+// `scores`, by name, to hold every term.
+double WeightedReward(const v1::RewardConfig& config, const std::map<std::string, double>& scores);
+
+// The reward of a picture whose every term scores 1.
+double FullReward(const v1::RewardConfig& config);
+
+}  // namespace oxbow::run

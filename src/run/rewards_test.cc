@@ -1,0 +1,42 @@
+#include "run/rewards.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace oxbow::run {
+namespace {
+
+using ::testing::ElementsAre;
+
+v1::RewardConfig Config() {
+  v1::RewardConfig config;
+  config.add_terms()->set_name("ocr");
+  config.mutable_terms(0)->set_weight(2);
+  config.add_terms()->set_name("taste");
+  config.mutable_terms(1)->set_weight(-0.5);
+  config.add_observed("strict");
+  return config;
+}
+
+TEST(RewardsTest, ObservedRewardsAreScoredButNotTrainedOn) {
+  EXPECT_THAT(RewardNames(Config()), ElementsAre("strict", "ocr", "taste"));
+  EXPECT_TRUE(IsTerm(Config(), "ocr"));
+  EXPECT_FALSE(IsTerm(Config(), "strict"));
+}
+
+TEST(RewardsTest, TheRewardIsTheWeightedSumOfTheTermsAlone) {
+  EXPECT_EQ(WeightedReward(Config(), {{"ocr", 1}, {"taste", 4}, {"strict", 100}}), 0);
+  EXPECT_EQ(WeightedReward(Config(), {{"ocr", 0.5}, {"taste", 0}}), 1);
+}
+
+TEST(RewardsTest, APictureWithFullScoresHasTheFullReward) {
+  EXPECT_EQ(FullReward(Config()), 1.5);
+  EXPECT_EQ(WeightedReward(Config(), {{"ocr", 1}, {"taste", 1}}), FullReward(Config()));
+}
+
+TEST(RewardsDeathTest, AMissingScoreIsNeverAZero) {
+  EXPECT_DEATH(WeightedReward(Config(), {{"ocr", 1}}), "no score for taste");
+}
+
+}  // namespace
+}  // namespace oxbow::run
