@@ -41,7 +41,7 @@ test: build
 # Not INSTALL_FLAGS: the index that has the CPU wheel is the wrong one here.
 CUDA_INSTALL_FLAGS ?=
 # And the sources that follow LibTorch's innards, which differ between its versions.
-CUDA_TARGETS ?= nccl_ranks_test $(addprefix src/core/model/CMakeFiles/oxbow_model.dir/,cuda_graph_recorder.cc.o recompute.cc.o)
+CUDA_TARGETS ?= nccl_ranks_test $(addprefix src/core/model/CMakeFiles/oxbow_model.dir/,cuda_graphs.cc.o recompute.cc.o)
 check-cuda:
 ifeq ($(INSTALL),yes)
 	@tools/install_deps.sh --cuda $(CUDA_INSTALL_FLAGS)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fails on an include that points up the layers of docs/architecture.md, and prints each one.
 
-    base < core < io < config < telemetry, rpc < services < cli; tests and bench may see everything
+    base < core < io < config < run < telemetry, rpc < services < cli; tests and bench may see everything
 
 Further: core sees std, base and ATen only; what the replay buffer links never sees torch; base, core
 and io see no gRPC, protobuf or RocksDB. `--self-test` shows that each rule catches its break.
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = [
     ("src/base/", 0), ("src/core/replay/", 1), ("src/core/simulate/", 2), ("src/core/task/", 2), ("src/core/reward/", 3),
     ("src/core/parallel/", 4), ("src/core/flow/", 5), ("src/core/model/", 6), ("src/core/rl/", 7), ("src/core/pretrain/", 7.5),
-    ("src/io/", 8), ("proto/", 8), ("src/config/", 9), ("src/telemetry/", 10), ("src/rpc/", 10),
+    ("src/io/", 8), ("proto/", 8), ("src/config/", 9), ("src/run/", 9.5), ("src/telemetry/", 10), ("src/rpc/", 10),
     ("services/", 11), ("cli/", 12), ("tests/", 13), ("bench/", 13),
 ]
 # Contracts that rollout, learner and cli share, and clients of other services: services may include

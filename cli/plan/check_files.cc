@@ -5,8 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
-#include "cli/plan/model_facts.h"
-#include "core/model/graphs_built.h"
+#include "core/model/cuda_graphs.h"
 #include "core/reward/scorer_table.h"
 #include "services/buffer/offer_limits.h"
 #include "services/learner/desk/prompt_files.h"
@@ -19,7 +18,7 @@ using config::Severity;
 
 // The replay buffer refuses a larger entry for ever. How many a step offers does not matter: they
 // go in as many calls as they need.
-void CheckOffers(const v1::RunConfig& config, const ModelFacts& facts,
+void CheckOffers(const v1::RunConfig& config, const run::ModelFacts& facts,
                  std::vector<Problem>& problems) {
   const uint64_t entry = OfferBytes(config, facts) / std::max(1U, config.batch().groups());
   if (config.replay().fraction() == 0 || entry <= buffer::kEntryBytesMax) return;
@@ -33,7 +32,7 @@ void CheckOffers(const v1::RunConfig& config, const ModelFacts& facts,
 
 void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
   if (config.model().path().empty()) return;  // A rule's business.
-  const absl::StatusOr<ModelFacts> facts = ReadModelFacts(config);
+  const absl::StatusOr<run::ModelFacts> facts = run::ReadModelFacts(config);
   if (facts.ok()) return CheckOffers(config, *facts, problems);
   problems.push_back({Severity::kError, "model.path", std::string(facts.status().message()),
                       facts.status().code()});
@@ -93,7 +92,7 @@ void CheckReward(const char* key, const std::string& name, std::vector<Problem>&
 
 }  // namespace
 
-uint64_t OfferBytes(const v1::RunConfig& config, const ModelFacts& facts) {
+uint64_t OfferBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
   const v1::SamplingConfig& sampling = config.sampling();
   uint64_t latent = sampling.storage() == v1::STORAGE_D_TYPE_F32 ? 4 : 2;
   for (const int64_t size : facts.latent_shape) latent *= static_cast<uint64_t>(size);

@@ -5,14 +5,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "cli/plan/model_facts.h"
 #include "config/validate.h"
+#include "run/model_facts.h"
 
 namespace oxbow::cli {
 
 // Bytes that a learner step may offer to the replay buffer: the best trajectory of every group,
 // latents and conditioning.
-uint64_t OfferBytes(const v1::RunConfig& config, const ModelFacts& facts);
+uint64_t OfferBytes(const v1::RunConfig& config, const run::ModelFacts& facts);
 
 std::vector<config::Problem> CheckFiles(const v1::RunConfig& config);
 

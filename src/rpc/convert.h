@@ -40,6 +40,16 @@ absl::StatusOr<io::TensorBytes> TensorFromProto(const v1::Tensor& header, std::s
 // `bytes_max`.
 absl::StatusOr<uint64_t> DeclaredBytes(const v1::Tensor& header, uint64_t bytes_max);
 
+// A part of a conditioning, in the message that it is part of.
+struct PartHeld {
+  std::string name;
+  const v1::Tensor* tensor;
+};
+
+// The parts that are set: "tokens" and "pooled", which have fields of their own, then the others.
+std::vector<PartHeld> PartsOf(const v1::Conditioning& conditioning);
+void SetPart(v1::Conditioning& conditioning, const std::string& name, v1::Tensor tensor);
+
 // Stable for all time: Fingerprint64(text + "\n" + metadata).
 uint64_t PromptIdOf(const std::string& text, const std::string& metadata_json);
 v1::Prompt MakePrompt(const std::string& text, const std::string& metadata_json);
