@@ -12,6 +12,7 @@
 #include "core/flow/sampler.h"
 #include "core/model/initial_weights.h"
 #include "core/model/policy.h"
+#include "core/model/sd3.h"
 #include "core/parallel/ranks.h"
 #include "core/rl/adamw.h"
 #include "core/rl/trainer.h"
@@ -41,9 +42,8 @@ std::unique_ptr<model::Policy> MakePolicy() {
   model::NamedTensors weights = model::InitialSd3Weights(DigitsSized(), random);
   // Zero output layers would make every velocity zero and every gradient trivial.
   for (auto& [name, tensor] : weights) tensor.add_(at::randn_like(tensor) * 0.02);
-  auto policy = model::Policy::Create({.architecture = "SD3Transformer2DModel",
-                                       .config_json = model::Sd3ConfigJson(DigitsSized()),
-                                       .base = weights});
+  auto policy = model::Policy::Create(
+      {.architecture = model::MakeSd3Architecture(DigitsSized()), .base = weights});
   OXBOW_CHECK(policy.ok()) << policy.status().ToString();
   return *std::move(policy);
 }
@@ -70,7 +70,8 @@ flow::Paths SampleAll(const model::Policy& policy, const flow::SamplingSpec& spe
 }
 
 model::Conditioning RandomConditioning() {
-  return {at::randn({kGroups * kGroupSize, 6, 64}), at::randn({kGroups * kGroupSize, 64})};
+  return {{model::kPromptTokens, at::randn({kGroups * kGroupSize, 6, 64})},
+          {model::kPooledPrompt, at::randn({kGroups * kGroupSize, 64})}};
 }
 
 // Groups with invented rewards: half of each group is right.
@@ -80,8 +81,7 @@ std::vector<rl::Group> GroupsOf(const flow::Paths& paths, const flow::SamplingSp
   for (int g = 0; g < kGroups; ++g) {
     rl::Group group{.id = GroupId(static_cast<uint64_t>(g)),
                     .prompt_id = PromptId(static_cast<uint64_t>(g))};
-    group.conditioning = {conditioning.tokens.narrow(0, g * kGroupSize, 1).clone(),
-                          conditioning.pooled.narrow(0, g * kGroupSize, 1).clone()};
+    group.conditioning = model::NarrowRows(conditioning, g * kGroupSize, 1);
     for (int s = 0; s < kGroupSize; ++s) {
       const int64_t row = g * kGroupSize + s;
       rl::Sample sample{.index = static_cast<uint32_t>(s),
@@ -114,13 +114,11 @@ void TrainerStepOf64(benchmark::State& state) {
   for (auto _ : state) {
     state.PauseTiming();
     const auto policy = MakePolicy();
-    model::Conditioning conditioning = RandomConditioning();
-    for (int64_t g = 0; g < kGroups; ++g) {  // One conditioning per group, as in a run.
-      conditioning.tokens.narrow(0, g * kGroupSize, kGroupSize)
-          .copy_(conditioning.tokens[g * kGroupSize].clone());
-      conditioning.pooled.narrow(0, g * kGroupSize, kGroupSize)
-          .copy_(conditioning.pooled[g * kGroupSize].clone());
-    }
+    // One conditioning per group, as in a run.
+    const at::Tensor first_of_group =
+        at::arange(kGroups, at::kLong).mul(kGroupSize).repeat_interleave(kGroupSize);
+    const model::Conditioning conditioning =
+        model::SelectRows(RandomConditioning(), first_of_group);
     const std::vector<rl::Group> groups =
         GroupsOf(SampleAll(*policy, spec, conditioning), spec, conditioning);
     rl::TrainerOptions options;

@@ -28,7 +28,7 @@ struct Digits {
     };
     x = draw({rows, 1, 8, 20});
     sigma = at::sigmoid(draw({rows}));
-    conditioning = {draw({rows, 6, 64}), draw({rows, 64})};
+    conditioning = {{kPromptTokens, draw({rows, 6, 64})}, {kPooledPrompt, draw({rows, 64})}};
   }
   at::Tensor Forward() const { return model->Velocity(x, sigma, conditioning); }
 

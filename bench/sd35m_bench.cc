@@ -25,7 +25,7 @@
 #include "base/status_macros.h"
 #include "core/model/activation_memory.h"
 #include "core/model/device.h"
-#include "core/model/graph_recorder.h"
+#include "core/model/cuda_graphs.h"
 #include "core/model/policy.h"
 #include "core/model/sd3.h"
 #include "core/rl/adamw.h"
@@ -65,8 +65,7 @@ std::unique_ptr<model::Policy> RandomPolicy(const Flags& flags, const model::Sd3
                                             at::Device device,
                                             std::shared_ptr<model::GraphRecorder> graphs) {
   model::Policy::Options options{
-      .architecture = "SD3Transformer2DModel",
-      .config_json = model::Sd3ConfigJson(params),
+      .architecture = model::MakeSd3Architecture(params),
       .trained = model::Trained::kLora,
       .lora = {.rank = flags.rank,
                .alpha = 2.0 * static_cast<double>(flags.rank),
@@ -89,7 +88,7 @@ std::unique_ptr<model::Policy> RandomPolicy(const Flags& flags, const model::Sd3
   return *std::move(policy);
 }
 
-// Of one row's forward pass: every weight meets the tokens of its stream once, or one condition.
+// For one row's forward pass: every weight meets the tokens of its stream once, or one condition.
 double ForwardFlops(const model::Sd3Params& params, const Flags& flags) {
   const auto image = static_cast<double>((flags.pixels / 16) * (flags.pixels / 16));
   const auto prompt = static_cast<double>(flags.prompt_tokens);
@@ -156,8 +155,8 @@ Inputs RandomInputs(const Flags& flags) {
   const int64_t side = flags.pixels / 8;
   return {.x = at::randn({flags.rows, 16, side, side}),
           .sigma = at::rand({flags.rows}),
-          .prompts = {.tokens = at::randn({1, flags.prompt_tokens, 4096}),
-                      .pooled = at::randn({1, 2048})}};
+          .prompts = {{model::kPromptTokens, at::randn({1, flags.prompt_tokens, 4096})},
+                      {model::kPooledPrompt, at::randn({1, 2048})}}};
 }
 
 double ForwardMilliseconds(const Flags& flags, const model::Policy& policy, const Inputs& in,
@@ -170,17 +169,16 @@ double ForwardMilliseconds(const Flags& flags, const model::Policy& policy, cons
 
 void PrintMemory(const char* what, const Flags& flags, const model::Sd3Params& params,
                  at::Device device) {
-  const model::Sd3Execution execution{
+  const model::Execution execution{
       .compute = flags.compute == "bf16" ? at::kBFloat16 : at::kFloat,
       .recompute_blocks = flags.recompute};
   const int64_t side = flags.pixels / 8;
-  const auto activations =
-      static_cast<double>(model::Sd3ActivationBytes(params, execution,
-                                                    {.rows = flags.rows,
-                                                     .on_cpu = device.is_cpu(),
-                                                     .latent_height = side,
-                                                     .latent_width = side,
-                                                     .prompt_tokens = flags.prompt_tokens}));
+  const auto activations = static_cast<double>(
+      model::Sd3ActivationBytes(params, execution,
+                                {.rows = flags.rows,
+                                 .on_cpu = device.is_cpu(),
+                                 .latent_shape = {params.in_channels, side, side},
+                                 .prompt_tokens = flags.prompt_tokens}));
   std::printf("%-16s %8.0f MiB at most, activations at most %.0f MiB of it\n", what,
               PeakMegabytes(device), activations / (1 << 20));
 }

@@ -25,6 +25,7 @@
 #include "core/flow/sampler.h"
 #include "core/model/picture_sampler.h"
 #include "core/model/policy.h"
+#include "core/model/sd3.h"
 #include "core/rl/adamw.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
@@ -59,7 +60,7 @@ double CpuSeconds() {
   return SecondsOf(usage.ru_utime) + SecondsOf(usage.ru_stime);
 }
 
-// Not getrusage's: that one starts from the peak of whoever started this process.
+// Not getrusage's: that one starts from the peak of the parent process.
 double PeakMegabytes() {
   std::ifstream status("/proc/self/status");
   double kilobytes = 0;
@@ -87,8 +88,8 @@ nlohmann::ordered_json Measured(int repeat, const std::function<void()>& work) {
 std::unique_ptr<model::Policy> LoadPolicy(const Flags& flags) {
   const auto adapter = Get(io::WeightFiles::OpenFile(flags.model / "adapter.safetensors"));
   model::Policy::Options options{
-      .architecture = "SD3Transformer2DModel",
-      .config_json = Get(ReadFile(flags.model / "transformer/config.json")),
+      .architecture =
+          Get(model::ReadSd3Architecture(Get(ReadFile(flags.model / "transformer/config.json")))),
       .base = Get(io::LoadTensors(
           Get(io::WeightFiles::Open(flags.model / "transformer", "diffusion_pytorch_model")))),
       .trained = model::Trained::kLora,
@@ -103,12 +104,16 @@ std::unique_ptr<model::Policy> LoadPolicy(const Flags& flags) {
   return policy;
 }
 
+model::Conditioning PromptsOf(const model::NamedTensors& in) {
+  return {{model::kPromptTokens, in.at("tokens")}, {model::kPooledPrompt, in.at("pooled")}};
+}
+
 // Ten steps of the ODE from the same noise.
 nlohmann::ordered_json Sample(const Flags& flags, const model::Policy& policy,
                               const model::NamedTensors& in, model::NamedTensors& out) {
   const flow::SamplingSpec spec =
       model::OdeSpec(flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, flags.steps, 3));
-  const model::Conditioning conditioning{in.at("tokens"), in.at("pooled")};
+  const model::Conditioning conditioning = PromptsOf(in);
   const std::vector<flow::NoiseKey> keys(static_cast<size_t>(in.at("x").size(0)));
   return Measured(flags.repeat, [&] {
     const flow::Paths paths = flow::ContinuePaths(
@@ -122,7 +127,7 @@ nlohmann::ordered_json Sample(const Flags& flags, const model::Policy& policy,
 // Forward, backward, a limit to the gradient's norm, and AdamW over the adapter.
 nlohmann::ordered_json Train(const Flags& flags, model::Policy& policy,
                              const model::NamedTensors& in, model::NamedTensors& out) {
-  const model::Conditioning conditioning{in.at("tokens"), in.at("pooled")};
+  const model::Conditioning conditioning = PromptsOf(in);
   rl::AdamW optimizer({}, policy.parameters().flat());
   auto times = Measured(flags.repeat, [&] {
     policy.parameters().ZeroGrad();

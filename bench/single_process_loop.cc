@@ -20,7 +20,7 @@
 #include "services/learner/conditioning_cache.h"
 #include "services/learner/desk/prompt_order.h"
 #include "services/learner/desk/step_plan.h"
-#include "services/learner/loaded_model.h"
+#include "run/loaded_model.h"
 #include "services/rollout/group_sampler.h"
 #include "services/rollout/reward_stage.h"
 
@@ -74,8 +74,8 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
   }
   auto impl = std::make_unique<Impl>();
   impl->config = config;
-  OXBOW_ASSIGN_OR_RETURN(learner::LoadedModel loaded,
-                         learner::LoadModel(config.model(), config.prompts(), config.sampling()));
+  OXBOW_ASSIGN_OR_RETURN(run::LoadedModel loaded,
+                         run::LoadModel(config.model(), config.prompts(), config.sampling()));
   v1::SamplingConfig& sampling = *impl->config.mutable_sampling();
   if (sampling.shift() == 0) sampling.set_shift(loaded.shift);
   OXBOW_ASSIGN_OR_RETURN(impl->spec.sampling, run::SamplingSpecFromConfig(sampling));
@@ -86,7 +86,6 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
   OXBOW_ASSIGN_OR_RETURN(impl->window, run::WindowFromConfig(impl->config.sampling()));
   OXBOW_ASSIGN_OR_RETURN(impl->policy,
                          model::Policy::Create({.architecture = loaded.architecture,
-                                                .config_json = loaded.transformer_config_json,
                                                 .base = std::move(loaded.transformer),
                                                 .with_ema = config.ema().enabled(),
                                                 .old = run::OldPolicyOf(config.method())}));

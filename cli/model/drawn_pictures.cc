@@ -18,19 +18,19 @@
 #include "io/tensor_torch.h"
 #include "run/sampling_spec.h"
 #include "run/scalar_type.h"
-#include "services/learner/loaded_model.h"
+#include "run/loaded_model.h"
 
 namespace oxbow::cli {
 namespace {
 
 // A model and how its velocities are asked for.
 struct Drawing {
-  learner::LoadedModel model;
+  run::LoadedModel model;
   v1::RunConfig config;
   std::unique_ptr<model::Policy> policy;
 };
 
-// Of a directory. An embedded world's pictures have its size, others the transformer's.
+// The config of a directory. An embedded world sets the size, else the transformer does.
 v1::RunConfig ConfigOfModel(const ModelSource& source, const std::string& prompt) {
   v1::RunConfig config;
   config.mutable_model()->set_path(source.model);
@@ -54,7 +54,6 @@ absl::StatusOr<std::unique_ptr<model::Policy>> PolicyFor(Drawing& drawing) {
   const bool adapter = config.model().trained() == v1::TRAINED_PART_LORA;
   model::Policy::Options options{
       .architecture = drawing.model.architecture,
-      .config_json = drawing.model.transformer_config_json,
       .base = std::move(drawing.model.transformer),
       .trained = adapter ? model::Trained::kLora : model::Trained::kFull,
       .lora = {.rank = lora.rank(),
@@ -97,8 +96,8 @@ absl::StatusOr<Drawing> Load(const ModelSource& source, const std::string& promp
   v1::EvalConfig& eval = *drawing.config.mutable_eval();
   if (options.steps > 0) eval.set_steps(options.steps);
   if (!options.solver.empty()) eval.set_solver(SolverNamed(options.solver));
-  OXBOW_ASSIGN_OR_RETURN(drawing.model, learner::LoadModel(drawing.config.model(),
-                                                           drawing.config.prompts(), sampling));
+  OXBOW_ASSIGN_OR_RETURN(drawing.model, run::LoadModel(drawing.config.model(),
+                                                       drawing.config.prompts(), sampling));
   if (sampling.shift() == 0) sampling.set_shift(drawing.model.shift);
   OXBOW_ASSIGN_OR_RETURN(drawing.policy, PolicyFor(drawing));
   if (!trained.empty()) OXBOW_RETURN_IF_ERROR(drawing.policy->Load(trained));
@@ -120,7 +119,7 @@ absl::StatusOr<std::vector<DrawnPicture>> DrawPictures(const ModelSource& source
   const at::NoGradGuard no_grad;
   at::set_num_threads(1);
   OXBOW_ASSIGN_OR_RETURN(const Drawing drawing, Load(source, prompts.front(), options));
-  const learner::LoadedModel& loaded = drawing.model;
+  const run::LoadedModel& loaded = drawing.model;
   OXBOW_ASSIGN_OR_RETURN(const model::Conditioning conditioning, loaded.prompts->Get(prompts));
   OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec,
                          run::EvaluationSpecFromConfig(drawing.config));

@@ -14,7 +14,7 @@ struct ExportRequest {
   std::filesystem::path run;     // A run's directory.
   std::string format;            // diffusers, peft, comfyui or merged.
   std::filesystem::path out;     // Empty: RUN/export/FORMAT.
-  std::optional<uint64_t> step;  // Of a checkpoint; the newest if none.
+  std::optional<uint64_t> step;  // A checkpoint's; the newest if none.
   bool raw = false;              // The last weights even where there is a running average.
 };
 

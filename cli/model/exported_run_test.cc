@@ -80,8 +80,8 @@ class ExportedRunTest : public ::testing::Test {
     return model::MakeSd3Transformer(params_, weights, adapter)
         .value()
         ->Velocity(Draw({2, params_.in_channels, 8, 20}, 91), at::sigmoid(Draw({2}, 92)),
-                   {Draw({2, 6, params_.joint_attention_dim}, 93),
-                    Draw({2, params_.pooled_projection_dim}, 94)});
+                   {{model::kPromptTokens, Draw({2, 6, params_.joint_attention_dim}, 93)},
+                    {model::kPooledPrompt, Draw({2, params_.pooled_projection_dim}, 94)}});
   }
   static model::NamedTensors Load(const fs::path& file) {
     const auto files = io::WeightFiles::OpenFile(file);

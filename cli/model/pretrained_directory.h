@@ -16,7 +16,7 @@
 
 namespace oxbow::cli {
 
-// Of the scheduler: a small picture needs no time shift.
+// The scheduler's shift: a small picture needs none.
 inline constexpr double kPretrainedShift = 1.0;
 
 // Writes beside `directory` and renames, so that it is there wholly or not at all. An existing

@@ -19,7 +19,6 @@
 #include "cli/oncall/fleet_facts.h"
 #include "cli/oncall/machine_facts.h"
 #include "cli/plan/check_files.h"
-#include "cli/plan/model_facts.h"
 #include "cli/plan/run_plan.h"
 #include "config/run_config.h"
 #include "rpc/tls_flags.h"
@@ -43,7 +42,7 @@ struct DoctorFlags {
 };
 
 // What the run of `config` needs on one machine, without activations.
-MachineNeeds NeedsOf(const v1::RunConfig& config, const ModelFacts& facts) {
+MachineNeeds NeedsOf(const v1::RunConfig& config, const run::ModelFacts& facts) {
   MachineNeeds needs;
   const v1::ServiceConfig& services = config.services();
   const uint32_t rewards = config.reward().endpoints().empty() ? services.reward_servers() : 0;
@@ -80,7 +79,7 @@ void JudgeConfig(const DoctorFlags& flags, Checks& checks, MachineNeeds& needs,
          config::ProblemLine(problem, resolved->provenance),
          absl::StrCat("change ", problem.key, " (oxbow validate explains the run)")});
   }
-  const auto facts = ReadModelFacts(config);
+  const auto facts = run::ReadModelFacts(config);
   if (!facts.ok()) return;  // The checks above report it.
   needs = NeedsOf(config, *facts);
   if (checks.empty()) {

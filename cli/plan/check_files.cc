@@ -5,8 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
-#include "cli/plan/model_facts.h"
-#include "core/model/graphs_built.h"
+#include "core/model/cuda_graphs.h"
 #include "core/reward/scorer_table.h"
 #include "run/group_bytes.h"
 #include "run/prompt_files.h"
@@ -20,7 +19,7 @@ using config::Severity;
 
 // The replay buffer always refuses a larger entry. The number of entries of a step does not matter:
 // they go in as many calls as they need.
-void CheckOffers(const v1::RunConfig& config, const ModelFacts& facts,
+void CheckOffers(const v1::RunConfig& config, const run::ModelFacts& facts,
                  std::vector<Problem>& problems) {
   const uint64_t entry =
       run::EntryBytes(config.sampling(), facts.latent_shape, facts.conditioning_bytes);
@@ -34,7 +33,7 @@ void CheckOffers(const v1::RunConfig& config, const ModelFacts& facts,
 }
 
 // The learner refuses it as well, when it has loaded the model.
-void CheckSink(const v1::RunConfig& config, const ModelFacts& facts,
+void CheckSink(const v1::RunConfig& config, const run::ModelFacts& facts,
                std::vector<Problem>& problems) {
   const uint64_t needed = run::SinkBytesNeeded(config, facts.latent_shape);
   if (config.services().sink_bytes_max() >= needed) return;
@@ -45,7 +44,7 @@ void CheckSink(const v1::RunConfig& config, const ModelFacts& facts,
 
 void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
   if (config.model().path().empty()) return;  // A rule reports it.
-  const absl::StatusOr<ModelFacts> facts = ReadModelFacts(config);
+  const absl::StatusOr<run::ModelFacts> facts = run::ReadModelFacts(config);
   if (facts.ok()) {
     CheckOffers(config, *facts, problems);
     CheckSink(config, *facts, problems);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "config/validate.h"
+#include "run/model_facts.h"
 
 namespace oxbow::cli {
 

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "core/model/graphs_built.h"
+#include "core/model/cuda_graphs.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
@@ -86,6 +86,32 @@ TEST_F(CheckFilesTest, ARewardOfAnotherServerNeedsItsAddress) {
   config_.mutable_reward()->clear_endpoints();
   config_.mutable_reward()->mutable_terms(0)->set_name("digits_orc");
   EXPECT_THAT(Said("reward.terms"), HasSubstr("did you mean `digits_ocr`?"));
+}
+
+TEST_F(CheckFilesTest, ATrajectoryThatFitsIntoNoEntryOfTheBufferIsRefusedInOneLine) {
+  config_.mutable_model()->set_path(OXBOW_SOURCE_DIR "/models/digits");
+  config_.mutable_model()->set_trained(v1::TRAINED_PART_FULL);
+  config_.mutable_sampling()->set_height(8);
+  config_.mutable_sampling()->set_width(20);
+  config_.mutable_replay()->set_fraction(0.25);
+  config_.mutable_sampling()->set_storage(v1::STORAGE_D_TYPE_F32);
+  config_.mutable_batch()->set_groups(3);
+  const run::ModelFacts facts = run::ReadModelFacts(config_).value();
+  const uint64_t latent = 160 * 4;
+  const uint64_t conditioning = facts.conditioning_bytes;
+  const auto limit = static_cast<uint32_t>(((128ull << 20) - conditioning) / latent - 1);
+  const auto says = [&](uint32_t steps) {
+    config_.mutable_sampling()->set_sde_count(steps);
+    return Said("sampling.sde_count");
+  };
+  EXPECT_EQ(says(limit), "");
+  EXPECT_THAT(says(limit + 1), HasSubstr("sampling.storage, or set replay.fraction to 0: " +
+                                         std::to_string((limit + 2) * latent + conditioning) +
+                                         " bytes with its conditioning, limit 134217728"));
+  config_.mutable_batch()->set_groups(100000);
+  EXPECT_EQ(says(limit), "") << "a step offers in as many calls as it needs";
+  config_.mutable_replay()->set_fraction(0);
+  EXPECT_EQ(says(limit + 1), "") << "nothing is offered";
 }
 
 }  // namespace

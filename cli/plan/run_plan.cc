@@ -33,23 +33,20 @@ bool Shorter(const v1::RunConfig& config) {
   return config.model().compute_dtype() == v1::STORAGE_D_TYPE_BF16;
 }
 
-uint64_t ActivationBytes(const v1::RunConfig& config, const ModelFacts& facts) {
-  const auto params = model::ParseSd3Config(facts.transformer_config_json);
-  if (!params.ok()) return 0;
-  // An anchor needs one more row for each sample.
-  const uint64_t anchored =
-      config.method().anchor().weight() > 0
-          ? run::RowsOfPass(config) / std::max<uint64_t>(1, run::TrainedSteps(config))
-          : 0;
-  const auto rows = static_cast<int64_t>(run::RowsOfPass(config) + anchored);
-  return model::Sd3ActivationBytes(*params,
-                                   {.compute = Shorter(config) ? at::kBFloat16 : at::kFloat,
-                                    .recompute_blocks = config.model().checkpoint_activations()},
-                                   {.rows = config.sampling().guidance() == 1 ? rows : 2 * rows,
-                                    .on_cpu = config.model().device() == "cpu",
-                                    .latent_height = facts.latent_shape[1],
-                                    .latent_width = facts.latent_shape[2],
-                                    .prompt_tokens = facts.prompt_tokens});
+uint64_t ActivationBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  if (facts.architecture == nullptr) return 0;
+  // An anchor asks for one more row of each sample.
+  const uint64_t anchored = config.method().anchor().weight() > 0
+                                ? RowsOfPass(config) / std::max<uint64_t>(1, TrainedSteps(config))
+                                : 0;
+  const auto rows = static_cast<int64_t>(RowsOfPass(config) + anchored);
+  return facts.architecture->ActivationBytes(
+      {.compute = Shorter(config) ? at::kBFloat16 : at::kFloat,
+       .recompute_blocks = config.model().checkpoint_activations()},
+      {.rows = config.sampling().guidance() == 1 ? rows : 2 * rows,
+       .on_cpu = config.model().device() == "cpu",
+       .latent_shape = facts.latent_shape,
+       .prompt_tokens = facts.prompt_tokens});
 }
 
 // "5: 0-4", "2: 2 of 0-4, neighbours, drawn every 1 learner steps"
@@ -69,7 +66,7 @@ bool IsLora(const v1::RunConfig& config) {
 }
 
 // Weights that never change. A LoRA's base is kept in the compute dtype.
-uint64_t FrozenBytes(const v1::RunConfig& config, const ModelFacts& facts) {
+uint64_t FrozenBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
   const uint64_t all = kFloat * facts.transformer_parameters;
   if (!IsLora(config)) return all - kFloat * facts.trained_parameters;
   return Shorter(config) ? all / 2 : all;
@@ -130,7 +127,7 @@ uint64_t PeakOf(const std::vector<MemoryItem>& items) {
   return always + std::max(start, training);
 }
 
-std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const ModelFacts& facts) {
+std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::ModelFacts& facts) {
   using Held = MemoryItem::Held;
   const uint64_t trained = kFloat * facts.trained_parameters;
   const uint64_t frozen = FrozenBytes(config, facts);
@@ -156,7 +153,7 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const ModelFa
       {"experience, at most", config.services().sink_bytes_max(), Held::kInTraining}};
 }
 
-std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const ModelFacts& facts) {
+std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts) {
   const uint64_t trained = kFloat * facts.trained_parameters;
   const uint64_t frozen = FrozenBytes(config, facts);
   const uint64_t decoder = kFloat * facts.decoder_parameters;
@@ -170,7 +167,7 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const ModelFac
           {"snapshots", 4 * trained + frozen + decoder}};
 }
 
-uint64_t DiskBytesNeeded(const v1::RunConfig& config, const ModelFacts& facts) {
+uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& facts) {
   const uint64_t trained = kFloat * facts.trained_parameters;
   const uint64_t checkpoint = trained * (config.ema().enabled() ? 4 : 3);
   // Trained and averaged weights; an adapter is written in two formats.
@@ -193,7 +190,7 @@ uint64_t DiskBytesNeeded(const v1::RunConfig& config, const ModelFacts& facts) {
   return (config.checkpoint().keep() + 1) * checkpoint + published + 2 * buffer;
 }
 
-std::string MemoryText(const v1::RunConfig& config, const ModelFacts& facts) {
+std::string MemoryText(const v1::RunConfig& config, const run::ModelFacts& facts) {
   std::string text = absl::StrFormat("%-22s %d parameters, %d trained\n", "the transformer",
                                      facts.transformer_parameters, facts.trained_parameters);
   const std::vector<MemoryItem> items = LearnerMemory(config, facts);
@@ -208,7 +205,7 @@ std::string MemoryText(const v1::RunConfig& config, const ModelFacts& facts) {
                       BytesText(run::SinkBytesNeeded(config, facts.latent_shape))));
 }
 
-absl::StatusOr<std::string> RunPlanText(const v1::RunConfig& config, const ModelFacts& facts) {
+absl::StatusOr<std::string> RunPlanText(const v1::RunConfig& config, const run::ModelFacts& facts) {
   v1::SamplingConfig resolved = config.sampling();
   resolved.set_shift(facts.shift);
   OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec sampling, run::SamplingSpecFromConfig(resolved));

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "cli/plan/model_facts.h"
 #include "core/flow/dynamics.h"
 #include "oxbow/v1/config.pb.h"
+#include "run/model_facts.h"
 
 namespace oxbow::cli {
 
@@ -34,19 +34,19 @@ uint64_t PeakOf(const std::vector<MemoryItem>& items);
 // What the learner holds. Everything it trains is float32. Text encoders are there until the
 // prompts are encoded (not at all if a cache has them). Activations are those of a backward pass,
 // right to about a quarter; 0 where the transformer is not known.
-std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const ModelFacts& facts);
+std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::ModelFacts& facts);
 
 // What a worker holds, without activations: transformer and decoder as it samples with them, and as
 // they came. It has no text encoder.
-std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const ModelFacts& facts);
+std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts);
 
 // What the run writes at most: the checkpoints, including one being written; the final weights; and
 // a full replay buffer, counted twice because compaction lags behind.
-uint64_t DiskBytesNeeded(const v1::RunConfig& config, const ModelFacts& facts);
+uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& facts);
 
-std::string MemoryText(const v1::RunConfig& config, const ModelFacts& facts);
+std::string MemoryText(const v1::RunConfig& config, const run::ModelFacts& facts);
 
 // All of the above. kInvalidArgument if the sampling settings make no schedule.
-absl::StatusOr<std::string> RunPlanText(const v1::RunConfig& config, const ModelFacts& facts);
+absl::StatusOr<std::string> RunPlanText(const v1::RunConfig& config, const run::ModelFacts& facts);
 
 }  // namespace oxbow::cli

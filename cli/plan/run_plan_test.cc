@@ -7,6 +7,8 @@
 #include "config/run_config.h"
 #include "run/group_bytes.h"
 #include "services/buffer/replay_client.h"
+#include "core/model/sd3.h"
+#include "services/buffer/offer_limits.h"
 #include "services/buffer/replay_client.h"
 
 namespace oxbow::cli {
@@ -24,12 +26,16 @@ v1::RunConfig Config(const std::vector<std::string>& overrides = {}) {
 
 constexpr uint64_t kMillion = 1'000'000;
 
-ModelFacts Facts(uint64_t trained) {
+run::ModelFacts Facts(uint64_t trained) {
   return {.transformer_parameters = 10 * kMillion,
           .trained_parameters = trained,
           .text_encoder_bytes = 4 * kMillion,
           .shift = 3,
           .latent_shape = {1, 8, 20}};
+}
+
+std::shared_ptr<const model::Architecture> Sd35() {
+  return model::MakeSd3Architecture({.num_layers = 24});
 }
 
 uint64_t BytesOf(const std::string& what, const std::vector<MemoryItem>& items) {
@@ -50,7 +56,7 @@ TEST(RunPlanTest, BatchArithmeticIsGroupsTimesSize) {
 
 // At 512 pixels, where a latent is 16 x 64 x 64.
 TEST(RunPlanTest, TheSd35RecipesHaveRoomForTheirExperience) {
-  ModelFacts facts = Facts(kMillion);
+  run::ModelFacts facts = Facts(kMillion);
   facts.latent_shape = {16, 64, 64};
   facts.conditioning_bytes = 4 * (205 * 4096 + 2048);
   int recipes = 0;
@@ -101,7 +107,7 @@ TEST(RunPlanTest, FullFineTuningHoldsAReferenceAndLoraHoldsTheBase) {
 }
 
 TEST(RunPlanTest, TextEncodersAreGoneBeforeTrainingTakesMore) {
-  ModelFacts facts = Facts(kMillion);
+  run::ModelFacts facts = Facts(kMillion);
   const v1::RunConfig run = Config({"model.trained=lora"});
   const uint64_t small = PeakOf(LearnerMemory(run, facts));
   facts.text_encoder_bytes = 1000 * kMillion;  // Less than the gigabyte that experience may take.
@@ -113,15 +119,15 @@ TEST(RunPlanTest, TextEncodersAreGoneBeforeTrainingTakesMore) {
 
 // 2.47 billion parameters, an adapter of 19 million, a decoder of 50 million, three encoders.
 TEST(RunPlanTest, AnSd35AdapterRunTakesWhatItTakes) {
-  const ModelFacts facts{.transformer_parameters = 2470 * kMillion,
-                         .trained_parameters = 19 * kMillion,
-                         .text_encoder_bytes = 12'000 * kMillion,
-                         .decoder_parameters = 50 * kMillion,
-                         .shift = 3,
-                         .latent_shape = {16, 64, 64},
-                         .prompt_tokens = 205,
-                         .conditioning_bytes = 4 * (205 * 4096 + 2048),
-                         .transformer_config_json = R"({"num_layers": 24})"};
+  const run::ModelFacts facts{.architecture = Sd35(),
+                              .transformer_parameters = 2470 * kMillion,
+                              .trained_parameters = 19 * kMillion,
+                              .text_encoder_bytes = 12'000 * kMillion,
+                              .decoder_parameters = 50 * kMillion,
+                              .shift = 3,
+                              .latent_shape = {16, 64, 64},
+                              .prompt_tokens = 205,
+                              .conditioning_bytes = 4 * (205 * 4096 + 2048)};
   const std::vector<std::string> chosen = {"recipe=sd35m-ocr-op", "model.compute_dtype=bf16"};
   const v1::RunConfig run = config::LoadRunConfig({}, chosen, {}).value().config;
   EXPECT_LT(PeakOf(WorkerMemory(run, facts)), uint64_t{12} << 30) << "in use, and as it came";
@@ -130,7 +136,7 @@ TEST(RunPlanTest, AnSd35AdapterRunTakesWhatItTakes) {
   EXPECT_LT(DiskBytesNeeded(run, facts), uint64_t{9} << 30);
   const uint64_t conditioning = facts.conditioning_bytes;
   EXPECT_GT(DiskBytesNeeded(run, facts), 2 * run.replay().capacity() * conditioning);
-  ModelFacts without = facts;
+  run::ModelFacts without = facts;
   without.conditioning_bytes = 0;
   EXPECT_EQ(DiskBytesNeeded(run, facts) - DiskBytesNeeded(run, without),
             2 * run.replay().capacity() * conditioning)
@@ -138,9 +144,9 @@ TEST(RunPlanTest, AnSd35AdapterRunTakesWhatItTakes) {
 }
 
 TEST(RunPlanTest, ActivationsShrinkWithThePassAndWithCheckpoints) {
-  ModelFacts facts = Facts(kMillion);
+  run::ModelFacts facts = Facts(kMillion);
   facts.prompt_tokens = 205;
-  facts.transformer_config_json = R"({"num_layers": 24})";
+  facts.architecture = Sd35();
   facts.latent_shape = {16, 64, 64};
   const auto bytes = [&](const std::vector<std::string>& overrides) {
     return BytesOf("activations, about", LearnerMemory(Config(overrides), facts));

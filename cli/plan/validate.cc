@@ -6,7 +6,6 @@
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "cli/plan/check_files.h"
-#include "cli/plan/model_facts.h"
 #include "cli/plan/run_plan.h"
 #include "config/run_config.h"
 
@@ -14,7 +13,7 @@ namespace oxbow::cli {
 namespace {
 
 absl::Status PrintPlan(const v1::RunConfig& config) {
-  OXBOW_ASSIGN_OR_RETURN(const ModelFacts facts, ReadModelFacts(config));
+  OXBOW_ASSIGN_OR_RETURN(const run::ModelFacts facts, run::ReadModelFacts(config));
   OXBOW_ASSIGN_OR_RETURN(const std::string text, RunPlanText(config, facts));
   std::cout << text;
   return absl::OkStatus();

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "rpc/convert.h"
 
 namespace oxbow::cli {
 namespace {
@@ -119,8 +120,10 @@ nlohmann::ordered_json EntryJson(const v1::ReplayEntry& entry, const ReplayRow& 
   json["group"] = std::to_string(entry.group_id());
   json["prompt_id"] = std::to_string(entry.prompt().id());
   json["metadata"] = entry.prompt().metadata_json();
-  json["conditioning"] = {{"tokens", TensorJson(entry.conditioning().tokens())},
-                          {"pooled", TensorJson(entry.conditioning().pooled())}};
+  json["conditioning"] = Json::object();
+  for (const rpc::PartHeld& part : rpc::PartsOf(entry.conditioning())) {
+    json["conditioning"][part.name] = TensorJson(*part.tensor);
+  }
   json["sigmas"] = NumbersJson(entry.sigmas());
   json["trajectory"] = TrajectoryJson(entry.trajectory());
   if (entry.has_group()) {
@@ -168,8 +171,10 @@ std::string EntryText(const v1::ReplayEntry& entry, const ReplayRow& row,
   text += Line("bytes", BytesText(row.bytes));
   text += Line("latents",
                absl::StrCat(ShapeText(trajectory.latents()), " from x", trajectory.first_latent()));
-  text += Line("conditioning", absl::StrCat("tokens ", ShapeText(entry.conditioning().tokens()),
-                                            ", pooled ", ShapeText(entry.conditioning().pooled())));
+  const std::vector<rpc::PartHeld> parts = rpc::PartsOf(entry.conditioning());
+  text += Line("conditioning", absl::StrJoin(parts, ", ", [](std::string* out, const auto& part) {
+                 absl::StrAppend(out, part.name, " ", ShapeText(*part.tensor));
+               }));
   text += Line("schedule", absl::StrCat(trajectory.schedule_id()));
   if (entry.has_group()) {
     text += Line("group of", absl::StrCat(entry.group().trajectories_size(), " trajectories"));

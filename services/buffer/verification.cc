@@ -127,11 +127,11 @@ class EntryCheck {
     }
     v1::Conditioning conditioning;
     if (!conditioning.ParseFromString(bytes)) return Found("conditioning is no message");
-    for (const v1::Tensor* tensor : {&conditioning.tokens(), &conditioning.pooled()}) {
-      const absl::StatusOr<uint64_t> declared = rpc::DeclaredBytes(*tensor, kTensorBytesMax);
+    for (const rpc::PartHeld& part : rpc::PartsOf(conditioning)) {
+      const absl::StatusOr<uint64_t> declared = rpc::DeclaredBytes(*part.tensor, kTensorBytesMax);
       if (!declared.ok()) {
         Found(Because("conditioning", declared.status()));
-      } else if (*declared != tensor->data().size()) {
+      } else if (*declared != part.tensor->data().size()) {
         Found("conditioning has not the bytes that it declares");
       }
     }

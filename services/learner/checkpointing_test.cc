@@ -31,8 +31,7 @@ v1::RunConfig Config() {
 struct Learner {
   explicit Learner(uint64_t seed) {
     model::Policy::Options options{
-        .architecture = "SD3Transformer2DModel",
-        .config_json = model::Sd3ConfigJson(rollout::TinyParams()),
+        .architecture = model::MakeSd3Architecture(rollout::TinyParams()),
         .with_reference = false,
     };
     uint64_t subject = 0;

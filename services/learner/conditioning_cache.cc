@@ -82,9 +82,8 @@ absl::Status ConditioningCache::WarmMemory(const std::vector<v1::Prompt>& prompt
                                        missing.begin() + static_cast<ptrdiff_t>(end));
     OXBOW_ASSIGN_OR_RETURN(const model::Conditioning rows, prompts_->Get(TextsOf(some)));
     for (size_t i = 0; i < some.size(); ++i) {
-      const auto row = static_cast<int64_t>(i);
-      Keep(some[i].id(), {.tokens = rows.tokens.slice(0, row, row + 1).contiguous(),
-                          .pooled = rows.pooled.slice(0, row, row + 1).contiguous()});
+      const at::Tensor row = at::full({1}, static_cast<int64_t>(i), at::kLong);
+      Keep(some[i].id(), model::SelectRows(rows, row));
     }
     log.Show(end, missing.size());
     // The next batch will take what this one took.
@@ -110,7 +109,7 @@ absl::StatusOr<const ConditioningCache::Entry*> ConditioningCache::Get(const v1:
 const ConditioningCache::Entry& ConditioningCache::Keep(uint64_t id, model::Conditioning row) {
   Held held{.entry = {.tensors = std::move(row)}};
   held.entry.wire = rpc::ToProto(held.entry.tensors);
-  held.bytes = 2 * (held.entry.tensors.tokens.nbytes() + held.entry.tensors.pooled.nbytes());
+  held.bytes = 2 * model::BytesOf(held.entry.tensors);
   held.used = ++uses_;
   if (const auto old = held_.find(id); old != held_.end()) {
     bytes_ -= old->second.bytes;

@@ -31,7 +31,7 @@ class ConditioningCache {
                              uint64_t bytes_max = uint64_t{4} << 30,
                              const Clock& clock = Clock::Steady());
 
-  // Encodes the prompts that nobody encoded yet: onto disk if that is where they are kept, else
+  // Encodes the prompts that are not encoded yet: onto disk if that is where they are kept, else
   // into memory, as many as fit. Ranks that share a disk share the work if each begins at another
   // fraction `from` of it. Says how far it is, every half minute: it may take hours.
   absl::Status Warm(const std::vector<v1::Prompt>& prompts, double from = 0);
@@ -42,7 +42,7 @@ class ConditioningCache {
   // The prompt's conditioning, encoded now if need be. The pointer holds until the next call.
   absl::StatusOr<const Entry*> Get(const v1::Prompt& prompt);
 
-  uint64_t bytes() const { return bytes_; }  // Of all that is held.
+  uint64_t bytes() const { return bytes_; }  // Bytes of all that is held.
 
  private:
   struct Held {

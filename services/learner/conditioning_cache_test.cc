@@ -38,7 +38,7 @@ TEST(ConditioningCacheTest, PromptsInMemoryNeedTheirEncodersOnce) {
   cache.ReleaseEncoders();
   const auto entry = cache.Get(Prompts(5)[3]);
   ASSERT_TRUE(entry.ok()) << entry.status();
-  EXPECT_EQ((*entry)->tensors.tokens.size(0), 1);
+  EXPECT_EQ((*entry)->tensors.at(model::kPromptTokens).size(0), 1);
   EXPECT_FALSE(seen.encoders().loaded());
   ASSERT_TRUE(cache.Get(Prompts(6)[5]).ok());  // A new one brings them back.
   EXPECT_TRUE(seen.encoders().loaded());
@@ -125,10 +125,10 @@ TEST(ConditioningCacheTest, WhatWasUsedLongestAgoMakesRoom) {
   EXPECT_EQ(cache.bytes(), 3 * each);
   cache.ReleaseEncoders();
   EXPECT_TRUE(seen.encoders().loaded()) << "more is to be encoded";
-  const at::Tensor fifth = (*cache.Get(list[5]))->tensors.pooled;
+  const at::Tensor fifth = (*cache.Get(list[5]))->tensors.at(model::kPooledPrompt);
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(cache.Get(list[6 + i % 3]).ok());
   EXPECT_EQ(cache.bytes(), 3 * each);
-  EXPECT_TRUE(at::equal((*cache.Get(list[5]))->tensors.pooled, fifth));
+  EXPECT_TRUE(at::equal((*cache.Get(list[5]))->tensors.at(model::kPooledPrompt), fifth));
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ class WatchingModel final : public model::VelocityModel {
   at::Tensor Predict(const at::Tensor& x, const at::Tensor&,
                      const model::Conditioning& conditioning) const override {
     if (held_at_first_ == 0 && watched_ != nullptr) held_at_first_ = watched_->bytes();
-    return x * 0.5 + conditioning.tokens.mean({1, 2}).view({-1, 1, 1, 1});
+    return x * 0.5 + conditioning.at(model::kPromptTokens).mean({1, 2}).view({-1, 1, 1, 1});
   }
 
   const ConditioningCache* const watched_;

@@ -136,10 +136,9 @@ void LearnerProcess::MakeDesk() {
 
 absl::Status LearnerProcess::MakeLoop() {
   const v1::RunConfig& config = setup_.config;
-  OXBOW_ASSIGN_OR_RETURN(
-      weights::ProbeShape probe_shape,
-      weights::ProbeShapeOf(setup_.model.transformer_config_json, setup_.model.latent_shape));
-  if (setup_.negative.tokens.defined()) probe_shape.tokens = setup_.negative.tokens.size(1);
+  OXBOW_ASSIGN_OR_RETURN(weights::ProbeShape probe_shape,
+                         weights::ProbeShapeOf(*setup_.model.architecture,
+                                               setup_.model.latent_shape, setup_.negative));
   weights::JoinCircle join_circle;
   if (config.publish().transport() == v1::TRANSPORT_BROADCAST) {
     join_circle = weights::JoinOverRanks({.device = config.model().device()});

@@ -32,7 +32,8 @@ class PublisherTest : public testing::Test {
       : channel_({.epoch = kEpoch, .bytes_max = channel_bytes}, weight_metrics_, Clock::Steady(),
                  nullptr) {
     const auto shape =
-        weights::ProbeShapeOf(model::Sd3ConfigJson(rollout::TinyParams()), rollout::kTinyLatent);
+        weights::ProbeShapeOf(*model::MakeSd3Architecture(rollout::TinyParams()),
+                              rollout::kTinyLatent, {});
     publisher_ = std::make_unique<Publisher>(
         Publisher::Options{.epoch = kEpoch, .probe_shape = *shape, .gate = {.reward_floor = 0.5}},
         *policy_, coordinator_, channel_, Publisher::Metrics{learner_metrics_, weight_metrics_},

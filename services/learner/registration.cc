@@ -14,7 +14,7 @@ v1::RegisterResponse RegistrationOf(const RunSetup& setup, Epoch epoch,
   *registration.mutable_config() = setup.config;
   registration.set_transformer_config_json(setup.model.transformer_config_json);
   registration.set_autoencoder_config_json(setup.model.autoencoder_config_json);
-  if (setup.negative.tokens.defined()) {
+  if (!setup.negative.empty()) {
     *registration.mutable_negative() = rpc::ToProto(setup.negative);
   }
   for (const std::string& sink : endpoints.sinks) registration.add_sink_endpoints(sink);

@@ -66,7 +66,7 @@ absl::Status CheckSink(const RunSetup& setup) {
 absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
   RunSetup setup;
   OXBOW_ASSIGN_OR_RETURN(setup.model,
-                         LoadModel(config.model(), config.prompts(), config.sampling()));
+                         run::LoadModel(config.model(), config.prompts(), config.sampling()));
   if (config.sampling().shift() == 0) config.mutable_sampling()->set_shift(setup.model.shift);
   OXBOW_ASSIGN_OR_RETURN(setup.sampling, run::SamplingSpecFromConfig(config.sampling()));
   if (setup.sampling.dynamics != flow::DynamicsKind::kOde) {
@@ -104,7 +104,6 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
   const v1::RunConfig& config = setup.config;
   const v1::LoraConfig& lora = config.model().lora();
   return model::Policy::Create({.architecture = setup.model.architecture,
-                                .config_json = setup.model.transformer_config_json,
                                 .base = std::move(setup.model.transformer),
                                 .trained = config.model().trained() == v1::TRAINED_PART_LORA
                                                ? model::Trained::kLora

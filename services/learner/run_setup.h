@@ -11,19 +11,19 @@
 #include "core/flow/window.h"
 #include "core/model/policy.h"
 #include "oxbow/v1/config.pb.h"
+#include "run/loaded_model.h"
 #include "services/learner/conditioning_cache.h"
 #include "services/learner/desk/coordinator.h"
 #include "services/learner/desk/group_check.h"
 #include "services/learner/desk/replay_link.h"
 #include "services/learner/evaluation.h"
 #include "services/learner/learner_loop.h"
-#include "services/learner/loaded_model.h"
 
 namespace oxbow::learner {
 
 struct RunSetup {
   v1::RunConfig config;  // With the model's shift and the kept steps filled in.
-  LoadedModel model;
+  run::LoadedModel model;
   flow::SamplingSpec sampling;
   std::optional<flow::WindowPlan> window;  // None: the sampler is the plain ODE.
   model::Conditioning negative;            // One row; defined with guidance.

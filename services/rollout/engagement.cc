@@ -263,7 +263,7 @@ void Engagement::SampleBatch(std::vector<ReadyLease> batch) {
   std::vector<v1::Lease> leases;
   for (ReadyLease& ready : batch) {
     absl::StatusOr<model::Conditioning> conditioning =
-        rpc::ConditioningFromProto(ready.lease.conditioning());
+        rpc::ConditioningFromProto(ready.lease.conditioning(), spec_.architecture->conditioning());
     if (!conditioning.ok()) {
       Finish(ready.lease.lease_id(), conditioning.status().ToString());
       continue;

@@ -240,7 +240,8 @@ void FakeLearner::Publish() {
   }
   weights::Snapshot snapshot =
       weights::MakeSnapshot({script_.epoch, script_.version, LearnerStep(1)}, frozen, trained);
-  const auto shape = weights::ProbeShapeOf(model::Sd3ConfigJson(TinyParams()), kTinyLatent);
+  const auto shape =
+      weights::ProbeShapeOf(*model::MakeSd3Architecture(TinyParams()), kTinyLatent, {});
   const std::unique_ptr<model::Policy> probed = TinyPolicy(script_.wrong_probe ? 4 : 3);
   *snapshot.manifest.mutable_probe() = weights::RunProbe(probed->current(), *shape, 17);
   OXBOW_CHECK(weights_->Publish(std::move(snapshot)).ok()) << "publish";

@@ -42,12 +42,9 @@ at::Tensor StartsOf(const RunSpec& spec, std::vector<flow::NoiseKey> keys) {
 
 model::Conditioning ConditioningOf(const std::vector<GroupTask>& tasks,
                                    const std::vector<Row>& rows) {
-  std::vector<at::Tensor> tokens, pooled;
-  for (const Row& row : rows) {
-    tokens.push_back(tasks[row.task].conditioning.tokens);
-    pooled.push_back(tasks[row.task].conditioning.pooled);
-  }
-  return {at::cat(tokens), at::cat(pooled)};
+  std::vector<model::Conditioning> conditionings;
+  for (const Row& row : rows) conditionings.push_back(tasks[row.task].conditioning);
+  return model::ConcatRows(conditionings);
 }
 
 flow::VelocityFunction VelocityOf(const model::VelocityModel& model,

@@ -9,13 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "core/model/autoencoder_kl.h"
 #include "io/tensor_torch.h"
 
 namespace oxbow::rollout {
 namespace {
 
-// Of a snapshot; with `wanted`, those of its names alone.
+// The tensors of a snapshot; with `wanted`, only those of its names.
 absl::StatusOr<model::NamedTensors> TensorsOf(const weights::VerifiedSnapshot& snapshot,
                                               const model::NamedTensors* wanted) {
   model::NamedTensors tensors;
@@ -44,20 +43,14 @@ model::NamedTensors BaseOf(const model::NamedTensors& tensors) {
   return base;
 }
 
-absl::StatusOr<std::unique_ptr<model::ImageDecoder>> DecoderOf(const std::string& config_json,
-                                                               const model::NamedTensors& tensors,
-                                                               at::Device device) {
-  if (config_json.empty()) return model::MakePixelDecoder();
+model::NamedTensors DecoderTensorsOf(const model::NamedTensors& tensors, at::Device device) {
   model::NamedTensors weights;
   for (const auto& [name, tensor] : tensors) {
-    if (IsDecoderName(name)) {
-      weights.emplace(name.substr(std::string_view(weights::kDecoderPrefix).size()),
-                      tensor.to(device));
-    }
+    if (!IsDecoderName(name)) continue;
+    weights.emplace(name.substr(std::string_view(weights::kDecoderPrefix).size()),
+                    tensor.to(device));
   }
-  OXBOW_ASSIGN_OR_RETURN(const model::AutoencoderKlParams params,
-                         model::ParseAutoencoderKlConfig(config_json));
-  return model::MakeAutoencoderKl(params, weights, model::AutoencoderPart::kDecoder);
+  return weights;
 }
 
 }  // namespace
@@ -74,7 +67,6 @@ absl::Status ModelKeeper::Load(const weights::VerifiedSnapshot& snapshot) {
         policy_,
         model::Policy::Create(
             {.architecture = spec_.architecture,
-             .config_json = spec_.transformer_config_json,
              .base = BaseOf(tensors),
              .trained = spec_.trained,
              .lora = spec_.lora,
@@ -89,7 +81,8 @@ absl::Status ModelKeeper::Load(const weights::VerifiedSnapshot& snapshot) {
              .device = spec_.device,
              .graphs = spec_.graphs ? model::MakeCudaGraphRecorder(spec_.device) : nullptr}));
     OXBOW_ASSIGN_OR_RETURN(decoder_,
-                           DecoderOf(spec_.autoencoder_config_json, tensors, spec_.device));
+                           model::MakeImageDecoder(spec_.autoencoder_config_json,
+                                                   DecoderTensorsOf(tensors, spec_.device)));
   }
   model::NamedTensors trained;
   for (const auto& [name, parameter] : policy_->parameters().tensors()) {
@@ -101,9 +94,9 @@ absl::Status ModelKeeper::Load(const weights::VerifiedSnapshot& snapshot) {
 
 absl::Status ModelKeeper::Probe(const v1::SnapshotManifest::Probe& expected,
                                 weights::ProbeComparison& comparison) const {
-  OXBOW_ASSIGN_OR_RETURN(weights::ProbeShape shape,
-                         weights::ProbeShapeOf(spec_.transformer_config_json, spec_.latent_shape));
-  if (spec_.negative.tokens.defined()) shape.tokens = spec_.negative.tokens.size(1);
+  OXBOW_ASSIGN_OR_RETURN(
+      const weights::ProbeShape shape,
+      weights::ProbeShapeOf(*spec_.architecture, spec_.latent_shape, spec_.negative));
   const c10::InferenceMode no_gradients;
   comparison = weights::CompareProbes(
       expected,

@@ -42,7 +42,7 @@ class ModelKeeper {
   std::unique_ptr<model::Policy> policy_;
   std::unique_ptr<model::ImageDecoder> decoder_;
   std::optional<PolicyVersion> version_;
-  std::string base_sha256_;  // Of the frozen part in use.
+  std::string base_sha256_;  // The hash of the frozen part in use.
 };
 
 }  // namespace oxbow::rollout

@@ -17,8 +17,7 @@ using ::testing::HasSubstr;
 
 RunSpec TinySpec() {
   RunSpec spec;
-  spec.architecture = "SD3Transformer2DModel";
-  spec.transformer_config_json = model::Sd3ConfigJson(TinyParams());
+  spec.architecture = model::MakeSd3Architecture(TinyParams());
   spec.latent_shape = kTinyLatent;
   return spec;
 }
@@ -30,7 +29,8 @@ weights::TensorBytesByName BytesOf(const model::NamedTensors& tensors) {
 }
 
 v1::SnapshotManifest::Probe ProbeOf(const model::VelocityModel& model) {
-  const auto shape = weights::ProbeShapeOf(model::Sd3ConfigJson(TinyParams()), kTinyLatent);
+  const auto shape =
+      weights::ProbeShapeOf(*model::MakeSd3Architecture(TinyParams()), kTinyLatent, {});
   return weights::RunProbe(model, *shape, 17);
 }
 

@@ -1,6 +1,5 @@
 #include "services/rollout/run_spec.h"
 
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "config/chosen_method.h"
 #include "nlohmann/json.hpp"
@@ -11,14 +10,16 @@
 namespace oxbow::rollout {
 namespace {
 
-absl::StatusOr<std::string> ArchitectureOf(const std::string& config_json) {
+// A transformer's config.json names its class.
+absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(
+    const std::string& config_json) {
   const nlohmann::json config =
       nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
   if (!config.is_object() || !config.contains("_class_name") ||
       !config["_class_name"].is_string()) {
     return absl::InvalidArgumentError("the learner's transformer config has no _class_name");
   }
-  return config["_class_name"].get<std::string>();
+  return model::ReadArchitecture(config["_class_name"].get<std::string>(), config_json);
 }
 
 template <typename Repeated>
@@ -37,7 +38,8 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
   OXBOW_ASSIGN_OR_RETURN(spec.sampling, run::SamplingSpecFromConfig(config.sampling()));
   OXBOW_ASSIGN_OR_RETURN(spec.storage, run::StorageFromConfig(config.sampling()));
   if (spec.sampling.guidance != 1) {
-    auto negative = rpc::ConditioningFromProto(response.negative());
+    auto negative =
+        rpc::ConditioningFromProto(response.negative(), spec.architecture->conditioning());
     if (!negative.ok()) return Annotate(negative.status(), "the negative prompt");
     spec.negative = *std::move(negative);
   }
@@ -46,13 +48,8 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
   spec.niche_radius = config.method().diversity().radius();
   spec.final_latent = config::ChosenMethod(config.method()).trains_final_latents();
   spec.latent_shape = {response.latent_shape().begin(), response.latent_shape().end()};
-  if (spec.latent_shape.size() != 3) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("latent shape is not [C, H, W]; dimensions: ", spec.latent_shape.size()));
-  }
+  OXBOW_RETURN_IF_ERROR(model::CheckDimensions(spec.architecture->latent(), spec.latent_shape));
 
-  spec.transformer_config_json = response.transformer_config_json();
-  OXBOW_ASSIGN_OR_RETURN(spec.architecture, ArchitectureOf(spec.transformer_config_json));
   spec.autoencoder_config_json = response.autoencoder_config_json();
   OXBOW_ASSIGN_OR_RETURN(spec.compute, run::ScalarTypeFromConfig(config.model().compute_dtype(),
                                                                  "model.compute_dtype"));

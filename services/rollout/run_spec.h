@@ -4,6 +4,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "absl/time/time.h"
 #include "base/ids.h"
 #include "core/flow/dynamics.h"
+#include "core/model/architecture.h"
 #include "core/model/policy.h"
 #include "oxbow/v1/coordinator.pb.h"
 
@@ -30,8 +32,7 @@ struct RunSpec {
   double niche_radius = 0;            // Two pictures of a group within it are near duplicates.
   std::vector<int64_t> latent_shape;  // [C, H, W]
 
-  std::string architecture;
-  std::string transformer_config_json;
+  std::shared_ptr<const model::Architecture> architecture;
   std::string autoencoder_config_json;  // Empty: the latent is the picture.
   model::Trained trained = model::Trained::kFull;
   model::LoraSpec lora;

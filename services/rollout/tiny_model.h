@@ -42,8 +42,7 @@ inline at::Tensor TinyNoise(uint64_t seed, uint64_t subject, at::IntArrayRef sha
 
 inline std::unique_ptr<model::Policy> TinyPolicy(uint64_t seed) {
   model::Policy::Options options;
-  options.architecture = "SD3Transformer2DModel";
-  options.config_json = model::Sd3ConfigJson(TinyParams());
+  options.architecture = model::MakeSd3Architecture(TinyParams());
   uint64_t subject = 0;
   for (const auto& [name, shape] : model::Sd3Shapes(TinyParams())) {
     options.base[name] = 0.3 * TinyNoise(seed, ++subject, shape);
@@ -55,8 +54,8 @@ inline std::unique_ptr<model::Policy> TinyPolicy(uint64_t seed) {
 }
 
 inline model::Conditioning TinyConditioning(uint64_t prompt) {
-  return {TinyNoise(1000 + prompt, 1, {1, kTinyTokens, kTinyWidth}),
-          TinyNoise(1000 + prompt, 2, {1, kTinyWidth})};
+  return {{model::kPromptTokens, TinyNoise(1000 + prompt, 1, {1, kTinyTokens, kTinyWidth})},
+          {model::kPooledPrompt, TinyNoise(1000 + prompt, 2, {1, kTinyWidth})}};
 }
 
 }  // namespace oxbow::rollout

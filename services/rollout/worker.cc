@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "core/model/graph_recorder.h"
+#include "core/model/cuda_graphs.h"
 #include "rpc/channel.h"
 #include "rpc/status.h"
 #include "run/rewards.h"

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "absl/strings/str_cat.h"
@@ -29,26 +28,28 @@ at::Tensor Noise(uint64_t seed, uint32_t input, at::IntArrayRef shape) {
   return tensor;
 }
 
-absl::StatusOr<int64_t> Width(const nlohmann::json& config, const char* key) {
-  if (!config.is_object() || !config.contains(key) || !config[key].is_number_integer()) {
-    return absl::InvalidArgumentError(absl::StrCat("transformer config has no number: ", key));
+// Row by row what a prompt's encoding could be: noise, and a mask under which all tokens count.
+model::Conditioning ProbeConditioning(const ProbeShape& shape, uint64_t seed) {
+  model::Conditioning conditioning;
+  uint32_t input = 0;  // The latents' number.
+  for (const model::ConditioningPart& part : shape.parts) {
+    ++input;
+    const std::vector<int64_t> size = model::ShapeOf(part, kRows, shape.tokens);
+    conditioning[part.name] = part.values == model::ConditioningPart::Values::kMask
+                                  ? at::ones(size, at::kFloat)
+                                  : Noise(seed, input, size);
   }
-  return config[key].get<int64_t>();
+  return conditioning;
 }
 
 }  // namespace
 
-absl::StatusOr<ProbeShape> ProbeShapeOf(const std::string& transformer_config_json,
-                                        const std::vector<int64_t>& latent_shape) {
-  const nlohmann::json config =
-      nlohmann::json::parse(transformer_config_json, nullptr, /*allow_exceptions=*/false);
-  if (latent_shape.size() != 3) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("latent shape is not [C, H, W]: ", latent_shape.size(), " dimensions"));
-  }
-  ProbeShape shape{.latent = latent_shape};
-  OXBOW_ASSIGN_OR_RETURN(shape.token_width, Width(config, "joint_attention_dim"));
-  OXBOW_ASSIGN_OR_RETURN(shape.pooled_width, Width(config, "pooled_projection_dim"));
+absl::StatusOr<ProbeShape> ProbeShapeOf(const model::Architecture& architecture,
+                                        const std::vector<int64_t>& latent_shape,
+                                        const model::Conditioning& negative) {
+  OXBOW_RETURN_IF_ERROR(model::CheckDimensions(architecture.latent(), latent_shape));
+  ProbeShape shape{.latent = latent_shape, .parts = architecture.conditioning()};
+  shape.tokens = model::PromptLengthOf(shape.parts, negative, /*absent=*/shape.tokens);
   return shape;
 }
 
@@ -57,11 +58,11 @@ v1::SnapshotManifest::Probe RunProbe(const model::VelocityModel& model, const Pr
   const c10::InferenceMode inference;
   std::vector<int64_t> batch = {kRows};
   batch.insert(batch.end(), shape.latent.begin(), shape.latent.end());
-  const model::Conditioning conditioning{Noise(seed, 1, {kRows, shape.tokens, shape.token_width}),
-                                         Noise(seed, 2, {kRows, shape.pooled_width})};
   const at::Tensor sigma = at::tensor({1.0f, 0.5f, 0.125f});
   const at::Tensor output =
-      model.Velocity(Noise(seed, 0, batch), sigma, conditioning).to(at::kCPU).contiguous();
+      model.Velocity(Noise(seed, 0, batch), sigma, ProbeConditioning(shape, seed))
+          .to(at::kCPU)
+          .contiguous();
 
   v1::SnapshotManifest::Probe probe;
   probe.set_seed(seed);
@@ -83,8 +84,7 @@ ProbeComparison CompareProbes(const v1::SnapshotManifest::Probe& expected,
   }
   for (int i = 0; i < count; ++i) {
     const double difference = std::abs(double{expected.outputs(i)} - double{actual.outputs(i)});
-    // NaN compares false with everything; it must count as the largest
-    // difference.
+    // NaN compares false with everything; it must count as the largest difference.
     if (!(difference <= comparison.difference_max)) comparison.difference_max = difference;
     if (std::isnan(difference)) {
       comparison.difference_max = std::numeric_limits<double>::infinity();

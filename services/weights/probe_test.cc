@@ -6,6 +6,8 @@
 
 #include <cmath>
 
+#include "core/model/sd3.h"
+
 namespace oxbow::weights {
 namespace {
 
@@ -15,17 +17,18 @@ class LinearModel final : public model::VelocityModel {
   explicit LinearModel(double w) : w_(w) {}
   at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
                      const model::Conditioning& conditioning) const override {
-    return w_ * x + sigma.view({-1, 1, 1, 1}) + conditioning.tokens.mean() +
-           conditioning.pooled.mean();
+    return w_ * x + sigma.view({-1, 1, 1, 1}) + conditioning.at(model::kPromptTokens).mean() +
+           conditioning.at(model::kPooledPrompt).mean();
   }
 
  private:
   const double w_;
 };
 
-constexpr char kConfig[] = R"({"joint_attention_dim": 4, "pooled_projection_dim": 3})";
+const auto kSd3 =
+    model::MakeSd3Architecture({.joint_attention_dim = 4, .pooled_projection_dim = 3});
 
-ProbeShape Shape() { return *ProbeShapeOf(kConfig, {1, 4, 5}); }
+ProbeShape Shape() { return *ProbeShapeOf(*kSd3, {1, 4, 5}, {}); }
 
 TEST(ProbeTest, EqualWeightsGiveEqualBits) {
   const auto a = RunProbe(LinearModel(2), Shape(), 5), b = RunProbe(LinearModel(2), Shape(), 5);
@@ -51,10 +54,14 @@ TEST(ProbeTest, NaNNeverPasses) {
   EXPECT_FALSE(JudgeProbe(nan, CompareProbes(nan, nan)).ok());
 }
 
-TEST(ProbeTest, ConfigMustSayTheWidths) {
-  EXPECT_FALSE(ProbeShapeOf("{}", {1, 4, 5}).ok());
-  EXPECT_FALSE(ProbeShapeOf("not json", {1, 4, 5}).ok());
-  EXPECT_FALSE(ProbeShapeOf(kConfig, {4, 5}).ok());
+TEST(ProbeTest, AGuidedModelGetsAsManyTokensAsItsNegativePromptHas) {
+  EXPECT_EQ(Shape().tokens, 4);
+  EXPECT_EQ(ProbeShapeOf(*kSd3, {1, 4, 5}, {{model::kPromptTokens, at::zeros({1, 9, 4})}})->tokens,
+            9);
+}
+
+TEST(ProbeTest, LatentsOfAnotherArchitectureAreRefused) {
+  EXPECT_FALSE(ProbeShapeOf(*kSd3, {4, 5}, {}).ok());
 }
 
 }  // namespace

@@ -27,8 +27,8 @@ struct AddedToken {
 
 struct TokenizerSettings {
   std::map<std::string, std::string> named;  // "eos_token" -> "</s>"
-  std::vector<AddedToken> listed;            // Of added_tokens_decoder, each with its id.
-  std::map<std::string, bool> normalized;    // Of named tokens that say so.
+  std::vector<AddedToken> listed;            // From added_tokens_decoder, each with its id.
+  std::map<std::string, bool> normalized;    // Named tokens that say whether.
   std::optional<int64_t> model_max_length;
   std::optional<int64_t> extra_ids;  // T5: how many <extra_id_N> follow the vocabulary.
 

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "core/flow/schedule.h"
+#include "io/pipeline_table.h"
 #include "io/safetensors.h"
 
 namespace oxbow::io {
@@ -22,43 +23,9 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kJsonBytesMax = 64 << 20;
 constexpr double kSchedulerNumberMax = 1e9;
-constexpr char kPipeline[] = "StableDiffusion3Pipeline";
-
-constexpr char kDiffusersBase[] = "diffusion_pytorch_model";
-constexpr char kTransformersBase[] = "model";
-
-struct Supported {
-  const char* component;
-  const char* library;
-  const char* class_name;
-  const char* config_file;   // Empty: the component reads its files itself.
-  const char* weights_base;  // Empty: it has no weights.
-};
-
-// The four that every model has come first.
-constexpr size_t kRequired = 4;
-constexpr std::array<Supported, 9> kSupported = {{
-    {"transformer", "diffusers", "SD3Transformer2DModel", "config.json", kDiffusersBase},
-    {"text_encoder", "transformers", "CLIPTextModelWithProjection", "config.json",
-     kTransformersBase},
-    {"tokenizer", "transformers", "CLIPTokenizer", "", ""},
-    {"scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler", "scheduler_config.json", ""},
-    {"vae", "diffusers", "AutoencoderKL", "config.json", kDiffusersBase},
-    {"text_encoder_2", "transformers", "CLIPTextModelWithProjection", "config.json",
-     kTransformersBase},
-    {"text_encoder_3", "transformers", "T5EncoderModel", "config.json", kTransformersBase},
-    {"tokenizer_2", "transformers", "CLIPTokenizer", "", ""},
-    {"tokenizer_3", "transformers", "T5TokenizerFast", "", ""},
-}};
-
 // Other names of the same, with the same ids.
 constexpr std::array<std::pair<const char*, const char*>, 2> kSynonyms = {
     {{"CLIPTokenizerFast", "CLIPTokenizer"}, {"T5Tokenizer", "T5TokenizerFast"}}};
-
-// Components of the pipeline that a directory may declare as [null, null].
-constexpr std::array<const char*, 7> kAbsent = {
-    "vae",         "text_encoder_2", "text_encoder_3",   "tokenizer_2",
-    "tokenizer_3", "image_encoder",  "feature_extractor"};
 
 absl::StatusOr<std::string> ReadJsonText(const fs::path& path) {
   OXBOW_ASSIGN_OR_RETURN(std::string text, ReadFile(path, kJsonBytesMax));
@@ -73,14 +40,16 @@ absl::StatusOr<Json> ReadJson(const fs::path& path) {
   return Json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
-std::string SupportedClasses() {
-  return absl::StrJoin(kSupported, ", ", [](std::string* out, const Supported& row) {
-    absl::StrAppend(out, row.component, " ", row.class_name);
-  });
+std::string SupportedClasses(const Pipeline& pipeline) {
+  return absl::StrJoin(pipeline.components, ", ",
+                       [](std::string* out, const PipelineComponent& row) {
+                         absl::StrAppend(out, row.name, " ", row.class_name);
+                       });
 }
 
 // The row of an entry ["library", "Class"], or null for [null, null].
-absl::StatusOr<const Supported*> RowOf(const std::string& name, const Json& entry) {
+absl::StatusOr<const PipelineComponent*> RowOf(const Pipeline& pipeline, const std::string& name,
+                                               const Json& entry) {
   if (!entry.is_array() || entry.size() != 2) {
     return absl::DataLossError("model_index.json: not [library, class]: " + name);
   }
@@ -90,22 +59,35 @@ absl::StatusOr<const Supported*> RowOf(const std::string& name, const Json& entr
   for (const auto& [other, ours] : kSynonyms) {
     if (class_name == other) class_name = ours;
   }
-  for (const Supported& row : kSupported) {
-    if (name == row.component && class_name == row.class_name) return &row;
+  for (const PipelineComponent& row : pipeline.components) {
+    if (name == row.name && class_name == row.class_name) return &row;
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("unsupported model component (supported: ", SupportedClasses(), "): ", name, " ",
-                   class_name));
+  return absl::FailedPreconditionError(absl::StrCat("unsupported model component (supported: ",
+                                                    SupportedClasses(pipeline), "): ", name, " ",
+                                                    class_name));
 }
 
 // diffusers writes the class into each config; it must be the one that model_index.json gives.
-absl::Status CheckClass(const Supported& row, const std::string& config_json) {
+absl::Status CheckClass(const PipelineComponent& row, const std::string& config_json) {
   const Json config = Json::parse(config_json, nullptr, /*allow_exceptions=*/false);
   const auto written = config.find("_class_name");
   if (written == config.end() || *written == row.class_name) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(row.component, "/", row.config_file,
+  return absl::FailedPreconditionError(absl::StrCat(row.name, "/", row.config_file,
                                                     " is of another class than model_index.json's ",
                                                     row.class_name, ": ", written->dump()));
+}
+
+absl::StatusOr<const Pipeline*> PipelineNamedBy(const Json& index) {
+  const std::vector<Pipeline>& table = PipelineTable();
+  if (!index.contains("_class_name")) return &table.front();
+  for (const Pipeline& pipeline : table) {
+    if (index["_class_name"] == pipeline.class_name) return &pipeline;
+  }
+  const std::string known = absl::StrJoin(
+      table, ", ", [](std::string* out, const Pipeline& row) { out->append(row.class_name); });
+  return absl::FailedPreconditionError(absl::StrCat("unsupported pipeline (", known,
+                                                    " is supported): ",
+                                                    index["_class_name"].dump()));
 }
 
 // What a user most likely meant by a path that has no model_index.json.
@@ -124,11 +106,10 @@ absl::Status ExplainMissingIndex(const fs::path& directory) {
   return absl::NotFoundError("no such directory");
 }
 
-absl::Status CheckComplete(const DiffusersComponents& components) {
-  for (size_t i = 0; i < kRequired; ++i) {
-    if (components.contains(kSupported[i].component)) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("model_index.json lacks a component: ", kSupported[i].component));
+absl::Status CheckComplete(const Pipeline& pipeline, const DiffusersComponents& components) {
+  for (const PipelineComponent& row : pipeline.components) {
+    if (!row.required || components.contains(row.name)) continue;
+    return absl::FailedPreconditionError("model_index.json lacks a component: " + row.name);
   }
   for (const char* number : {"_2", "_3"}) {
     const std::string encoder = absl::StrCat("text_encoder", number);
@@ -144,26 +125,23 @@ absl::Status CheckComplete(const DiffusersComponents& components) {
 absl::StatusOr<DiffusersComponents> Open(const fs::path& directory) {
   if (!fs::exists(directory / "model_index.json")) return ExplainMissingIndex(directory);
   OXBOW_ASSIGN_OR_RETURN(const Json index, ReadJson(directory / "model_index.json"));
-  if (index.contains("_class_name") && index["_class_name"] != kPipeline) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "unsupported pipeline (", kPipeline, " is supported): ", index["_class_name"].dump()));
-  }
+  OXBOW_ASSIGN_OR_RETURN(const Pipeline* const pipeline, PipelineNamedBy(index));
   DiffusersComponents components;
   for (const auto& [name, entry] : index.items()) {
     if (name.starts_with("_") || !entry.is_array()) continue;
-    OXBOW_ASSIGN_OR_RETURN(const Supported* const row, RowOf(name, entry));
+    OXBOW_ASSIGN_OR_RETURN(const PipelineComponent* const row, RowOf(*pipeline, name, entry));
     if (row == nullptr) continue;
     DiffusersComponent component{.class_name = row->class_name,
                                  .directory = directory / name,
                                  .weights_base = row->weights_base};
-    if (*row->config_file != '\0') {
+    if (!row->config_file.empty()) {
       OXBOW_ASSIGN_OR_RETURN(component.config_json,
                              ReadJsonText(component.directory / row->config_file));
       OXBOW_RETURN_IF_ERROR(CheckClass(*row, component.config_json));
     }
     components.emplace(name, std::move(component));
   }
-  OXBOW_RETURN_IF_ERROR(CheckComplete(components));
+  OXBOW_RETURN_IF_ERROR(CheckComplete(*pipeline, components));
   return components;
 }
 
@@ -183,6 +161,17 @@ absl::StatusOr<DiffusersComponents> OpenDiffusersDirectory(const fs::path& direc
   auto components = Open(directory);
   if (!components.ok()) return Annotate(components.status(), directory.string());
   return components;
+}
+
+absl::StatusOr<const Pipeline*> PipelineOf(const DiffusersComponents& components) {
+  const std::string& transformer = components.at("transformer").class_name;
+  for (const Pipeline& pipeline : PipelineTable()) {
+    for (const PipelineComponent& row : pipeline.components) {
+      if (row.name == "transformer" && row.class_name == transformer) return &pipeline;
+    }
+  }
+  return absl::FailedPreconditionError("no supported pipeline has this transformer: " +
+                                       transformer);
 }
 
 absl::StatusOr<WeightFiles> OpenComponentWeights(const DiffusersComponent& component) {
@@ -228,15 +217,20 @@ absl::Status DataError(const absl::Status& status, const fs::path& where) {
 
 absl::Status WriteDiffusersDirectory(const fs::path& directory, const DiffusersContent& content) {
   std::error_code error;
-  nlohmann::ordered_json index = {{"_class_name", kPipeline}, {"_diffusers_version", "0.31.0"}};
-  for (const char* name : kAbsent) index[name] = {nullptr, nullptr};
-  for (size_t i = 0; i < kRequired; ++i) {
-    const Supported& row = kSupported[i];
-    index[row.component] = {row.library, row.class_name};
-    fs::create_directories(directory / row.component, error);
+  const Pipeline& pipeline = PipelineTable().front();
+  nlohmann::ordered_json index = {{"_class_name", pipeline.class_name},
+                                  {"_diffusers_version", "0.31.0"}};
+  for (const PipelineComponent& row : pipeline.components) {
+    if (!row.required) index[row.name] = {nullptr, nullptr};
+  }
+  for (const std::string& name : pipeline.absent) index[name] = {nullptr, nullptr};
+  for (const PipelineComponent& row : pipeline.components) {
+    if (!row.required) continue;
+    index[row.name] = {row.library, row.class_name};
+    fs::create_directories(directory / row.name, error);
     if (error) {
       return absl::InternalError(absl::StrCat("cannot create directory: ", error.message(), ": ",
-                                              (directory / row.component).string()));
+                                              (directory / row.name).string()));
     }
   }
   const nlohmann::ordered_json plain = {{"_class_name", "FlowMatchEulerDiscreteScheduler"},

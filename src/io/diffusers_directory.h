@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "io/pipeline_table.h"
 #include "io/safetensors.h"
 #include "io/tensor_bytes.h"
 #include "io/weight_files.h"
@@ -28,14 +29,17 @@ struct DiffusersComponent {
   std::string weights_base;  // "diffusion_pytorch_model" or "model"; empty without weights.
 };
 
-// Components by folder name: always transformer, text_encoder, tokenizer and scheduler; vae,
-// text_encoder_2, text_encoder_3 and their tokenizers where the model has them.
+// Components by folder name: all that the pipeline's row of pipeline_table.h requires, and others
+// of that row where the model has them.
 using DiffusersComponents = std::map<std::string, DiffusersComponent>;
 
 // Reads model_index.json and the configs, no weights. kNotFound for a missing file, kDataLoss for
 // broken JSON, kFailedPrecondition for a class or component that is not supported, naming those
 // that are.
 absl::StatusOr<DiffusersComponents> OpenDiffusersDirectory(const std::filesystem::path& directory);
+
+// The row of the pipeline that has this transformer. kFailedPrecondition if none has.
+absl::StatusOr<const Pipeline*> PipelineOf(const DiffusersComponents& components);
 
 // The tensors of a component that has weights.
 absl::StatusOr<WeightFiles> OpenComponentWeights(const DiffusersComponent& component);
@@ -53,7 +57,8 @@ absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64
 // file that is there but is not what it should be is a data error, not a usage error.
 absl::Status DataError(const absl::Status& status, const std::filesystem::path& where);
 
-// What a whole pipeline directory consists of.
+// What a whole directory of the first pipeline in pipeline_table.h consists of: the components that
+// it requires.
 struct DiffusersContent {
   std::string transformer_config_json;
   std::map<std::string, TensorBytes> transformer;
@@ -61,7 +66,7 @@ struct DiffusersContent {
   std::map<std::string, TensorBytes> text_encoder;
   std::map<std::string, std::string> tokenizer_files;  // File name -> content.
   std::string scheduler_config_json;                   // Empty: a plain one with shift 1.
-  std::map<std::string, std::string> metadata;         // Provenance, in the weights' headers.
+  std::map<std::string, std::string> metadata;         // Provenance, for the weights' headers.
 };
 
 // Writes a directory that diffusers' and transformers' from_pretrained load. model_index.json comes

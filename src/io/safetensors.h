@@ -24,7 +24,7 @@ struct Safetensors {
 };
 
 // Parses a whole file. kDataLoss, naming `name` and the tensor, if it is truncated or corrupt;
-// kFailedPrecondition if a tensor has a dtype that DType lacks.
+// kFailedPrecondition if a tensor has a dtype that DType has not.
 absl::StatusOr<Safetensors> ParseSafetensors(std::string_view bytes, const std::string& name);
 
 // Reads a file through a memory map. As ParseSafetensors, and kNotFound if there is no such file.

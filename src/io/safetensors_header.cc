@@ -36,7 +36,7 @@ Json ParseHeader(std::string_view text, std::string& duplicate) {
   return Json::parse(text.begin(), text.end(), watch, /*allow_exceptions=*/false);
 }
 
-// A dtype that we lack is a property of the file, not of a flag.
+// A dtype that is not supported is a property of the file, not of a flag.
 absl::StatusOr<DType> SupportedDType(const std::string& name) {
   const auto dtype = DTypeNamed(name);
   if (!dtype.ok()) return absl::FailedPreconditionError(dtype.status().message());

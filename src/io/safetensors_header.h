@@ -37,7 +37,7 @@ struct SafetensorsHeader {
 
 // Parses the header of a whole file. The entries lie inside `file` and fit their shapes. kDataLoss
 // names the tensor if the file is truncated or corrupt; kFailedPrecondition if a tensor has a dtype
-// that DType lacks.
+// that DType does not have.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view file);
 
 }  // namespace oxbow::io

@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kFileBytesMax = 256 << 20;
 constexpr char kSpace[] = "\xe2\x96\x81";  // U+2581
-constexpr int64_t kExtraIds = 100;         // Of every published T5.
+constexpr int64_t kExtraIds = 100;         // Every published T5 has as many.
 constexpr double kUnknownPenalty = 10;     // Below the least likely piece, as sentencepiece.
 
 // Requires valid UTF-8.
@@ -134,7 +134,7 @@ void T5Tokenizer::AppendPieces(std::string_view word, std::vector<int64_t>& ids)
   struct Best {
     double score = 0;
     size_t start = 0;
-    int64_t id = -1;  // Of the piece that ends here; -1: none does.
+    int64_t id = -1;  // The piece that ends here; -1: none does.
   };
   std::vector<Best> best(word.size() + 1);
   const auto offer = [&](size_t start, size_t end, int64_t id, double score) {

@@ -25,7 +25,7 @@ class TextLines {
   // "FILE:LINE: ..." for a line that is too long, not UTF-8 or holds a zero byte.
   absl::StatusOr<bool> Next(std::string& line);
 
-  int number() const { return number_; }  // Of the line Next gave last, from 1.
+  int number() const { return number_; }  // Number of the line that Next gave last, from 1.
   std::string place() const;              // "FILE:LINE"
 
  private:

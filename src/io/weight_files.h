@@ -27,7 +27,7 @@ class WeightFiles {
  public:
   // kNotFound if there is none of these files, or a shard that the index names is missing;
   // kDataLoss if one is truncated or corrupt, a tensor is in two shards, or not in the shard that
-  // the index says; kFailedPrecondition for a dtype that DType lacks. All name the file.
+  // the index says; kFailedPrecondition for a dtype that DType has not. All name the file.
   static absl::StatusOr<WeightFiles> Open(const std::filesystem::path& directory,
                                           const std::string& base);
 
@@ -63,7 +63,7 @@ class WeightFiles {
   const Place& PlaceOf(const std::string& name) const;
 
   std::vector<MappedFile> files_;
-  std::vector<std::string> paths_;  // Of files_.
+  std::vector<std::string> paths_;  // Paths of files_.
   std::map<std::string, TensorHeader> headers_;
   std::map<std::string, Place> places_;
   std::map<std::string, std::string> metadata_;

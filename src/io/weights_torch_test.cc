@@ -50,7 +50,7 @@ TEST(LoadTensorsTest, EveryFloatingPointTypeLoadsAsEveryOther) {
   EXPECT_EQ(kept->at("f64").scalar_type(), at::kDouble);
 }
 
-// Of this process, in kB: pages of mapped files.
+// Pages of mapped files that this process holds, in kB.
 int64_t MappedResident() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {

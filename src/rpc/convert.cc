@@ -10,6 +10,10 @@
 namespace oxbow::rpc {
 namespace {
 
+// Parts of a conditioning with fields of their own.
+constexpr char kTokens[] = "tokens";
+constexpr char kPooled[] = "pooled";
+
 std::vector<int64_t> ShapeOf(const v1::Tensor& tensor) {
   return {tensor.shape().begin(), tensor.shape().end()};
 }
@@ -97,6 +101,28 @@ absl::StatusOr<uint64_t> DeclaredBytes(const v1::Tensor& header, uint64_t bytes_
   if (NeverSet(header)) return 0;
   OXBOW_ASSIGN_OR_RETURN(const io::DType dtype, DTypeFromProto(header.dtype()));
   return io::ByteSize(dtype, ShapeOf(header), bytes_max);
+}
+
+std::vector<PartHeld> PartsOf(const v1::Conditioning& conditioning) {
+  std::vector<PartHeld> parts;
+  if (conditioning.has_tokens()) parts.push_back({kTokens, &conditioning.tokens()});
+  if (conditioning.has_pooled()) parts.push_back({kPooled, &conditioning.pooled()});
+  for (const v1::NamedTensor& part : conditioning.parts()) {
+    parts.push_back({part.name(), &part.tensor()});
+  }
+  return parts;
+}
+
+void SetPart(v1::Conditioning& conditioning, const std::string& name, v1::Tensor tensor) {
+  if (name == kTokens) {
+    *conditioning.mutable_tokens() = std::move(tensor);
+  } else if (name == kPooled) {
+    *conditioning.mutable_pooled() = std::move(tensor);
+  } else {
+    v1::NamedTensor& part = *conditioning.add_parts();
+    part.set_name(name);
+    *part.mutable_tensor() = std::move(tensor);
+  }
 }
 
 bool ForEachChunk(std::string_view bytes, uint64_t chunk_bytes,

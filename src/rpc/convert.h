@@ -37,6 +37,16 @@ absl::StatusOr<io::TensorBytes> TensorFromProto(const v1::Tensor& header, std::s
 // kInvalidArgument for an unknown dtype, a bad shape, or a size over `bytes_max`.
 absl::StatusOr<uint64_t> DeclaredBytes(const v1::Tensor& header, uint64_t bytes_max);
 
+// A part of a conditioning, in the message that it is part of.
+struct PartHeld {
+  std::string name;
+  const v1::Tensor* tensor;
+};
+
+// The parts that are set: "tokens" and "pooled", which have fields of their own, then the others.
+std::vector<PartHeld> PartsOf(const v1::Conditioning& conditioning);
+void SetPart(v1::Conditioning& conditioning, const std::string& name, v1::Tensor tensor);
+
 // Calls `send(offset, piece)` for consecutive pieces of at most `chunk_bytes`; never for empty
 // bytes. Stops and returns false when `send` returns false.
 bool ForEachChunk(std::string_view bytes, uint64_t chunk_bytes,

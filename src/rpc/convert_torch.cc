@@ -17,11 +17,17 @@
 namespace oxbow::rpc {
 namespace {
 
-absl::StatusOr<at::Tensor> RowFromProto(const v1::Tensor& message, int64_t dimensions) {
+absl::StatusOr<at::Tensor> RowFromProto(const v1::Tensor& message,
+                                        const std::vector<int64_t>& shape) {
   OXBOW_ASSIGN_OR_RETURN(const io::TensorBytes bytes, TensorFromProto(message));
-  if (static_cast<int64_t>(bytes.shape.size()) != dimensions) {
+  if (bytes.shape.size() != shape.size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("expected ", dimensions, " dimensions, got ", bytes.shape.size()));
+        absl::StrCat("expected ", shape.size(), " dimensions, got ", bytes.shape.size()));
+  }
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == model::kPromptLength || shape[i] == bytes.shape[i]) continue;
+    return absl::InvalidArgumentError(absl::StrCat("dimension ", i, " must be ", shape[i], ", got ",
+                                                   bytes.shape[i]));
   }
   OXBOW_ASSIGN_OR_RETURN(const at::Tensor tensor, io::ToTorch(bytes));
   return tensor.unsqueeze(0);
@@ -58,9 +64,9 @@ absl::Status CheckSteps(const v1::Trajectory& trajectory) {
 
 absl::StatusOr<at::Tensor> LatentsFromProto(const v1::Trajectory& trajectory) {
   OXBOW_ASSIGN_OR_RETURN(const io::TensorBytes bytes, TensorFromProto(trajectory.latents()));
-  if (bytes.shape.size() != 4) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("latents are not [n, C, H, W]: ", bytes.shape.size(), " dimensions"));
+  if (bytes.shape.size() != 4 && bytes.shape.size() != 5) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "latents are not [n, C, H, W] or [n, C, F, H, W]: ", bytes.shape.size(), " dimensions"));
   }
   const int64_t end = bytes.shape[0] + static_cast<int64_t>(trajectory.first_latent());
   if (end > trajectory.log_prob_size() + 1) {
@@ -91,21 +97,31 @@ absl::StatusOr<std::map<std::string, double>> RewardsFromProto(const v1::Traject
 }  // namespace
 
 v1::Conditioning ToProto(const model::Conditioning& conditioning) {
-  OXBOW_CHECK(conditioning.tokens.dim() == 3 && conditioning.tokens.size(0) == 1 &&
-              conditioning.pooled.dim() == 2 && conditioning.pooled.size(0) == 1)
-      << "conditioning of one prompt has one row";
   v1::Conditioning message;
-  *message.mutable_tokens() = ToProto(io::FromTorch(conditioning.tokens.squeeze(0)));
-  *message.mutable_pooled() = ToProto(io::FromTorch(conditioning.pooled.squeeze(0)));
+  for (const auto& [name, tensor] : conditioning) {
+    OXBOW_CHECK(tensor.dim() >= 1 && tensor.size(0) == 1)
+        << "conditioning of one prompt has one row: " << name;
+    SetPart(message, name, ToProto(io::FromTorch(tensor.squeeze(0))));
+  }
   return message;
 }
 
-absl::StatusOr<model::Conditioning> ConditioningFromProto(const v1::Conditioning& conditioning) {
-  absl::StatusOr<at::Tensor> tokens = RowFromProto(conditioning.tokens(), 2);
-  if (!tokens.ok()) return Annotate(tokens.status(), "conditioning.tokens");
-  absl::StatusOr<at::Tensor> pooled = RowFromProto(conditioning.pooled(), 1);
-  if (!pooled.ok()) return Annotate(pooled.status(), "conditioning.pooled");
-  return model::Conditioning{*std::move(tokens), *std::move(pooled)};
+absl::StatusOr<model::Conditioning> ConditioningFromProto(
+    const v1::Conditioning& conditioning, const std::vector<model::ConditioningPart>& parts) {
+  std::map<std::string, const v1::Tensor*> sent;
+  for (const PartHeld& part : PartsOf(conditioning)) sent[part.name] = part.tensor;
+  model::Conditioning result;
+  for (const model::ConditioningPart& part : parts) {
+    const auto found = sent.find(part.name);
+    absl::StatusOr<at::Tensor> row =
+        RowFromProto(found == sent.end() ? v1::Tensor() : *found->second, part.shape);
+    if (!row.ok()) return Annotate(row.status(), "conditioning." + part.name);
+    result.emplace(part.name, *std::move(row));
+    if (found != sent.end()) sent.erase(found);
+  }
+  if (sent.empty()) return result;
+  return absl::InvalidArgumentError(
+      absl::StrCat("conditioning has a part that the model does not take: ", sent.begin()->first));
 }
 
 v1::Trajectory ToProto(const rl::Sample& sample, uint64_t schedule_id, at::ScalarType storage) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/model/velocity_model.h"
@@ -18,17 +19,19 @@
 
 namespace oxbow::rpc {
 
-// One row: tokens [1, S, C] and pooled [1, P] travel as [S, C] and [P].
+// Rows of one: [1, ...] travels as [...].
 v1::Conditioning ToProto(const model::Conditioning& conditioning);
-absl::StatusOr<model::Conditioning> ConditioningFromProto(const v1::Conditioning& conditioning);
+// kInvalidArgument names a part that is missing, of another shape than `parts` say, or unknown.
+absl::StatusOr<model::Conditioning> ConditioningFromProto(
+    const v1::Conditioning& conditioning, const std::vector<model::ConditioningPart>& parts);
 
 // The trajectory with its latent bytes inside the message; an undefined latents
 // tensor stays unset.
 v1::Trajectory ToProto(const rl::Sample& sample, uint64_t schedule_id, at::ScalarType storage);
 
-// Latents come back as float32. kInvalidArgument for per-step lists of
-// different lengths, latents that are not [n, C, H, W] or lie outside the
-// steps, or a number that is not finite.
+// Latents come back as float32. kInvalidArgument for per-step lists of different lengths, latents
+// that are not [n, C, H, W] or [n, C, F, H, W] or lie outside the steps, or a number that is not
+// finite.
 absl::StatusOr<rl::Sample> SampleFromProto(const v1::Trajectory& trajectory);
 
 // Prompt and trajectories; lease, epoch, step, worker and timings are the

@@ -85,13 +85,42 @@ TEST(ConvertTorchTest, GroupsSurviveTheWireBitForBitInEveryStorageDType) {
 
 TEST(ConvertTorchTest, ConditioningSurvivesTheWire) {
   std::mt19937_64 random(1);
-  const model::Conditioning sent{Rounded(random, {1, 6, 4}, at::kFloat),
-                                 Rounded(random, {1, 5}, at::kFloat)};
-  const absl::StatusOr<model::Conditioning> back = ConditioningFromProto(ToProto(sent));
+  const std::vector<model::ConditioningPart> parts = {
+      {model::kPromptTokens, {model::kPromptLength, 4}},
+      {model::kPooledPrompt, {5}},
+      {"guidance", {}},
+      {"mask", {model::kPromptLength}, model::ConditioningPart::Values::kMask}};
+  const model::Conditioning sent = {
+      {model::kPromptTokens, Rounded(random, {1, 6, 4}, at::kFloat)},
+      {model::kPooledPrompt, Rounded(random, {1, 5}, at::kFloat)},
+      {"guidance", Rounded(random, {1}, at::kFloat)},
+      {"mask", Rounded(random, {1, 6}, at::kFloat)}};
+  const v1::Conditioning wire = ToProto(sent);
+  EXPECT_EQ(wire.tokens().shape_size(), 2) << "SD3's two have fields of their own";
+  EXPECT_EQ(wire.pooled().shape_size(), 1);
+  EXPECT_EQ(wire.parts_size(), 2);
+  const absl::StatusOr<model::Conditioning> back = ConditioningFromProto(wire, parts);
   ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_TRUE(SameBits(sent.tokens, back->tokens));
-  EXPECT_TRUE(SameBits(sent.pooled, back->pooled));
-  EXPECT_FALSE(ConditioningFromProto(v1::Conditioning()).ok());
+  ASSERT_EQ(back->size(), sent.size());
+  for (const auto& [name, tensor] : sent) EXPECT_TRUE(SameBits(tensor, back->at(name))) << name;
+}
+
+TEST(ConvertTorchTest, ConditioningOfAnotherModelIsRefusedByName) {
+  std::mt19937_64 random(1);
+  const std::vector<model::ConditioningPart> parts = {
+      {model::kPromptTokens, {model::kPromptLength, 4}}};
+  const auto why = [&](const model::Conditioning& sent) {
+    return std::string(ConditioningFromProto(ToProto(sent), parts).status().message());
+  };
+  const at::Tensor tokens = Rounded(random, {1, 6, 4}, at::kFloat);
+  EXPECT_EQ(why({{model::kPromptTokens, tokens}}), "");
+  EXPECT_FALSE(ConditioningFromProto(v1::Conditioning(), parts).ok());
+  EXPECT_NE(why({{model::kPromptTokens, tokens[0]}}).find("conditioning.tokens"),
+            std::string::npos);
+  EXPECT_NE(why({{model::kPromptTokens, tokens.narrow(2, 0, 3)}}).find("must be 4, got 3"),
+            std::string::npos);
+  EXPECT_NE(why({{model::kPromptTokens, tokens}, {"mask", tokens}}).find("does not take: mask"),
+            std::string::npos);
 }
 
 TEST(ConvertTorchTest, ATailWithoutLatentsStaysWithoutLatents) {

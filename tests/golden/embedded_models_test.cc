@@ -21,7 +21,7 @@ const std::string kSource = OXBOW_SOURCE_DIR;
 
 struct Shipped {
   const char* world;
-  std::vector<std::string> prompts;  // Of tools/check_embedded_model.py.
+  std::vector<std::string> prompts;  // Those of tools/check_embedded_model.py.
 };
 
 void PrintTo(const Shipped& shipped, std::ostream* out) { *out << shipped.world; }
@@ -79,7 +79,8 @@ TEST_P(EmbeddedModelTest, IdsEmbeddingsAndVelocitiesAreThoseOfDiffusers) {
   ASSERT_TRUE(transformer.ok()) << transformer.status();
   ExpectClose((*transformer)
                   ->Velocity(golden_.at("x"), golden_.at("sigma"),
-                             {.tokens = golden_.at("tokens"), .pooled = golden_.at("pooled")}),
+                             {{model::kPromptTokens, golden_.at("tokens")},
+                              {model::kPooledPrompt, golden_.at("pooled")}}),
               golden_.at("velocity"));
 }
 

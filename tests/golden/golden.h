@@ -29,7 +29,7 @@ inline const nlohmann::json& Golden() {
   return golden;
 }
 
-// tests/golden/flow.json: whole solver paths, windows, and what golden.json lacks of the dynamics.
+// tests/golden/flow.json: whole solver paths, windows, and dynamics that golden.json has not.
 inline const nlohmann::json& FlowGolden() {
   static const nlohmann::json golden =
       ReadGolden(std::string(OXBOW_SOURCE_DIR) + "/tests/golden/flow.json");

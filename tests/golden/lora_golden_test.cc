@@ -23,7 +23,8 @@ class LoraGoldenTest : public testing::TestWithParam<std::string> {
  protected:
   at::Tensor Velocity(const VelocityModel& model) const {
     return model.Velocity(golden_.in.at("x"), golden_.in.at("sigma"),
-                          {golden_.in.at("tokens"), golden_.in.at("pooled")});
+                          {{kPromptTokens, golden_.in.at("tokens")},
+                           {kPooledPrompt, golden_.in.at("pooled")}});
   }
 
   // Our files, in all formats. TEST_TMPDIR says where, for the tool.
@@ -115,7 +116,7 @@ TEST_P(LoraGoldenTest, DiffusersAndPeftLoadTheseFilesAsWeMeanThem) {
                            "peft/adapter_model.safetensors", "peft/adapter_config.json"}) {
     EXPECT_EQ(Sha256Hex(ReadFile(directory / file).value()),
               recorded.metadata.at(GetParam() + "/" + file))
-        << file << ": check and record it anew with tools/check_exported_adapter.py";
+        << file << ": check and record it again with tools/check_exported_adapter.py";
   }
   ParameterSet matrices(golden_.adapter, /*trainable=*/false);
   const LoraAdapter adapter{.tensors = matrices.tensors(),

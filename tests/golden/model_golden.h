@@ -23,7 +23,7 @@ inline constexpr double kGradientTolerance = 1e-4;
 // Names of the files "{kind}_*.safetensors", without the ending, sorted.
 std::vector<std::string> GoldenNames(const std::string& kind);
 
-// Of any other file of the directory.
+// The content of any other file of the directory.
 std::filesystem::path GoldenPath(const std::string& file);
 
 // A golden file's tensors by section, and the model's config.json.

@@ -20,7 +20,7 @@
 namespace oxbow::model {
 namespace {
 
-constexpr double kBlindGradient = 0.1;  // Of key biases: softmax does not see them.
+constexpr double kBlindGradient = 0.1;  // For key biases: softmax does not see them.
 
 class Sd3GoldenTest : public testing::TestWithParam<std::string> {};
 
@@ -36,7 +36,8 @@ TEST_P(Sd3GoldenTest, OutputsAndGradientsAreThoseOfDiffusers) {
   const auto model = MakeSd3Transformer(*params, all);
   ASSERT_TRUE(model.ok()) << model.status();
   const at::Tensor v = (*model)->Velocity(golden.in.at("x"), golden.in.at("sigma"),
-                                          {golden.in.at("tokens"), golden.in.at("pooled")});
+                                          {{kPromptTokens, golden.in.at("tokens")},
+                                           {kPooledPrompt, golden.in.at("pooled")}});
   ExpectClose(v, golden.out.at("v"));
   (v * golden.in.at("direction")).sum().backward();
   ExpectGradients(set, golden.gradients, kBlindGradient);

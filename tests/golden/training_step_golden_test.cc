@@ -12,6 +12,7 @@
 #include "base/philox.h"
 #include "core/flow/sampler.h"
 #include "core/model/policy.h"
+#include "core/model/sd3.h"
 #include "core/parallel/ranks.h"
 #include "core/rl/trainer.h"
 #include "gtest/gtest.h"
@@ -28,10 +29,10 @@ constexpr int kSteps = 5;
 // size, so that elements with hardly any gradient move by its rounding: PyTorch in float32 is 6e-5
 // from itself in float64.
 constexpr double kMovementTolerance = 2e-4;
-constexpr double kWeightTolerance = 1e-6;         // Of one weight. An update moves it by 3e-4.
-constexpr double kWholeGradientTolerance = 1e-4;  // Of a whole gradient, relative.
-constexpr double kScoreTolerance = 5e-6;          // Of a log-prob; ratios are clipped at 1e-4.
-constexpr double kTermTolerance = 2e-5;           // Of the terms of the loss, which are of order 1.
+constexpr double kWeightTolerance = 1e-6;         // For one weight. An update moves it by 3e-4.
+constexpr double kWholeGradientTolerance = 1e-4;  // For a whole gradient, relative.
+constexpr double kScoreTolerance = 5e-6;          // For a log-prob; ratios are clipped at 1e-4.
+constexpr double kTermTolerance = 2e-5;           // For terms of the loss, which are of order 1.
 
 double Largest(const at::Tensor& tensor) { return tensor.abs().max().item<double>(); }
 
@@ -79,8 +80,7 @@ class TrainingStepGoldenTest : public testing::TestWithParam<std::string> {
 
   std::unique_ptr<Policy> MakePolicy() const {
     auto policy = Policy::Create(
-        {.architecture = "SD3Transformer2DModel",
-         .config_json = golden_.config,
+        {.architecture = *ReadSd3Architecture(golden_.config),
          .base = golden_.weights,
          .trained = Trained::kLora,
          .lora = {.rank = std::stol(golden_.metadata.at("rank")),
@@ -106,11 +106,11 @@ class TrainingStepGoldenTest : public testing::TestWithParam<std::string> {
     policy.parameters().flat().copy_(flat);
   }
 
-  // Of samples, which are numbered through all groups.
+  // The conditioning of samples, which are numbered through all groups.
   Conditioning ConditioningOf(const at::Tensor& samples) const {
     const at::Tensor group = at::div(samples, group_size(), "floor");
-    return {golden_.in.at("tokens").index_select(0, group),
-            golden_.in.at("pooled").index_select(0, group)};
+    return {{kPromptTokens, golden_.in.at("tokens").index_select(0, group)},
+            {kPooledPrompt, golden_.in.at("pooled").index_select(0, group)}};
   }
 
   std::vector<flow::NoiseKey> Keys(int epoch) const {
@@ -242,7 +242,7 @@ TEST_P(TrainingStepGoldenTest, UpdatesAreThoseOfFlowGrpo) {
   for (int update = 0; update < kEpochs * kUpdates; ++update) {
     const auto u = static_cast<size_t>(update);
     std::vector<at::Tensor> parts;
-    // The last block's prompt queries attend to nothing: nobody asks for their gradient.
+    // The last block's prompt queries attend to nothing, so their gradient is never needed.
     for (const auto& [name, leaf] : policy->parameters().tensors()) {
       const bool used = gradients.contains(name);
       parts.push_back(used ? gradients.at(name).at(u) : at::zeros({leaf.numel()}));

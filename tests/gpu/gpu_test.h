@@ -93,17 +93,17 @@ struct PolicyKind {
   std::shared_ptr<GraphRecorder> graphs = nullptr;
 };
 
-inline constexpr int64_t kPromptTokens = 20;
+inline constexpr int64_t kTokensOfPrompt = 20;
 
 inline Conditioning RandomPrompts(int64_t rows) {
-  return {.tokens = at::randn({rows, kPromptTokens, 96}), .pooled = at::randn({rows, 80})};
+  return {{kPromptTokens, at::randn({rows, kTokensOfPrompt, 96})},
+          {kPooledPrompt, at::randn({rows, 80})}};
 }
 
 // The same weights for every kind, and an adapter that has an effect.
 inline std::unique_ptr<Policy> GpuSizedPolicy(const PolicyKind& kind) {
   at::manual_seed(11);
-  Policy::Options options{.architecture = "SD3Transformer2DModel",
-                          .config_json = Sd3ConfigJson(GpuSizedSd3()),
+  Policy::Options options{.architecture = MakeSd3Architecture(GpuSizedSd3()),
                           .trained = kind.trained,
                           .with_ema = false,
                           .trainable = kind.trainable,

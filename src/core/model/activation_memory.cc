@@ -67,7 +67,7 @@ struct Counter {
     if (Dual(block)) on_image += kSecond;
     if (Dual(block) && params.qk_rms_norm) on_image += kSecondRmsNorms;
     const int64_t tokens = image + prompt;
-    // Of attentions and RMS norms, per head.
+    // Attentions and RMS norms keep them per head.
     const int64_t statistics =
         (params.qk_rms_norm ? 6 : 2) * rows * tokens * params.num_attention_heads * kFloatBytes;
     return Bytes(on_image, image) + Bytes(on_prompt, prompt) + Bytes(kAttention, tokens) +
@@ -84,13 +84,14 @@ struct Counter {
 
 }  // namespace
 
-uint64_t Sd3ActivationBytes(const Sd3Params& params, const Sd3Execution& execution,
+uint64_t Sd3ActivationBytes(const Sd3Params& params, const Execution& execution,
                             const ForwardSize& size) {
   const int64_t p = params.patch_size;
+  const int64_t height = size.latent_shape[1], width = size.latent_shape[2];
   const Counter count{.params = params,
                       .product_bytes = execution.compute == at::kFloat ? kFloatBytes : 2,
                       .rows = size.on_cpu ? std::max(size.rows, kRowsMin) : size.rows,
-                      .image = size.latent_height / p * (size.latent_width / p),
+                      .image = height / p * (width / p),
                       .prompt = size.prompt_tokens};
   int64_t blocks = 0, largest = 0;
   for (int64_t i = 0; i < params.num_layers; ++i) {
@@ -104,8 +105,7 @@ uint64_t Sd3ActivationBytes(const Sd3Params& params, const Sd3Execution& executi
   const int64_t ends =
       count.rows * (count.prompt * params.joint_attention_dim + count.image * 4 * params.width() +
                     params.pooled_projection_dim + 8 * params.width());
-  const int64_t pictures =
-      count.rows * size.latent_height * size.latent_width * params.in_channels * 12;
+  const int64_t pictures = count.rows * height * width * params.in_channels * 12;
   return static_cast<uint64_t>(blocks + ends * kFloatBytes + pictures * kDoubleBytes);
 }
 

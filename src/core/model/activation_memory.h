@@ -4,21 +4,14 @@
 
 #include <cstdint>
 
+#include "core/model/architecture.h"
 #include "core/model/sd3.h"
 
 namespace oxbow::model {
 
-struct ForwardSize {
-  int64_t rows = 1;           // Of one backward pass; guidance doubles them.
-  bool on_cpu = true;         // Where few rows are padded.
-  int64_t latent_height = 0;  // In latents, not patches.
-  int64_t latent_width = 0;
-  int64_t prompt_tokens = 0;
-};
-
 // Bytes that a forward pass keeps, at most; the peak of its backward pass is within a quarter of
 // it. Casts of weights are not counted. An adapter keeps less than all weights.
-uint64_t Sd3ActivationBytes(const Sd3Params& params, const Sd3Execution& execution,
+uint64_t Sd3ActivationBytes(const Sd3Params& params, const Execution& execution,
                             const ForwardSize& size);
 
 }  // namespace oxbow::model

@@ -61,10 +61,9 @@ struct Measured {
   int64_t most = 0;  // Through forward and backward pass.
 };
 
-Measured Measure(const Sd3Params& params, const Sd3Execution& execution, const ForwardSize& size,
+Measured Measure(const Sd3Params& params, const Execution& execution, const ForwardSize& size,
                  Trained trained = Trained::kFull) {
-  Policy::Options options{.architecture = "SD3Transformer2DModel",
-                          .config_json = Sd3ConfigJson(params),
+  Policy::Options options{.architecture = MakeSd3Architecture(params),
                           .trained = trained,
                           .with_reference = false,
                           .with_ema = false,
@@ -78,10 +77,12 @@ Measured Measure(const Sd3Params& params, const Sd3Execution& execution, const F
   const at::Tensor loss =
       policy->current()
           .Velocity(
-              at::randn({size.rows, params.in_channels, size.latent_height, size.latent_width}),
+              at::randn({size.rows, size.latent_shape[0], size.latent_shape[1],
+                         size.latent_shape[2]}),
               at::rand({size.rows}),
-              {.tokens = at::randn({size.rows, size.prompt_tokens, params.joint_attention_dim}),
-               .pooled = at::randn({size.rows, params.pooled_projection_dim})})
+              {{kPromptTokens,
+                at::randn({size.rows, size.prompt_tokens, params.joint_attention_dim})},
+               {kPooledPrompt, at::randn({size.rows, params.pooled_projection_dim})}})
           .square()
           .sum();
   const Measured measured{.kept = CountingAllocator::Get().alive() - before};
@@ -103,8 +104,7 @@ Sd3Params FourHeads(int64_t blocks, int64_t head_dim) {
           .qk_rms_norm = true};
 }
 
-constexpr ForwardSize kSize{
-    .rows = 8, .latent_height = 24, .latent_width = 24, .prompt_tokens = 20};
+const ForwardSize kSize{.rows = 8, .latent_shape = {4, 24, 24}, .prompt_tokens = 20};
 
 class ActivationMemoryTest : public testing::Test {
  protected:
@@ -133,8 +133,7 @@ TEST_F(ActivationMemoryTest, IsAnUpperBoundAndCloseOnRandomNetworks) {
     params.out_channels = params.in_channels;
     if (random() % 2 == 0) params.dual_attention_layers = {0, params.num_layers - 1};
     const ForwardSize size{.rows = pick({8, 11}),
-                           .latent_height = pick({16, 24}),
-                           .latent_width = pick({16, 32}),
+                           .latent_shape = {params.in_channels, pick({16, 24}), pick({16, 32})},
                            .prompt_tokens = pick({9, 40})};
     const auto bound = static_cast<double>(Sd3ActivationBytes(params, {}, size));
     const Measured kept = Measure(params, {}, size);
@@ -143,7 +142,7 @@ TEST_F(ActivationMemoryTest, IsAnUpperBoundAndCloseOnRandomNetworks) {
                  << ", blocks " << params.num_layers << ", rms " << params.qk_rms_norm << ", dual "
                  << params.dual_attention_layers.size() << ", prompt width "
                  << params.joint_attention_dim << ", rows " << size.rows << ", latents "
-                 << size.latent_height << " x " << size.latent_width << ", prompt "
+                 << size.latent_shape[1] << " x " << size.latent_shape[2] << ", prompt "
                  << size.prompt_tokens << ", kept " << kept.kept / bound);
     EXPECT_LE(static_cast<double>(kept.kept), bound) << "network " << i;
     EXPECT_GE(static_cast<double>(kept.kept), 0.8 * bound) << "network " << i;
@@ -156,7 +155,7 @@ TEST_F(ActivationMemoryTest, IsAnUpperBoundAndCloseOnRandomNetworks) {
 TEST_F(ActivationMemoryTest, RecomputedBlocksTakeWhatIsSaidAndMuchLess) {
   const Sd3Params params = FourHeads(/*blocks=*/12, /*head_dim=*/16);
   const Measured kept = Measure(params, {}, kSize);
-  const Sd3Execution recompute{.recompute_blocks = true};
+  const Execution recompute{.recompute_blocks = true};
   const Measured recomputed = Measure(params, recompute, kSize);
   const auto bound = static_cast<double>(Sd3ActivationBytes(params, recompute, kSize));
   EXPECT_LE(static_cast<double>(recomputed.most), 1.25 * bound);
@@ -166,7 +165,7 @@ TEST_F(ActivationMemoryTest, RecomputedBlocksTakeWhatIsSaidAndMuchLess) {
 
 TEST_F(ActivationMemoryTest, ShorterProductsTakeLess) {
   const Sd3Params params = FourHeads(/*blocks=*/4, /*head_dim=*/32);
-  const Sd3Execution shorter{.compute = at::kBFloat16};
+  const Execution shorter{.compute = at::kBFloat16};
   const auto bound = static_cast<double>(Sd3ActivationBytes(params, shorter, kSize));
   const Measured measured = Measure(params, shorter, kSize, Trained::kLora);
   EXPECT_LE(static_cast<double>(measured.kept), bound);

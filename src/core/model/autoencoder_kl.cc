@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "core/model/attention.h"
 #include "core/model/binding.h"
 #include "core/model/layers.h"
 
@@ -32,7 +31,7 @@ struct GroupNorm {
   int64_t groups;
 };
 
-// Of odd size, same resolution unless `stride` and `padding` say otherwise.
+// The kernel's size is odd; same resolution unless `stride` and `padding` say otherwise.
 struct Conv {
   Conv(Binding& bind, const std::string& name, int64_t in, int64_t out, int64_t size)
       : weight(bind.Take(name + ".weight", {out, in, size, size})),
@@ -128,7 +127,7 @@ struct Level {
     return x;
   }
   std::vector<ResidualBlock> resnets;
-  std::optional<Conv> resampler;  // Of all levels but the last.
+  std::optional<Conv> resampler;  // All levels but the last have one.
 };
 
 class Encoder {

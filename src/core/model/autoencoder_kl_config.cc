@@ -10,7 +10,7 @@ namespace {
 using Json = nlohmann::json;
 using Params = AutoencoderKlParams;
 
-constexpr int64_t kSizeMax = 1 << 16;  // Of any one number; keeps products inside 64 bits.
+constexpr int64_t kSizeMax = 1 << 16;  // The largest number; keeps products inside 64 bits.
 constexpr size_t kBlocksMax = 8;
 
 struct Size {

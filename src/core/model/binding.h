@@ -15,7 +15,7 @@
 
 namespace oxbow::model {
 
-// kInvalidArgument naming every tensor that `actual` lacks, has too many or in another shape. The
+// kInvalidArgument names every tensor that `actual` misses, has in excess or in another shape. The
 // shapes may come from files' headers, before anything is read.
 absl::Status CheckFit(const Shapes& expected, const Shapes& actual);
 absl::Status CheckFit(const Shapes& expected, const NamedTensors& tensors);
@@ -33,7 +33,7 @@ class Binding {
   // `{module}.weight` [out, in], `{module}.bias` [out], and the adapter's pair if it has one.
   Linear TakeLinear(const std::string& module, int64_t in, int64_t out, bool bias = true);
 
-  // Of the tensors handed out since the last call, those that train.
+  // The tensors handed out since the last call that train.
   std::vector<at::Tensor> TakeTrainable() { return std::exchange(trainable_, {}); }
 
   // Whether everything asked for was there, and nothing else. kInvalidArgument names what was not.

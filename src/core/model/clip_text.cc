@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "core/model/attention.h"
 #include "core/model/binding.h"
 #include "core/model/layers.h"
 

@@ -1,6 +1,7 @@
 #include "core/model/device.h"
 
 #include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 
 #include "absl/strings/numbers.h"
@@ -26,6 +27,24 @@ absl::StatusOr<at::Device> DeviceNamed(const std::string& name, int local_rank) 
     return absl::UnavailableError(absl::StrCat("no such device here, of ", count, " GPUs: ", name));
   }
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));
+}
+
+AutocastScope::AutocastScope(c10::DeviceType device, c10::ScalarType dtype)
+    : device_(device), active_(dtype != c10::ScalarType::Float) {
+  if (!active_) return;
+  was_enabled_ = at::autocast::is_autocast_enabled(device);
+  was_dtype_ = at::autocast::get_autocast_dtype(device);
+  at::autocast::set_autocast_enabled(device, true);
+  at::autocast::set_autocast_dtype(device, dtype);
+  at::autocast::increment_nesting();
+}
+
+AutocastScope::~AutocastScope() {
+  if (!active_) return;
+  // Casts of weights are kept within the outermost scope; a later one may see other weights.
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(device_, was_enabled_);
+  at::autocast::set_autocast_dtype(device_, was_dtype_);
 }
 
 }  // namespace oxbow::model

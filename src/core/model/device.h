@@ -1,8 +1,10 @@
-// Which device weights live on. Latents, noise and everything that is not a network stay on the
-// CPU: a network takes its inputs to where its weights are and its velocities back.
+// Which device weights live on, and in which type it multiplies. Latents, noise and everything that
+// is not a network stay on the CPU: a network takes its inputs to where its weights are and its
+// velocities back.
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
 
 #include <string>
 
@@ -15,5 +17,22 @@ int GpuCount();
 // "cpu", "cuda:N", or "cuda" for the GPU of number `local_rank`. kInvalidArgument for another name,
 // kUnavailable if there is no such device or the library was built without it.
 absl::StatusOr<at::Device> DeviceNamed(const std::string& name, int local_rank = 0);
+
+// Products in a shorter type than their operands': at::autocast for one scope and this thread.
+// Matrix products and attention are computed in `dtype`, norms and sums in float32, as PyTorch's
+// autocast lists say. float32 changes nothing.
+class AutocastScope {
+ public:
+  AutocastScope(c10::DeviceType device, c10::ScalarType dtype);
+  ~AutocastScope();
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  const c10::DeviceType device_;
+  const bool active_;
+  bool was_enabled_ = false;
+  c10::ScalarType was_dtype_ = c10::ScalarType::Float;
+};
 
 }  // namespace oxbow::model

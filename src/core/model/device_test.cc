@@ -25,11 +25,10 @@ TEST(DeviceTest, ANetworkElsewhereAnswersOnTheCpuWithGradients) {
   const Sd3Params params = SmallSd3(/*blocks=*/2, /*dual=*/1);
   at::manual_seed(2);
   Policy::Options options{
-      .architecture = "SD3Transformer2DModel",
-      .config_json = Sd3ConfigJson(params),
+      .architecture = MakeSd3Architecture(params),
       .trained = Trained::kLora,
       .guidance = 2,
-      .negative = {.tokens = at::randn({1, 5, 12}), .pooled = at::randn({1, 10})}};
+      .negative = {{kPromptTokens, at::randn({1, 5, 12})}, {kPooledPrompt, at::randn({1, 10})}}};
   options.lora = {.rank = 3, .alpha = 6, .targets = {"attn.to_q"}};
   for (const auto& [name, shape] : Sd3Shapes(params)) options.base[name] = at::randn(shape) * 0.2;
   const auto here = *Policy::Create(options);
@@ -37,7 +36,8 @@ TEST(DeviceTest, ANetworkElsewhereAnswersOnTheCpuWithGradients) {
   const auto there = *Policy::Create(options);
   EXPECT_EQ(there->parameters().flat().device(), options.device);
   const at::Tensor x = at::randn({8, 2, 8, 8}), sigma = at::rand({8});
-  const Conditioning prompt{.tokens = at::randn({1, 5, 12}), .pooled = at::randn({1, 10})};
+  const Conditioning prompt{{kPromptTokens, at::randn({1, 5, 12})},
+                            {kPooledPrompt, at::randn({1, 10})}};
   const at::Tensor near = here->current().Velocity(x, sigma, prompt);
   const at::Tensor far = there->current().Velocity(x, sigma, prompt);
   EXPECT_TRUE(far.is_cpu());

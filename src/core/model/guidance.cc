@@ -20,18 +20,27 @@ class Guided final : public VelocityModel {
 
   at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
                      const Conditioning& conditioning) const override {
-    OXBOW_CHECK(conditioning.tokens.size(1) == negative_.tokens.size(1))
-        << "tokens of a prompt and of the negative prompt: " << conditioning.tokens.size(1)
-        << " != " << negative_.tokens.size(1);
+    CheckSizes(conditioning);
     const int64_t rows = x.size(0);
-    const auto both = [rows](const at::Tensor& negative, const at::Tensor& prompt) {
-      return at::cat({BroadcastRows(negative, rows), BroadcastRows(prompt, rows)});
-    };
     const at::Tensor v = model_->Velocity(at::cat({x, x}), at::cat({sigma, sigma}),
-                                          {.tokens = both(negative_.tokens, conditioning.tokens),
-                                           .pooled = both(negative_.pooled, conditioning.pooled)});
+                                          ConcatRows({BroadcastRows(negative_, rows),
+                                                      BroadcastRows(conditioning, rows)}));
     const at::Tensor negative = v.narrow(0, 0, rows);
     return negative + (v.narrow(0, rows, rows) - negative) * scale_;
+  }
+
+  // Every part of one row is as large as the negative prompt's.
+  void CheckSizes(const Conditioning& conditioning) const {
+    for (const auto& [name, tensor] : conditioning) {
+      const auto found = negative_.find(name);
+      OXBOW_CHECK(found != negative_.end() && found->second.dim() == tensor.dim())
+          << "the negative prompt has no such part as a prompt: " << name;
+      for (int64_t i = 1; i < tensor.dim(); ++i) {
+        OXBOW_CHECK(tensor.size(i) == found->second.size(i))
+            << name << " of a prompt and of the negative prompt: " << tensor.size(i)
+            << " != " << found->second.size(i);
+      }
+    }
   }
 
   const std::unique_ptr<VelocityModel> model_;

@@ -16,24 +16,33 @@ class LinearModel final : public VelocityModel {
  private:
   at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
                      const Conditioning& conditioning) const override {
-    const at::Tensor prompt = conditioning.tokens.sum({1, 2}) + conditioning.pooled.sum(1);
+    const at::Tensor prompt =
+        conditioning.at(kPromptTokens).sum({1, 2}) + conditioning.at(kPooledPrompt).sum(1);
     return a_ * x + (sigma + prompt * x.mean({1, 2, 3})).view({-1, 1, 1, 1});
   }
   const at::Tensor a_;
 };
 
+Conditioning Random(int64_t rows, int64_t tokens) {
+  return {{kPromptTokens, at::randn({rows, tokens, 3})}, {kPooledPrompt, at::randn({rows, 2})}};
+}
+
+Conditioning Zeros(int64_t rows, int64_t tokens) {
+  return {{kPromptTokens, at::zeros({rows, tokens, 3})}, {kPooledPrompt, at::zeros({rows, 2})}};
+}
+
 TEST(GuidanceTest, FollowsTheFormulaWithBothGradients) {
   at::manual_seed(7);
   const at::Tensor a = at::full({1}, 0.5).requires_grad_(true);
-  const Conditioning negative{.tokens = at::randn({1, 4, 3}), .pooled = at::randn({1, 2})};
-  const Conditioning prompts{.tokens = at::randn({5, 4, 3}), .pooled = at::randn({5, 2})};
+  const Conditioning negative = Random(1, 4);
+  const Conditioning prompts = Random(5, 4);
   const at::Tensor x = at::randn({5, 1, 2, 3}), sigma = at::rand({5});
   const auto guided = MakeGuided(std::make_unique<LinearModel>(a), 4.5, negative);
   const at::Tensor v = guided->Velocity(x, sigma, prompts);
 
   const LinearModel plain(a);
-  const Conditioning nothing{.tokens = negative.tokens.expand({5, 4, 3}),
-                             .pooled = negative.pooled.expand({5, 2})};
+  const Conditioning nothing{{kPromptTokens, negative.at(kPromptTokens).expand({5, 4, 3})},
+                             {kPooledPrompt, negative.at(kPooledPrompt).expand({5, 2})}};
   const at::Tensor with = plain.Velocity(x, sigma, prompts);
   const at::Tensor without = plain.Velocity(x, sigma, nothing);
   EXPECT_TRUE(at::allclose(v, 4.5 * with - 3.5 * without, 1e-5, 1e-6));
@@ -46,17 +55,17 @@ TEST(GuidanceTest, FollowsTheFormulaWithBothGradients) {
 
 TEST(GuidanceTest, CostsTwoRowsEach) {
   const auto guided = MakeGuided(std::make_unique<LinearModel>(at::ones({1})), 2,
-                                 {.tokens = at::zeros({1, 4, 3}), .pooled = at::zeros({1, 2})});
+                                 Zeros(1, 4));
   guided->Velocity(at::zeros({5, 1, 2, 3}), at::zeros({5}),
-                   {.tokens = at::zeros({1, 4, 3}), .pooled = at::zeros({1, 2})});
+                   Zeros(1, 4));
   EXPECT_EQ(guided->rows().backward, 10);
 }
 
 TEST(GuidanceDeathTest, TokensOfAnotherNumberEndTheProcess) {
   const auto guided = MakeGuided(std::make_unique<LinearModel>(at::ones({1})), 2,
-                                 {.tokens = at::zeros({1, 4, 3}), .pooled = at::zeros({1, 2})});
+                                 Zeros(1, 4));
   EXPECT_DEATH(guided->Velocity(at::zeros({5, 1, 2, 3}), at::zeros({5}),
-                                {.tokens = at::zeros({5, 7, 3}), .pooled = at::zeros({5, 2})}),
+                                Zeros(5, 7)),
                "7 != 4");
 }
 

@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include "base/status_macros.h"
+#include "core/model/autoencoder_kl.h"
+
 namespace oxbow::model {
 namespace {
 
@@ -14,9 +17,19 @@ class PixelDecoder final : public ImageDecoder {
 
 at::Tensor ToBytes(const at::Tensor& pictures) {
   const at::Tensor unit = (pictures.detach() / 2 + 0.5).clamp(0, 1);
-  return (unit * 255).round().to(at::kByte).permute({0, 2, 3, 1}).contiguous();
+  const at::Tensor bytes = (unit * 255).round().to(at::kByte);
+  if (bytes.dim() == 4) return bytes.permute({0, 2, 3, 1}).contiguous();
+  return bytes.permute({0, 3, 2, 4, 1}).flatten(2, 3).contiguous();
 }
 
 std::unique_ptr<ImageDecoder> MakePixelDecoder() { return std::make_unique<PixelDecoder>(); }
+
+absl::StatusOr<std::unique_ptr<ImageDecoder>> MakeImageDecoder(
+    const std::string& autoencoder_config_json, const NamedTensors& tensors) {
+  if (autoencoder_config_json.empty()) return MakePixelDecoder();
+  OXBOW_ASSIGN_OR_RETURN(const AutoencoderKlParams params,
+                         ParseAutoencoderKlConfig(autoencoder_config_json));
+  return MakeAutoencoderKl(params, tensors, AutoencoderPart::kDecoder);
+}
 
 }  // namespace oxbow::model

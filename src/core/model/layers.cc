@@ -87,6 +87,12 @@ at::Tensor TimestepEmbedding(const at::Tensor& t) {
 
 at::Tensor GeluTanh(const at::Tensor& x) { return at::gelu(x, "tanh"); }
 
+at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
+  const at::Tensor o = at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2),
+                                                        v.transpose(1, 2), {}, 0.0, causal);
+  return o.transpose(1, 2).reshape({q.size(0), q.size(1), q.size(2) * q.size(3)});
+}
+
 at::Tensor PadRows(const at::Tensor& x) {
   if (x.size(0) >= kRowsMin) return x;
   return x.index_select(0, at::arange(kRowsMin, x.options().dtype(at::kLong)).remainder(x.size(0)));

@@ -46,6 +46,11 @@ at::Tensor TimestepEmbedding(const at::Tensor& t);
 
 at::Tensor GeluTanh(const at::Tensor& x);
 
+// Scaled dot-product attention over heads: softmax(q k^T / sqrt(d)) v. q [B, Tq, heads, d]; k, v
+// [B, T, heads, d] -> [B, Tq, heads * d]. Last dimensions contiguous. `causal`: position i attends
+// to positions up to i.
+at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal);
+
 // The first kRowsMin rows of x repeated for ever, if x has fewer; else x.
 at::Tensor PadRows(const at::Tensor& x);
 

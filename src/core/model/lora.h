@@ -5,9 +5,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,9 +19,6 @@ struct LoraSpec {
   double alpha = 64;
   std::vector<std::string> targets;  // Suffixes of module names, as PEFT matches them.
 };
-
-using Shapes = std::map<std::string, std::vector<int64_t>>;
-using LinearModules = std::map<std::string, std::pair<int64_t, int64_t>>;  // {in, out}
 
 // An adapter as a model binds it: `tensors` are views that outlive nothing (handles).
 struct LoraAdapter {

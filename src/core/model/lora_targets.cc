@@ -10,7 +10,7 @@
 namespace oxbow::model {
 namespace {
 
-// Of all names and ends of names, the one with the fewest edits; among equals one with as many
+// The name or end of a name with the fewest edits; among equals one with as many
 // parts as the target.
 std::string NearestTarget(const std::string& target, const std::vector<std::string>& modules) {
   std::set<std::string> candidates;

@@ -6,13 +6,11 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <map>
 #include <string>
-#include <vector>
+
+#include "core/model/named_tensors.h"
 
 namespace oxbow::model {
-
-using NamedTensors = std::map<std::string, at::Tensor>;  // Sorted by name: one order everywhere.
 
 class ParameterSet {
  public:

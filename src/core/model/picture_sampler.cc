@@ -22,9 +22,10 @@ flow::SamplingSpec OdeSpec(std::vector<double> sigmas, flow::SolverKind solver) 
 std::vector<PictureRequest> RequestsFor(const Conditioning& conditioning, int per_prompt,
                                         uint64_t seed) {
   std::vector<PictureRequest> requests;
-  for (int64_t prompt = 0; prompt < conditioning.tokens.size(0); ++prompt) {
-    const Conditioning row{.tokens = conditioning.tokens.narrow(0, prompt, 1),
-                           .pooled = conditioning.pooled.narrow(0, prompt, 1)};
+  OXBOW_CHECK(!conditioning.empty()) << "conditioning of no parts";
+  const int64_t prompts = conditioning.begin()->second.size(0);
+  for (int64_t prompt = 0; prompt < prompts; ++prompt) {
+    const Conditioning row = NarrowRows(conditioning, prompt, 1);
     for (int sample = 0; sample < per_prompt; ++sample) {
       requests.push_back({.conditioning = row,
                           .key = {.run_seed = seed,
@@ -46,14 +47,12 @@ at::Tensor SamplePictures(const VelocityModel& model, const ImageDecoder& decode
   for (int64_t first = 0; first < count; first += batch_max) {
     const int64_t last = std::min(first + batch_max, count);
     std::vector<flow::NoiseKey> keys;
-    std::vector<at::Tensor> tokens;
-    std::vector<at::Tensor> pooled;
+    std::vector<Conditioning> rows;
     for (int64_t i = first; i < last; ++i) {
       keys.push_back(requests[i].key);
-      tokens.push_back(requests[i].conditioning.tokens);
-      pooled.push_back(requests[i].conditioning.pooled);
+      rows.push_back(requests[i].conditioning);
     }
-    const Conditioning batch{.tokens = at::cat(tokens), .pooled = at::cat(pooled)};
+    const Conditioning batch = ConcatRows(rows);
     const flow::Paths paths = flow::SamplePaths(spec, keys, latent_shape, at::kFloat,
                                                 [&](const at::Tensor& x, const at::Tensor& sigma) {
                                                   return model.Velocity(x, sigma, batch);

@@ -24,18 +24,17 @@ flow::SamplingSpec OdeSpec(std::vector<double> sigmas,
 // prompt and its sample the picture of that prompt, so that equal keys give equal pictures in every
 // process and batch.
 struct PictureRequest {
-  Conditioning
-      conditioning;  // Rows of one: tokens [1, S, C], pooled [1, P]; equal S in all requests.
+  Conditioning conditioning;  // Rows of one, of the same sizes in all requests.
   flow::NoiseKey key;
 };
 
-// `per_prompt` requests for each row of `conditioning` (tokens [N, S, C]): groups 0 .. N - 1,
-// samples 0 .. per_prompt - 1, in that order.
+// `per_prompt` requests for each of the N rows of `conditioning`: groups 0 .. N - 1, samples
+// 0 .. per_prompt - 1, in that order.
 std::vector<PictureRequest> RequestsFor(const Conditioning& conditioning, int per_prompt,
                                         uint64_t seed);
 
-// uint8 [requests, height, width, channels], in order, without gradients. `latent_shape` is [C, H,
-// W]. Runs at most `batch_max` requests at once; the result does not depend on it. Requires
+// uint8 [requests, height, width, channels], in order, without gradients. `latent_shape` is of
+// one sample. Runs at most `batch_max` requests at once; the result does not depend on it. Requires
 // requests.
 at::Tensor SamplePictures(const VelocityModel& model, const ImageDecoder& decoder,
                           const flow::SamplingSpec& spec,

@@ -12,7 +12,8 @@ class ConstantData final : public VelocityModel {
  public:
   at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
                      const Conditioning& conditioning) const override {
-    const at::Tensor constant = conditioning.tokens.select(1, 0).select(1, 0).view({-1, 1, 1, 1});
+    const at::Tensor constant =
+        conditioning.at(kPromptTokens).select(1, 0).select(1, 0).view({-1, 1, 1, 1});
     EXPECT_EQ(constant.size(0), x.size(0));
     return (x - constant) / sigma.view({-1, 1, 1, 1});
   }
@@ -38,8 +39,8 @@ flow::SamplingSpec TenSteps() {
 }
 
 TEST(PictureSamplerTest, EveryPictureFollowsItsOwnConditioning) {
-  const Conditioning prompts{.tokens = at::tensor({-1.0F, 0.0F, 1.0F}).view({3, 1, 1}),
-                             .pooled = at::zeros({3, 1})};
+  const Conditioning prompts{{kPromptTokens, at::tensor({-1.0F, 0.0F, 1.0F}).view({3, 1, 1})},
+                             {kPooledPrompt, at::zeros({3, 1})}};
   const at::Tensor pictures = SamplePictures(ConstantData(), Rounding(), TenSteps(),
                                              RequestsFor(prompts, 2, /*seed=*/1), {1, 2, 5});
   ASSERT_EQ(pictures.sizes(), at::IntArrayRef({6, 2, 5, 1}));
@@ -52,7 +53,8 @@ TEST(PictureSamplerTest, EveryPictureFollowsItsOwnConditioning) {
 }
 
 TEST(PictureSamplerTest, PicturesDoNotDependOnTheBatchTheyAreDrawnIn) {
-  const Conditioning prompts{.tokens = at::zeros({4, 1, 1}), .pooled = at::zeros({4, 1})};
+  const Conditioning prompts{{kPromptTokens, at::zeros({4, 1, 1})},
+                             {kPooledPrompt, at::zeros({4, 1})}};
   const auto requests = RequestsFor(prompts, 3, /*seed=*/7);
   const auto draw = [&](int64_t batch_max) {
     return SamplePictures(KeepsNoise(), Rounding(), TenSteps(), requests, {1, 4, 4}, batch_max);

@@ -1,20 +1,21 @@
 // A velocity model with its trainable part, its reference and its running average.
 //
 // Full fine-tune: `current` holds all transformer weights; the reference is a frozen copy of the
-// base. LoRA: `current` holds the A and B matrices alone over frozen base weights; the reference is
-// the same network with the adapter off, so no weight is held twice. All copies (average, old
-// policy, a reference that moves) are of the trainable part alone.
+// base. LoRA: `current` holds only the A and B matrices over frozen base weights; the reference is
+// the same network with the adapter off, so that no weight is held twice. All copies (average, old
+// policy, a reference that moves) are copies of the trainable part.
 #pragma once
 
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/model/graph_recorder.h"
+#include "core/model/architecture.h"
+#include "core/model/cuda_graphs.h"
 #include "core/model/lora.h"
 #include "core/model/parameters.h"
 #include "core/model/velocity_model.h"
@@ -30,9 +31,8 @@ enum class OldPolicy { kNone, kKept, kSamples };
 class Policy {
  public:
   struct Options {
-    std::string architecture;  // "SD3Transformer2DModel"
-    std::string config_json;   // transformer/config.json
-    NamedTensors base;         // Published names and shapes.
+    std::shared_ptr<const Architecture> architecture;  // Required.
+    NamedTensors base;                                 // Published names and shapes.
     Trained trained = Trained::kFull;
     LoraSpec lora;
     uint64_t lora_seed = 0;      // Initialises A; B starts at zero.
@@ -46,43 +46,72 @@ class Policy {
     bool merged = false;
     double guidance = 1;    // Above 1 every network is guided; see guidance.h.
     Conditioning negative;  // Rows of one; with guidance.
-    // Of products. A LoRA's base is kept in it as well: half the memory.
+    // The type of matrix products. A LoRA's base weights are kept in it as well: half the memory.
     at::ScalarType compute = at::kFloat;
-    at::Device device = at::kCPU;   // Of all weights.
+    at::Device device = at::kCPU;   // Where all weights are.
     bool recompute_blocks = false;  // Less memory for a third forward pass; see recompute.h.
     // Not trainable: forward passes are recorded and replayed; see recorded_velocity.h. Null: not.
     // Shared by the networks, whose recordings share memory.
     std::shared_ptr<GraphRecorder> graphs;
   };
 
-  // kInvalidArgument names every missing, extra or misshapen tensor, an unknown architecture, or a
-  // LoRA target that matches nothing.
+  // kInvalidArgument names every missing, extra or misshapen tensor, or a LoRA target that matches
+  // nothing.
   static absl::StatusOr<std::unique_ptr<Policy>> Create(Options options);
-  virtual ~Policy() = default;
 
-  virtual const VelocityModel& current() const = 0;
-  virtual const VelocityModel& reference() const = 0;  // Requires with_reference (or LoRA).
-  virtual const VelocityModel& ema() const = 0;        // Requires with_ema.
+  const VelocityModel& current() const { return *current_.model; }
+  const VelocityModel& reference() const;  // Requires with_reference (or LoRA).
+  const VelocityModel& ema() const;        // Requires with_ema.
 
-  virtual const VelocityModel& old() const = 0;  // Requires has_old().
-  virtual bool has_old() const = 0;
+  const VelocityModel& old() const;  // Requires has_old().
+  bool has_old() const { return old_.model != nullptr; }
   // What trajectories are drawn with: `current`, or `old` where that samples.
-  virtual const VelocityModel& sampler() const = 0;
+  const VelocityModel& sampler() const { return samples_with_old_ ? old() : current(); }
 
-  virtual ParameterSet& parameters() = 0;  // The trainable part of `current`.
-  virtual ParameterSet& ema_parameters() = 0;
-  virtual ParameterSet& old_parameters() = 0;
-  virtual ParameterSet& sampler_parameters() = 0;
-  virtual ParameterSet& reference_parameters() = 0;  // Requires moving_reference.
-  // What never trains: buffers such as pos_embed.pos_embed, and for LoRA the base weights. With
-  // parameters() of a full fine-tune this is the whole checkpoint.
-  virtual const NamedTensors& frozen() const = 0;
+  ParameterSet& parameters() { return *current_.parameters; }  // The trainable part of `current`.
+  ParameterSet& ema_parameters();
+  ParameterSet& old_parameters();
+  ParameterSet& sampler_parameters() { return samples_with_old_ ? old_parameters() : parameters(); }
+  ParameterSet& reference_parameters();  // Requires moving_reference, or a full fine-tune's copy.
+  // What never trains: the architecture's buffers, and for LoRA the base weights. With parameters()
+  // of a full fine-tune this is the whole checkpoint.
+  const NamedTensors& frozen() const { return frozen_; }
 
-  // Of current, reference and old so far: what training costs.
-  virtual RowCount rows() const = 0;
+  // Rows that went through current, reference and old so far: what training costs.
+  RowCount rows() const;
 
   // Replaces the trainable part (worker: new weights). kInvalidArgument names what does not fit.
-  virtual absl::Status Load(const NamedTensors& trained) = 0;
+  absl::Status Load(const NamedTensors& trained);
+
+ private:
+  // A set of weights and the network bound to it.
+  struct Network {
+    std::unique_ptr<ParameterSet> parameters;  // Null for a LoRA's reference that does not move.
+    std::unique_ptr<VelocityModel> model;
+  };
+
+  explicit Policy(const Options& options);
+
+  void Build(const NamedTensors& trained, const Options& options);
+  Network Bind(const NamedTensors& trained, bool trainable) const;
+  Network BindMerged(const NamedTensors& trained);
+  std::unique_ptr<VelocityModel> MakeNetwork(const NamedTensors& tensors,
+                                             const LoraAdapter* adapter) const;
+  // Writes the adapter into the weights that `current` is bound to, if it is merged.
+  void Merge();
+
+  std::shared_ptr<const Architecture> architecture_;
+  Trained trained_;
+  bool samples_with_old_;
+  double lora_scale_;
+  Execution execution_;
+  at::Device device_;
+  std::shared_ptr<GraphRecorder> graphs_;  // Shared by the networks.
+  double guidance_;
+  Conditioning negative_;
+  NamedTensors frozen_;
+  NamedTensors merged_;  // By module, weights of `current` with the adapter in them.
+  Network current_, reference_, ema_, old_;
 };
 
 }  // namespace oxbow::model

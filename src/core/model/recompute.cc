@@ -43,7 +43,7 @@ struct RecomputeNode final : torch::autograd::Node {
 
   void release_variables() override { saved.clear(); }
 
-  // Of sources that are defined, in their places. One that no output depends on has none.
+  // Gradients of the defined sources, in their places. A source that no output uses has none.
   static Tensors GradientsOf(const Tensors& outputs, const Tensors& gradients,
                              const Tensors& sources) {
     Tensors roots, root_gradients, wanted;

@@ -20,8 +20,7 @@ const Sd3Params kParams = SmallSd3(/*blocks=*/3, /*dual=*/1);
 std::unique_ptr<Policy> PolicyOf(Trained trained, bool recompute,
                                  at::ScalarType compute = at::kFloat) {
   at::manual_seed(3);
-  Policy::Options options{.architecture = "SD3Transformer2DModel",
-                          .config_json = Sd3ConfigJson(kParams),
+  Policy::Options options{.architecture = MakeSd3Architecture(kParams),
                           .trained = trained,
                           .compute = compute,
                           .recompute_blocks = recompute};
@@ -38,7 +37,8 @@ std::unique_ptr<Policy> PolicyOf(Trained trained, bool recompute,
 at::Tensor LossOf(const Policy& policy) {
   at::manual_seed(5);
   const at::Tensor x = at::randn({3, 2, 8, 6}), y = at::randn({4, 2, 4, 8});
-  const Conditioning conditioning{.tokens = at::randn({1, 5, 12}), .pooled = at::randn({1, 10})};
+  const Conditioning conditioning{{kPromptTokens, at::randn({1, 5, 12})},
+                                  {kPooledPrompt, at::randn({1, 10})}};
   return policy.current().Velocity(x, at::rand({3}), conditioning).square().mean() +
          policy.current().Velocity(y, at::rand({4}), conditioning).abs().mean();
 }

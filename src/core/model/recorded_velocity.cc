@@ -14,13 +14,13 @@
 namespace oxbow::model {
 namespace {
 
-// Sizes of latents, tokens and pooled prompts, which decide all sizes within.
+// Sizes of latents and of each part of the conditioning, which decide all sizes within.
 using ShapeKey = std::vector<int64_t>;
 
 ShapeKey KeyOf(const at::Tensor& x, const Conditioning& conditioning) {
   ShapeKey key = x.sizes().vec();
-  for (const at::Tensor* tensor : {&conditioning.tokens, &conditioning.pooled}) {
-    key.insert(key.end(), tensor->sizes().begin() + 1, tensor->sizes().end());
+  for (const auto& [name, part] : conditioning) {
+    key.insert(key.end(), part.sizes().begin() + 1, part.sizes().end());
   }
   return key;
 }
@@ -94,10 +94,11 @@ class Recorded final : public VelocityModel {
       shape[0] = x.size(0);
       return at::empty(shape, input.options().device(weights_.front().device()));
     };
-    return {.x = rows_of(x),
-            .sigma = at::empty({x.size(0)}, x.options().device(weights_.front().device())),
-            .conditioning = {.tokens = rows_of(conditioning.tokens),
-                             .pooled = rows_of(conditioning.pooled)}};
+    Recording recording{
+        .x = rows_of(x),
+        .sigma = at::empty({x.size(0)}, x.options().device(weights_.front().device()))};
+    for (const auto& [name, part] : conditioning) recording.conditioning[name] = rows_of(part);
+    return recording;
   }
 
   static void Fill(Recording& recording, const at::Tensor& x, const at::Tensor& sigma,
@@ -105,8 +106,9 @@ class Recorded final : public VelocityModel {
     const int64_t rows = x.size(0);
     recording.x.copy_(x);
     recording.sigma.copy_(BroadcastRows(sigma, rows));
-    recording.conditioning.tokens.copy_(BroadcastRows(conditioning.tokens, rows));
-    recording.conditioning.pooled.copy_(BroadcastRows(conditioning.pooled, rows));
+    for (auto& [name, part] : recording.conditioning) {
+      part.copy_(BroadcastRows(conditioning.at(name), rows));
+    }
   }
 
   std::vector<const void*> AddressesOfWeights() const {
@@ -123,7 +125,7 @@ class Recorded final : public VelocityModel {
 
   // A forward pass is the same to its caller whether it was recorded before or not.
   mutable std::map<ShapeKey, Recording> recordings_;
-  mutable std::vector<const void*> addresses_;  // Of the weights, for all recordings.
+  mutable std::vector<const void*> addresses_;  // The weights' addresses, for all recordings.
   mutable uint64_t uses_ = 0;
 };
 

@@ -1,23 +1,23 @@
 // A velocity model whose forward pass is recorded once per shape and then replayed; see
-// graph_recorder.h. The same kernels run on the same values, so velocities have the same bits.
+// cuda_graphs.h. The same kernels run on the same values, so velocities have the same bits.
 //
 // A recording reads its inputs from tensors of its own, into which each call copies, and the
 // weights where they lay when it was made. Weights that change in place are what the next replay
-// reads: Policy::Load and merged adapters write in place. Should any have moved, all recordings are
-// made anew.
+// reads: Policy::Load and merged adapters write in place. If one has moved, all recordings are made
+// again.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <vector>
 
-#include "core/model/graph_recorder.h"
+#include "core/model/cuda_graphs.h"
 #include "core/model/velocity_model.h"
 
 namespace oxbow::model {
 
-// Shapes that are kept; another one takes the place of that used longest ago. Each costs its
-// inputs and its result; what lies between is shared by all.
+// Shapes that are kept; another one takes the place of the one used longest ago. Each costs its
+// inputs and its result; all share the memory of what lies between.
 inline constexpr size_t kRecordingsMax = 16;
 
 // `weights`: all that the model reads besides its inputs, as it is bound to them; all on the device

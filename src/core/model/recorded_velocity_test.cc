@@ -12,7 +12,7 @@
 #include <random>
 #include <stdexcept>
 
-#include "core/model/graphs_built.h"
+#include "core/model/cuda_graphs.h"
 #include "core/model/policy.h"
 #include "core/model/sd3.h"
 #include "core/model/small_sd3.h"
@@ -64,15 +64,14 @@ struct Kind {
 std::unique_ptr<Policy> PolicyOf(const Kind& kind, std::shared_ptr<GraphRecorder> graphs) {
   at::manual_seed(4);
   Policy::Options options{
-      .architecture = "SD3Transformer2DModel",
-      .config_json = Sd3ConfigJson(kParams),
+      .architecture = MakeSd3Architecture(kParams),
       .trained = kind.trained,
       .with_reference = false,
       .with_ema = false,
       .trainable = false,
       .merged = kind.merged,
       .guidance = kind.guidance,
-      .negative = {.tokens = at::randn({1, 5, 12}), .pooled = at::randn({1, 10})},
+      .negative = {{kPromptTokens, at::randn({1, 5, 12})}, {kPooledPrompt, at::randn({1, 10})}},
       .compute = kind.compute,
       .graphs = std::move(graphs)};
   options.lora = {.rank = 3, .alpha = 6, .targets = {"attn.to_q", "ff.net.2"}};
@@ -91,8 +90,8 @@ struct Batch {
   Batch(int64_t rows, int64_t height, int64_t width, bool shared)
       : x(at::randn({rows, 2, height, width})),
         sigma(at::rand({rows})),
-        prompt{.tokens = at::randn({shared ? 1 : rows, 5, 12}),
-               .pooled = at::randn({shared ? 1 : rows, 10})} {}
+        prompt{{kPromptTokens, at::randn({shared ? 1 : rows, 5, 12})},
+               {kPooledPrompt, at::randn({shared ? 1 : rows, 10})}} {}
   at::Tensor Of(const VelocityModel& model) const { return model.Velocity(x, sigma, prompt); }
   at::Tensor x, sigma;
   Conditioning prompt;
@@ -187,7 +186,8 @@ TEST_F(RecordedBookkeepingTest, PromptsOfAnotherLengthAreAnotherShape) {
   const Batch batch(2, 4, 4, true);
   for (const int64_t tokens : {5, 7, 5, 7}) {
     (void)model->Velocity(batch.x, batch.sigma,
-                          {.tokens = at::randn({1, tokens, 12}), .pooled = at::randn({1, 10})});
+                          {{kPromptTokens, at::randn({1, tokens, 12})},
+                           {kPooledPrompt, at::randn({1, 10})}});
   }
   EXPECT_EQ(recorder->records, 2);
 }

@@ -10,9 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "core/model/attention.h"
-#include "core/model/autocast.h"
 #include "core/model/binding.h"
+#include "core/model/device.h"
 #include "core/model/layers.h"
 #include "core/model/recompute.h"
 
@@ -151,7 +150,7 @@ class JointBlock {
 
 class Sd3Transformer final : public VelocityModel {
  public:
-  Sd3Transformer(Binding& bind, const Sd3Params& p, Sd3Execution execution)
+  Sd3Transformer(Binding& bind, const Sd3Params& p, Execution execution)
       : params_(p),
         execution_(execution),
         position_table_(bind.Take(kSd3PositionTable,
@@ -186,9 +185,9 @@ class Sd3Transformer final : public VelocityModel {
       const at::Tensor all = BroadcastRows(input, rows);
       return (device.is_cpu() ? PadRows(all) : all).to(device);
     };
-    const at::Tensor v =
-        Padded(there(x), there(sigma), there(conditioning.tokens), there(conditioning.pooled))
-            .to(x.device(), at::kFloat);
+    const at::Tensor v = Padded(there(x), there(sigma), there(conditioning.at(kPromptTokens)),
+                                there(conditioning.at(kPooledPrompt)))
+                             .to(x.device(), at::kFloat);
     return v.size(0) == rows ? v : v.narrow(0, 0, rows);
   }
 
@@ -210,7 +209,7 @@ class Sd3Transformer final : public VelocityModel {
                    x.size(3));
   }
 
-  // The last block hands its prompt tokens on untouched, and nobody wants them.
+  // The last block returns its prompt tokens unchanged, and they are not used.
   void Recompute(size_t i, const at::Tensor& s, at::Tensor& X, at::Tensor& Y) const {
     const bool last = i + 1 == blocks_.size();
     const Segment segment = [&block = blocks_[i], last,
@@ -256,11 +255,11 @@ class Sd3Transformer final : public VelocityModel {
   }
 
   const Sd3Params params_;
-  const Sd3Execution execution_;
+  const Execution execution_;
   const at::Tensor position_table_, patch_weight_, patch_bias_;
   const Linear time1_, time2_, text1_, text2_, context_embedder_, norm_out_, proj_out_;
   std::vector<JointBlock> blocks_;
-  std::vector<Tensors> block_leaves_;  // Of each block, what trains.
+  std::vector<Tensors> block_leaves_;  // What trains of each block.
 };
 
 }  // namespace
@@ -280,7 +279,7 @@ LinearModules Sd3Linears(const Sd3Params& params) {
 absl::StatusOr<std::unique_ptr<VelocityModel>> MakeSd3Transformer(const Sd3Params& params,
                                                                   const NamedTensors& tensors,
                                                                   const LoraAdapter* adapter,
-                                                                  Sd3Execution execution) {
+                                                                  Execution execution) {
   Binding bind(tensors, adapter);
   auto model = std::make_unique<Sd3Transformer>(bind, params, execution);
   OXBOW_RETURN_IF_ERROR(bind.Finish());

@@ -11,14 +11,13 @@
 // attention layers and RMS-normed queries and keys come from config.json.
 #pragma once
 
-#include <c10/core/ScalarType.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/architecture.h"
 #include "core/model/lora.h"
 #include "core/model/parameters.h"
 #include "core/model/velocity_model.h"
@@ -45,6 +44,8 @@ struct Sd3Params {
   int64_t width() const { return num_attention_heads * attention_head_dim; }
 };
 
+inline constexpr char kSd3ClassName[] = "SD3Transformer2DModel";
+
 // The position table: in every checkpoint, never trained.
 inline constexpr char kSd3PositionTable[] = "pos_embed.pos_embed";
 
@@ -52,24 +53,22 @@ inline constexpr char kSd3PositionTable[] = "pos_embed.pos_embed";
 absl::StatusOr<Sd3Params> ParseSd3Config(const std::string& config_json);
 std::string Sd3ConfigJson(const Sd3Params& params);  // As diffusers writes it.
 
+// Conditioning: kPromptTokens [S, joint_attention_dim], kPooledPrompt [pooled_projection_dim].
+std::shared_ptr<const Architecture> MakeSd3Architecture(Sd3Params params);
+
+// Errors as ParseSd3Config.
+absl::StatusOr<std::shared_ptr<const Architecture>> ReadSd3Architecture(
+    const std::string& config_json);
+
 // Name -> shape of every tensor of a checkpoint, the position table included.
 Shapes Sd3Shapes(const Sd3Params& params);
 
 // Module name -> width in and out of every linear layer: what a LoRA adapter can attach to.
 LinearModules Sd3Linears(const Sd3Params& params);
 
-struct Sd3Execution {
-  // Of products and attention; norms, the sum of residuals and the result are float32. Weights of
-  // this type are used as they are, others are cast.
-  at::ScalarType compute = at::kFloat;
-  bool recompute_blocks = false;  // For the backward pass; see recompute.h.
-};
-
-// Binds (does not copy) `tensors`: all of Sd3Shapes and nothing else. Pass leaf views of a
-// trainable ParameterSet to train them. With `adapter`, adds its low-rank products. Forward is
-// thread-compatible. kInvalidArgument names every missing, extra or misshapen tensor.
+// As Architecture::Make. Forward is thread-compatible.
 absl::StatusOr<std::unique_ptr<VelocityModel>> MakeSd3Transformer(
     const Sd3Params& params, const NamedTensors& tensors, const LoraAdapter* adapter = nullptr,
-    Sd3Execution execution = {});
+    Execution execution = {});
 
 }  // namespace oxbow::model

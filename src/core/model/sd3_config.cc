@@ -1,8 +1,9 @@
-#include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "core/model/activation_memory.h"
 #include "core/model/sd3.h"
 
 namespace oxbow::model {
@@ -10,7 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int64_t kSizeMax = 1 << 20;  // Of any one number; keeps products inside 64 bits.
+constexpr int64_t kSizeMax = 1 << 20;  // The largest number; keeps products inside 64 bits.
 
 struct Field {
   const char* key;
@@ -63,6 +64,40 @@ absl::Status ReadKey(const std::string& key, const Json& value, Sd3Params& param
   return Bad("unknown key, and its meaning may matter: " + key);
 }
 
+class Sd3Architecture final : public Architecture {
+ public:
+  explicit Sd3Architecture(Sd3Params params)
+      : params_(std::move(params)),
+        latent_{.channels = params_.in_channels,
+                .side = params_.sample_size,
+                .patch = params_.patch_size,
+                .side_max = params_.patch_size * params_.pos_embed_max_size},
+        conditioning_{{kPromptTokens, {kPromptLength, params_.joint_attention_dim}},
+                      {kPooledPrompt, {params_.pooled_projection_dim}}} {}
+
+  const std::string& class_name() const override { return class_name_; }
+  const LatentGeometry& latent() const override { return latent_; }
+  const std::vector<ConditioningPart>& conditioning() const override { return conditioning_; }
+  Shapes shapes() const override { return Sd3Shapes(params_); }
+  LinearModules linears() const override { return Sd3Linears(params_); }
+  const std::set<std::string>& buffers() const override { return buffers_; }
+  uint64_t ActivationBytes(const Execution& execution, const ForwardSize& size) const override {
+    return Sd3ActivationBytes(params_, execution, size);
+  }
+  absl::StatusOr<std::unique_ptr<VelocityModel>> Make(const NamedTensors& weights,
+                                                      const LoraAdapter* adapter,
+                                                      const Execution& execution) const override {
+    return MakeSd3Transformer(params_, weights, adapter, execution);
+  }
+
+ private:
+  const std::string class_name_ = kSd3ClassName;
+  const Sd3Params params_;
+  const LatentGeometry latent_;
+  const std::vector<ConditioningPart> conditioning_;
+  const std::set<std::string> buffers_ = {kSd3PositionTable};
+};
+
 }  // namespace
 
 absl::StatusOr<Sd3Params> ParseSd3Config(const std::string& config_json) {
@@ -85,9 +120,19 @@ absl::StatusOr<Sd3Params> ParseSd3Config(const std::string& config_json) {
   return params;
 }
 
+std::shared_ptr<const Architecture> MakeSd3Architecture(Sd3Params params) {
+  return std::make_shared<const Sd3Architecture>(std::move(params));
+}
+
+absl::StatusOr<std::shared_ptr<const Architecture>> ReadSd3Architecture(
+    const std::string& config_json) {
+  OXBOW_ASSIGN_OR_RETURN(Sd3Params params, ParseSd3Config(config_json));
+  return MakeSd3Architecture(std::move(params));
+}
+
 std::string Sd3ConfigJson(const Sd3Params& params) {
   nlohmann::ordered_json json;
-  json["_class_name"] = "SD3Transformer2DModel";
+  json["_class_name"] = kSd3ClassName;
   json["_diffusers_version"] = "0.31.0";
   for (const Field& field : kFields) json[field.key] = params.*field.member;
   json["dual_attention_layers"] = params.dual_attention_layers;

@@ -45,7 +45,7 @@ class Sd3Text final : public TextConditioning {
 }  // namespace
 
 Conditioning ComposeSingleClip(const EncodedText& text) {
-  return {.tokens = text.at(kClipTokens), .pooled = text.at(kClipPooled)};
+  return {{kPromptTokens, text.at(kClipTokens)}, {kPooledPrompt, text.at(kClipPooled)}};
 }
 
 Conditioning ComposeSd3(const EncodedText& text, const Sd3TextShape& shape) {
@@ -59,8 +59,8 @@ Conditioning ComposeSd3(const EncodedText& text, const Sd3TextShape& shape) {
                               : clips.new_zeros({clips.size(0), shape.t5_length, shape.width});
   OXBOW_CHECK(tail.size(1) == shape.t5_length && tail.size(2) == shape.width)
       << "T5 " << tail.sizes() << " instead of " << shape.t5_length << " x " << shape.width;
-  return {.tokens = at::cat({at::constant_pad_nd(clips, {0, missing}), tail}, 1),
-          .pooled = at::cat({text.at(kClipPooled), text.at(kClip2Pooled)}, -1)};
+  return {{kPromptTokens, at::cat({at::constant_pad_nd(clips, {0, missing}), tail}, 1)},
+          {kPooledPrompt, at::cat({text.at(kClipPooled), text.at(kClip2Pooled)}, -1)}};
 }
 
 std::unique_ptr<TextConditioning> MakeSingleClipConditioning(

@@ -2,16 +2,21 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
 #include <atomic>
 #include <cstdint>
 
+#include "core/model/conditioning.h"
+
 namespace oxbow::model {
 
-// What the network gets of its prompts, one row per sample.
-struct Conditioning {
-  at::Tensor tokens;  // [B, S, C] or [1, S, C], broadcast over samples.
-  at::Tensor pooled;  // [B, P] or [1, P].
+// How a network computes.
+struct Execution {
+  // The type of products and attention; norms, the sum of residuals and the result are float32.
+  // Weights of this type are used as they are, others are cast.
+  at::ScalarType compute = at::kFloat;
+  bool recompute_blocks = false;  // In the backward pass, instead of keeping; see recompute.h.
 };
 
 // Rows that went through a network: what a run costs, whatever machine it runs on.
@@ -30,8 +35,9 @@ class VelocityModel {
  public:
   virtual ~VelocityModel() = default;
 
-  // Predicts v = noise - data. x [B, C, H, W] float32; sigma [B] float32 in [0, 1] (models that
-  // want timesteps multiply by 1000 themselves). Returns [B, C, H, W] float32.
+  // Predicts v = noise - data. x [B, C, H, W], or [B, C, F, H, W] for videos, float32; sigma [B]
+  // float32 in [0, 1] (models that want timesteps multiply by 1000 themselves). Returns float32 of
+  // x's shape.
   //
   // On a CPU a row's result does not depend, bit for bit, on the other rows or on their number:
   // batches below an implementation's minimum are padded. Ratios are exactly 1 on-policy because of
@@ -39,7 +45,7 @@ class VelocityModel {
   at::Tensor Velocity(const at::Tensor& x, const at::Tensor& sigma,
                       const Conditioning& conditioning) const;
 
-  // Of all calls of Velocity so far. Thread-safe.
+  // The rows of all calls of Velocity so far. Thread-safe.
   RowCount rows() const { return {forward_, backward_}; }
 
  protected:

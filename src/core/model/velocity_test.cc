@@ -54,14 +54,13 @@ Inputs RandomInputs(int64_t rows) {
   RandomStream random({.seed = kSeed, .group = 1});
   return {.x = Draw({rows, 1, 8, 20}, random),
           .sigma = at::sigmoid(Draw({rows}, random)),
-          .conditioning = {Draw({rows, 6, 64}, random), Draw({rows, 64}, random)}};
+          .conditioning = {{kPromptTokens, Draw({rows, 6, 64}, random)},
+                           {kPooledPrompt, Draw({rows, 64}, random)}}};
 }
 
 Inputs Rows(const Inputs& inputs, int64_t first, int64_t count) {
   return {inputs.x.narrow(0, first, count),
-          inputs.sigma.narrow(0, first, count),
-          {inputs.conditioning.tokens.narrow(0, first, count),
-           inputs.conditioning.pooled.narrow(0, first, count)}};
+          inputs.sigma.narrow(0, first, count), NarrowRows(inputs.conditioning, first, count)};
 }
 
 at::Tensor VelocityOf(const VelocityModel& model, const Inputs& inputs) {
@@ -72,8 +71,7 @@ class RowInvarianceTest : public testing::TestWithParam<Trained> {
  protected:
   void SetUp() override {
     at::set_num_threads(1);
-    Policy::Options options{.architecture = "SD3Transformer2DModel",
-                            .config_json = Sd3ConfigJson(DigitsParams()),
+    Policy::Options options{.architecture = MakeSd3Architecture(DigitsParams()),
                             .base = RandomWeights(DigitsParams()),
                             .trained = GetParam()};
     options.lora = {
@@ -113,7 +111,7 @@ TEST_P(RowInvarianceTest, SharedConditioningIsThatOfEveryRow) {
   const at::NoGradGuard no_grad;
   const Inputs inputs = RandomInputs(5);
   const Conditioning one = Rows(inputs, 0, 1).conditioning;
-  const Conditioning five = {one.tokens.repeat({5, 1, 1}), one.pooled.repeat({5, 1})};
+  const Conditioning five = ConcatRows({one, one, one, one, one});
   EXPECT_TRUE(at::equal(policy_->current().Velocity(inputs.x, inputs.sigma, one),
                         policy_->current().Velocity(inputs.x, inputs.sigma, five)));
 }

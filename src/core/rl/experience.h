@@ -40,7 +40,7 @@ struct Group {
   PromptId prompt_id;
   std::string prompt_text;
   std::string prompt_metadata_json;
-  model::Conditioning conditioning;  // Rows of one: tokens [1, S, C], pooled [1, P].
+  model::Conditioning conditioning;  // Rows of one.
   std::vector<Sample> samples;
 };
 

@@ -16,22 +16,18 @@ void AppendRows(PlannedSample& sample, std::vector<RowRef>& refs) {
 // Stacks the conditioning of the groups that occur and repeats it by row.
 model::Conditioning GatherConditioning(const std::vector<Group>& groups,
                                        const std::vector<RowRef>& refs) {
-  std::vector<at::Tensor> tokens;
-  std::vector<at::Tensor> pooled;
+  std::vector<model::Conditioning> conditionings;
   std::vector<int64_t> place(groups.size(), -1);
   std::vector<int64_t> index;
   for (const RowRef& ref : refs) {
     const size_t group = ref.address.group;
     if (place[group] < 0) {
-      place[group] = static_cast<int64_t>(tokens.size());
-      tokens.push_back(groups[group].conditioning.tokens);
-      pooled.push_back(groups[group].conditioning.pooled);
+      place[group] = static_cast<int64_t>(conditionings.size());
+      conditionings.push_back(groups[group].conditioning);
     }
     index.push_back(place[group]);
   }
-  const at::Tensor selection = at::tensor(index, at::kLong);
-  return {.tokens = at::cat(tokens).index_select(0, selection),
-          .pooled = at::cat(pooled).index_select(0, selection)};
+  return model::SelectRows(model::ConcatRows(conditionings), at::tensor(index, at::kLong));
 }
 
 at::Tensor Column(const std::vector<RowRef>& refs, double (*value)(const RowRef&)) {
@@ -68,8 +64,7 @@ RowBatch SelectRows(const RowBatch& batch, const std::vector<int64_t>& index) {
   const at::Tensor selection = at::tensor(index, at::kLong);
   RowBatch out{.x = batch.x.index_select(0, selection),
                .sigma = batch.sigma.index_select(0, selection),
-               .conditioning = {.tokens = batch.conditioning.tokens.index_select(0, selection),
-                                .pooled = batch.conditioning.pooled.index_select(0, selection)}};
+               .conditioning = model::SelectRows(batch.conditioning, selection)};
   for (const int64_t i : index) out.steps.push_back(batch.steps[static_cast<size_t>(i)]);
   return out;
 }

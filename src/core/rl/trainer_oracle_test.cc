@@ -113,7 +113,7 @@ struct World {
   double LogProb(const Vector& weights, const Group& group, const Sample& sample, int i) const {
     const Kernel kernel(options.sampling.sigmas, i);
     const Vector x = ToVector(sample.latents[i]), next = ToVector(sample.latents[i + 1]);
-    return LogProb(weights, kernel, ToVector(group.conditioning.tokens), x, next,
+    return LogProb(weights, kernel, ToVector(group.conditioning.at(model::kPromptTokens)), x, next,
                    options.sampling.sigmas[static_cast<size_t>(i)]);
   }
   static double LogProb(const Vector& weights, const Kernel& kernel, const Vector& tokens,
@@ -136,7 +136,7 @@ struct World {
     sample.behaviour_version.assign(kSteps, kNow);
     sample.sde = std::move(sde);
     sample.latents[0] = ToyNormal(group.id.value * 100 + index, {1, kToySide, kToySide}, 1);
-    const Vector tokens = ToVector(group.conditioning.tokens);
+    const Vector tokens = ToVector(group.conditioning.at(model::kPromptTokens));
     for (int i = 0; i < kSteps; ++i) {
       const auto at_step = static_cast<size_t>(i);
       const Vector x = ToVector(sample.latents[i]);
@@ -172,8 +172,7 @@ struct World {
     const auto mixed = [this](int i) -> const Vector& { return i < kKept ? older : theta; };
     for (uint64_t g = 1; g <= 3; ++g) {
       Group group{.id = GroupId(g), .prompt_id = PromptId(g)};
-      group.conditioning = {.tokens = ToyNormal(200 + g, {1, 1, kToyTokens}, 1),
-                            .pooled = at::zeros({1, 1})};
+      group.conditioning = {{model::kPromptTokens, ToyNormal(200 + g, {1, 1, kToyTokens}, 1)}};
       group.samples = {Draw(group, 0, now, whole), Draw(group, 1, now, whole),
                        Draw(group, 2, before, whole), Draw(group, 3, mixed, whole),
                        Draw(group, 4, mixed, head)};
@@ -238,7 +237,7 @@ std::vector<OracleRow> RowsOf(const World& world, const std::vector<Group>& grou
         const bool drawn_now = sample.behaviour_version[static_cast<size_t>(i)] == kNow;
         OracleRow row{.sample = g * 5 + s,
                       .kernel = Kernel(world.options.sampling.sigmas, i),
-                      .tokens = ToVector(groups[g].conditioning.tokens),
+                      .tokens = ToVector(groups[g].conditioning.at(model::kPromptTokens)),
                       .x = ToVector(sample.latents[i]),
                       .next = ToVector(sample.latents[i + 1]),
                       .sigma = world.options.sampling.sigmas[static_cast<size_t>(i)],

@@ -103,7 +103,7 @@ TEST(TrainerTest, WithoutReplayOneStepIsPlainFlowGrpo) {
     for (int i = 0; i < 5; ++i) {
       x.push_back(sample.latents[i]);
       next.push_back(sample.latents[i + 1]);
-      tokens.push_back(groups[g].conditioning.tokens[0]);
+      tokens.push_back(groups[g].conditioning.at(model::kPromptTokens)[0]);
       sigma.push_back(static_cast<float>(options.sampling.sigmas[static_cast<size_t>(i)]));
       stored.push_back(sample.log_prob[static_cast<size_t>(i)]);
       advantage.push_back(static_cast<float>((sample.reward - mean) / (std::sqrt(var / 6) + 1e-4)));
@@ -111,7 +111,8 @@ TEST(TrainerTest, WithoutReplayOneStepIsPlainFlowGrpo) {
     }
   }
   const at::Tensor v =
-      plain.current().Velocity(at::stack(x), at::tensor(sigma), {.tokens = at::stack(tokens)});
+      plain.current().Velocity(at::stack(x), at::tensor(sigma),
+                               {{model::kPromptTokens, at::stack(tokens)}});
   const auto kernels = flow::GatherKernels(options.sampling, steps);
   const at::Tensor lp =
       flow::RowLogProb(*kernels, flow::RowMean(*kernels, at::stack(x), v), at::stack(next));

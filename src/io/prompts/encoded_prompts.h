@@ -33,7 +33,7 @@ class EncodedPrompts {
   static absl::StatusOr<std::unique_ptr<EncodedPrompts>> Open(const DiffusersComponents& components,
                                                               const Options& options);
 
-  // One row per text: tokens [B, S, C], pooled [B, P], float32. Requires at least one text.
+  // One row per text, float32. Requires at least one text.
   absl::StatusOr<model::Conditioning> Get(const std::vector<std::string>& texts);
 
   // How far Prepare is, out of the texts that were missing on disk.
@@ -49,7 +49,7 @@ class EncodedPrompts {
   absl::StatusOr<size_t> Prepare(const std::vector<std::string>& texts,
                                  const std::function<void(const Progress&)>& show, double from = 0);
 
-  // Frees the encoders' weights. Texts that nobody encoded yet bring them back.
+  // Frees the encoders' weights. Texts that were not encoded yet bring them back.
   void Release() { encoders_->Release(); }
 
   bool stored() const { return store_.has_value(); }
@@ -61,7 +61,7 @@ class EncodedPrompts {
                  size_t batch)
       : encoders_(std::move(encoders)), store_(std::move(store)), batch_(batch) {}
 
-  // Of a text of which there may be a file.
+  // Reads the text's file, if there is one.
   absl::StatusOr<std::optional<model::EncodedText>> Find(const std::string& text) const;
   // Encodes up to a batch of texts into rows, onto disk as well.
   absl::StatusOr<std::vector<model::EncodedText>> EncodeBatch(

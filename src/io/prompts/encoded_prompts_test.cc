@@ -56,8 +56,8 @@ void ExpectClose(const std::string& what, const at::Tensor& ours, const at::Tens
 }
 
 void ExpectSame(const model::Conditioning& a, const model::Conditioning& b) {
-  EXPECT_TRUE(at::equal(a.tokens, b.tokens));
-  EXPECT_TRUE(at::equal(a.pooled, b.pooled));
+  EXPECT_TRUE(at::equal(a.at(model::kPromptTokens), b.at(model::kPromptTokens)));
+  EXPECT_TRUE(at::equal(a.at(model::kPooledPrompt), b.at(model::kPooledPrompt)));
 }
 
 // Float32 encoders: the golden side ran in float32, and stored weights are exact in float16.
@@ -87,12 +87,14 @@ TEST(EncodedPromptsTest, TheTinyPipelineEncodesAsDiffusersDoes) {
     const auto texts = nlohmann::json::parse(golden.metadata["prompts"]).get<Texts>();
     const auto conditioning = prompts->Get(texts);
     ASSERT_TRUE(conditioning.ok()) << conditioning.status();
-    ExpectClose(name + " tokens", conditioning->tokens, out.at("out.tokens"));
-    ExpectClose(name + " pooled", conditioning->pooled, out.at("out.pooled"));
+    ExpectClose(name + " tokens", conditioning->at(model::kPromptTokens), out.at("out.tokens"));
+    ExpectClose(name + " pooled", conditioning->at(model::kPooledPrompt), out.at("out.pooled"));
     const auto negative = prompts->Get({""});
     ASSERT_TRUE(negative.ok()) << negative.status();
-    ExpectClose(name + " negative", negative->tokens, out.at("out.negative_tokens"));
-    ExpectClose(name + " negative", negative->pooled, out.at("out.negative_pooled"));
+    ExpectClose(name + " negative", negative->at(model::kPromptTokens),
+                out.at("out.negative_tokens"));
+    ExpectClose(name + " negative", negative->at(model::kPooledPrompt),
+                out.at("out.negative_pooled"));
   }
   EXPECT_GE(files, 3);
 }
@@ -108,9 +110,7 @@ TEST(EncodedPromptsTest, StoredPromptsAreTheSameBitForBitWithoutTheEncoders) {
   ExpectSame(*first->Get(texts), fresh);
   EXPECT_FALSE(first->encoders().loaded());
   const auto second = Opened(Components(), 9, directory);
-  ExpectSame(*second->Get({texts[4], texts[0]}),
-             {fresh.tokens.index_select(0, at::tensor({4, 0})),
-              fresh.pooled.index_select(0, at::tensor({4, 0}))});
+  ExpectSame(*second->Get({texts[4], texts[0]}), model::SelectRows(fresh, at::tensor({4, 0})));
   EXPECT_FALSE(second->encoders().loaded());
 }
 

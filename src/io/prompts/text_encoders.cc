@@ -1,306 +1,34 @@
 #include "io/prompts/text_encoders.h"
 
-#include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
-
-#include <algorithm>
-#include <optional>
-
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "core/model/clip_text.h"
-#include "core/model/sd3.h"
-#include "core/model/t5.h"
-#include "io/clip_tokenizer.h"
-#include "io/prompts/encoder_identity.h"
-#include "io/t5_tokenizer.h"
-#include "io/weights_torch.h"
+#include "io/pipeline_table.h"
+#include "io/prompts/text_side_table.h"
 
 namespace oxbow::io {
 namespace {
 
-using model::EncodedText;
-using model::NamedTensors;
-
-absl::Status CheckVocabulary(const DiffusersComponent& tokenizer, int64_t ids,
-                             const DiffusersComponent& encoder, int64_t vocabulary) {
-  if (ids <= vocabulary) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(tokenizer.directory.string(), " gives ids up to ", ids - 1, ", but ",
-                   encoder.directory.string(), " embeds ", vocabulary,
-                   ": they are of different models, or the tokenizer was extended"));
+absl::StatusOr<const TextSide*> TextSideOf(const DiffusersComponents& components) {
+  OXBOW_ASSIGN_OR_RETURN(const Pipeline* const pipeline, PipelineOf(components));
+  for (const TextSide& side : TextSideTable()) {
+    if (side.name == pipeline->text_side) return &side;
+  }
+  return absl::FailedPreconditionError("the pipeline has no text side here: " +
+                                       pipeline->class_name);
 }
-
-// A tokenizer and the config of its encoder.
-struct ClipSide {
-  DiffusersComponent component;
-  ClipTokenizer tokenizer;
-  model::ClipTextParams params;
-};
-
-absl::StatusOr<ClipSide> OpenClip(const DiffusersComponents& components,
-                                  const std::string& suffix) {
-  const DiffusersComponent& encoder = components.at("text_encoder" + suffix);
-  const auto words = components.find("tokenizer" + suffix);
-  if (words == components.end()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("model_index.json has text_encoder", suffix, " but no tokenizer", suffix));
-  }
-  auto params = model::ParseClipTextConfig(encoder.config_json);
-  if (!params.ok()) return DataError(params.status(), encoder.directory / "config.json");
-  auto tokenizer = ClipTokenizer::Load(words->second.directory);
-  if (!tokenizer.ok()) return tokenizer.status();
-  OXBOW_RETURN_IF_ERROR(
-      CheckVocabulary(words->second, tokenizer->size(), encoder, params->vocab_size));
-  return ClipSide{
-      .component = encoder, .tokenizer = *std::move(tokenizer), .params = *std::move(params)};
-}
-
-struct T5Side {
-  DiffusersComponent component;
-  T5Tokenizer tokenizer;
-  model::T5Params params;
-};
-
-absl::StatusOr<T5Side> OpenT5(const DiffusersComponents& components) {
-  const DiffusersComponent& encoder = components.at("text_encoder_3");
-  const auto words = components.find("tokenizer_3");
-  if (words == components.end()) {
-    return absl::FailedPreconditionError("model_index.json has text_encoder_3 but no tokenizer_3");
-  }
-  auto params = model::ParseT5Config(encoder.config_json);
-  if (!params.ok()) return DataError(params.status(), encoder.directory / "config.json");
-  auto tokenizer = T5Tokenizer::Load(words->second.directory);
-  if (!tokenizer.ok()) return tokenizer.status();
-  OXBOW_RETURN_IF_ERROR(
-      CheckVocabulary(words->second, tokenizer->size(), encoder, params->vocab_size));
-  return T5Side{.component = encoder, .tokenizer = *std::move(tokenizer), .params = *params};
-}
-
-absl::StatusOr<std::unique_ptr<model::ClipTextEncoder>> LoadClip(const ClipSide& side,
-                                                                 at::Device device) {
-  OXBOW_ASSIGN_OR_RETURN(const WeightFiles files, OpenComponentWeights(side.component));
-  OXBOW_ASSIGN_OR_RETURN(NamedTensors tensors, LoadTensors(files));
-  for (auto& [name, tensor] : tensors) tensor = tensor.to(device);
-  auto encoder = model::MakeClipTextEncoder(side.params, tensors);
-  if (!encoder.ok()) return DataError(encoder.status(), side.component.directory);
-  return encoder;
-}
-
-// In the type it is stored in: in float32 T5-XXL is 19 GB.
-absl::StatusOr<std::unique_ptr<model::T5Encoder>> LoadT5(const T5Side& side, at::Device device) {
-  OXBOW_ASSIGN_OR_RETURN(const WeightFiles files, OpenComponentWeights(side.component));
-  const auto of_encoder = [](const std::string& name) {
-    return !name.starts_with("decoder.") && name != "lm_head.weight";
-  };
-  OXBOW_ASSIGN_OR_RETURN(NamedTensors tensors,
-                         LoadTensors(files, {.floats_as = std::nullopt, .wanted = of_encoder}));
-  const auto query = tensors.find("encoder.block.0.layer.0.SelfAttention.q.weight");
-  at::ScalarType type = query == tensors.end() ? at::kFloat : query->second.scalar_type();
-  if (type != at::kHalf && type != at::kBFloat16) type = at::kFloat;
-  for (auto& [name, tensor] : tensors) tensor = tensor.to(device, model::T5StorageType(name, type));
-  auto encoder = model::MakeT5Encoder(side.params, tensors);
-  if (!encoder.ok()) return DataError(encoder.status(), side.component.directory);
-  return encoder;
-}
-
-template <typename Tokenizer>
-at::Tensor IdsOf(const Tokenizer& tokenizer, const std::vector<std::string>& texts,
-                 int64_t length) {
-  at::Tensor ids = at::empty({static_cast<int64_t>(texts.size()), length}, at::kLong);
-  int64_t* out = ids.mutable_data_ptr<int64_t>();
-  for (const std::string& text : texts) {
-    const std::vector<int64_t> row = tokenizer.Encode(text, length);
-    out = std::copy(row.begin(), row.end(), out);
-  }
-  return ids;
-}
-
-// What both ways of composing share.
-class Encoders : public TextEncoders {
- public:
-  absl::StatusOr<EncodedText> Encode(const std::vector<std::string>& texts) override {
-    OXBOW_CHECK(!texts.empty()) << "nothing to encode";
-    const at::NoGradGuard no_gradients;
-    if (text_ == nullptr) {
-      OXBOW_ASSIGN_OR_RETURN(text_, Load());
-    }
-    std::vector<at::Tensor> ids = Ids(texts);
-    for (at::Tensor& tensor : ids) tensor = tensor.to(device_);
-    EncodedText text = text_->Encode(ids);
-    for (auto& [name, tensor] : text) tensor = tensor.to(at::kCPU);
-    return text;
-  }
-  void Release() override { text_.reset(); }
-  bool loaded() const override { return text_ != nullptr; }
-  const model::Shapes& row_shapes() const override { return shapes_; }
-  const std::string& identity() const override { return identity_; }
-
- protected:
-  Encoders(model::Shapes shapes, std::string identity, at::Device device)
-      : device_(device), shapes_(std::move(shapes)), identity_(std::move(identity)) {}
-
-  const at::Device device_;
-
- private:
-  virtual absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const = 0;
-  virtual std::vector<at::Tensor> Ids(const std::vector<std::string>& texts) const = 0;
-
-  const model::Shapes shapes_;
-  const std::string identity_;
-  std::unique_ptr<model::TextConditioning> text_;
-};
-
-// Tokens per text that a tokenizer and an encoder's positions both allow.
-int64_t LengthOf(const ClipTokenizer& tokenizer, const model::ClipTextParams& params) {
-  return std::min(params.max_position_embeddings, tokenizer.model_max_length());
-}
-
-class OneClip final : public Encoders {
- public:
-  static absl::StatusOr<std::unique_ptr<TextEncoders>> Open(const DiffusersComponents& components,
-                                                            at::Device device) {
-    OXBOW_ASSIGN_OR_RETURN(ClipSide clip, OpenClip(components, ""));
-    OXBOW_ASSIGN_OR_RETURN(std::string identity, IdentityOfTextEncoders(components, "one clip"));
-    return std::unique_ptr<TextEncoders>(new OneClip(std::move(clip), std::move(identity), device));
-  }
-
-  model::Conditioning Compose(const EncodedText& text) const override {
-    return model::ComposeSingleClip(text);
-  }
-
- private:
-  OneClip(ClipSide clip, std::string identity, at::Device device)
-      : Encoders({{model::kClipTokens,
-                   {1, LengthOf(clip.tokenizer, clip.params), clip.params.hidden_size}},
-                  {model::kClipPooled, {1, clip.params.projection_dim}}},
-                 std::move(identity), device),
-        clip_(std::move(clip)) {}
-
-  absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const override {
-    OXBOW_ASSIGN_OR_RETURN(auto encoder, LoadClip(clip_, device_));
-    return model::MakeSingleClipConditioning(std::move(encoder));
-  }
-  std::vector<at::Tensor> Ids(const std::vector<std::string>& texts) const override {
-    return {IdsOf(clip_.tokenizer, texts, LengthOf(clip_.tokenizer, clip_.params))};
-  }
-
-  const ClipSide clip_;
-};
-
-// The parts of SD3's text side, and what they compose to.
-struct Sd3Sides {
-  ClipSide clip, clip_2;
-  std::optional<T5Side> t5;
-  int64_t clip_length;  // Of the first tokenizer, for both, as in diffusers.
-  model::Sd3TextShape shape;
-};
-
-absl::Status CheckSd3(const Sd3Sides& sides) {
-  const int64_t clips = sides.clip.params.hidden_size + sides.clip_2.params.hidden_size;
-  if (clips > sides.shape.width) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("text_encoder and text_encoder_2 are together wider than the transformer's "
-                     "joint_attention_dim: ",
-                     clips, " > ", sides.shape.width));
-  }
-  if (sides.t5.has_value() && sides.t5->params.d_model != sides.shape.width) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("text_encoder_3's d_model is not the transformer's joint_attention_dim: ",
-                     sides.t5->params.d_model, " != ", sides.shape.width));
-  }
-  if (sides.clip_length > sides.clip_2.params.max_position_embeddings) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("text_encoder_2 has fewer positions than tokenizer gives tokens: ",
-                     sides.clip_2.params.max_position_embeddings, " < ", sides.clip_length));
-  }
-  return absl::OkStatus();
-}
-
-model::Shapes Sd3RowShapes(const Sd3Sides& sides) {
-  const model::ClipTextParams &first = sides.clip.params, &second = sides.clip_2.params;
-  model::Shapes shapes = {{model::kClipTokens, {1, sides.clip_length, first.hidden_size}},
-                          {model::kClipPooled, {1, first.projection_dim}},
-                          {model::kClip2Tokens, {1, sides.clip_length, second.hidden_size}},
-                          {model::kClip2Pooled, {1, second.projection_dim}}};
-  if (sides.t5.has_value()) {
-    shapes[model::kT5Tokens] = {1, sides.shape.t5_length, sides.shape.width};
-  }
-  return shapes;
-}
-
-class Sd3 final : public Encoders {
- public:
-  static absl::StatusOr<std::unique_ptr<TextEncoders>> Open(const DiffusersComponents& components,
-                                                            const Options& options) {
-    OXBOW_ASSIGN_OR_RETURN(ClipSide clip, OpenClip(components, ""));
-    OXBOW_ASSIGN_OR_RETURN(ClipSide clip_2, OpenClip(components, "_2"));
-    std::optional<T5Side> t5;
-    if (components.contains("text_encoder_3")) {
-      OXBOW_ASSIGN_OR_RETURN(t5, OpenT5(components));
-    }
-    const DiffusersComponent& transformer = components.at("transformer");
-    const auto params = model::ParseSd3Config(transformer.config_json);
-    if (!params.ok()) return DataError(params.status(), transformer.directory / "config.json");
-    const int64_t clip_length = LengthOf(clip.tokenizer, clip.params);
-    Sd3Sides sides{.clip = std::move(clip),
-                   .clip_2 = std::move(clip_2),
-                   .t5 = std::move(t5),
-                   .clip_length = clip_length,
-                   .shape = {.t5_length = options.t5_length, .width = params->joint_attention_dim}};
-    OXBOW_RETURN_IF_ERROR(CheckSd3(sides));
-    // Without T5 nothing that is encoded depends on its length.
-    OXBOW_ASSIGN_OR_RETURN(
-        std::string identity,
-        IdentityOfTextEncoders(
-            components,
-            absl::StrCat("sd3, T5 tokens ", sides.t5.has_value() ? options.t5_length : 0)));
-    return std::unique_ptr<TextEncoders>(
-        new Sd3(std::move(sides), std::move(identity), options.device));
-  }
-
-  model::Conditioning Compose(const EncodedText& text) const override {
-    return model::ComposeSd3(text, sides_.shape);
-  }
-
- private:
-  Sd3(Sd3Sides sides, std::string identity, at::Device device)
-      : Encoders(Sd3RowShapes(sides), std::move(identity), device), sides_(std::move(sides)) {}
-
-  absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const override {
-    OXBOW_ASSIGN_OR_RETURN(auto clip, LoadClip(sides_.clip, device_));
-    OXBOW_ASSIGN_OR_RETURN(auto clip_2, LoadClip(sides_.clip_2, device_));
-    std::unique_ptr<model::T5Encoder> t5;
-    if (sides_.t5.has_value()) {
-      OXBOW_ASSIGN_OR_RETURN(t5, LoadT5(*sides_.t5, device_));
-    }
-    return model::MakeSd3TextConditioning(std::move(clip), std::move(clip_2), std::move(t5));
-  }
-  std::vector<at::Tensor> Ids(const std::vector<std::string>& texts) const override {
-    std::vector<at::Tensor> ids = {IdsOf(sides_.clip.tokenizer, texts, sides_.clip_length),
-                                   IdsOf(sides_.clip_2.tokenizer, texts, sides_.clip_length)};
-    if (sides_.t5.has_value()) {
-      ids.push_back(IdsOf(sides_.t5->tokenizer, texts, sides_.shape.t5_length));
-    }
-    return ids;
-  }
-
-  const Sd3Sides sides_;
-};
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TextEncoders>> TextEncoders::Open(
     const DiffusersComponents& components, const Options& options) {
   OXBOW_CHECK(options.t5_length >= 1) << options.t5_length;
-  if (components.contains("text_encoder_2")) return Sd3::Open(components, options);
-  if (components.contains("text_encoder_3")) {
-    return absl::FailedPreconditionError(
-        "model_index.json has text_encoder_3 but no text_encoder_2: a pipeline of one CLIP, or of "
-        "two and perhaps T5, is supported");
-  }
-  return OneClip::Open(components, options.device);
+  OXBOW_ASSIGN_OR_RETURN(const TextSide* const side, TextSideOf(components));
+  return side->open(components, options);
+}
+
+absl::StatusOr<int64_t> PromptTokens(const DiffusersComponents& components, int64_t t5_length) {
+  OXBOW_ASSIGN_OR_RETURN(const TextSide* const side, TextSideOf(components));
+  return side->prompt_tokens(components, t5_length);
 }
 
 }  // namespace oxbow::io

@@ -1,8 +1,9 @@
 // The text side of a model directory: its tokenizers and encoders, from texts to what a velocity
 // model gets of them.
 //
-// One CLIP, or SD3's two and T5. Weights are read when something has to be encoded and can leave
-// again: T5-XXL is 10 GB that a learner needs for a few minutes. Used by one thread at a time.
+// The pipeline decides how (text_side_table.h). Weights are read when something has to be encoded
+// and can leave again: T5-XXL is 10 GB that a learner needs for a few minutes. Used by one thread
+// at a time.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -27,7 +28,7 @@ class TextEncoders {
  public:
   struct Options {
     int64_t t5_length = kT5LengthOfRecipes;  // Tokens of T5, which pads and cuts to it.
-    at::Device device = at::kCPU;            // Of the weights; what is said about texts is not.
+    at::Device device = at::kCPU;            // Where weights are; results are on the CPU.
   };
 
   // Reads configs and tokenizers, and enough of the weights to tell them from others. kNotFound,
@@ -45,7 +46,8 @@ class TextEncoders {
   virtual void Release() = 0;
   virtual bool loaded() const = 0;
 
-  // tokens [B, S, C] and pooled [B, P] of `text`, which has B rows of the shapes of row_shapes().
+  // The conditioning of `text`, which has B rows of the shapes of row_shapes(): the parts that the
+  // pipeline's transformer takes.
   virtual model::Conditioning Compose(const model::EncodedText& text) const = 0;
 
   // Every tensor of an EncodedText and its shape for one text: [1, ...].
@@ -54,5 +56,8 @@ class TextEncoders {
   // Changes with anything that changes what Encode says. 64 hexadecimal digits.
   virtual const std::string& identity() const = 0;
 };
+
+// Tokens that the conditioning of a prompt has, by the configs alone. Errors as Open.
+absl::StatusOr<int64_t> PromptTokens(const DiffusersComponents& components, int64_t t5_length);
 
 }  // namespace oxbow::io

@@ -34,8 +34,11 @@ class GraphRecorder {
   virtual std::unique_ptr<RecordedWork> Record(const std::function<at::Tensor()>& work) = 0;
 };
 
-// Whether this build can record on this device. kInvalidArgument for a CPU, kUnimplemented without
-// CUDA; both say what to do.
+// Whether this build can record CUDA graphs at all.
+bool HasCudaGraphs();
+
+// Whether it can on this device. kInvalidArgument for a CPU, kUnimplemented without CUDA; both say
+// what to do.
 absl::Status CheckGraphs(at::Device device);
 
 // Requires CheckGraphs(device).ok().

@@ -1,4 +1,9 @@
-// CUDA graphs as PyTorch captures them (torch.cuda.graph), on a stream of the recorder's own.
+#include "core/model/cuda_graphs.h"
+
+#include "base/check.h"
+
+// Set by the build where CUDA is compiled in.
+#if OXBOW_HAS_CUDA_GRAPHS
 #include <ATen/ATen.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -8,11 +13,27 @@
 
 #include <exception>
 #include <utility>
-
-#include "base/check.h"
-#include "core/model/graph_recorder.h"
+#endif
 
 namespace oxbow::model {
+
+bool HasCudaGraphs() { return OXBOW_HAS_CUDA_GRAPHS; }
+
+absl::Status CheckGraphs(at::Device device) {
+  if (!device.is_cuda()) {
+    return absl::InvalidArgumentError(
+        "model.cuda_graphs needs a GPU: set it to false, or the device to cuda: " + device.str());
+  }
+  if (!HasCudaGraphs()) {
+    return absl::UnimplementedError(
+        "this build has no CUDA graphs: build it with -DOXBOW_CUDA=ON, or set model.cuda_graphs to "
+        "false");
+  }
+  return absl::OkStatus();
+}
+
+#if OXBOW_HAS_CUDA_GRAPHS
+// CUDA graphs as PyTorch captures them (torch.cuda.graph), on a stream of the recorder's own.
 namespace {
 
 // The first call makes handles and plans, the second runs as all later ones will.
@@ -50,7 +71,7 @@ class CudaWork final : public RecordedWork {
   }
 
  private:
-  // Or the allocator waits for the end of it for ever. What broke is thrown already.
+  // Without it the allocator waits for the capture's end for ever. The caller rethrows what broke.
   void EndBrokenCapture() {
     try {
       graph_.capture_end();
@@ -109,5 +130,11 @@ std::unique_ptr<GraphRecorder> MakeCudaGraphRecorder(at::Device device) {
   OXBOW_CHECK(status.ok()) << status.ToString();
   return std::make_unique<CudaGraphRecorder>(device);
 }
+#else
+std::unique_ptr<GraphRecorder> MakeCudaGraphRecorder(at::Device device) {
+  OXBOW_CHECK(false) << "a build without CUDA has no graphs on " << device.str();
+  return nullptr;
+}
+#endif
 
 }  // namespace oxbow::model

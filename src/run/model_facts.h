@@ -4,34 +4,41 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/architecture.h"
+#include "io/diffusers_directory.h"
 #include "io/safetensors.h"
 #include "oxbow/v1/config.pb.h"
 
-namespace oxbow::cli {
+namespace oxbow::run {
 
 struct ModelFacts {
+  std::shared_ptr<const model::Architecture> architecture;
   uint64_t transformer_parameters = 0;
-  uint64_t trained_parameters = 0;    // All but the position table, or those of the LoRA matrices.
+  uint64_t trained_parameters = 0;    // All but the buffers, or those of the LoRA matrices.
   uint64_t text_encoder_bytes = 0;    // In memory: T5 as it is stored, if in 16 bits; else float32.
-  uint64_t decoder_parameters = 0;    // Of an autoencoder.
+  uint64_t decoder_parameters = 0;    // The autoencoder's.
   double shift = 1;                   // sampling.shift, or the scheduler's own.
-  std::vector<int64_t> latent_shape;  // [C, H, W]
+  std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
   int64_t prompt_tokens = 0;
-  uint64_t conditioning_bytes = 0;  // Of one prompt, as it travels and is stored: float32.
-  std::string transformer_config_json;
+  uint64_t conditioning_bytes = 0;  // One prompt's, as it travels and is stored: float32.
 };
 
 // kNotFound, kDataLoss or kFailedPrecondition with the file's name: missing, truncated or not
-// supported.
+// supported. kInvalidArgument for a size that the model cannot draw.
 absl::StatusOr<ModelFacts> ReadModelFacts(const v1::RunConfig& config);
+
+// What the transformer's class and config.json say. kFailedPrecondition names the file.
+absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(
+    const io::DiffusersComponent& transformer);
 
 // rank * (in + out) over the linear layers that `lora` targets. kInvalidArgument for a target that
 // matches none.
 absl::StatusOr<uint64_t> LoraParameters(const std::map<std::string, io::TensorHeader>& tensors,
                                         const v1::LoraConfig& lora);
 
-}  // namespace oxbow::cli
+}  // namespace oxbow::run

@@ -1,5 +1,5 @@
 // Sizes from headers, and what a damaged or unsupported directory is told.
-#include "cli/plan/model_facts.h"
+#include "run/model_facts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,10 +8,9 @@
 #include <fstream>
 
 #include "base/exit_code.h"
-#include "cli/plan/check_files.h"
 #include "tests/testing/scoped_directory.h"
 
-namespace oxbow::cli {
+namespace oxbow::run {
 namespace {
 
 using ::testing::ElementsAre;
@@ -33,33 +32,6 @@ class ModelFactsTest : public ::testing::Test {
   v1::RunConfig config_;
 };
 
-TEST_F(ModelFactsTest, ATrajectoryThatFitsIntoNoEntryOfTheBufferIsRefusedInOneLine) {
-  config_.mutable_replay()->set_fraction(0.25);
-  config_.mutable_sampling()->set_storage(v1::STORAGE_D_TYPE_F32);
-  config_.mutable_batch()->set_groups(3);
-  const ModelFacts facts = ReadModelFacts(config_).value();
-  const uint64_t latent = 160 * 4;
-  const uint64_t conditioning = facts.conditioning_bytes;
-  EXPECT_GT(conditioning, static_cast<uint64_t>(facts.prompt_tokens) * 4);
-  const auto limit = static_cast<uint32_t>(((128ull << 20) - conditioning) / latent - 1);
-  const auto says = [&](uint32_t steps) {
-    config_.mutable_sampling()->set_sde_count(steps);
-    std::string text;
-    for (const config::Problem& problem : CheckFiles(config_)) {
-      if (problem.key == "sampling.sde_count") text += problem.message;
-    }
-    return text;
-  };
-  EXPECT_EQ(says(limit), "");
-  EXPECT_THAT(says(limit + 1), HasSubstr("sampling.storage, or set replay.fraction to 0: " +
-                                         std::to_string((limit + 2) * latent + conditioning) +
-                                         " bytes with its conditioning, limit 134217728"));
-  config_.mutable_batch()->set_groups(100000);
-  EXPECT_EQ(says(limit), "") << "a step offers in as many calls as it needs";
-  config_.mutable_replay()->set_fraction(0);
-  EXPECT_EQ(says(limit + 1), "") << "nothing is offered";
-}
-
 TEST_F(ModelFactsTest, SizesAreThoseOfTheWholeFiles) {
   const auto facts = ReadModelFacts(config_);
   ASSERT_TRUE(facts.ok()) << facts.status();
@@ -74,6 +46,14 @@ TEST_F(ModelFactsTest, SizesAreThoseOfTheWholeFiles) {
   EXPECT_LT(facts->trained_parameters, elements);  // The position table is not trained.
   EXPECT_THAT(facts->latent_shape, ElementsAre(1, 8, 20));
   EXPECT_GT(facts->shift, 0);
+  EXPECT_GT(facts->conditioning_bytes, static_cast<uint64_t>(facts->prompt_tokens) * 4);
+}
+
+TEST_F(ModelFactsTest, ASizeThatTheModelCannotDrawIsAUsageError) {
+  config_.mutable_sampling()->set_height(6);
+  const auto facts = ReadModelFacts(config_);
+  EXPECT_EQ(ExitCodeOf(facts.status()), kExitUsage);
+  EXPECT_THAT(std::string(facts.status().message()), HasSubstr("sampling.height"));
 }
 
 TEST_F(ModelFactsTest, TruncatedWeightsAreADataErrorThatNamesTheFile) {
@@ -99,7 +79,10 @@ TEST_F(ModelFactsTest, WithAnAutoencoderSizesAreInPixelsAndItsDecoderIsCounted) 
              "tokenizer": ["transformers", "CLIPTokenizer"],
              "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"]})";
   std::filesystem::create_directory(model_ / "vae");
-  std::ofstream(model_ / "vae" / "config.json") << R"({"block_out_channels": [4, 8, 8]})";
+  std::ofstream(model_ / "vae" / "config.json") << R"({
+    "block_out_channels": [4, 8, 8], "norm_num_groups": 2,
+    "down_block_types": ["DownEncoderBlock2D", "DownEncoderBlock2D", "DownEncoderBlock2D"],
+    "up_block_types": ["UpDecoderBlock2D", "UpDecoderBlock2D", "UpDecoderBlock2D"]})";
   EXPECT_EQ(ExitCodeOf(ReadModelFacts(config_).status()), kExitData) << "no weights yet";
   io::Safetensors weights;
   for (const auto& [name, size] : {std::pair<std::string, int64_t>{"encoder.conv_in.bias", 5},
@@ -136,4 +119,4 @@ TEST(LoraParametersTest, CountBothMatricesOfTargetedLinearLayers) {
 }
 
 }  // namespace
-}  // namespace oxbow::cli
+}  // namespace oxbow::run

@@ -1,5 +1,5 @@
 // What a model directory must hold, and that an autoencoder's decoder is used where there is one.
-#include "services/learner/loaded_model.h"
+#include "run/loaded_model.h"
 
 #include <ATen/ATen.h>
 
@@ -15,7 +15,7 @@
 #include "io/tensor_torch.h"
 #include "tests/testing/scoped_directory.h"
 
-namespace oxbow::learner {
+namespace oxbow::run {
 namespace {
 
 namespace fs = std::filesystem;
@@ -130,4 +130,4 @@ TEST_F(LoadedModelTest, AnotherModelsAutoencoderIsRefused) {
 }
 
 }  // namespace
-}  // namespace oxbow::learner
+}  // namespace oxbow::run

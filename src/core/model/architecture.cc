@@ -1,0 +1,53 @@
+#include "core/model/architecture.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace oxbow::model {
+
+absl::StatusOr<std::vector<int64_t>> LatentShape(const LatentGeometry& geometry, int64_t factor,
+                                                 int64_t height, int64_t width) {
+  const int64_t whole = geometry.side * factor;
+  if (height == 0) height = whole;
+  if (width == 0) width = whole;
+  const int64_t multiple = geometry.patch * factor;
+  const int64_t side_max = geometry.side_max * factor;
+  if (height % multiple != 0 || width % multiple != 0 || height > side_max || width > side_max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sampling.height and width must be multiples of ", multiple, ", at most ",
+                     side_max, ", for this model: ", height, " x ", width));
+  }
+  std::vector<int64_t> shape = {geometry.channels};
+  if (geometry.frames > 0) shape.push_back(geometry.frames);
+  shape.push_back(height / factor);
+  shape.push_back(width / factor);
+  return shape;
+}
+
+int64_t TokensOf(const LatentGeometry& geometry, const std::vector<int64_t>& latent_shape) {
+  const size_t rank = latent_shape.size();
+  const int64_t of_picture = (latent_shape[rank - 2] / geometry.patch) *
+                             (latent_shape[rank - 1] / geometry.patch);
+  return geometry.frames == 0 ? of_picture : latent_shape[1] * of_picture;
+}
+
+absl::Status CheckDimensions(const LatentGeometry& geometry,
+                             const std::vector<int64_t>& latent_shape) {
+  if (static_cast<int64_t>(latent_shape.size()) == geometry.dimensions()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("latent shape is not ", geometry.layout(),
+                                                 "; dimensions: ", latent_shape.size()));
+}
+
+absl::StatusOr<std::shared_ptr<const Architecture>> ReadArchitecture(
+    const std::string& class_name, const std::string& config_json) {
+  std::vector<std::string> known;
+  for (const ArchitectureRow& row : ArchitectureTable()) {
+    if (row.class_name == class_name) return row.read(config_json);
+    known.push_back(row.class_name);
+  }
+  return absl::InvalidArgumentError(absl::StrCat("unknown transformer architecture (",
+                                                 absl::StrJoin(known, ", "),
+                                                 " is supported): ", class_name));
+}
+
+}  // namespace oxbow::model

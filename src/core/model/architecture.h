@@ -1,0 +1,99 @@
+// A family of networks: what a transformer's class and config.json say before any weight is read,
+// and the network itself.
+//
+// Code that loads, samples, trains, checks or estimates asks an Architecture and names none. A new
+// one is a class of its own file pair and a row of architecture_table.cc. The header names no torch
+// header, so that code which only asks does not need torch either; the table links it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/conditioning.h"
+#include "core/model/named_tensors.h"
+
+namespace oxbow::model {
+
+struct Execution;
+struct LoraAdapter;
+class VelocityModel;
+
+// The latents of an architecture: pictures [C, H, W] or videos [C, F, H, W].
+struct LatentGeometry {
+  int64_t channels = 0;
+  int64_t frames = 0;    // A video's; 0: the latents are pictures.
+  int64_t side = 0;      // Height and width where none is asked for, in latents.
+  int64_t patch = 1;     // Latents of a token's side: height and width are multiples of it.
+  int64_t side_max = 0;  // In latents.
+
+  int64_t dimensions() const { return frames == 0 ? 3 : 4; }
+  const char* layout() const { return frames == 0 ? "[C, H, W]" : "[C, F, H, W]"; }
+};
+
+// The latents of a picture or video of `height` x `width` pixels, 0: the architecture's own size.
+// `factor`: pixels of a side per latent; 1 without an autoencoder, where the latent is the picture.
+// kInvalidArgument, in the words of sampling.height and width, for a size that does not fit.
+absl::StatusOr<std::vector<int64_t>> LatentShape(const LatentGeometry& geometry, int64_t factor,
+                                                 int64_t height, int64_t width);
+
+// Transformer tokens of such a latent: what schedulers shift their noise levels by.
+int64_t TokensOf(const LatentGeometry& geometry, const std::vector<int64_t>& latent_shape);
+
+// kInvalidArgument unless the shape has as many dimensions as the geometry.
+absl::Status CheckDimensions(const LatentGeometry& geometry,
+                             const std::vector<int64_t>& latent_shape);
+
+// The inputs of one forward pass, for estimates.
+struct ForwardSize {
+  int64_t rows = 1;                   // In one backward pass; guidance doubles them.
+  bool on_cpu = true;                 // Where few rows are padded.
+  std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
+  int64_t prompt_tokens = 0;
+};
+
+class Architecture {
+ public:
+  virtual ~Architecture() = default;
+
+  // The transformer's class in diffusers: "SD3Transformer2DModel".
+  virtual const std::string& class_name() const = 0;
+  virtual const LatentGeometry& latent() const = 0;
+  virtual const std::vector<ConditioningPart>& conditioning() const = 0;
+
+  // Every tensor of a checkpoint.
+  virtual Shapes shapes() const = 0;
+  // What LoRA adapters can attach to.
+  virtual LinearModules linears() const = 0;
+  // Tensors of a checkpoint that never train, and stay float32.
+  virtual const std::set<std::string>& buffers() const = 0;
+
+  // Bytes that a forward pass keeps for its backward pass, at most.
+  virtual uint64_t ActivationBytes(const Execution& execution, const ForwardSize& size) const = 0;
+
+  // Binds (does not copy) `weights`: all of shapes() and nothing else. Leaf views of a trainable
+  // ParameterSet train them. With `adapter`, adds its low-rank products. kInvalidArgument names
+  // every missing, extra or misshapen tensor.
+  virtual absl::StatusOr<std::unique_ptr<VelocityModel>> Make(const NamedTensors& weights,
+                                                              const LoraAdapter* adapter,
+                                                              const Execution& execution) const = 0;
+};
+
+struct ArchitectureRow {
+  std::string class_name;
+  // kInvalidArgument for a config that is not this architecture's.
+  absl::StatusOr<std::shared_ptr<const Architecture>> (*read)(const std::string& config_json);
+};
+
+// One row per architecture. architecture_table.cc defines nothing else, so that a binary which
+// defines its own table, as a test of a further architecture does, takes that one.
+const std::vector<ArchitectureRow>& ArchitectureTable();
+
+// kInvalidArgument for a class without a row, and for a config that the row's reader refuses.
+absl::StatusOr<std::shared_ptr<const Architecture>> ReadArchitecture(
+    const std::string& class_name, const std::string& config_json);
+
+}  // namespace oxbow::model

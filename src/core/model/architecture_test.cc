@@ -1,0 +1,73 @@
+#include "core/model/architecture.h"
+
+#include "core/model/sd3.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace oxbow::model {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr LatentGeometry kPictures{.channels = 16, .side = 128, .patch = 2, .side_max = 192};
+constexpr LatentGeometry kVideos{
+    .channels = 4, .frames = 5, .side = 8, .patch = 2, .side_max = 16};
+
+std::string RefusalOf(const std::string& class_name, const std::string& config) {
+  const auto architecture = ReadArchitecture(class_name, config);
+  EXPECT_EQ(architecture.status().code(), absl::StatusCode::kInvalidArgument) << config;
+  return std::string(architecture.status().message());
+}
+
+TEST(ArchitectureTest, SizesAreInPixelsAndAVideoHasFrames) {
+  EXPECT_THAT(*LatentShape(kPictures, 8, 512, 768), ElementsAre(16, 64, 96));
+  EXPECT_THAT(*LatentShape(kPictures, 8, 0, 0), ElementsAre(16, 128, 128)) << "its own size";
+  EXPECT_THAT(*LatentShape(kVideos, 1, 8, 12), ElementsAre(4, 5, 8, 12));
+  EXPECT_EQ(TokensOf(kPictures, {16, 64, 96}), 32 * 48);
+  EXPECT_EQ(TokensOf(kVideos, {4, 5, 8, 12}), 5 * 4 * 6);
+  EXPECT_TRUE(CheckDimensions(kVideos, {4, 5, 8, 12}).ok());
+  EXPECT_THAT(std::string(CheckDimensions(kPictures, {4, 5, 8, 12}).message()),
+              HasSubstr("[C, H, W]"));
+}
+
+TEST(ArchitectureTest, ASizeThatDoesNotFitIsRefusedWithTheOnesThatDo) {
+  for (const auto& [height, width] : {std::pair(520, 512), {512, 8}, {512, 2048}}) {
+    const auto shape = LatentShape(kPictures, 8, height, width);
+    EXPECT_EQ(shape.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(shape.status().message()),
+                HasSubstr("multiples of 16, at most 1536, for this model: " +
+                          std::to_string(height) + " x " + std::to_string(width)));
+  }
+}
+
+TEST(ArchitectureTest, AnUnknownClassIsNamedWithTheKnown) {
+  const std::string why = RefusalOf("FluxTransformer2DModel", "{}");
+  EXPECT_THAT(why, HasSubstr("FluxTransformer2DModel"));
+  EXPECT_THAT(why, HasSubstr("SD3Transformer2DModel is supported"));
+}
+
+TEST(ArchitectureTest, AnSd3ConfigSaysWhatTheNetworkTakes) {
+  const auto sd3 = ReadArchitecture(
+      kSd3ClassName, R"({"sample_size": 64, "joint_attention_dim": 12, "num_layers": 1})");
+  ASSERT_TRUE(sd3.ok()) << sd3.status();
+  EXPECT_EQ((*sd3)->class_name(), kSd3ClassName);
+  EXPECT_EQ((*sd3)->latent().side, 64);
+  EXPECT_EQ((*sd3)->latent().dimensions(), 3);
+  ASSERT_EQ((*sd3)->conditioning().size(), 2u);
+  EXPECT_THAT((*sd3)->conditioning()[0].shape, ElementsAre(kPromptLength, 12));
+  EXPECT_EQ(ConditioningBytes((*sd3)->conditioning(), 77), 4u * (77 * 12 + 2048));
+  EXPECT_THAT((*sd3)->buffers(), ElementsAre(kSd3PositionTable));
+  for (const std::string& name : (*sd3)->buffers()) EXPECT_TRUE((*sd3)->shapes().contains(name));
+}
+
+TEST(ArchitectureTest, AConfigThatIsNotSd3sIsRefused) {
+  for (const char* config :
+       {"[]", "{\"qk_norm\":\"layer_norm\"}", "{\"num_layers\":0}", "{\"patch_sise\":2}",
+        "{\"num_layers\":\"two\"}", "{\"caption_projection_dim\":7}"}) {
+    EXPECT_THAT(RefusalOf(kSd3ClassName, config), HasSubstr("transformer config")) << config;
+  }
+}
+
+}  // namespace
+}  // namespace oxbow::model

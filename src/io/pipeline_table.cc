@@ -1,0 +1,35 @@
+#include "io/pipeline_table.h"
+
+namespace oxbow::io {
+namespace {
+
+constexpr char kConfig[] = "config.json";
+constexpr char kDiffusersBase[] = "diffusion_pytorch_model";
+constexpr char kTransformersBase[] = "model";
+
+// One CLIP, or two and perhaps T5; without a vae the latent is the picture.
+const std::vector<PipelineComponent> kStableDiffusion3 = {
+    {"transformer", "diffusers", "SD3Transformer2DModel", kConfig, kDiffusersBase, true},
+    {"text_encoder", "transformers", "CLIPTextModelWithProjection", kConfig, kTransformersBase,
+     true},
+    {"tokenizer", "transformers", "CLIPTokenizer", "", "", true},
+    {"scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler", "scheduler_config.json", "",
+     true},
+    {"vae", "diffusers", "AutoencoderKL", kConfig, kDiffusersBase},
+    {"text_encoder_2", "transformers", "CLIPTextModelWithProjection", kConfig, kTransformersBase},
+    {"text_encoder_3", "transformers", "T5EncoderModel", kConfig, kTransformersBase},
+    {"tokenizer_2", "transformers", "CLIPTokenizer", "", ""},
+    {"tokenizer_3", "transformers", "T5TokenizerFast", "", ""},
+};
+
+}  // namespace
+
+const std::vector<Pipeline>& PipelineTable() {
+  static const std::vector<Pipeline> table = {{.class_name = "StableDiffusion3Pipeline",
+                                               .text_side = "sd3",
+                                               .components = kStableDiffusion3,
+                                               .absent = {"image_encoder", "feature_extractor"}}};
+  return table;
+}
+
+}  // namespace oxbow::io

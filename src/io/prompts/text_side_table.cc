@@ -1,0 +1,12 @@
+#include "io/prompts/text_side_table.h"
+
+#include "io/prompts/sd3_text_side.h"
+
+namespace oxbow::io {
+
+const std::vector<TextSide>& TextSideTable() {
+  static const std::vector<TextSide> table = {{"sd3", OpenSd3TextSide, Sd3PromptTokens}};
+  return table;
+}
+
+}  // namespace oxbow::io

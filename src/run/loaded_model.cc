@@ -1,0 +1,111 @@
+#include "run/loaded_model.h"
+
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "core/model/autoencoder_kl.h"
+#include "core/model/binding.h"
+#include "core/model/device.h"
+#include "io/weights_torch.h"
+#include "run/model_facts.h"
+
+namespace oxbow::run {
+namespace {
+
+// The tensors that are `wanted`, once the headers say that all of `expected` is there.
+absl::StatusOr<model::NamedTensors> ReadTensors(
+    const io::DiffusersComponent& component, const model::Shapes& expected,
+    std::function<bool(const std::string&)> wanted = nullptr) {
+  OXBOW_ASSIGN_OR_RETURN(const io::WeightFiles files, io::OpenComponentWeights(component));
+  model::Shapes present;
+  for (const auto& [name, header] : files.headers()) present.emplace(name, header.shape);
+  OXBOW_RETURN_IF_ERROR(model::CheckFit(expected, present));
+  return io::LoadTensors(files, {.wanted = std::move(wanted)});
+}
+
+// Configs of tests may name none.
+absl::StatusOr<at::Device> DeviceOf(const std::string& name) {
+  return model::DeviceNamed(name.empty() ? "cpu" : name);
+}
+
+absl::StatusOr<std::unique_ptr<io::EncodedPrompts>> OpenPrompts(
+    const io::DiffusersComponents& components, const v1::PromptConfig& config, at::Device device) {
+  io::EncodedPrompts::Options options{.directory = config.cache(), .encoders = {.device = device}};
+  if (config.t5_length() > 0) options.encoders.t5_length = config.t5_length();
+  return io::EncodedPrompts::Open(components, options);
+}
+
+absl::StatusOr<LoadedDecoder> LoadAutoencoder(const io::DiffusersComponent& vae, int64_t channels,
+                                              at::Device device) {
+  using model::AutoencoderPart;
+  OXBOW_ASSIGN_OR_RETURN(const model::AutoencoderKlParams params,
+                         model::ParseAutoencoderKlConfig(vae.config_json));
+  if (params.latent_channels != channels) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("autoencoder and transformer differ in latent channels: ",
+                     params.latent_channels, " != ", channels));
+  }
+  OXBOW_ASSIGN_OR_RETURN(
+      model::NamedTensors tensors,
+      ReadTensors(vae, model::AutoencoderKlShapes(params, AutoencoderPart::kWhole),
+                  [](const std::string& name) {
+                    return model::BelongsTo(AutoencoderPart::kDecoder, name);
+                  }));
+  for (auto& [name, tensor] : tensors) tensor = tensor.to(device);
+  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<model::ImageDecoder> decoder,
+                         model::MakeImageDecoder(vae.config_json, tensors));
+  return LoadedDecoder{.config_json = vae.config_json,
+                       .factor = params.factor(),
+                       .tensors = std::move(tensors),
+                       .decoder = std::move(decoder)};
+}
+
+}  // namespace
+
+absl::StatusOr<LoadedDecoder> LoadDecoder(const io::DiffusersComponents& components,
+                                          int64_t channels, at::Device device) {
+  const auto vae = components.find("vae");
+  if (vae == components.end()) return LoadedDecoder{.decoder = model::MakePixelDecoder()};
+  auto loaded = LoadAutoencoder(vae->second, channels, device);
+  if (!loaded.ok()) return io::DataError(loaded.status(), vae->second.directory.string());
+  return loaded;
+}
+
+absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
+                                      const v1::PromptConfig& prompts,
+                                      const v1::SamplingConfig& sampling) {
+  auto components = io::OpenDiffusersDirectory(config.path());
+  if (!components.ok()) return io::DataError(components.status(), config.path());
+  OXBOW_ASSIGN_OR_RETURN(const at::Device device, DeviceOf(config.device()));
+  OXBOW_ASSIGN_OR_RETURN(const at::Device encoder_device, DeviceOf(config.encoder_device()));
+  const io::DiffusersComponent& transformer = components->at("transformer");
+  LoadedModel loaded;
+  loaded.transformer_config_json = transformer.config_json;
+  OXBOW_ASSIGN_OR_RETURN(loaded.architecture, ArchitectureOf(transformer));
+  const model::LatentGeometry& latent = loaded.architecture->latent();
+  OXBOW_ASSIGN_OR_RETURN(LoadedDecoder decoder,
+                         LoadDecoder(*components, latent.channels, device));
+  OXBOW_ASSIGN_OR_RETURN(loaded.latent_shape, model::LatentShape(latent, decoder.factor,
+                                                                 sampling.height(),
+                                                                 sampling.width()));
+  loaded.autoencoder_config_json = std::move(decoder.config_json);
+  loaded.autoencoder = std::move(decoder.tensors);
+  loaded.decoder = std::move(decoder.decoder);
+  auto tensors = ReadTensors(transformer, loaded.architecture->shapes());
+  if (!tensors.ok()) return io::DataError(tensors.status(), transformer.directory.string());
+  loaded.transformer = *std::move(tensors);
+  auto shift = io::SchedulerShift(components->at("scheduler"),
+                                  model::TokensOf(latent, loaded.latent_shape));
+  if (!shift.ok()) return io::DataError(shift.status(), config.path());
+  loaded.shift = *shift;
+  auto encoded = OpenPrompts(*components, prompts, encoder_device);
+  if (!encoded.ok()) return io::DataError(encoded.status(), config.path());
+  loaded.prompts = *std::move(encoded);
+  return loaded;
+}
+
+}  // namespace oxbow::run

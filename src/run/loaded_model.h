@@ -1,0 +1,56 @@
+// Everything a run needs of its model directory, read and checked before anything starts.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/architecture.h"
+#include "core/model/image_decoder.h"
+#include "core/model/parameters.h"
+#include "io/diffusers_directory.h"
+#include "io/prompts/encoded_prompts.h"
+#include "oxbow/v1/config.pb.h"
+
+namespace oxbow::run {
+
+struct LoadedModel {
+  std::shared_ptr<const model::Architecture> architecture;
+  std::string transformer_config_json;
+  std::string autoencoder_config_json;  // Empty: the latent is the picture.
+  model::NamedTensors transformer;
+  model::NamedTensors autoencoder;    // The decoder's tensors.
+  std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
+  double shift = 1;                   // scheduler_config.json's.
+  std::unique_ptr<io::EncodedPrompts> prompts;
+  std::unique_ptr<model::ImageDecoder> decoder;
+};
+
+// Reads a diffusers directory for pictures of the configured size in pixels; of an autoencoder only
+// the decoder; text encoders when a prompt has to be encoded. A T5 length of 0 is that of the
+// recipes. kNotFound, kDataLoss or kFailedPrecondition (another kind of model, tensors that are
+// missing, extra or misshapen) name the file; kInvalidArgument for a size that the model cannot
+// draw.
+absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
+                                      const v1::PromptConfig& prompts,
+                                      const v1::SamplingConfig& sampling);
+
+struct LoadedDecoder {
+  std::string config_json;  // Empty without an autoencoder: the latent is the picture.
+  int64_t factor = 1;       // Pixels of a side per latent.
+  model::NamedTensors tensors;
+  std::unique_ptr<model::ImageDecoder> decoder;
+};
+
+// Reads what turns latents of `channels` into pictures, without transformer and text encoders.
+// Errors name the file as LoadModel's do; kFailedPrecondition if the autoencoder is for latents of
+// other channels.
+absl::StatusOr<LoadedDecoder> LoadDecoder(const io::DiffusersComponents& components,
+                                          int64_t channels, at::Device device);
+
+}  // namespace oxbow::run

@@ -1,0 +1,142 @@
+#include "run/model_facts.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "core/model/autoencoder_kl.h"
+#include "core/model/lora_targets.h"
+#include "io/prompts/text_encoders.h"
+
+namespace oxbow::run {
+namespace {
+
+using Headers = std::map<std::string, io::TensorHeader>;
+
+uint64_t Elements(const io::TensorHeader& tensor) {
+  uint64_t elements = 1;
+  for (const int64_t size : tensor.shape) elements *= static_cast<uint64_t>(size);
+  return elements;
+}
+
+uint64_t Elements(const Headers& tensors) {
+  uint64_t elements = 0;
+  for (const auto& [name, tensor] : tensors) elements += Elements(tensor);
+  return elements;
+}
+
+// Pixels of a side per latent; without an autoencoder the latent is the picture.
+absl::StatusOr<int64_t> FactorOf(const io::DiffusersComponents& components) {
+  const auto vae = components.find("vae");
+  if (vae == components.end()) return 1;
+  const auto params = model::ParseAutoencoderKlConfig(vae->second.config_json);
+  if (!params.ok()) return io::DataError(params.status(), vae->second.directory.string());
+  return params->factor();
+}
+
+absl::StatusOr<uint64_t> TextEncoderBytes(const io::DiffusersComponents& components) {
+  uint64_t bytes = 0;
+  for (const auto& [name, component] : components) {
+    if (!name.starts_with("text_encoder")) continue;
+    OXBOW_ASSIGN_OR_RETURN(const Headers tensors, io::ReadComponentHeaders(component));
+    for (const auto& [tensor, header] : tensors) {
+      const bool shorter = name == "text_encoder_3" &&
+                           (header.dtype == io::DType::kF16 || header.dtype == io::DType::kBF16);
+      bytes += (shorter ? 2 : 4) * Elements(header);
+    }
+  }
+  return bytes;
+}
+
+// Parameters of the part of the autoencoder that sampling needs.
+absl::StatusOr<uint64_t> DecoderParameters(const io::DiffusersComponents& components) {
+  const auto vae = components.find("vae");
+  if (vae == components.end()) return 0;
+  OXBOW_ASSIGN_OR_RETURN(const Headers tensors, io::ReadComponentHeaders(vae->second));
+  uint64_t parameters = 0;
+  for (const auto& [name, tensor] : tensors) {
+    if (model::BelongsTo(model::AutoencoderPart::kDecoder, name)) parameters += Elements(tensor);
+  }
+  return parameters;
+}
+
+absl::Status AsDataError(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) ? absl::FailedPreconditionError(status.message()) : status;
+}
+
+uint64_t BufferElements(const model::Architecture& architecture, const Headers& tensors) {
+  uint64_t elements = 0;
+  for (const std::string& name : architecture.buffers()) {
+    const auto buffer = tensors.find(name);
+    if (buffer != tensors.end()) elements += Elements(buffer->second);
+  }
+  return elements;
+}
+
+// All that does not depend on the pictures' size.
+absl::StatusOr<ModelFacts> FactsOfFiles(const v1::RunConfig& config,
+                                        const io::DiffusersComponents& components) {
+  const io::DiffusersComponent& transformer = components.at("transformer");
+  OXBOW_ASSIGN_OR_RETURN(const Headers tensors, io::ReadComponentHeaders(transformer));
+  ModelFacts facts{.transformer_parameters = Elements(tensors), .shift = config.sampling().shift()};
+  OXBOW_ASSIGN_OR_RETURN(facts.architecture, ArchitectureOf(transformer));
+  OXBOW_ASSIGN_OR_RETURN(facts.text_encoder_bytes, TextEncoderBytes(components));
+  OXBOW_ASSIGN_OR_RETURN(facts.decoder_parameters, DecoderParameters(components));
+  OXBOW_ASSIGN_OR_RETURN(facts.prompt_tokens,
+                         io::PromptTokens(components, config.prompts().t5_length()));
+  facts.conditioning_bytes =
+      model::ConditioningBytes(facts.architecture->conditioning(), facts.prompt_tokens);
+  facts.trained_parameters =
+      facts.transformer_parameters - BufferElements(*facts.architecture, tensors);
+  if (config.model().trained() == v1::TRAINED_PART_LORA) {
+    OXBOW_ASSIGN_OR_RETURN(facts.trained_parameters,
+                           LoraParameters(tensors, config.model().lora()));
+  }
+  return facts;
+}
+
+}  // namespace
+
+absl::StatusOr<ModelFacts> ReadModelFacts(const v1::RunConfig& config) {
+  const auto components = io::OpenDiffusersDirectory(config.model().path());
+  if (!components.ok()) return AsDataError(components.status());
+  absl::StatusOr<ModelFacts> facts = FactsOfFiles(config, *components);
+  if (!facts.ok()) return AsDataError(facts.status());
+  const model::LatentGeometry& latent = facts->architecture->latent();
+  OXBOW_ASSIGN_OR_RETURN(const int64_t factor, FactorOf(*components));
+  OXBOW_ASSIGN_OR_RETURN(facts->latent_shape,
+                         model::LatentShape(latent, factor, config.sampling().height(),
+                                            config.sampling().width()));
+  if (facts->shift != 0) return facts;
+  const auto shift = io::SchedulerShift(components->at("scheduler"),
+                                        model::TokensOf(latent, facts->latent_shape));
+  if (!shift.ok()) return AsDataError(shift.status());
+  facts->shift = *shift;
+  return facts;
+}
+
+absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(
+    const io::DiffusersComponent& transformer) {
+  auto architecture = model::ReadArchitecture(transformer.class_name, transformer.config_json);
+  if (architecture.ok()) return architecture;
+  return io::DataError(architecture.status(), (transformer.directory / "config.json").string());
+}
+
+absl::StatusOr<uint64_t> LoraParameters(const std::map<std::string, io::TensorHeader>& tensors,
+                                        const v1::LoraConfig& lora) {
+  static constexpr std::string_view kWeight = ".weight";
+  std::vector<std::string> modules;
+  for (const auto& [name, tensor] : tensors) {
+    if (!name.ends_with(kWeight) || tensor.shape.size() != 2) continue;
+    modules.push_back(name.substr(0, name.size() - kWeight.size()));
+  }
+  OXBOW_ASSIGN_OR_RETURN(
+      const std::vector<std::string> matched,
+      model::MatchTargets(modules, {lora.targets().begin(), lora.targets().end()}));
+  uint64_t parameters = 0;
+  for (const std::string& module : matched) {
+    const auto& shape = tensors.at(absl::StrCat(module, std::string(kWeight))).shape;
+    parameters += lora.rank() * static_cast<uint64_t>(shape[0] + shape[1]);
+  }
+  return parameters;
+}
+
+}  // namespace oxbow::run

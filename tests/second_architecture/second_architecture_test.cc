@@ -1,0 +1,244 @@
+// A model of another architecture goes the whole way of a run: from a diffusers directory through
+// registration, a worker's sampling, the wire and a learner step to new weights.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/file.h"
+#include "base/philox.h"
+#include "config/run_config.h"
+#include "core/model/policy.h"
+#include "core/parallel/ranks.h"
+#include "core/rl/trainer.h"
+#include "io/safetensors.h"
+#include "io/tensor_torch.h"
+#include "rpc/convert_torch.h"
+#include "run/model_facts.h"
+#include "services/learner/registration.h"
+#include "services/learner/run_setup.h"
+#include "services/learner/trainer_options.h"
+#include "services/rollout/group_sampler.h"
+#include "services/rollout/model_keeper.h"
+#include "services/weights/snapshot_maker.h"
+#include "tests/second_architecture/video_transformer.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kConfig[] = R"({"_class_name": "TestVideoTransformer", "channels": 2, "frames": 3,
+                               "side": 4, "width": 16, "context_width": 5})";
+constexpr char kIndex[] = R"({"_class_name": "TestVideoPipeline",
+    "transformer": ["diffusers", "TestVideoTransformer"],
+    "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"]})";
+constexpr uint32_t kGroupSize = 4;
+
+class SecondArchitectureTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  SecondArchitectureTest() {
+    at::set_num_threads(1);
+    fs::create_directories(model_ / "transformer");
+    fs::create_directories(model_ / "scheduler");
+    Write("model_index.json", kIndex);
+    Write("transformer/config.json", kConfig);
+    Write("scheduler/scheduler_config.json", R"({"use_dynamic_shifting": true})");
+    EXPECT_TRUE(WriteFileAtomically(prompts_, "hop\nskip\na long jump\n").ok());
+    model::NamedTensors weights;
+    uint64_t subject = 0;
+    for (const auto& [name, shape] : (*ReadVideoArchitecture(kConfig))->shapes()) {
+      at::Tensor tensor = at::empty(shape, at::kFloat);
+      RandomStream(StreamKey{.seed = 3, .group = ++subject})
+          .FillNormal(std::span(tensor.mutable_data_ptr<float>(), tensor.numel()));
+      weights[name] = tensor * 0.2;
+    }
+    EXPECT_TRUE(io::WriteSafetensors(
+                    model_ / "transformer/diffusion_pytorch_model.safetensors",
+                    {.tensors = io::AllFromTorch(weights)})
+                    .ok());
+  }
+
+  void Write(const char* file, const char* content) {
+    EXPECT_TRUE(WriteFileAtomically(model_ / file, content).ok());
+  }
+
+  // Four by six pixels, a full fine-tune or an adapter.
+  v1::RunConfig Config() const {
+    const auto resolved = config::LoadRunConfig(
+        "",
+        {"run.name=video", "model.path=" + model_.string(), "prompts.train=" + prompts_.string(),
+         std::string("model.trained=") + GetParam(), "model.lora.targets=[patches, mlp.in]",
+         "model.lora.rank=2", "sampling.steps=4", "sampling.sde_first=0", "sampling.sde_count=2",
+         "sampling.height=4", "sampling.width=6", "sampling.shift=0", "sampling.guidance=2",
+         "batch.groups=2", "batch.group_size=4", "batch.updates=1", "replay.fraction=0",
+         "eval.every=0", "ema.enabled=true", "optimizer.learning_rate=0.01"},
+        {});
+    EXPECT_TRUE(resolved.ok()) << resolved.status();
+    return resolved->config;
+  }
+
+  ScopedDirectory scratch_;
+  const fs::path model_ = scratch_.path() / "model";
+  const fs::path prompts_ = scratch_.path() / "train.txt";
+};
+
+weights::TensorBytesByName BytesOf(const model::NamedTensors& tensors) {
+  weights::TensorBytesByName bytes;
+  for (const auto& [name, tensor] : tensors) bytes[name] = io::FromTorch(tensor.detach());
+  return bytes;
+}
+
+// What the learner publishes: its weights with a probe of them.
+weights::VerifiedSnapshot Published(const learner::RunSetup& setup, model::Policy& policy,
+                                    uint64_t version) {
+  const weights::Snapshot snapshot =
+      weights::MakeSnapshot({Epoch(1), PolicyVersion(version), LearnerStep(version)},
+                            BytesOf(policy.frozen()), BytesOf(policy.parameters().tensors()));
+  weights::VerifiedSnapshot verified{.manifest = snapshot.manifest, .chunks = snapshot.chunks};
+  const auto shape = weights::ProbeShapeOf(*setup.model.architecture, setup.model.latent_shape,
+                                           setup.negative);
+  EXPECT_TRUE(shape.ok()) << shape.status();
+  *verified.manifest.mutable_probe() = weights::RunProbe(policy.current(), *shape, 17);
+  return verified;
+}
+
+rollout::RunSpec RegisteredAs(const learner::RunSetup& setup) {
+  const auto spec = rollout::RunSpecFrom(learner::RegistrationOf(
+      setup, Epoch(1), {.learner = "l:1", .sinks = {"s:1"}, .rewards = {"r:1"}, .buffers = {}}));
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  return *spec;
+}
+
+// The groups of one step, sampled by a worker and sent to the learner as messages.
+std::vector<rl::Group> GroupsOf(const learner::RunSetup& setup, const rollout::RunSpec& spec,
+                                const rollout::ModelKeeper& keeper,
+                                learner::ConditioningCache& prompts) {
+  std::vector<rollout::GroupTask> tasks;
+  for (uint64_t group = 0; group < setup.config.batch().groups(); ++group) {
+    const auto entry = prompts.Get(setup.train[group]);
+    EXPECT_TRUE(entry.ok()) << entry.status();
+    auto conditioning =
+        rpc::ConditioningFromProto((*entry)->wire, spec.architecture->conditioning());
+    EXPECT_TRUE(conditioning.ok()) << conditioning.status();
+    tasks.push_back({.group = GroupId(group),
+                     .group_size = kGroupSize,
+                     .conditioning = *std::move(conditioning)});
+  }
+  std::vector<rl::Group> groups;
+  std::vector<rollout::SampledGroup> sampled = rollout::SampleGroups(
+      spec, keeper.model(), keeper.version(), keeper.decoder(), tasks);
+  for (size_t i = 0; i < sampled.size(); ++i) {
+    // The frames of a video lie side by side.
+    EXPECT_EQ(sampled[i].pictures[0].height, 4u);
+    EXPECT_EQ(sampled[i].pictures[0].width, 3u * 6);
+    const v1::Prompt& prompt = setup.train[i];
+    rl::Group sent{.id = GroupId(i),
+                   .prompt_id = PromptId(prompt.id()),
+                   .prompt_text = prompt.text(),
+                   .prompt_metadata_json = prompt.metadata_json()};
+    for (rl::Sample& sample : sampled[i].samples) {
+      sample.reward = -sample.latents[-1].mean().item<double>();
+      sent.samples.push_back(std::move(sample));
+    }
+    const v1::Group message = rpc::ToProto(sent, setup.sampling.Id(), spec.storage);
+    const absl::Status header = learner::CheckHeader(message, learner::GroupRulesOf(setup));
+    EXPECT_TRUE(header.ok()) << header;
+    absl::StatusOr<rl::Group> received = rpc::GroupFromProto(message);
+    EXPECT_TRUE(received.ok()) << received.status();
+    received->conditioning = (*prompts.Get(prompt))->tensors;
+    groups.push_back(*std::move(received));
+  }
+  return groups;
+}
+
+TEST_P(SecondArchitectureTest, TrainsThroughTheWholeStack) {
+  auto setup = learner::ReadSetup(Config());
+  ASSERT_TRUE(setup.ok()) << setup.status();
+  EXPECT_THAT(setup->model.latent_shape, ElementsAre(2, 3, 4, 6));
+  auto made = learner::MakePolicy(*setup);
+  ASSERT_TRUE(made.ok()) << made.status();
+  model::Policy& policy = **made;
+  EXPECT_TRUE(policy.frozen().contains(kFrameTable));
+  EXPECT_FALSE(policy.parameters().Has(kFrameTable));
+  const auto prompts = learner::WarmConditioning(*setup, 0, 1);
+  ASSERT_TRUE(prompts.ok()) << prompts.status();
+  const auto ranks = parallel::MakeSingleRank();
+  rl::Trainer trainer(
+      learner::MakeTrainerOptions(setup->config, setup->sampling, setup->window), policy, *ranks);
+
+  const rollout::RunSpec spec = RegisteredAs(*setup);
+  rollout::ModelKeeper keeper(spec);
+  const at::Tensor table = policy.frozen().at(kFrameTable).clone();
+  for (uint64_t step = 0; step < 2; ++step) {
+    weights::ProbeComparison comparison;
+    const absl::Status applied = keeper.Apply(Published(*setup, policy, step), comparison);
+    ASSERT_TRUE(applied.ok()) << applied;
+    EXPECT_TRUE(comparison.bits_equal) << comparison.difference_max;
+    const at::Tensor before = policy.parameters().flat().clone();
+    const auto result =
+        trainer.Step(LearnerStep(step), GroupsOf(*setup, spec, keeper, **prompts));
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_NEAR(result->metrics.at("train/ratio_mean"), 1, 1e-6) << "on-policy";
+    EXPECT_FALSE(at::equal(policy.parameters().flat(), before)) << "step " << step;
+  }
+  EXPECT_TRUE(at::equal(policy.frozen().at(kFrameTable), table));
+  EXPECT_FALSE(at::equal(policy.ema_parameters().flat(), policy.parameters().flat()));
+}
+
+TEST_P(SecondArchitectureTest, TrainedWeightsComeBackFromAFile) {
+  auto setup = *learner::ReadSetup(Config());
+  auto again = *learner::ReadSetup(Config());
+  const auto policy = *learner::MakePolicy(setup);
+  {
+    const at::NoGradGuard no_grad;
+    policy->parameters().flat().add_(0.05);
+  }
+  const std::string file = io::SerializeSafetensors(
+      {.tensors = BytesOf(policy->parameters().tensors())});
+  const auto restored = *learner::MakePolicy(again);
+  const auto tensors = io::AllToTorch(io::ParseSafetensors(file, "weights")->tensors);
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  ASSERT_TRUE(restored->Load(*tensors).ok());
+  const auto prompts = setup.model.prompts->Get({"hop", "a long jump"});
+  ASSERT_TRUE(prompts.ok()) << prompts.status();
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = at::ones({2, 2, 3, 4, 6}) * 0.3, sigma = at::tensor({0.9F, 0.2F});
+  const at::Tensor v = policy->current().Velocity(x, sigma, *prompts);
+  EXPECT_TRUE(at::equal(restored->current().Velocity(x, sigma, *prompts), v));
+  EXPECT_FALSE(at::equal(policy->reference().Velocity(x, sigma, *prompts), v));
+  EXPECT_FALSE(at::equal(v[0], v[1]));
+}
+
+TEST_P(SecondArchitectureTest, ItsFactsAreKnownBeforeItIsLoaded) {
+  const auto facts = run::ReadModelFacts(Config());
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  EXPECT_THAT(facts->latent_shape, ElementsAre(2, 3, 4, 6));
+  EXPECT_EQ(facts->conditioning_bytes, 4u * (7 * 5 + 7 + 1));
+  EXPECT_EQ(facts->decoder_parameters, 0u);
+  const uint64_t table = 3 * 16;
+  EXPECT_EQ(facts->trained_parameters, std::string(GetParam()) == "full"
+                                           ? facts->transformer_parameters - table
+                                           : 2u * (8 + 16) + 2u * (16 + 32));
+  const auto setup = learner::ReadSetup(Config());
+  ASSERT_TRUE(setup.ok()) << setup.status();
+  EXPECT_EQ(facts->shift, setup->model.shift) << "by the tokens of three frames";
+}
+
+TEST_P(SecondArchitectureTest, AModelThatTheTablesDoNotHaveIsRefusedByName) {
+  Write("model_index.json", R"({"_class_name": "StableDiffusion3Pipeline"})");
+  EXPECT_THAT(std::string(learner::ReadSetup(Config()).status().message()),
+              HasSubstr("unsupported pipeline (TestVideoPipeline is supported)"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Trained, SecondArchitectureTest, ::testing::Values("full", "lora"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace oxbow::testing

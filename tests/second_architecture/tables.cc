@@ -1,0 +1,34 @@
+// This binary's tables, in place of the product's: SD3, and a row each for the second architecture.
+#include "core/model/architecture.h"
+#include "core/model/sd3.h"
+#include "io/pipeline_table.h"
+#include "io/prompts/text_side_table.h"
+#include "tests/second_architecture/video_transformer.h"
+
+namespace oxbow {
+
+const std::vector<model::ArchitectureRow>& model::ArchitectureTable() {
+  static const std::vector<model::ArchitectureRow> table = {
+      {model::kSd3ClassName, model::ReadSd3Architecture},
+      {testing::kVideoClassName, testing::ReadVideoArchitecture}};
+  return table;
+}
+
+const std::vector<io::Pipeline>& io::PipelineTable() {
+  static const std::vector<io::Pipeline> table = {
+      {.class_name = "TestVideoPipeline",
+       .text_side = "characters",
+       .components = {{"transformer", "diffusers", testing::kVideoClassName, "config.json",
+                       "diffusion_pytorch_model", /*required=*/true},
+                      {"scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler",
+                       "scheduler_config.json", "", /*required=*/true}}}};
+  return table;
+}
+
+const std::vector<io::TextSide>& io::TextSideTable() {
+  static const std::vector<io::TextSide> table = {
+      {"characters", testing::OpenVideoTextSide, testing::VideoPromptTokens}};
+  return table;
+}
+
+}  // namespace oxbow
