@@ -180,35 +180,36 @@ void ReplayStore::Evict(const Table& table, EntryId id, rocksdb::WriteBatch& bat
 
 OfferResult ReplayStore::DecideOne(Entry& entry, rocksdb::WriteBatch& batch) {
   OfferResult result{.entry = entry.id};
-  const auto end = [&](Outcome outcome, std::string error = "") {
+  const auto decided = [&](Outcome outcome, std::string error = "") {
     result.outcome = outcome;
     result.error = std::move(error);
     return result;
   };
   const LearnerStep now = state_->clock().step;
-  if (state_->WasOffered(entry.id)) return end(Outcome::kDuplicate);
-  if (!entry.invalid.empty()) return end(Outcome::kRejectedInvalid, entry.invalid);
+  if (state_->WasOffered(entry.id)) return decided(Outcome::kDuplicate);
+  if (!entry.invalid.empty()) return decided(Outcome::kRejectedInvalid, entry.invalid);
   if (!std::isfinite(entry.reward)) {
-    return end(Outcome::kRejectedInvalid, absl::StrCat("reward is ", entry.reward));
+    return decided(Outcome::kRejectedInvalid, absl::StrCat("reward is ", entry.reward));
   }
   if (replay::AgeAt(now, entry.birth) > options_.remembered_steps) {
-    return end(Outcome::kRejectedInvalid, absl::StrCat("born more than ", options_.remembered_steps,
-                                                       " steps ago: ", entry.birth.value));
+    return decided(Outcome::kRejectedInvalid,
+                   absl::StrCat("born more than ", options_.remembered_steps,
+                                " steps ago: ", entry.birth.value));
   }
   const absl::StatusOr<const Table*> declared = Declared(entry.table);
   if (!declared.ok()) {
-    return end(Outcome::kRejectedInvalid, std::string(declared.status().message()));
+    return decided(Outcome::kRejectedInvalid, std::string(declared.status().message()));
   }
   const Table& table = **declared;
   state_->Remember(entry.id, std::max(now, entry.birth), batch);
   const replay::Decision decision = table.Decide(entry, now);
-  if (decision.verdict == replay::Verdict::kReject) return end(Outcome::kRejectedLower);
+  if (decision.verdict == replay::Verdict::kReject) return decided(Outcome::kRejectedLower);
   if (decision.verdict == replay::Verdict::kReplace) state_->Drop(decision.victim, batch);
   state_->Insert(entry, batch);
   while (table.size() > table.policy().capacity) Evict(table, table.NextToLeave()->id, batch);
   result.replaced = decision.victim;
-  return end(decision.verdict == replay::Verdict::kInsert ? Outcome::kInserted
-                                                          : Outcome::kReplaced);
+  return decided(decision.verdict == replay::Verdict::kInsert ? Outcome::kInserted
+                                                              : Outcome::kReplaced);
 }
 
 absl::StatusOr<OfferReport> ReplayStore::Offer(Epoch epoch, std::vector<Entry> entries) {

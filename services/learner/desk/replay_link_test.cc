@@ -68,7 +68,7 @@ TEST(ReplayLinkTest, TheBacklogKeepsTheNewestOffersAndCountsWhatItDrops) {
   EXPECT_THAT(linked.shards[0]->door.journal(),
               ElementsAre("offer 1", "advance 0", "advance 1", "offer 7", "advance 6", "offer 8",
                           "advance 7", "offer 9", "advance 8", "advance 9"));
-  EXPECT_EQ(linked.shards[0]->store->Find(EntryId(1))->facts.uses, 1u);
+  EXPECT_EQ(linked.shards[0]->store->Find(EntryId(1))->uses, 1u);
   EXPECT_EQ(linked.shards[0]->store->Info().step, LearnerStep(10));
 }
 
