@@ -221,7 +221,7 @@ void AddRuleOptions(CLI::App& command, Flags& f) {
   command.add_option("--lease-seconds", f.lease_s, "without renewal a lease ends after this");
   command.add_option("--silent-share", f.silent_share, "deaths noticed only when leases run out");
   command.add_option("--speculate", f.speculate,
-                     "quantile of group time after which an idle worker helps");
+                     "quantile of group times for second leases of stragglers; 0: none");
   command.add_flag("--json", f.json, "one object per line");
   command.add_option("--svg", f.svg, "draw learner utilisation over workers to this file");
 }

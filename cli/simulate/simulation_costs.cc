@@ -89,6 +89,14 @@ void FitSampling(const std::vector<Line>& lines, double groups, simulate::Costs&
   costs.group_s *= median;
 }
 
+// What presets and runs take from the services' settings.
+void SetServices(const v1::ServiceConfig& services, simulate::RunModel& model) {
+  model.fan_out = services.weight_fanout();
+  model.lease_s = services.lease_seconds();
+  model.stragglers.quantile = services.speculation_quantile();
+  model.stragglers.factor = services.speculation_factor();
+}
+
 // From publication to the last group, less what sampling and rewards account for.
 double WeightsAndLeases(const std::vector<Line>& lines, const simulate::Costs& costs,
                         double workers) {
@@ -148,11 +156,8 @@ std::string CostsJson(const simulate::Costs& costs) {
 
 absl::StatusOr<simulate::RunModel> ModelOfPreset(const simulate::Preset& preset) {
   OXBOW_ASSIGN_OR_RETURN(const config::ResolvedConfig defaults, config::LoadRunConfig("", {}, {}));
-  const v1::ServiceConfig& services = defaults.config.services();
   simulate::RunModel model = preset.model;
-  model.fan_out = services.weight_fanout();
-  model.lease_s = services.lease_seconds();
-  model.stragglers.factor = services.speculation_factor();
+  SetServices(defaults.config.services(), model);
   return model;
 }
 
@@ -166,10 +171,7 @@ simulate::RunModel RunModelOf(const v1::RunConfig& config) {
   model.staleness_max = config.off_policy().staleness_max();
   model.publish_every = config.off_policy().publish_every();
   model.groups_in_flight = config.services().groups_in_flight();
-  model.fan_out = config.services().weight_fanout();
-  model.lease_s = config.services().lease_seconds();
-  model.stragglers.quantile = config.services().speculation_quantile();
-  model.stragglers.factor = config.services().speculation_factor();
+  SetServices(config.services(), model);
   model.checkpoint_every = config.checkpoint().every();
   model.eval_every = config.eval().every();
   return model;

@@ -24,8 +24,8 @@ absl::Status SetCost(const std::string& assignment, simulate::Costs& costs);
 
 std::string CostsJson(const simulate::Costs& costs);
 
-// The preset's model with the services as a run has them by default (configs/defaults.yaml), but
-// without second leases: a preset shows the run without that remedy.
+// The preset's model with weight fan-out, lease time and stragglers' rule as a run has them by
+// default (configs/defaults.yaml).
 absl::StatusOr<simulate::RunModel> ModelOfPreset(const simulate::Preset& preset);
 
 // The batch, staleness and lease settings of a run, without costs.

@@ -83,6 +83,7 @@ TEST(SimulationCostsTest, APresetHasTheServicesOfTheDefaults) {
     ASSERT_TRUE(model.ok()) << model.status();
     EXPECT_EQ(model->fan_out, services.weight_fanout()) << preset.name;
     EXPECT_EQ(model->lease_s, services.lease_seconds()) << preset.name;
+    EXPECT_EQ(model->stragglers.quantile, services.speculation_quantile()) << preset.name;
     EXPECT_EQ(model->stragglers.factor, services.speculation_factor()) << preset.name;
     EXPECT_EQ(model->costs.group_s, preset.model.costs.group_s) << preset.name;
   }

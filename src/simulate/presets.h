@@ -15,8 +15,8 @@ struct Preset {
   std::string name;
   std::string meaning;     // One line.
   std::string assumption;  // Where the times come from.
-  // Costs, batch sizes and ranks. The services (lease time, weight fan-out) are not the preset's:
-  // the caller sets them from the run's config.
+  // Costs, batch sizes and ranks. Weight fan-out, lease time and the stragglers' rule have their
+  // defaults elsewhere (configs/defaults.yaml); the caller sets them.
   RunModel model;
 };
 

@@ -1,5 +1,5 @@
 // A simulated run between its first and its last event. Callers use simulation.h; this header is
-// for the three files of event handlers: the learner's, the coordinator's and the workers'.
+// for the files of event handlers: the learner's, the coordinator's with its grants, the workers'.
 #pragma once
 
 #include <cstdint>
@@ -109,16 +109,18 @@ class RunInMotion {
   void ArmLearnerDeath();
   void StartLeases();  // A table of the current epoch, after the checkpointed steps.
 
-  // The coordinator.
+  // The coordinator's grants.
   void Want(uint32_t worker);  // Queues the worker if it has room.
   bool FindWanting(uint32_t& worker);
   void Arm();  // Makes sure that a grant is tried if there may be one.
-  void ArmTick(absl::Duration due);
   void OnGrant();
   void ArmStraggler();
   void HelpStragglers();
   void Give(uint32_t worker, const lease::LeaseGrant& grant);
   void Send(uint32_t worker, const lease::LeaseGrant& grant);
+
+  // The rest of the coordinator.
+  void ArmTick(absl::Duration due);
   void OnReported(uint32_t worker, uint64_t step);
   void OnTick();
   void ExpireLeases();
