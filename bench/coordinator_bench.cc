@@ -44,7 +44,7 @@
 #include "rpc/server.h"
 #include "services/learner/desk/coordinator_service.h"
 #include "services/learner/desk/experience_sink_service.h"
-#include "services/learner/desk/run_board.h"
+#include "services/learner/desk/run_progress.h"
 
 extern char** environ;
 
@@ -130,7 +130,7 @@ void Serve(const Flags& flags) {
       {.leases = {.epoch = Epoch(kEpoch), .groups_per_step = groups, .staleness_max = 1 << 20},
        .rules = Rules()},
       Clock::Steady(), assembler, metrics);
-  learner::RunBoard board(Clock::Steady(), metrics, 0);
+  learner::RunProgress board(Clock::Steady(), metrics, 0);
   v1::RegisterResponse registration;
   registration.set_epoch(kEpoch);
   registration.add_sink_endpoints("here");

@@ -76,7 +76,7 @@ std::unique_ptr<model::Policy> RandomPolicy(const Flags& flags, const model::Sd3
       .trainable = graphs == nullptr,
       .compute = flags.compute == "bf16" ? at::kBFloat16 : at::kFloat,
       .device = device,
-      .recompute_blocks = flags.recompute,
+      .checkpoint_activations = flags.recompute,
       .graphs = graphs};
   if (flags.layers == 1) options.lora.targets = {"attn.to_q", "attn.to_k", "attn.to_v"};
   for (const auto& [name, shape] : model::Sd3Shapes(params)) {
@@ -171,7 +171,7 @@ void PrintMemory(const char* what, const Flags& flags, const model::Sd3Params& p
                  at::Device device) {
   const model::Execution execution{
       .compute = flags.compute == "bf16" ? at::kBFloat16 : at::kFloat,
-      .recompute_blocks = flags.recompute};
+      .checkpoint_activations = flags.recompute};
   const int64_t side = flags.pixels / 8;
   const auto activations = static_cast<double>(
       model::Sd3ActivationBytes(params, execution,

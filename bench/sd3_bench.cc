@@ -7,7 +7,7 @@
 //   MODEL/inputs.safetensors    x, tokens, pooled, sigma, direction
 //
 // Prints one line of JSON: seconds by the wall clock and of CPU for each repetition, and resident
-// megabytes before the model was loaded and at most. Writes the last picture, or the adapter after
+// megabytes before the model was loaded and at most. Writes the last image, or the adapter after
 // the last update, to --out.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -23,7 +23,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "core/flow/sampler.h"
-#include "core/model/picture_sampler.h"
+#include "core/model/image_sampler.h"
 #include "core/model/policy.h"
 #include "core/model/sd3.h"
 #include "core/rl/adamw.h"

@@ -46,11 +46,11 @@ struct SingleProcessLoop::Impl {
 
   absl::Status Score(const v1::Prompt& prompt, rollout::SampledGroup& group) const {
     std::vector<absl::StatusOr<reward::Scores>> scores;
-    for (const reward::Picture& picture : group.pictures) {
+    for (const reward::Image& image : group.images) {
       reward::Scores named;
       for (const auto& scorer : scorers) {
         OXBOW_ASSIGN_OR_RETURN(named[scorer->name()],
-                               scorer->Score(prompt.text(), prompt.metadata_json(), picture));
+                               scorer->Score(prompt.text(), prompt.metadata_json(), image));
       }
       scores.emplace_back(std::move(named));
     }
@@ -123,7 +123,7 @@ absl::StatusOr<std::map<std::string, double>> SingleProcessLoop::Step() {
     OXBOW_RETURN_IF_ERROR(loop.Score(prompt, sampled[i]));
     // A copy made with gradients enabled: tensors made during sampling cannot be saved for a
     // backward pass.
-    for (rl::Sample& sample : sampled[i].samples) sample.latents = sample.latents.clone();
+    for (rl::Trajectory& sample : sampled[i].samples) sample.latents = sample.latents.clone();
     groups.push_back({.id = plan.groups[i].id,
                       .prompt_id = PromptId(prompt.id()),
                       .prompt_text = prompt.text(),

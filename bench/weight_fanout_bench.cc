@@ -35,7 +35,7 @@
 #include "metrics/exported_metrics.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
-#include "services/weights/ranks_circle.h"
+#include "services/weights/ranks_broadcast_group.h"
 #include "services/weights/snapshot_maker.h"
 #include "services/weights/weight_channel_service.h"
 #include "services/weights/weight_follower.h"
@@ -173,7 +173,7 @@ int RunWorker(const Flags& flags) {
                               .worker_id = flags.id,
                               .peer_silence = absl::Seconds(30),
                               .relay = relay->get(),
-                              .join_circle = JoinOverRanks({})},
+                              .join_broadcast_group = JoinOverRanks({})},
       metrics, Clock::Steady(), [&] {
         made.WaitForNotification();
         const auto snapshot = follower->TakeNewest();
@@ -216,7 +216,7 @@ class Fleet {
                                             absl::MutexLock lock(&mutex_);
                                             sent_ += bytes;
                                           },
-                                      .join_circle = flags.broadcast ? JoinOverRanks({}) : nullptr},
+                                      .join_broadcast_group = flags.broadcast ? JoinOverRanks({}) : nullptr},
         metrics_, Clock::Steady(), [this](const v1::ReportAppliedRequest& report) {
           absl::MutexLock lock(&mutex_);
           applied_[report.policy_version()].insert(report.worker_id());
@@ -235,7 +235,7 @@ class Fleet {
     if (!flags.broadcast) return;
     const absl::Time until = absl::Now() + kRoundAtMost;
     while (Sample(exported::kWeightsCircleMembers.name) < static_cast<double>(workers)) {
-      OXBOW_CHECK(absl::Now() < until) << "circle";
+      OXBOW_CHECK(absl::Now() < until) << "broadcast group";
       absl::SleepFor(absl::Milliseconds(5));
     }
   }

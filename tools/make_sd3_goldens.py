@@ -6,8 +6,8 @@
     OXBOW_MODEL_GOLDENS=/tmp/other build/dev/tests/model_golden_test
 
 sd3_*   a transformer: see make_model_goldens.py for the sections of a file
-vae_*   an autoencoder: in.z, in.pictures; out.pictures (of z, scaled and shifted as pipelines do), out.mean and
-        out.logvar (of in.pictures, unscaled); grad.z of sum(out.pictures * in.direction)
+vae_*   an autoencoder: in.z, in.images; out.images (of z, scaled and shifted as pipelines do), out.mean and
+        out.logvar (of in.images, unscaled); grad.z of sum(out.images * in.direction)
 lora_*  a transformer with a PEFT adapter: adapter.* its matrices as peft names them, out.v with and
         out.base without it, grad.* of the matrices. Metadata: rank, alpha, targets, and the files that diffusers and
         peft write for it: their keys and configs
@@ -119,12 +119,12 @@ def write_vae(out, seed, configs):
         goldens.randomise(model, g)
         factor, c = 2 ** (len(config["block_out_channels"]) - 1), model.config
         z = torch.randn(batch, c.latent_channels, height, width, generator=g).requires_grad_(True)
-        pictures = torch.randn(batch, c.in_channels, height * factor, width * factor, generator=g)
+        images = torch.randn(batch, c.in_channels, height * factor, width * factor, generator=g)
         decoded = model.decode(z / c.scaling_factor + (c.shift_factor or 0)).sample
         direction = torch.randn(decoded.shape, generator=g)
         (decoded * direction).sum().backward()
-        posterior = model.encode(pictures).latent_dist
-        t = {"in.z": z, "in.pictures": pictures, "in.direction": direction, "out.pictures": decoded,
+        posterior = model.encode(images).latent_dist
+        t = {"in.z": z, "in.images": images, "in.direction": direction, "out.images": decoded,
              "out.mean": posterior.mean, "out.logvar": posterior.logvar, "grad.z": z.grad}
         t |= {"weight." + k: w for k, w in model.state_dict().items()}
         goldens.save(out / f"{name}.safetensors", t, json.dumps(dict(model.config)), seed)

@@ -31,7 +31,7 @@ EXPORTED = re.compile(r"\b(?:oxbow_(?:build|disk|learner|rollout|weights|replay|
 HISTOGRAM_PART = re.compile(r"_(?:bucket|sum|count)$")
 # Names of targets, binaries and buckets of storage that begin like a metric.
 OTHERWISE = re.compile(r"^oxbow_(?:learner|rollout|weights|replay|reward)_(?:client|service|store|loop|run|ranks|desk|"
-                       r"member|probe|circle|worker|server|convert)\w*$")
+                       r"member|probe|broadcast_group|worker|server|convert)\w*$")
 
 
 @dataclass(frozen=True)

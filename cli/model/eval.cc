@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
-#include "cli/model/drawn_pictures.h"
-#include "cli/model/picture_flags.h"
-#include "core/task/world.h"
+#include "cli/model/drawn_images.h"
+#include "cli/model/image_flags.h"
+#include "core/task/synthetic_task.h"
 
 namespace oxbow::cli {
 namespace {
@@ -21,28 +21,28 @@ struct EvalFlags {
   ModelSource source;
   std::string prompts = "configs/prompts/digits_eval.txt";
   uint32_t images = 128;
-  PictureOptions pictures;
+  ImageOptions images;
   bool json = false;
 };
 
 // Whole rounds over the prompts, at least one: as near to `images` as that allows from above.
 absl::StatusOr<std::vector<task::Measure>> Evaluate(EvalFlags flags) {
   OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPromptFile(flags.prompts));
-  const task::World* const world = task::WorldOfPrompt(prompts.front());
-  if (world == nullptr) {
+  const task::SyntheticTask* const task = task::TaskOfPrompt(prompts.front());
+  if (task == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("prompt is of no embedded world, the only ones that can be measured here: ",
+        absl::StrCat("prompt is of no synthetic task, the only ones that can be measured here: ",
                      prompts.front()));
   }
   const auto count = static_cast<uint32_t>(prompts.size());
-  flags.pictures.per_prompt = std::max(1U, (flags.images + count - 1) / count);
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<DrawnPicture> pictures,
-                         DrawPictures(flags.source, prompts, flags.pictures));
-  const std::unique_ptr<task::Tally> tally = world->NewTally();
-  for (const DrawnPicture& drawn : pictures) {
-    OXBOW_RETURN_IF_ERROR(tally->Add(drawn.prompt, drawn.picture.pixels));
+  flags.images.per_prompt = std::max(1U, (flags.images + count - 1) / count);
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<DrawnImage> images,
+                         DrawImages(flags.source, prompts, flags.images));
+  const std::unique_ptr<task::TaskReport> report = task->NewReport();
+  for (const DrawnImage& drawn : images) {
+    OXBOW_RETURN_IF_ERROR(report->Add(drawn.prompt, drawn.image.pixels));
   }
-  return tally->Report();
+  return report->Report();
 }
 
 void PrintTable(const std::vector<task::Measure>& report) {
@@ -67,10 +67,10 @@ void AddEval(CLI::App& app, int& exit_code) {
   AddSourceFlags(*command, flags->source);
   command->add_option("--prompts", flags->prompts, "file, one prompt per line")
       ->capture_default_str();
-  command->add_option("--images", flags->images, "pictures, rounded up to whole rounds of prompts")
+  command->add_option("--images", flags->images, "images, rounded up to whole rounds of prompts")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
-  AddPictureFlags(*command, flags->pictures);
+  AddImageFlags(*command, flags->images);
   command->add_flag("--json", flags->json, "for programs");
   command->callback([flags, &exit_code] {
     const absl::StatusOr<std::vector<task::Measure>> report = Evaluate(*flags);

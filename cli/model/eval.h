@@ -1,4 +1,4 @@
-// `oxbow eval`: measures a model or a finished run on prompts of the world `digits`.
+// `oxbow eval`: measures a model or a finished run on prompts of the task `digits`.
 #pragma once
 
 namespace CLI {

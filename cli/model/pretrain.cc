@@ -13,22 +13,22 @@
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
-#include "cli/model/drawn_pictures.h"
+#include "cli/model/drawn_images.h"
 #include "cli/model/pretrained_directory.h"
 #include "core/flow/schedule.h"
 #include "core/pretrain/pretraining.h"
-#include "core/pretrain/world_tensors.h"
-#include "core/task/world.h"
+#include "core/pretrain/task_tensors.h"
+#include "core/task/synthetic_task.h"
 
 namespace oxbow::cli {
 namespace {
 
 constexpr int kSamplingSteps = 10;
-constexpr int kPicturesPerPrompt = 16;  // Standard error of an accuracy: .016.
+constexpr int kImagesPerPrompt = 16;  // Standard error of an accuracy: .016.
 constexpr uint64_t kEvaluationSeed = 1;
 
 struct PretrainFlags {
-  std::string world = "digits";
+  std::string task = "digits";
   std::string out;
   std::string prompts;   // Empty: configs/prompts/WORLD_train.txt.
   std::string held_out;  // Empty: configs/prompts/WORLD_eval.txt.
@@ -70,29 +70,29 @@ class ProgressLine {
   double loss_ = 0;
 };
 
-std::string PromptFile(const std::string& given, const std::string& world, const char* part) {
-  return given.empty() ? "configs/prompts/" + world + "_" + part + ".txt" : given;
+std::string PromptFile(const std::string& given, const std::string& task, const char* part) {
+  return given.empty() ? "configs/prompts/" + task + "_" + part + ".txt" : given;
 }
 
-absl::StatusOr<std::unique_ptr<task::WorldTensors>> WorldOf(const PretrainFlags& flags) {
-  OXBOW_ASSIGN_OR_RETURN(const task::World* const world, task::WorldNamed(flags.world));
-  const std::string path = PromptFile(flags.prompts, flags.world, "train");
+absl::StatusOr<std::unique_ptr<task::TaskTensors>> TaskOf(const PretrainFlags& flags) {
+  OXBOW_ASSIGN_OR_RETURN(const task::SyntheticTask* const task, task::TaskNamed(flags.task));
+  const std::string path = PromptFile(flags.prompts, flags.task, "train");
   OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPromptFile(path));
-  absl::StatusOr<std::unique_ptr<task::WorldTensors>> tensors = task::TensorsOf(*world, prompts);
+  absl::StatusOr<std::unique_ptr<task::TaskTensors>> tensors = task::TensorsOf(*task, prompts);
   if (!tensors.ok()) return Annotate(tensors.status(), path);
   return tensors;
 }
 
 // Trains to the end.
 absl::StatusOr<std::unique_ptr<task::Pretraining>> Train(const PretrainFlags& flags,
-                                                         const task::WorldTensors& world) {
+                                                         const task::TaskTensors& task) {
   task::PretrainingOptions options;
   options.batch.seed = flags.seed;
   options.batch.caption_noise =
-      flags.caption_noise < 0 ? world.caption_noise() : flags.caption_noise;
-  options.steps = flags.steps > 0 ? flags.steps : world.steps();
+      flags.caption_noise < 0 ? task.caption_noise() : flags.caption_noise;
+  options.steps = flags.steps > 0 ? flags.steps : task.steps();
   OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<task::Pretraining> run,
-                         task::Pretraining::Create(options, world));
+                         task::Pretraining::Create(options, task));
   ProgressLine progress(options.steps, Clock::Steady());
   while (run->steps_done() < options.steps) {
     OXBOW_ASSIGN_OR_RETURN(const double loss, run->Step());
@@ -105,30 +105,30 @@ absl::Status Pretrain(const PretrainFlags& flags) {
   if (std::filesystem::exists(flags.out) && !flags.replace) {
     return absl::InvalidArgumentError("--out exists (remove it or give --replace): " + flags.out);
   }
-  OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<task::WorldTensors> world, WorldOf(flags));
+  OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<task::TaskTensors> task, TaskOf(flags));
   OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> held_out,
-                         ReadPromptFile(PromptFile(flags.held_out, flags.world, "eval")));
-  // Before hours of work: the held-out prompts must be of this world, too.
-  OXBOW_RETURN_IF_ERROR(world->TokenIds(held_out).status());
+                         ReadPromptFile(PromptFile(flags.held_out, flags.task, "eval")));
+  // Before hours of work: the held-out prompts must be of this task, too.
+  OXBOW_RETURN_IF_ERROR(task->TokenIds(held_out).status());
   at::set_num_threads(flags.threads);
-  OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<task::Pretraining> run, Train(flags, *world));
+  OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<task::Pretraining> run, Train(flags, *task));
   const model::NamedTensors transformer = run->TransformerWeights();
   const model::NamedTensors text = run->TextWeights();
   OXBOW_ASSIGN_OR_RETURN(
       const std::vector<task::Measure> report,
       task::EvaluatePretrained(
-          *world, transformer, text, held_out, kPicturesPerPrompt,
+          *task, transformer, text, held_out, kImagesPerPrompt,
           flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, kSamplingSteps, kPretrainedShift),
           kEvaluationSeed));
   for (const task::Measure& measure : report) {
     std::printf("%-18s %.4g\n", measure.name.c_str(), measure.value);
   }
-  const absl::Status fit = world->CheckBaseModel(report);
+  const absl::Status fit = task->CheckBaseModel(report);
   // A weak model is a failure of the run, not of a file: exit 1.
   if (!fit.ok() && !flags.weak) return absl::InternalError(fit.message());
   if (!fit.ok()) std::cerr << "oxbow pretrain: weak as asked for: " << fit.message() << "\n";
   OXBOW_RETURN_IF_ERROR(
-      WritePretrainedDirectory(flags.out, *world, transformer, text, flags.replace));
+      WritePretrainedDirectory(flags.out, *task, transformer, text, flags.replace));
   std::printf("written to         %s\n", flags.out.c_str());
   return absl::OkStatus();
 }
@@ -139,7 +139,7 @@ void AddPretrain(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<PretrainFlags>();
   CLI::App* command = app.add_subcommand(
       "pretrain", "Make an embedded model from nothing and write it if it passes the gate");
-  command->add_option("--world", flags->world, "digits or compose")->capture_default_str();
+  command->add_option("--task", flags->task, "digits or compose")->capture_default_str();
   command->add_option("--out", flags->out, "directory to write")->required();
   command->add_option("--seed", flags->seed, "of every draw")->capture_default_str();
   command->add_option("--steps", flags->steps, "optimiser steps (default: as the shipped model)")

@@ -15,23 +15,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-io::DiffusersContent ContentOf(const task::WorldTensors& world,
+io::DiffusersContent ContentOf(const task::TaskTensors& task,
                                const model::NamedTensors& transformer,
                                const model::NamedTensors& text) {
-  const model::ClipTextParams text_params = world.text();
-  return {.transformer_config_json = model::Sd3ConfigJson(world.transformer()),
+  const model::ClipTextParams text_params = task.text();
+  return {.transformer_config_json = model::Sd3ConfigJson(task.transformer()),
           .transformer = io::AllFromTorch(transformer),
           .text_encoder_config_json = model::ClipTextConfigJson(text_params),
           .text_encoder = io::AllFromTorch(text),
           .tokenizer_files =
-              io::ClipTokenizerFiles(world.merges(), text_params.max_position_embeddings),
+              io::ClipTokenizerFiles(task.merges(), text_params.max_position_embeddings),
           .scheduler_config_json = "",  // A plain one: shift kPretrainedShift.
           .metadata = {}};
 }
 
 }  // namespace
 
-absl::Status WritePretrainedDirectory(const fs::path& directory, const task::WorldTensors& world,
+absl::Status WritePretrainedDirectory(const fs::path& directory, const task::TaskTensors& task,
                                       const model::NamedTensors& transformer,
                                       const model::NamedTensors& text, bool replace) {
   const fs::path target = fs::absolute(directory).lexically_normal();
@@ -43,7 +43,7 @@ absl::Status WritePretrainedDirectory(const fs::path& directory, const task::Wor
   std::error_code error;
   fs::remove_all(partial, error);
   const absl::Status status =
-      io::WriteDiffusersDirectory(partial, ContentOf(world, transformer, text));
+      io::WriteDiffusersDirectory(partial, ContentOf(task, transformer, text));
   if (!status.ok()) {
     fs::remove_all(partial, error);
     return status;

@@ -1,4 +1,4 @@
-// Writes a pretrained model of an embedded world as a genuine diffusers directory: what diffusers
+// Writes a pretrained model of an synthetic task as a genuine diffusers directory: what diffusers
 // and transformers load component by component, and what every oxbow process reads.
 //
 //   model_index.json
@@ -12,17 +12,17 @@
 
 #include "absl/status/status.h"
 #include "core/model/parameters.h"
-#include "core/pretrain/world_tensors.h"
+#include "core/pretrain/task_tensors.h"
 
 namespace oxbow::cli {
 
-// The scheduler's shift: a small picture needs none.
+// The scheduler's shift: a small image needs none.
 inline constexpr double kPretrainedShift = 1.0;
 
 // Writes beside `directory` and renames, so that it is there wholly or not at all. An existing
 // directory is kInvalidArgument unless `replace`.
 absl::Status WritePretrainedDirectory(const std::filesystem::path& directory,
-                                      const task::WorldTensors& world,
+                                      const task::TaskTensors& task,
                                       const model::NamedTensors& transformer,
                                       const model::NamedTensors& text, bool replace);
 

@@ -1,4 +1,4 @@
-// `oxbow sample`: draws pictures of a model or a finished run onto a PNG sheet.
+// `oxbow sample`: draws images of a model or a finished run onto a PNG sheet.
 #pragma once
 
 namespace CLI {

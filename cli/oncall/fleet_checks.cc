@@ -130,7 +130,7 @@ class FleetJudge {
       Add("signal", Verdict::kWarn,
           absl::StrFormat("%.0f %% of groups have equal rewards and teach nothing", 100 * *share),
           "the task is too easy or too hard: other prompts, a larger batch.group_size, or "
-          "batch.refill_max");
+          "batch.dynamic_sampling_max");
     }
   }
 
@@ -217,7 +217,7 @@ class FleetJudge {
         absl::StrFormat("%.0f given, %.0f refused (%.2f %%)", counts.scored, counts.refused,
                         100 * share),
         absl::StrCat("see ", exported::kRewardItemsTotal.name,
-                     " by outcome and its log: invalid is a picture or prompt that the reward "
+                     " by outcome and its log: invalid is an image or prompt that the reward "
                      "cannot read, failed is the reward itself"));
   }
 

@@ -27,7 +27,7 @@ void CheckOffers(const v1::RunConfig& config, const run::ModelFacts& facts,
   problems.push_back(
       {Severity::kError, "sampling.sde_count",
        absl::StrCat("a trajectory does not fit into an entry of the replay buffer: lower "
-                    "sampling.sde_count, the picture's size or prompts.t5_length, choose a 2-byte "
+                    "sampling.sde_count, the image's size or prompts.t5_length, choose a 2-byte "
                     "sampling.storage, or set replay.fraction to 0: ",
                     entry, " bytes with its conditioning, limit ", buffer::kEntryBytesMax)});
 }

@@ -29,7 +29,7 @@ std::string BytesText(uint64_t bytes) {
   return absl::StrFormat(unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
 }
 
-bool Shorter(const v1::RunConfig& config) {
+bool IsMixedPrecision(const v1::RunConfig& config) {
   return config.model().compute_dtype() == v1::STORAGE_D_TYPE_BF16;
 }
 
@@ -41,8 +41,8 @@ uint64_t ActivationBytes(const v1::RunConfig& config, const run::ModelFacts& fac
                                 : 0;
   const auto rows = static_cast<int64_t>(RowsOfPass(config) + anchored);
   return facts.architecture->ActivationBytes(
-      {.compute = Shorter(config) ? at::kBFloat16 : at::kFloat,
-       .recompute_blocks = config.model().checkpoint_activations()},
+      {.compute = IsMixedPrecision(config) ? at::kBFloat16 : at::kFloat,
+       .checkpoint_activations = config.model().checkpoint_activations()},
       {.rows = config.sampling().guidance() == 1 ? rows : 2 * rows,
        .on_cpu = config.model().device() == "cpu",
        .latent_shape = facts.latent_shape,
@@ -53,7 +53,7 @@ uint64_t ActivationBytes(const v1::RunConfig& config, const run::ModelFacts& fac
 std::string TrainedText(const v1::RunConfig& config) {
   const v1::SamplingConfig& sampling = config.sampling();
   if (config::ChosenMethod(config.method()).trains_final_latents()) {
-    return absl::StrCat("final pictures, at ", run::TrainedSteps(config), " times each");
+    return absl::StrCat("final images, at ", run::TrainedSteps(config), " times each");
   }
   const absl::StatusOr<flow::WindowPlan> window = run::WindowFromConfig(sampling);
   if (!window.ok()) return "no";
@@ -69,7 +69,7 @@ bool IsLora(const v1::RunConfig& config) {
 uint64_t FrozenBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
   const uint64_t all = kFloat * facts.transformer_parameters;
   if (!IsLora(config)) return all - kFloat * facts.trained_parameters;
-  return Shorter(config) ? all / 2 : all;
+  return IsMixedPrecision(config) ? all / 2 : all;
 }
 
 bool KeepsOld(const v1::RunConfig& config) {
@@ -96,7 +96,7 @@ std::string BatchText(const v1::RunConfig& config) {
 
 std::string StepTable(const v1::RunConfig& config, const flow::SamplingSpec& sampling) {
   if (config::ChosenMethod(config.method()).trains_final_latents()) {
-    return "what is replayed is a whole picture\n";
+    return "what is replayed is a whole image\n";
   }
   const std::vector<double> kc = flow::SensitivityTable(sampling);
   const int kept = run::KeptStepsOf(config, sampling);
@@ -147,8 +147,8 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
       {"published snapshots", config.services().snapshots_kept() * trained + 2 * (frozen + decoder),
        Held::kInTraining},
       {"text encoders, first", facts.text_encoder_bytes, Held::kAtStart},
-      {"decoder of pictures", decoder},
-      {"casts of weights", Shorter(config) ? trained / 2 : 0, Held::kInTraining},
+      {"decoder of images", decoder},
+      {"casts of weights", IsMixedPrecision(config) ? trained / 2 : 0, Held::kInTraining},
       {"activations, about", ActivationBytes(config, facts), Held::kInTraining},
       {"experience, at most", config.services().sink_bytes_max(), Held::kInTraining}};
 }
@@ -161,8 +161,8 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::Mod
   return {{"trained weights", trained},
           {"frozen weights", frozen},
           {"merged weights, at most", merges ? frozen : 0},
-          {"casts of weights", Shorter(config) ? trained / 2 : 0},
-          {"decoder of pictures", decoder},
+          {"casts of weights", IsMixedPrecision(config) ? trained / 2 : 0},
+          {"decoder of images", decoder},
           // One snapshot to relay, the trained part of the next one, and copies to go back to.
           {"snapshots", 4 * trained + frozen + decoder}};
 }

@@ -11,7 +11,7 @@
 namespace oxbow::cli {
 
 // A decoder for latents with `channels` channels; where the directory has no autoencoder, the
-// latent is the picture. kNotFound, kDataLoss or kFailedPrecondition name the file.
+// latent is the image. kNotFound, kDataLoss or kFailedPrecondition name the file.
 absl::StatusOr<std::unique_ptr<model::ImageDecoder>> LoadLatentDecoder(
     const std::filesystem::path& directory, int64_t channels);
 

@@ -55,7 +55,7 @@ Json TrajectoryJson(const v1::Trajectory& trajectory) {
                                                       trajectory.behaviour_version().end())},
           {"schedule", std::to_string(trajectory.schedule_id())},
           {"group_distance", Number(trajectory.group_distance())},
-          {"niche_share", Number(trajectory.niche_share())}};
+          {"duplicate_share", Number(trajectory.duplicate_share())}};
 }
 
 std::string Line(const char* name, const std::string& value) {

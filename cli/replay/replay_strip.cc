@@ -8,19 +8,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "core/model/picture_sampler.h"
+#include "core/model/image_sampler.h"
 #include "io/tensor_torch.h"
 #include "rpc/convert.h"
 
 namespace oxbow::cli {
 namespace {
 
-constexpr int kPictureSideMin = 96;  // Small pictures are enlarged to about this.
+constexpr int kImageSideMin = 96;  // Small images are enlarged to about this.
 constexpr int kCellsMax = 1024;
 constexpr int kColumnsMax = 24;
 
 // [n, C, H, W] -> uint8 [n, H, W, 1 or 3].
-at::Tensor PicturesOf(const at::Tensor& latents, const model::ImageDecoder* decoder) {
+at::Tensor ImagesOf(const at::Tensor& latents, const model::ImageDecoder* decoder) {
   if (decoder != nullptr) return decoder->Decode(latents);
   if (latents.size(1) == 1 || latents.size(1) == 3) return model::ToBytes(latents);
   const at::Tensor shown = latents.slice(1, 0, std::min<int64_t>(3, latents.size(1)));
@@ -83,7 +83,7 @@ std::vector<LatentFacts> FactsOf(const at::Tensor& latents, const v1::ReplayEntr
   return facts;
 }
 
-absl::StatusOr<io::Picture8> StripOf(const v1::ReplayEntry& entry,
+absl::StatusOr<io::Image8> StripOf(const v1::ReplayEntry& entry,
                                      const model::ImageDecoder* decoder) {
   const at::NoGradGuard no_grad;
   OXBOW_ASSIGN_OR_RETURN(const at::Tensor latents, LatentsOf(entry));
@@ -91,20 +91,20 @@ absl::StatusOr<io::Picture8> StripOf(const v1::ReplayEntry& entry,
   std::vector<io::GridCell> cells;
   const int64_t count = std::min<int64_t>(latents.size(0), kCellsMax);
   int side = 1;
-  for (int64_t i = 0; i < count; ++i) {  // One at a time: decoded pictures may be large.
-    const at::Tensor picture = PicturesOf(latents.slice(0, i, i + 1), decoder).contiguous();
-    const std::string pixels = model::PixelsOf(picture, 0);
-    cells.push_back({.picture = {.width = static_cast<int>(picture.size(2)),
-                                 .height = static_cast<int>(picture.size(1)),
-                                 .channels = static_cast<int>(picture.size(3)),
+  for (int64_t i = 0; i < count; ++i) {  // One at a time: decoded images may be large.
+    const at::Tensor image = ImagesOf(latents.slice(0, i, i + 1), decoder).contiguous();
+    const std::string pixels = model::PixelsOf(image, 0);
+    cells.push_back({.image = {.width = static_cast<int>(image.size(2)),
+                                 .height = static_cast<int>(image.size(1)),
+                                 .channels = static_cast<int>(image.size(3)),
                                  .pixels = {pixels.begin(), pixels.end()}},
                      .frame = std::nullopt,
                      .label = LabelOf(entry, IndexOf(entry, i, per_row))});
-    side = std::max({side, cells.back().picture.width, cells.back().picture.height});
+    side = std::max({side, cells.back().image.width, cells.back().image.height});
   }
   io::GridOptions options;
   options.columns = static_cast<int>(std::min<int64_t>(per_row, kColumnsMax));
-  options.scale = std::max(1, kPictureSideMin / side);
+  options.scale = std::max(1, kImageSideMin / side);
   return io::Grid(cells, options);
 }
 

@@ -1,6 +1,6 @@
-// A replay entry's stored steps as pictures: one strip, x_i from left to right.
+// A replay entry's stored steps as images: one strip, x_i from left to right.
 //
-// Shows a latent that is a picture (1 or 3 channels) as it is, others in false colours: the first
+// Shows a latent that is an image (1 or 3 channels) as it is, others in false colours: the first
 // three channels over their largest absolute value. A decoder, if there is one, decodes them all.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "cli/replay/replay_entry_text.h"
 #include "core/model/image_decoder.h"
-#include "io/picture.h"
+#include "io/image.h"
 #include "oxbow/v1/replay_buffer.pb.h"
 
 namespace oxbow::cli {
@@ -24,7 +24,7 @@ absl::StatusOr<at::Tensor> LatentsOf(const v1::ReplayEntry& entry);
 std::vector<LatentFacts> FactsOf(const at::Tensor& latents, const v1::ReplayEntry& entry);
 
 // `decoder` may be null. A group has one row per trajectory.
-absl::StatusOr<io::Picture8> StripOf(const v1::ReplayEntry& entry,
+absl::StatusOr<io::Image8> StripOf(const v1::ReplayEntry& entry,
                                      const model::ImageDecoder* decoder);
 
 }  // namespace oxbow::cli

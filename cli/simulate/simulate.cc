@@ -43,7 +43,7 @@ struct Flags {
   std::optional<uint64_t> seed;
   std::optional<uint32_t> in_flight;
   std::optional<uint32_t> batch;
-  std::optional<uint32_t> fan_out;
+  std::optional<uint32_t> weight_fanout;
   std::optional<uint32_t> reward_servers;
   std::optional<uint64_t> checkpoint_every;
   std::optional<double> lease_s;
@@ -102,7 +102,7 @@ absl::StatusOr<simulate::RunModel> Base(const Flags& flags, std::string& source)
   Override(flags.seed, model.seed);
   Override(flags.in_flight, model.groups_in_flight);
   Override(flags.batch, model.batch_groups_max);
-  Override(flags.fan_out, model.fan_out);
+  Override(flags.weight_fanout, model.weight_fanout);
   Override(flags.reward_servers, model.reward_servers);
   Override(flags.checkpoint_every, model.checkpoint_every);
   Override(flags.lease_s, model.lease_s);
@@ -214,7 +214,7 @@ void AddRuleOptions(CLI::App& command, Flags& f) {
   command.add_option("--seed", f.seed, "of durations and deaths");
   command.add_option("--in-flight", f.in_flight, "leases a worker holds at most");
   command.add_option("--batch", f.batch, "groups in one denoising batch; 0: all that wait");
-  command.add_option("--fan-out", f.fan_out,
+  command.add_option("--weight-fanout", f.weight_fanout,
                      "copies of the weights each relay sends; 0: no relays");
   command.add_option("--reward-servers", f.reward_servers, "0: enough");
   command.add_option("--checkpoint-every", f.checkpoint_every, "learner steps");

@@ -91,7 +91,7 @@ void FitSampling(const std::vector<Line>& lines, double groups, simulate::Costs&
 
 // What presets and runs take from the services' settings.
 void SetServices(const v1::ServiceConfig& services, simulate::RunModel& model) {
-  model.fan_out = services.weight_fanout();
+  model.weight_fanout = services.weight_fanout();
   model.lease_s = services.lease_seconds();
   model.stragglers.quantile = services.speculation_quantile();
   model.stragglers.factor = services.speculation_factor();

@@ -81,7 +81,7 @@ TEST(SimulationCostsTest, APresetHasTheServicesOfTheDefaults) {
   for (const simulate::Preset& preset : simulate::Presets()) {
     const auto model = ModelOfPreset(preset);
     ASSERT_TRUE(model.ok()) << model.status();
-    EXPECT_EQ(model->fan_out, services.weight_fanout()) << preset.name;
+    EXPECT_EQ(model->weight_fanout, services.weight_fanout()) << preset.name;
     EXPECT_EQ(model->lease_s, services.lease_seconds()) << preset.name;
     EXPECT_EQ(model->stragglers.quantile, services.speculation_quantile()) << preset.name;
     EXPECT_EQ(model->stragglers.factor, services.speculation_factor()) << preset.name;

@@ -293,23 +293,23 @@ ROLLOUTS = Dashboard("oxbow-rollouts", "oxbow: Rollouts and weights", "Who sampl
     ]),
 ])
 
-REWARDS = Dashboard("oxbow-rewards", "oxbow: Rewards", "How fast and how reliably pictures are scored.", [
+REWARDS = Dashboard("oxbow-rewards", "oxbow: Rewards", "How fast and how reliably images are scored.", [
     ("Calls", [
         Panel("Score calls", "short", [
             (f'sum by (run, instance, outcome) ({rate("oxbow_reward_request_duration_seconds_count")})', "{{outcome}} {{instance}}")],
             "Calls a second by server. One server alone at work means that clients do not find the others.", low=0),
         Panel("Latency", "s", [*p50_p95("oxbow_reward_request_duration_seconds", "instance", "{{instance}}"),
                                (quantile(0.99, "oxbow_reward_request_duration_seconds", "instance"), "p99 {{instance}}")],
-              "Duration of a Score call, which streams a group's pictures. Longer than a worker's batch: sampling waits for rewards.", low=0),
-        Panel("Pictures per batch", "short", [(mean("oxbow_reward_batch_items", "instance"), "{{instance}}")],
-              "Mean pictures per message. Far below reward_server --batch-max leaves a GPU idle.", low=0),
+              "Duration of a Score call, which streams a group's images. Longer than a worker's batch: sampling waits for rewards.", low=0),
+        Panel("Images per batch", "short", [(mean("oxbow_reward_batch_items", "instance"), "{{instance}}")],
+              "Mean images per message. Far below reward_server --batch-max leaves a GPU idle.", low=0),
         Panel("As workers see it", "s", p50_p95("oxbow_rollout_reward_duration_seconds"),
               "From asking to the last score of a group, retries and network included. Far above the latency: calls queue or fail over.", low=0),
     ]),
     ("Failures", [
-        Panel("Pictures by outcome", "short", [(rate("oxbow_reward_items_total"), "{{reward}} {{outcome}} {{instance}}")],
-              "A second. Invalid: picture or prompt does not fit the reward. Failed: the scorer's error, or a score that is not finite.", low=0),
-        share("Pictures without a score", [
+        Panel("Images by outcome", "short", [(rate("oxbow_reward_items_total"), "{{reward}} {{outcome}} {{instance}}")],
+              "A second. Invalid: image or prompt does not fit the reward. Failed: the scorer's error, or a score that is not finite.", low=0),
+        share("Images without a score", [
             (f'sum by (run, reward) ({rate("oxbow_reward_items_total", UNSCORED)}) / sum by (run, reward) ({rate("oxbow_reward_items_total")})',
              "{{reward}} {{run}}")],
             "They are dropped or fail their group and never count as 0. Over 1 % is an alert."),
@@ -320,10 +320,10 @@ REWARDS = Dashboard("oxbow-rewards", "oxbow: Rewards", "How fast and how reliabl
         Panel("Mean score", "none", [
             (f'sum by (run, reward) ({rate("oxbow_reward_score_sum")}) / sum by (run, reward) ({rate("oxbow_reward_score_count")})',
              "{{reward}} {{run}}")],
-            "Of all pictures that were scored, evaluations included, in the reward's own units."),
+            "Of all images that were scored, evaluations included, in the reward's own units."),
         Panel("Distribution of scores", "none", [
             (f'sum by (le) (increase({q("oxbow_reward_score_bucket")}{RATE}))', "{{le}}")],
-            "How many pictures got which score, all rewards together; choose an instance that serves one. All in one row: the reward tells nothing apart.", kind="heatmap", width=16),
+            "How many images got which score, all rewards together; choose an instance that serves one. All in one row: the reward tells nothing apart.", kind="heatmap", width=16),
     ]),
     ("Processes", [
         Panel("Memory", "bytes", [(q("process_resident_memory_bytes", 'job="reward"'), "{{instance}}")],

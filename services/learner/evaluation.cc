@@ -13,7 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "base/trace.h"
-#include "core/model/picture_sampler.h"
+#include "core/model/image_sampler.h"
 #include "metrics/step_metrics.h"
 #include "run/rewards.h"
 
@@ -21,19 +21,19 @@ namespace oxbow::learner {
 namespace {
 
 constexpr uint32_t kCallsAtOnce = 4;      // Calls to the reward servers.
-constexpr uint32_t kPicturesAtOnce = 64;  // Whose conditioning is in memory.
+constexpr uint32_t kImagesAtOnce = 64;  // Whose conditioning is in memory.
 
 // Mean of 1 - |x| over pixels x = p / 127.5 - 1: measures grey dust, which scorers tolerate and
 // people see.
 // |x| is |2p - 255| / 255, whose sum is exact in integers.
-double Speckle(const std::vector<reward::Picture>& pictures) {
+double Speckle(const std::vector<reward::Image>& images) {
   uint64_t sum = 0;
   uint64_t count = 0;
-  for (const reward::Picture& picture : pictures) {
-    for (const char pixel : picture.pixels) {
+  for (const reward::Image& image : images) {
+    for (const char pixel : image.pixels) {
       sum += static_cast<uint64_t>(std::abs(2 * static_cast<uint8_t>(pixel) - 255));
     }
-    count += picture.pixels.size();
+    count += image.pixels.size();
   }
   return 1 - static_cast<double>(sum) / (255 * static_cast<double>(count));
 }
@@ -56,28 +56,28 @@ Evaluation::Evaluation(Options options, std::vector<v1::Prompt> prompts,
       rewards_(rewards) {}
 
 absl::StatusOr<EvaluationResult> Evaluation::Run(const model::VelocityModel& model) {
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<reward::Picture> pictures, Draw(model));
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<Verdict> verdicts, Score(pictures));
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<reward::Image> images, Draw(model));
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<Verdict> verdicts, Score(images));
   EvaluationResult result;
   result.metrics = MetricsOf(verdicts);
-  result.metrics[metric::kEvalSpeckleMean] = Speckle(pictures);
-  result.sheet = SheetOf(pictures, verdicts);
+  result.metrics[metric::kEvalSpeckleMean] = Speckle(images);
+  result.sheet = SheetOf(images, verdicts);
   result.caption =
       absl::StrFormat("held-out prompts, reward %.3f", result.metrics[metric::kEvalRewardMean]);
   return result;
 }
 
-// Picture i shows prompt i mod N; its noise key names prompt and repetition, never the batch. The
+// Image i shows prompt i mod N; its noise key names prompt and repetition, never the batch. The
 // conditioning of thousands of prompts would take gigabytes, so each batch asks for its own.
-absl::StatusOr<std::vector<reward::Picture>> Evaluation::Draw(const model::VelocityModel& model) {
+absl::StatusOr<std::vector<reward::Image>> Evaluation::Draw(const model::VelocityModel& model) {
   const uint32_t count = static_cast<uint32_t>(prompts_.size());
   const flow::SamplingSpec spec = model::OdeSpec(options_.sigmas, options_.solver);
-  std::vector<reward::Picture> pictures;
-  pictures.reserve(options_.images);
-  while (pictures.size() < options_.images) {
-    const auto first = static_cast<uint32_t>(pictures.size());
-    const uint32_t end = std::min(options_.images, first + kPicturesAtOnce);
-    std::vector<model::PictureRequest> requests;
+  std::vector<reward::Image> images;
+  images.reserve(options_.images);
+  while (images.size() < options_.images) {
+    const auto first = static_cast<uint32_t>(images.size());
+    const uint32_t end = std::min(options_.images, first + kImagesAtOnce);
+    std::vector<model::ImageRequest> requests;
     for (uint32_t i = first; i < end; ++i) {
       OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
                              conditioning_.Get(prompts_[i % count]));
@@ -85,31 +85,31 @@ absl::StatusOr<std::vector<reward::Picture>> Evaluation::Draw(const model::Veloc
           {.conditioning = entry->tensors,
            .key = {.run_seed = options_.seed, .group = i % count, .sample = i / count}});
     }
-    const at::Tensor drawn = model::SamplePictures(model, decoder_, spec, requests,
-                                                   options_.latent_shape, kPicturesAtOnce);
+    const at::Tensor drawn = model::SampleImages(model, decoder_, spec, requests,
+                                                   options_.latent_shape, kImagesAtOnce);
     for (int64_t i = 0; i < drawn.size(0); ++i) {
-      pictures.push_back({.width = static_cast<uint32_t>(drawn.size(2)),
+      images.push_back({.width = static_cast<uint32_t>(drawn.size(2)),
                           .height = static_cast<uint32_t>(drawn.size(1)),
                           .channels = static_cast<uint32_t>(drawn.size(3)),
                           .pixels = model::PixelsOf(drawn, i)});
     }
   }
-  return pictures;
+  return images;
 }
 
 // One call per prompt, several at a time: a call is mostly waiting.
 absl::StatusOr<std::vector<Evaluation::Verdict>> Evaluation::Score(
-    const std::vector<reward::Picture>& pictures) {
+    const std::vector<reward::Image>& images) {
   const uint32_t prompts =
-      static_cast<uint32_t>(std::min<size_t>(prompts_.size(), pictures.size()));
-  std::vector<Verdict> verdicts(pictures.size());
+      static_cast<uint32_t>(std::min<size_t>(prompts_.size(), images.size()));
+  std::vector<Verdict> verdicts(images.size());
   std::vector<absl::Status> outcomes(prompts);
   std::atomic<uint32_t> next = 0;
   const std::optional<Trace> trace = CurrentTrace();  // The step's; threads begin without one.
   const auto work = [&] {
     const TraceScope scope(trace);
     for (uint32_t prompt = next++; prompt < prompts; prompt = next++) {
-      outcomes[prompt] = ScorePrompt(prompt, pictures, verdicts);
+      outcomes[prompt] = ScorePrompt(prompt, images, verdicts);
     }
   };
   std::vector<std::thread> callers;
@@ -120,11 +120,11 @@ absl::StatusOr<std::vector<Evaluation::Verdict>> Evaluation::Score(
   return verdicts;
 }
 
-// Scores the pictures of one prompt: i, i + N, ...
-absl::Status Evaluation::ScorePrompt(uint32_t prompt, const std::vector<reward::Picture>& pictures,
+// Scores the images of one prompt: i, i + N, ...
+absl::Status Evaluation::ScorePrompt(uint32_t prompt, const std::vector<reward::Image>& images,
                                      std::vector<Verdict>& verdicts) {
-  std::vector<reward::Picture> batch;
-  for (size_t i = prompt; i < pictures.size(); i += prompts_.size()) batch.push_back(pictures[i]);
+  std::vector<reward::Image> batch;
+  for (size_t i = prompt; i < images.size(); i += prompts_.size()) batch.push_back(images[i]);
   auto scores = rewards_.Score(prompts_[prompt].text(), prompts_[prompt].metadata_json(), batch);
   for (size_t k = 0; k < scores.size(); ++k) {
     if (!scores[k].ok()) {
@@ -166,14 +166,14 @@ std::map<std::string, double> Evaluation::MetricsOf(const std::vector<Verdict>& 
   return metrics;
 }
 
-io::Picture8 Evaluation::SheetOf(const std::vector<reward::Picture>& pictures,
+io::Image8 Evaluation::SheetOf(const std::vector<reward::Image>& images,
                                  const std::vector<Verdict>& verdicts) const {
-  std::vector<io::GridCell> cells(std::min<size_t>(pictures.size(), options_.sheet_images));
+  std::vector<io::GridCell> cells(std::min<size_t>(images.size(), options_.sheet_images));
   for (size_t i = 0; i < cells.size(); ++i) {
-    cells[i].picture = {.width = static_cast<int>(pictures[i].width),
-                        .height = static_cast<int>(pictures[i].height),
-                        .channels = static_cast<int>(pictures[i].channels),
-                        .pixels = {pictures[i].pixels.begin(), pictures[i].pixels.end()}};
+    cells[i].image = {.width = static_cast<int>(images[i].width),
+                        .height = static_cast<int>(images[i].height),
+                        .channels = static_cast<int>(images[i].channels),
+                        .pixels = {images[i].pixels.begin(), images[i].pixels.end()}};
     cells[i].frame = verdicts[i].right ? io::kRightColour : io::kWrongColour;
     cells[i].label = ShortName(prompts_[i % prompts_.size()].text());
   }

@@ -10,7 +10,7 @@
 #include "core/flow/dynamics.h"
 #include "core/model/image_decoder.h"
 #include "core/model/velocity_model.h"
-#include "io/picture.h"
+#include "io/image.h"
 #include "oxbow/v1/config.pb.h"
 #include "services/learner/conditioning_cache.h"
 #include "services/reward/reward_client.h"
@@ -19,7 +19,7 @@ namespace oxbow::learner {
 
 struct EvaluationResult {
   std::map<std::string, double> metrics;  // "eval/reward_mean", "eval/strict_mean", ...
-  io::Picture8 sheet;                     // The first pictures, framed by right and wrong.
+  io::Image8 sheet;                     // The first images, framed by right and wrong.
   std::string caption;
 };
 
@@ -40,23 +40,23 @@ class Evaluation {
   Evaluation(Options options, std::vector<v1::Prompt> prompts, ConditioningCache& conditioning,
              const model::ImageDecoder& decoder, reward::RewardClient& rewards);
 
-  // kUnavailable if a picture could not be scored: the mean of fewer pictures is another number.
+  // kUnavailable if an image could not be scored: the mean of fewer images is another number.
   absl::StatusOr<EvaluationResult> Run(const model::VelocityModel& model);
 
  private:
-  // What the scorers said of one picture.
+  // What the scorers said of one image.
   struct Verdict {
     reward::Scores scores;
     double reward = 0;   // Weighted sum.
-    bool right = false;  // The reward is full: that of a picture whose every term scores 1.
+    bool right = false;  // The reward is full: that of an image whose every term scores 1.
   };
 
-  absl::StatusOr<std::vector<reward::Picture>> Draw(const model::VelocityModel& model);
-  absl::StatusOr<std::vector<Verdict>> Score(const std::vector<reward::Picture>& pictures);
-  absl::Status ScorePrompt(uint32_t prompt, const std::vector<reward::Picture>& pictures,
+  absl::StatusOr<std::vector<reward::Image>> Draw(const model::VelocityModel& model);
+  absl::StatusOr<std::vector<Verdict>> Score(const std::vector<reward::Image>& images);
+  absl::Status ScorePrompt(uint32_t prompt, const std::vector<reward::Image>& images,
                            std::vector<Verdict>& verdicts);
   std::map<std::string, double> MetricsOf(const std::vector<Verdict>& verdicts) const;
-  io::Picture8 SheetOf(const std::vector<reward::Picture>& pictures,
+  io::Image8 SheetOf(const std::vector<reward::Image>& images,
                        const std::vector<Verdict>& verdicts) const;
   Verdict VerdictOf(reward::Scores scores) const;
 

@@ -10,7 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "core/model/picture_sampler.h"
+#include "core/model/image_sampler.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "oxbow/v1/reward.grpc.pb.h"
@@ -24,15 +24,15 @@ using Stream = grpc::ServerReaderWriter<v1::ScoreResponse, v1::ScoreRequest>;
 constexpr uint32_t kImages = 70;  // More than a batch.
 constexpr uint32_t kPrompts = 66;
 
-// Scores a picture by its first byte, and keeps all by the text they are of.
+// Scores an image by its first byte, and keeps all by the text they are of.
 class Gallery final : public v1::Reward::Service {
  public:
   ~Gallery() override { server_->Shutdown(absl::Seconds(5)); }
 
   const std::string& endpoint() const { return server_->endpoint(); }
-  std::map<std::string, std::vector<std::string>> pictures() const {
+  std::map<std::string, std::vector<std::string>> images() const {
     absl::MutexLock lock(&mutex_);
-    return pictures_;
+    return images_;
   }
 
   grpc::Status Describe(grpc::ServerContext*, const v1::DescribeRequest*,
@@ -45,10 +45,10 @@ class Gallery final : public v1::Reward::Service {
   grpc::Status Score(grpc::ServerContext*, Stream* stream) override {
     for (v1::ScoreRequest request; stream->Read(&request);) {
       for (const v1::ScoreItem& item : request.items()) {
-        const std::string& pixels = item.picture().pixels();
+        const std::string& pixels = item.image().pixels();
         {
           absl::MutexLock lock(&mutex_);
-          pictures_[request.prompt().text()].push_back(pixels);
+          images_[request.prompt().text()].push_back(pixels);
         }
         v1::ScoreResponse response;
         response.set_item(item.item());
@@ -62,11 +62,11 @@ class Gallery final : public v1::Reward::Service {
 
  private:
   mutable absl::Mutex mutex_;
-  std::map<std::string, std::vector<std::string>> pictures_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::vector<std::string>> images_ ABSL_GUARDED_BY(mutex_);
   const std::unique_ptr<rpc::Server> server_ = rpc::Server::Start({}, {this}).value();
 };
 
-// Pictures depend on noise and prompt. Knows what the cache held at its first call.
+// Images depend on noise and prompt. Knows what the cache held at its first call.
 class WatchingModel final : public model::VelocityModel {
  public:
   explicit WatchingModel(const ConditioningCache* watched) : watched_(watched) {}
@@ -89,7 +89,7 @@ std::unique_ptr<io::EncodedPrompts> Encoded() {
   return io::EncodedPrompts::Open(*components, {.encoders = {.t5_length = 9}}).value();
 }
 
-TEST(EvaluationTest, PicturesAreThoseOfOneBatchAndConditioningIsHeldForSixtyFour) {
+TEST(EvaluationTest, ImagesAreThoseOfOneBatchAndConditioningIsHeldForSixtyFour) {
   Gallery gallery;
   const auto rewards = reward::RewardClient::Create({.endpoints = {gallery.endpoint()}}).value();
   const auto decoder = model::MakePixelDecoder();
@@ -115,13 +115,13 @@ TEST(EvaluationTest, PicturesAreThoseOfOneBatchAndConditioningIsHeldForSixtyFour
   const uint64_t of_all = cache.bytes();
   EXPECT_EQ(watching.held_at_first(), of_all / kPrompts * 64);
 
-  std::vector<model::PictureRequest> requests;
+  std::vector<model::ImageRequest> requests;
   for (uint32_t i = 0; i < kImages; ++i) {
     requests.push_back({.conditioning = (*cache.Get(prompts[i % kPrompts]))->tensors,
                         .key = {.run_seed = 5, .group = i % kPrompts, .sample = i / kPrompts}});
   }
   const at::Tensor drawn =
-      model::SamplePictures(WatchingModel(nullptr), *decoder, model::OdeSpec(options.sigmas),
+      model::SampleImages(WatchingModel(nullptr), *decoder, model::OdeSpec(options.sigmas),
                             requests, options.latent_shape, kImages);
   std::map<std::string, std::vector<std::string>> expected;
   double sum = 0;
@@ -129,7 +129,7 @@ TEST(EvaluationTest, PicturesAreThoseOfOneBatchAndConditioningIsHeldForSixtyFour
     expected[prompts[i % kPrompts].text()].push_back(model::PixelsOf(drawn, i));
     sum += drawn[i].flatten()[0].item<double>();
   }
-  EXPECT_TRUE(gallery.pictures() == expected);
+  EXPECT_TRUE(gallery.images() == expected);
   EXPECT_DOUBLE_EQ(result->metrics.at("eval/reward_mean"), sum / kImages);
   const at::Tensor x = drawn.to(at::kDouble) / 127.5 - 1;
   EXPECT_NEAR(result->metrics.at("eval/speckle_mean"), 1 - x.abs().mean().item<double>(), 1e-14);

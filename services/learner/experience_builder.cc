@@ -14,7 +14,7 @@ namespace {
 
 // Head and tail both hold x_{i_off}: the worker continued from the same bytes that the buffer sent
 // it.
-absl::Status JoinLatents(const rl::Sample& head, rl::Sample& sample) {
+absl::Status JoinLatents(const rl::Trajectory& head, rl::Trajectory& sample) {
   if (!sample.latents.defined()) {
     sample.latents = head.latents;
   } else {
@@ -27,7 +27,7 @@ absl::Status JoinLatents(const rl::Sample& head, rl::Sample& sample) {
   return absl::OkStatus();
 }
 
-absl::Status CompleteHead(const ReplayedHead& planned, const rl::Sample& head, rl::Sample& sample) {
+absl::Status CompleteHead(const ReplayedHead& planned, const rl::Trajectory& head, rl::Trajectory& sample) {
   const int kept = static_cast<int>(planned.kept_steps);
   if (head.log_prob.size() != sample.log_prob.size()) {
     return absl::InvalidArgumentError(
@@ -51,13 +51,13 @@ absl::Status CompleteHead(const ReplayedHead& planned, const rl::Sample& head, r
 // Adds the head to every replayed member. `read` makes a sample of the stored trajectory.
 absl::Status CompleteHeads(
     const PlannedGroup& planned,
-    const std::function<absl::StatusOr<rl::Sample>(const v1::Trajectory&)>& read,
+    const std::function<absl::StatusOr<rl::Trajectory>(const v1::Trajectory&)>& read,
     rl::Group& group) {
-  for (rl::Sample& sample : group.samples) {
+  for (rl::Trajectory& sample : group.samples) {
     if (!sample.replayed) continue;
     if (!planned.head.has_value())
       return absl::InvalidArgumentError("replayed sample without a head");
-    OXBOW_ASSIGN_OR_RETURN(const rl::Sample head, read(planned.head->trajectory));
+    OXBOW_ASSIGN_OR_RETURN(const rl::Trajectory head, read(planned.head->trajectory));
     OXBOW_RETURN_IF_ERROR(Annotate(CompleteHead(*planned.head, head, sample),
                                    absl::StrCat("group ", planned.id.value)));
   }
@@ -70,10 +70,10 @@ at::Tensor Outline(const v1::Tensor& tensor) {
                    at::TensorOptions(at::kFloat).device(at::kMeta));
 }
 
-absl::StatusOr<rl::Sample> SampleOutline(v1::Trajectory trajectory) {
+absl::StatusOr<rl::Trajectory> SampleOutline(v1::Trajectory trajectory) {
   const at::Tensor latents = Outline(trajectory.latents());
   trajectory.clear_latents();
-  OXBOW_ASSIGN_OR_RETURN(rl::Sample sample, rpc::SampleFromProto(trajectory));
+  OXBOW_ASSIGN_OR_RETURN(rl::Trajectory sample, rpc::TrajectoryFromProto(trajectory));
   sample.latents = latents;
   return sample;
 }
@@ -84,7 +84,7 @@ absl::StatusOr<rl::Group> BuildGroup(const v1::Group& received, const PlannedGro
                                      const model::Conditioning& conditioning) {
   OXBOW_ASSIGN_OR_RETURN(rl::Group group, rpc::GroupFromProto(received));
   group.conditioning = conditioning;
-  OXBOW_RETURN_IF_ERROR(CompleteHeads(planned, rpc::SampleFromProto, group));
+  OXBOW_RETURN_IF_ERROR(CompleteHeads(planned, rpc::TrajectoryFromProto, group));
   return group;
 }
 

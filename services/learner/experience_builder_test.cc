@@ -17,7 +17,7 @@ at::Tensor Path() {
 }
 
 v1::Trajectory WireSample(uint32_t index, const at::Tensor& latents, uint64_t version) {
-  rl::Sample sample;
+  rl::Trajectory sample;
   sample.index = index;
   sample.latents = latents;
   for (int step = 0; step < kSteps; ++step) {
@@ -57,7 +57,7 @@ TEST(ExperienceBuilderTest, ReplayedSampleIsTheStoredHeadAndTheFreshTailBitForBi
   const auto group = BuildGroup(mixed.group, mixed.planned, {});
   ASSERT_TRUE(group.ok()) << group.status();
   EXPECT_TRUE(at::equal(group->samples[0].latents, Path()));
-  const rl::Sample& replayed = group->samples[1];
+  const rl::Trajectory& replayed = group->samples[1];
   EXPECT_TRUE(at::equal(replayed.latents, Path()));
   EXPECT_EQ(replayed.first_latent, 0);
   EXPECT_EQ(replayed.behaviour_version, (std::vector<uint64_t>{4, 4, 10, 10}));
@@ -83,7 +83,7 @@ TEST(ExperienceBuilderTest, AHeadMayBeginAtItsFirstStochasticStep) {
     head.set_sde(0, false);
     const auto group = BuildGroup(mixed.group, mixed.planned, {});
     ASSERT_TRUE(group.ok()) << group.status();
-    const rl::Sample& replayed = group->samples[1];
+    const rl::Trajectory& replayed = group->samples[1];
     EXPECT_EQ(replayed.first_latent, 1);
     EXPECT_TRUE(
         at::equal(replayed.latents, Path().slice(0, 1, with_tail ? kSteps + 1 : kKept + 1)));

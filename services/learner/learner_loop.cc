@@ -89,7 +89,7 @@ absl::Status LearnerLoop::Run() {
 }
 
 absl::Status LearnerLoop::PlanAhead() {
-  parts_.board.Enter("plan");
+  parts_.progress.Enter("plan");
   while (planned_ < options_.steps && planned_ <= committed_ + options_.staleness_max) {
     OXBOW_RETURN_IF_ERROR(PlanOne(LearnerStep(planned_)));
     ++planned_;
@@ -113,7 +113,7 @@ absl::Status LearnerLoop::PlanOne(LearnerStep step) {
     waiting = adaptation_->Waiting(step, options_.groups - static_cast<uint32_t>(heads.size()));
   }
   StepPlan plan = PlanStep(step, options_.groups, std::move(heads), parts_.prompts, sde,
-                           options_.refill_max, std::move(waiting));
+                           options_.dynamic_sampling_max, std::move(waiting));
   positions_[step.value] = plan.before;
   OXBOW_RETURN_IF_ERROR(Encode(plan.groups));
   parts_.coordinator.Plan(std::move(plan));
@@ -138,8 +138,8 @@ absl::Status LearnerLoop::FinishStep() {
   const bool checkpoints = options_.checkpoint_every > 0 && committed_ > 0 &&
                            committed_ % options_.checkpoint_every == 0;
   if (checkpoints || end) OXBOW_RETURN_IF_ERROR(WriteCheckpoint());
-  parts_.board.Enter("log");
-  const std::map<std::string, double> seconds = parts_.board.TakeSeconds();
+  parts_.progress.Enter("log");
+  const std::map<std::string, double> seconds = parts_.progress.TakeSeconds();
   double total = 0;
   for (const auto& [phase, value] : seconds) {
     numbers_[metric::kTimePhaseS.Of(phase)] = value;
@@ -150,9 +150,9 @@ absl::Status LearnerLoop::FinishStep() {
       samples != numbers_.end() && total > 0) {
     numbers_[metric::kThroughputSamplesPerS] = samples->second / total;
   }
-  const double wall = options_.wall_seconds_before + parts_.board.wall_seconds();
+  const double wall = options_.wall_seconds_before + parts_.progress.wall_seconds();
   OXBOW_RETURN_IF_ERROR(parts_.log.Step(static_cast<int64_t>(committed_), wall, numbers_));
-  parts_.board.StepCommitted(committed_, parts_.trainer.version().value, numbers_);
+  parts_.progress.StepCommitted(committed_, parts_.trainer.version().value, numbers_);
   if (committed_ > 0) {
     parts_.metrics.StepCommitted(total, numbers_);
     OXBOW_LOG(Info) << "step committed" << Field("step", finished)
@@ -173,7 +173,7 @@ bool LearnerLoop::EvaluationDue() const {
 absl::Status LearnerLoop::PublishIfDue() {
   if (committed_ % options_.publish_every != 0 && !publication_owed_) return absl::OkStatus();
   if (options_.eval_before_publish && EvaluationDue()) Evaluate();
-  parts_.board.Enter("publish");
+  parts_.progress.Enter("publish");
   const absl::StatusOr<bool> out =
       parts_.publish(parts_.trainer.version(), LearnerStep(committed_));
   publication_owed_ = out.ok() && !*out;
@@ -183,7 +183,7 @@ absl::Status LearnerLoop::PublishIfDue() {
 }
 
 void LearnerLoop::Evaluate() {
-  parts_.board.Enter("eval");
+  parts_.progress.Enter("eval");
   evaluated_ = committed_;
   const absl::StatusOr<EvaluationResult> result = parts_.evaluate();
   if (!result.ok()) {
@@ -197,13 +197,13 @@ void LearnerLoop::Evaluate() {
   const absl::Status status =
       parts_.log.Images(static_cast<int64_t>(committed_), "eval", result->caption, result->sheet);
   if (!status.ok()) {
-    OXBOW_LOG(Warning) << "pictures were not written"
+    OXBOW_LOG(Warning) << "images were not written"
                        << Field("error", std::string(status.message()));
   }
 }
 
 absl::StatusOr<std::vector<ReceivedGroup>> LearnerLoop::Await(LearnerStep step, size_t count) {
-  parts_.board.Enter("wait");
+  parts_.progress.Enter("wait");
   while (true) {
     auto groups = parts_.assembler.Take(step, count, kWaitSlice);
     if (!absl::IsDeadlineExceeded(groups.status())) return groups;
@@ -217,7 +217,7 @@ absl::StatusOr<LearnerLoop::StepGroups> LearnerLoop::Collect(LearnerStep step) {
   groups.planned = parts_.coordinator.TakePlanned(step);
   std::set<uint64_t> taken;
   for (const PlannedGroup& group : groups.planned) taken.insert(group.prompt.id());
-  for (bool more = groups.refills < options_.refill_max; more;) {
+  for (bool more = groups.refills < options_.dynamic_sampling_max; more;) {
     OXBOW_ASSIGN_OR_RETURN(more, RefillOnce(step, groups, taken));
   }
   return groups;
@@ -239,7 +239,7 @@ absl::StatusOr<bool> LearnerLoop::RefillOnce(LearnerStep step, StepGroups& group
     if (!signal[i]) wanted.push_back(i);
   }
   std::vector<PlannedGroup> refills = PlanRefill(groups.planned, wanted, groups.refills,
-                                                 options_.refill_max, parts_.prompts, taken);
+                                                 options_.dynamic_sampling_max, parts_.prompts, taken);
   if (refills.empty()) return false;
   OXBOW_RETURN_IF_ERROR(Encode(refills));
   const size_t count = refills.size();
@@ -252,7 +252,7 @@ absl::StatusOr<bool> LearnerLoop::RefillOnce(LearnerStep step, StepGroups& group
     groups.planned[place] = std::move(planned[i]);
   }
   groups.refills += static_cast<uint32_t>(count);
-  return groups.refills < options_.refill_max;
+  return groups.refills < options_.dynamic_sampling_max;
 }
 
 absl::StatusOr<std::vector<rl::Group>> LearnerLoop::Build(
@@ -280,7 +280,7 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   OXBOW_ASSIGN_OR_RETURN(const StepGroups collected, Collect(step));
   const std::vector<ReceivedGroup>& received = collected.received;
   const std::vector<PlannedGroup>& planned = collected.planned;
-  parts_.board.Enter("update");
+  parts_.progress.Enter("update");
   OXBOW_ASSIGN_OR_RETURN(std::vector<rl::Group> groups, Build(received, planned));
   if (adaptation_.has_value()) {
     OXBOW_RETURN_IF_ERROR(adaptation_->Choose(step, received, planned, groups));
@@ -310,7 +310,7 @@ void LearnerLoop::CommitToBuffer(LearnerStep step, const std::vector<ReceivedGro
                                  const std::vector<PlannedGroup>& planned,
                                  const rl::StepResult& result) {
   if (parts_.buffer == nullptr) return;
-  parts_.board.Enter("offer");
+  parts_.progress.Enter("offer");
   ReplayLink::StepCommit commit{
       .step = step, .offers = {}, .groups = {}, .used = result.used, .evict = result.evict};
   for (size_t i = 0; options_.replays && i < received.size(); ++i) {
@@ -388,7 +388,7 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
 }
 
 absl::Status LearnerLoop::WriteCheckpoint() {
-  parts_.board.Enter("checkpoint");
+  parts_.progress.Enter("checkpoint");
   const std::string name = CheckpointName(committed_);
   RunState state{.committed_steps = committed_,
                  .policy_version = parts_.trainer.version().value,
@@ -397,7 +397,7 @@ absl::Status LearnerLoop::WriteCheckpoint() {
   // of them.
   const auto planned = positions_.find(committed_);
   state.prompts = planned != positions_.end() ? planned->second : parts_.prompts.position();
-  state.wall_seconds = options_.wall_seconds_before + parts_.board.wall_seconds();
+  state.wall_seconds = options_.wall_seconds_before + parts_.progress.wall_seconds();
   if (parts_.buffer != nullptr) {
     const absl::Status kept = parts_.buffer->Checkpoint(name, options_.checkpoints_kept);
     if (kept.ok()) state.buffer_checkpoint = name;

@@ -32,7 +32,7 @@
 #include "services/learner/desk/prompt_order.h"
 #include "services/learner/desk/replay_link.h"
 #include "services/learner/desk/replay_offer.h"
-#include "services/learner/desk/run_board.h"
+#include "services/learner/desk/run_progress.h"
 #include "services/learner/desk/step_log.h"
 #include "services/learner/evaluation.h"
 #include "services/learner/step_adaptation.h"
@@ -48,7 +48,7 @@ class LearnerLoop {
     LearnerStep first_step;   // Number of steps committed before.
     uint64_t steps = 0;       // Number of steps of the whole run.
     uint32_t groups = 0;      // U
-    uint32_t refill_max = 0;  // Dynamic sampling: extra groups for those with equal rewards.
+    uint32_t dynamic_sampling_max = 0;  // Dynamic sampling: extra groups for those with equal rewards.
     uint32_t ranks = 1;       // Ranks of the learner; this one is rank 0.
     bool replays = false;     // The best trajectories are offered to the replay buffer.
     uint32_t replayed = 0;    // Groups of a step with a replayed head, at most.
@@ -78,7 +78,7 @@ class LearnerLoop {
     GroupAssembler& assembler;
     ReplayLink* buffer;  // Null: the run has no replay buffer.
     StepLog& step_log;
-    RunBoard& board;
+    RunProgress& progress;
     LearnerMetrics& metrics;
     telemetry::RunLog& log;
     // Tells the other ranks which groups the step trains on.

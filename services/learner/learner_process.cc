@@ -16,7 +16,7 @@
 #include "run/rewards.h"
 #include "services/learner/final_weights.h"
 #include "services/learner/registration.h"
-#include "services/weights/ranks_circle.h"
+#include "services/weights/ranks_broadcast_group.h"
 
 namespace oxbow::learner {
 namespace {
@@ -118,7 +118,7 @@ absl::Status LearnerProcess::ConnectPeers() {
   if (resumed_.has_value()) resume_after = static_cast<int64_t>(from_.committed_steps);
   OXBOW_ASSIGN_OR_RETURN(log_, telemetry::RunLog::Open(options_.directory, resume_after));
   OXBOW_ASSIGN_OR_RETURN(step_log_, StepLog::Open(options_.directory / "steps.jsonl"));
-  board_ = std::make_unique<RunBoard>(Clock::Steady(), *metrics_, setup_.config.run().steps());
+  progress_ = std::make_unique<RunProgress>(Clock::Steady(), *metrics_, setup_.config.run().steps());
   return absl::OkStatus();
 }
 
@@ -139,16 +139,16 @@ absl::Status LearnerProcess::MakeLoop() {
   OXBOW_ASSIGN_OR_RETURN(weights::ProbeShape probe_shape,
                          weights::ProbeShapeOf(*setup_.model.architecture,
                                                setup_.model.latent_shape, setup_.negative));
-  weights::JoinCircle join_circle;
+  weights::JoinBroadcastGroup join_broadcast_group;
   if (config.publish().transport() == v1::TRANSPORT_BROADCAST) {
-    join_circle = weights::JoinOverRanks({.device = config.model().device()});
+    join_broadcast_group = weights::JoinOverRanks({.device = config.model().device()});
   }
   channel_ = std::make_unique<weights::WeightChannelService>(
       weights::WeightChannelService::Options{.epoch = epoch_,
                                              .snapshots_kept = config.services().snapshots_kept(),
                                              .fanout = config.services().weight_fanout(),
-                                             .join_circle = std::move(join_circle),
-                                             .circle_device = config.model().device()},
+                                             .join_broadcast_group = std::move(join_broadcast_group),
+                                             .broadcast_device = config.model().device()},
       *publish_metrics_, Clock::Steady(), LogRefusal);
   publisher_ = std::make_unique<Publisher>(
       Publisher::Options{.epoch = epoch_,
@@ -201,7 +201,7 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
           .assembler = assembler_,
           .buffer = buffer_.get(),
           .step_log = *step_log_,
-          .board = *board_,
+          .progress = *progress_,
           .metrics = *metrics_,
           .log = *log_,
           .announce = announce,
@@ -214,7 +214,7 @@ absl::Status LearnerProcess::Serve() {
   coordinator_service_ = std::make_unique<CoordinatorService>(
       *coordinator_,
       [this](v1::StatusResponse& status) {
-        board_->FillStatus(status);
+        progress_->FillStatus(status);
         leader_->FillStatus(status);
       },
       v1::RegisterResponse(), [this](const std::string&) { loop_->RequestDrain(); });

@@ -66,7 +66,7 @@ class LearnerProcess {
   std::unique_ptr<reward::RewardClient> rewards_;
   std::unique_ptr<telemetry::RunLog> log_;
   std::optional<StepLog> step_log_;
-  std::unique_ptr<RunBoard> board_;
+  std::unique_ptr<RunProgress> progress_;
 
   std::unique_ptr<ByteBudget> budget_;  // Before the assembler, whose groups hold parts of it.
   GroupAssembler assembler_;

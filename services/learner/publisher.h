@@ -39,7 +39,7 @@ class Publisher {
     uint64_t probe_seed = 0;
     double probe_tolerance = 1e-4;  // How far a velocity on a worker may differ by rounding.
     PublicationGate::Options gate;
-    model::NamedTensors decoder;  // Goes with the frozen part; none: the latent is the picture.
+    model::NamedTensors decoder;  // Goes with the frozen part; none: the latent is the image.
   };
   struct Metrics {
     LearnerMetrics& learner;

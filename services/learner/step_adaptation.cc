@@ -35,7 +35,7 @@ void KeepAt(const std::vector<size_t>& places, std::vector<rl::Group>& groups) {
 }  // namespace
 
 rl::BatchAdaptation AdaptationOf(const v1::AdaptationConfig& config) {
-  return {.bad_max = config.hard_max(),
+  return {.hard_max = config.hard_max(),
           .rule = RuleOf(config.thresholds()),
           .reuse_min = config.reuse_min(),
           .reuse_max = config.reuse_max(),

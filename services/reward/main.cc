@@ -25,7 +25,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   rpc::AddListenFlag(app, flags.service, "Reward service");
   app.add_option("--rewards", flags.rewards, "rewards to serve, separated by commas")
       ->delimiter(',');
-  app.add_option("--batch-max", flags.batch_max, "pictures per request")
+  app.add_option("--batch-max", flags.batch_max, "images per request")
       ->check(CLI::Range(1, 4096));
 }
 
@@ -52,7 +52,7 @@ absl::Status Serve(const Flags& flags) {
 int main(int argc, char** argv) {
   oxbow::reward::Flags flags;
   return oxbow::rpc::RunService(
-      "reward_server", "Scores pictures for rollout workers and evaluation.", argc, argv,
+      "reward_server", "Scores images for rollout workers and evaluation.", argc, argv,
       flags.service, [&](CLI::App& app) { oxbow::reward::AddFlags(app, flags); },
       [&] { return oxbow::reward::Serve(flags); });
 }

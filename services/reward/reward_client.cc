@@ -82,12 +82,12 @@ struct RewardClient::Impl {
   absl::Status Describe();
   absl::Status CheckDescription(const std::string& endpoint, const v1::DescribeResponse& response);
   std::vector<Replica*> ReplicasInTurn();
-  std::vector<std::vector<size_t>> Split(const std::vector<Picture>& pictures,
+  std::vector<std::vector<size_t>> Split(const std::vector<Image>& images,
                                          std::vector<std::optional<Result>>& results) const;
-  void ScoreBatch(const v1::Prompt& prompt, const std::vector<Picture>& pictures,
+  void ScoreBatch(const v1::Prompt& prompt, const std::vector<Image>& images,
                   const std::vector<size_t>& batch, std::vector<std::optional<Result>>& results);
   absl::Status TryBatch(Replica& replica, const v1::Prompt& prompt,
-                        const std::vector<Picture>& pictures, const std::vector<size_t>& batch,
+                        const std::vector<Image>& images, const std::vector<size_t>& batch,
                         std::vector<std::optional<Result>>& results);
 
   Options options;  // Describe fills in `rewards` and `batch_max`.
@@ -167,14 +167,14 @@ std::vector<Replica*> RewardClient::Impl::ReplicasInTurn() {
 // Cuts batches of at most batch_max images and kBatchBytesMax bytes. An image that is too large for
 // any batch gets its error here.
 std::vector<std::vector<size_t>> RewardClient::Impl::Split(
-    const std::vector<Picture>& pictures, std::vector<std::optional<Result>>& results) const {
+    const std::vector<Image>& images, std::vector<std::optional<Result>>& results) const {
   std::vector<std::vector<size_t>> batches;
   uint64_t bytes = 0;
-  for (size_t i = 0; i < pictures.size(); ++i) {
-    const uint64_t size = pictures[i].pixels.size();
+  for (size_t i = 0; i < images.size(); ++i) {
+    const uint64_t size = images[i].pixels.size();
     if (size > kBatchBytesMax) {
       results[i] = absl::InvalidArgumentError(
-          absl::StrCat("picture is too large to send: ", size, " bytes over ", kBatchBytesMax));
+          absl::StrCat("image is too large to send: ", size, " bytes over ", kBatchBytesMax));
       continue;
     }
     if (batches.empty() || batches.back().size() >= batch_max || bytes + size > kBatchBytesMax) {
@@ -189,13 +189,13 @@ std::vector<std::vector<size_t>> RewardClient::Impl::Split(
 
 std::vector<absl::StatusOr<Scores>> RewardClient::Score(const std::string& prompt_text,
                                                         const std::string& prompt_metadata_json,
-                                                        const std::vector<Picture>& pictures) {
+                                                        const std::vector<Image>& images) {
   v1::Prompt prompt;
   prompt.set_text(prompt_text);
   prompt.set_metadata_json(prompt_metadata_json);
-  std::vector<std::optional<Result>> results(pictures.size());
-  for (const std::vector<size_t>& batch : impl_->Split(pictures, results)) {
-    impl_->ScoreBatch(prompt, pictures, batch, results);
+  std::vector<std::optional<Result>> results(images.size());
+  for (const std::vector<size_t>& batch : impl_->Split(images, results)) {
+    impl_->ScoreBatch(prompt, images, batch, results);
   }
   std::vector<Result> scores;
   for (std::optional<Result>& result : results) scores.push_back(*std::move(result));
@@ -203,7 +203,7 @@ std::vector<absl::StatusOr<Scores>> RewardClient::Score(const std::string& promp
 }
 
 // Sets every result of the batch.
-void RewardClient::Impl::ScoreBatch(const v1::Prompt& prompt, const std::vector<Picture>& pictures,
+void RewardClient::Impl::ScoreBatch(const v1::Prompt& prompt, const std::vector<Image>& images,
                                     const std::vector<size_t>& batch,
                                     std::vector<std::optional<Result>>& results) {
   const std::vector<Replica*> order = ReplicasInTurn();
@@ -211,7 +211,7 @@ void RewardClient::Impl::ScoreBatch(const v1::Prompt& prompt, const std::vector<
   for (int attempt = 0; attempt < options.tries; ++attempt) {
     if (attempt >= static_cast<int>(order.size())) absl::SleepFor(attempt * kBackoff);
     Replica& replica = *order[attempt % order.size()];
-    status = TryBatch(replica, prompt, pictures, batch, results);
+    status = TryBatch(replica, prompt, images, batch, results);
     if (status.ok()) return;
     status = Annotate(status, absl::StrCat("reward server ", replica.endpoint));
     if (!IsTransportFailure(status)) break;
@@ -227,7 +227,7 @@ void RewardClient::Impl::ScoreBatch(const v1::Prompt& prompt, const std::vector<
 // Sends the images that have no result yet to one replica, under one deadline, and stores its
 // answers.
 absl::Status RewardClient::Impl::TryBatch(Replica& replica, const v1::Prompt& prompt,
-                                          const std::vector<Picture>& pictures,
+                                          const std::vector<Image>& images,
                                           const std::vector<size_t>& batch,
                                           std::vector<std::optional<Result>>& results) {
   v1::ScoreRequest request;
@@ -239,11 +239,11 @@ absl::Status RewardClient::Impl::TryBatch(Replica& replica, const v1::Prompt& pr
     open.insert(i);
     v1::ScoreItem& item = *request.add_items();
     item.set_item(i);
-    item.mutable_picture()->set_width(pictures[i].width);
-    item.mutable_picture()->set_height(pictures[i].height);
-    item.mutable_picture()->set_channels(pictures[i].channels);
-    item.mutable_picture()->set_frames(1);
-    item.mutable_picture()->set_pixels(pictures[i].pixels);
+    item.mutable_image()->set_width(images[i].width);
+    item.mutable_image()->set_height(images[i].height);
+    item.mutable_image()->set_channels(images[i].channels);
+    item.mutable_image()->set_frames(1);
+    item.mutable_image()->set_pixels(images[i].pixels);
   }
   const auto context = rpc::ContextWithDeadline(options.timeout);
   const auto stream = replica.stub->Score(context.get());
@@ -256,7 +256,7 @@ absl::Status RewardClient::Impl::TryBatch(Replica& replica, const v1::Prompt& pr
   }
   OXBOW_RETURN_IF_ERROR(rpc::FromGrpc(stream->Finish()));
   if (open.empty()) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("no answer for pictures of the batch: ", open.size()));
+  return absl::InternalError(absl::StrCat("no answer for images of the batch: ", open.size()));
 }
 
 }  // namespace oxbow::reward

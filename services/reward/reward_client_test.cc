@@ -72,7 +72,7 @@ void Answer(Stream& stream, uint64_t item, double value) {
 }
 
 // The score of an image is its width, so that swapped answers are detected.
-double ValueOf(const v1::ScoreItem& item) { return item.picture().width(); }
+double ValueOf(const v1::ScoreItem& item) { return item.image().width(); }
 
 grpc::Status AnswerAll(const v1::ScoreRequest& request, Stream& stream) {
   for (int i = request.items_size() - 1; i >= 0; --i) {  // Any order is allowed.
@@ -81,13 +81,13 @@ grpc::Status AnswerAll(const v1::ScoreRequest& request, Stream& stream) {
   return grpc::Status::OK;
 }
 
-std::vector<Picture> Pictures(uint32_t count) {
-  std::vector<Picture> pictures;
+std::vector<Image> Images(uint32_t count) {
+  std::vector<Image> images;
   for (uint32_t i = 0; i < count; ++i) {
-    pictures.push_back(
+    images.push_back(
         {.width = i + 1, .height = 1, .channels = 1, .pixels = std::string(i + 1, 'x')});
   }
-  return pictures;
+  return images;
 }
 
 std::unique_ptr<RewardClient> ClientOf(std::vector<std::string> endpoints,
@@ -108,7 +108,7 @@ void ExpectAllScored(const std::vector<absl::StatusOr<Scores>>& results) {
 TEST(RewardClientTest, SplitsIntoBatchesAndTakesReplicasInTurn) {
   FakeReplica a(AnswerAll);
   FakeReplica b(AnswerAll);
-  ExpectAllScored(ClientOf({a.endpoint(), b.endpoint()})->Score("p", "", Pictures(11)));
+  ExpectAllScored(ClientOf({a.endpoint(), b.endpoint()})->Score("p", "", Images(11)));
   EXPECT_THAT(a.batches(), ElementsAre(4, 3));
   EXPECT_THAT(b.batches(), ElementsAre(4));
 }
@@ -120,16 +120,16 @@ TEST(RewardClientTest, RestOfABatchGoesToAnotherReplicaWhenOneDies) {
   });
   FakeReplica healthy(AnswerAll);
   const auto client = ClientOf({dying.endpoint(), healthy.endpoint()});
-  ExpectAllScored(client->Score("p", "", Pictures(4)));
+  ExpectAllScored(client->Score("p", "", Images(4)));
   EXPECT_THAT(dying.batches(), ElementsAre(4));
   EXPECT_THAT(healthy.batches(), ElementsAre(3));
   // The replica rests: the next batches do not try it first.
-  ExpectAllScored(client->Score("p", "", Pictures(4)));
-  ExpectAllScored(client->Score("p", "", Pictures(4)));
+  ExpectAllScored(client->Score("p", "", Images(4)));
+  ExpectAllScored(client->Score("p", "", Images(4)));
   EXPECT_EQ(dying.batches().size(), 1);
 }
 
-TEST(RewardClientTest, ScoreThatIsNotFiniteIsAnErrorOfThatPicture) {
+TEST(RewardClientTest, ScoreThatIsNotFiniteIsAnErrorOfThatImage) {
   for (const double value :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     FakeReplica replica([&](const v1::ScoreRequest& request, Stream& stream) {
@@ -137,7 +137,7 @@ TEST(RewardClientTest, ScoreThatIsNotFiniteIsAnErrorOfThatPicture) {
       Answer(stream, request.items(1).item(), 2);
       return grpc::Status::OK;
     });
-    const auto results = ClientOf({replica.endpoint()})->Score("p", "", Pictures(2));
+    const auto results = ClientOf({replica.endpoint()})->Score("p", "", Images(2));
     EXPECT_EQ(results[0].status().code(), absl::StatusCode::kInternal);
     EXPECT_THAT(std::string(results[0].status().message()), HasSubstr("not finite"));
     EXPECT_TRUE(results[1].ok());
@@ -151,12 +151,12 @@ TEST(RewardClientTest, ReplicaThatNeverAnswersRunsIntoTheDeadline) {
     return grpc::Status::OK;
   });
   const auto alone = ClientOf({silent.endpoint()}, absl::Milliseconds(100));
-  for (const auto& result : alone->Score("p", "", Pictures(2))) {
+  for (const auto& result : alone->Score("p", "", Images(2))) {
     EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded) << result.status();
   }
   FakeReplica healthy(AnswerAll);
   const auto both = ClientOf({silent.endpoint(), healthy.endpoint()}, absl::Milliseconds(300));
-  ExpectAllScored(both->Score("p", "", Pictures(2)));
+  ExpectAllScored(both->Score("p", "", Images(2)));
   released.Notify();
 }
 
@@ -169,21 +169,21 @@ TEST(RewardClientTest, ErrorsOfItemsAndRequestsAreNotRetried) {
     stream.Write(response);
     return grpc::Status::OK;
   });
-  const auto results = ClientOf({by_item.endpoint()})->Score("p", "", Pictures(1));
+  const auto results = ClientOf({by_item.endpoint()})->Score("p", "", Images(1));
   EXPECT_EQ(results[0].status(), absl::InvalidArgumentError("no such prompt"));
   EXPECT_THAT(by_item.batches(), ElementsAre(1));
 
   FakeReplica by_call([](const v1::ScoreRequest&, Stream&) {
     return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "batch too large");
   });
-  const auto refused = ClientOf({by_call.endpoint()})->Score("p", "", Pictures(1));
+  const auto refused = ClientOf({by_call.endpoint()})->Score("p", "", Images(1));
   EXPECT_EQ(refused[0].status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(by_call.batches(), ElementsAre(1));
 }
 
 TEST(RewardClientTest, MissingAnswerIsAskedForAgainAndThenAnError) {
   FakeReplica forgetful([](const v1::ScoreRequest&, Stream&) { return grpc::Status::OK; });
-  const auto results = ClientOf({forgetful.endpoint()})->Score("p", "", Pictures(1));
+  const auto results = ClientOf({forgetful.endpoint()})->Score("p", "", Images(1));
   EXPECT_EQ(results[0].status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(forgetful.batches(), ElementsAre(1, 1, 1));
 }
@@ -199,7 +199,7 @@ TEST(RewardClientTest, CreateNamesWhatIsMissing) {
   const auto absent = RewardClient::Create({.endpoints = {"127.0.0.1:1"}, .rewards = {"fake"}});
   EXPECT_EQ(absent.status().code(), absl::StatusCode::kUnavailable);
   // One replica of two is enough to start, and to score.
-  ExpectAllScored(ClientOf({"127.0.0.1:1", replica.endpoint()})->Score("p", "", Pictures(3)));
+  ExpectAllScored(ClientOf({"127.0.0.1:1", replica.endpoint()})->Score("p", "", Images(3)));
 }
 
 }  // namespace

@@ -11,17 +11,17 @@ namespace oxbow::reward {
 namespace {
 
 // Moves the pixels out of the message. No scorer of this build supports videos.
-absl::StatusOr<Picture> TakePicture(v1::Picture& message) {
+absl::StatusOr<Image> TakeImage(v1::Image& message) {
   if (message.frames() > 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("no scorer here reads videos: ", message.frames(), " frames"));
   }
-  Picture picture{.width = message.width(),
+  Image image{.width = message.width(),
                   .height = message.height(),
                   .channels = message.channels(),
                   .pixels = std::move(*message.mutable_pixels())};
-  OXBOW_RETURN_IF_ERROR(Validate(picture));
-  return picture;
+  OXBOW_RETURN_IF_ERROR(Validate(image));
+  return image;
 }
 
 }  // namespace
@@ -54,10 +54,10 @@ grpc::Status RewardService::Score(grpc::ServerContext* context, Stream* stream) 
   const absl::Duration took = clock_.Now() - start;
   metrics_.CallEnded(took, status.ok());
   if (!tally.failure.ok()) {
-    OXBOW_LOG(Warning) << "pictures not scored" << Field("pictures", tally.pictures)
+    OXBOW_LOG(Warning) << "images not scored" << Field("images", tally.images)
                        << Field("failed", tally.failed) << Field("reason", tally.failure.message());
   }
-  OXBOW_LOG(Debug) << "pictures scored" << Field("pictures", tally.pictures)
+  OXBOW_LOG(Debug) << "images scored" << Field("images", tally.images)
                    << Field("seconds", absl::ToDoubleSeconds(took));
   return rpc::ToGrpc(status);
 }
@@ -77,7 +77,7 @@ absl::Status RewardService::ScoreBatches(grpc::ServerContext& context, Stream& s
     for (v1::ScoreItem& item : *request.mutable_items()) {
       if (context.IsCancelled()) return absl::CancelledError("the client is gone");
       const v1::ScoreResponse response = ScoreItem(request.prompt(), item, scorers);
-      ++tally.pictures;
+      ++tally.images;
       if (response.status_code() != 0) {
         ++tally.failed;
         tally.failure.Update(absl::Status(static_cast<absl::StatusCode>(response.status_code()),
@@ -95,12 +95,12 @@ v1::ScoreResponse RewardService::ScoreItem(const v1::Prompt& prompt, v1::ScoreIt
                                            const std::vector<const Scorer*>& scorers) {
   v1::ScoreResponse response;
   response.set_item(item.item());
-  const absl::StatusOr<Picture> picture = TakePicture(*item.mutable_picture());
+  const absl::StatusOr<Image> image = TakeImage(*item.mutable_image());
   absl::Status failure;
   for (const Scorer* scorer : scorers) {
     const absl::StatusOr<double> score =
-        picture.ok() ? ScoreOne(*scorer, prompt.text(), prompt.metadata_json(), *picture)
-                     : absl::StatusOr<double>(picture.status());
+        image.ok() ? ScoreOne(*scorer, prompt.text(), prompt.metadata_json(), *image)
+                     : absl::StatusOr<double>(image.status());
     if (!score.ok()) {
       metrics_.ItemRefused(scorer->name(), score.status());
       failure.Update(score.status());

@@ -32,7 +32,7 @@ class RewardService final : public v1::Reward::Service {
   using Stream = grpc::ServerReaderWriter<v1::ScoreResponse, v1::ScoreRequest>;
   // Counts of one call, for its log line.
   struct Tally {
-    uint64_t pictures = 0;
+    uint64_t images = 0;
     uint64_t failed = 0;
     absl::Status failure;  // The first failure.
   };

@@ -25,7 +25,7 @@ class ConstantScorer final : public Scorer {
   double value_max() const override { return 1; }
   std::string help() const override { return "constant"; }
   absl::StatusOr<double> Score(const std::string&, const std::string&,
-                               const Picture&) const override {
+                               const Image&) const override {
     return value_;
   }
 
@@ -58,12 +58,12 @@ class RewardServiceTest : public testing::Test {
     for (int i = 0; i < items; ++i) {
       v1::ScoreItem& item = *request.add_items();
       item.set_item(100 + i);
-      item.mutable_picture()->set_width(20);
-      item.mutable_picture()->set_height(8);
-      item.mutable_picture()->set_channels(1);
+      item.mutable_image()->set_width(20);
+      item.mutable_image()->set_height(8);
+      item.mutable_image()->set_channels(1);
       std::string pixels;
       for (const float x : task::RenderDigits({4, 7, 3}, i % 2)) pixels += x > 0 ? '\xff' : '\0';
-      item.mutable_picture()->set_pixels(pixels);
+      item.mutable_image()->set_pixels(pixels);
     }
     return request;
   }
@@ -100,7 +100,7 @@ TEST_F(RewardServiceTest, DescribesItsRewardsAndBatchLimit) {
 
 TEST_F(RewardServiceTest, BadItemGetsItsStatusAndTheOthersTheirScore) {
   v1::ScoreRequest first = Request(3, "digits_ocr");
-  first.mutable_items(1)->mutable_picture()->set_pixels("short");
+  first.mutable_items(1)->mutable_image()->set_pixels("short");
   v1::ScoreRequest second = Request(1, "digits_ocr");
   second.mutable_prompt()->set_text("a red cube");
   const auto [answers, status] = Score({first, second});
@@ -150,8 +150,8 @@ TEST_F(RewardServiceTest, WrongCallsEndWithTheReason) {
               HasSubstr(R"(oxbow_reward_request_duration_seconds_count{outcome="error"} 2)"));
 }
 
-TEST(ScorerPanelTest, RefusesPicturesThatDoNotHoldTogether) {
-  const auto code = [](Picture picture) { return Validate(picture).code(); };
+TEST(ScorerPanelTest, RefusesImagesThatDoNotHoldTogether) {
+  const auto code = [](Image image) { return Validate(image).code(); };
   EXPECT_TRUE(Validate({.width = 2, .height = 1, .channels = 3, .pixels = "abcdef"}).ok());
   EXPECT_NE(code({.width = 2, .height = 1, .channels = 3, .pixels = "abcde"}),
             absl::StatusCode::kOk);

@@ -49,27 +49,27 @@ absl::StatusOr<std::vector<const Scorer*>> ScorerPanel::Select(
   return selected;
 }
 
-absl::Status Validate(const Picture& picture) {
-  const auto side_fits = [](uint32_t side) { return side >= 1 && side <= kPictureSideMax; };
-  if (!side_fits(picture.width) || !side_fits(picture.height)) {
-    return absl::InvalidArgumentError(absl::StrCat("picture side is not in 1..", kPictureSideMax,
-                                                   ": ", picture.width, " x ", picture.height));
+absl::Status Validate(const Image& image) {
+  const auto side_fits = [](uint32_t side) { return side >= 1 && side <= kImageSideMax; };
+  if (!side_fits(image.width) || !side_fits(image.height)) {
+    return absl::InvalidArgumentError(absl::StrCat("image side is not in 1..", kImageSideMax,
+                                                   ": ", image.width, " x ", image.height));
   }
-  if (picture.channels != 1 && picture.channels != 3) {
+  if (image.channels != 1 && image.channels != 3) {
     return absl::InvalidArgumentError(
-        absl::StrCat("picture has neither 1 nor 3 channels: ", picture.channels));
+        absl::StrCat("image has neither 1 nor 3 channels: ", image.channels));
   }
-  const uint64_t bytes = uint64_t{picture.width} * picture.height * picture.channels;
-  if (picture.pixels.size() != bytes) {
+  const uint64_t bytes = uint64_t{image.width} * image.height * image.channels;
+  if (image.pixels.size() != bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "picture has other bytes than its size says: ", picture.pixels.size(), " for ", bytes));
+        "image has other bytes than its size says: ", image.pixels.size(), " for ", bytes));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<double> ScoreOne(const Scorer& scorer, const std::string& prompt_text,
-                                const std::string& prompt_metadata_json, const Picture& picture) {
-  absl::StatusOr<double> score = scorer.Score(prompt_text, prompt_metadata_json, picture);
+                                const std::string& prompt_metadata_json, const Image& image) {
+  absl::StatusOr<double> score = scorer.Score(prompt_text, prompt_metadata_json, image);
   if (!score.ok()) return Annotate(score.status(), scorer.name());
   if (!std::isfinite(*score)) {
     return absl::InternalError(absl::StrCat(scorer.name(), ": score is not finite: ", *score));

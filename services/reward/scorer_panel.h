@@ -12,7 +12,7 @@
 
 namespace oxbow::reward {
 
-inline constexpr uint32_t kPictureSideMax = 8192;
+inline constexpr uint32_t kImageSideMax = 8192;
 
 class ScorerPanel {
  public:
@@ -32,12 +32,12 @@ class ScorerPanel {
   std::vector<std::unique_ptr<Scorer>> scorers_;
 };
 
-// OK iff width and height are in 1..kPictureSideMax, channels is 1 or 3, and the number of bytes
+// OK iff width and height are in 1..kImageSideMax, channels is 1 or 3, and the number of bytes
 // matches.
-absl::Status Validate(const Picture& picture);
+absl::Status Validate(const Image& image);
 
 // One score. Requires a valid image. kInternal if the score is not finite.
 absl::StatusOr<double> ScoreOne(const Scorer& scorer, const std::string& prompt_text,
-                                const std::string& prompt_metadata_json, const Picture& picture);
+                                const std::string& prompt_metadata_json, const Image& image);
 
 }  // namespace oxbow::reward

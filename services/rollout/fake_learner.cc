@@ -180,7 +180,7 @@ class FakeLearner::Scorer final : public v1::Reward::Service {
         } else {
           v1::NamedValue& value = *response.add_rewards();
           value.set_name("brightness");
-          value.set_value(static_cast<uint8_t>(request.items(i).picture().pixels()[0]));
+          value.set_value(static_cast<uint8_t>(request.items(i).image().pixels()[0]));
         }
         stream->Write(response);
       }

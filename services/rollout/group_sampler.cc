@@ -8,7 +8,7 @@
 
 #include "core/flow/sampler.h"
 #include "core/flow/window.h"
-#include "core/model/picture_sampler.h"
+#include "core/model/image_sampler.h"
 #include "core/reward/likeness.h"
 
 namespace oxbow::rollout {
@@ -56,10 +56,10 @@ flow::VelocityFunction VelocityOf(const model::VelocityModel& model,
 }
 
 // Makes a sample from row `index` of the paths, with the latents in `span`.
-rl::Sample SampleFrom(const flow::SamplingSpec& spec, const flow::Paths& paths, int64_t index,
+rl::Trajectory SampleFrom(const flow::SamplingSpec& spec, const flow::Paths& paths, int64_t index,
                       uint32_t sample, PolicyVersion version, flow::LatentSpan span) {
   const auto steps = static_cast<size_t>(spec.steps());
-  rl::Sample result;
+  rl::Trajectory result;
   result.index = sample;
   result.first_latent = span.first;
   if (span.count > 0) {
@@ -79,17 +79,17 @@ rl::Sample SampleFrom(const flow::SamplingSpec& spec, const flow::Paths& paths, 
   return result;
 }
 
-std::vector<reward::Picture> PicturesOf(const model::ImageDecoder& decoder,
+std::vector<reward::Image> ImagesOf(const model::ImageDecoder& decoder,
                                         const at::Tensor& latents) {
   const at::Tensor images = decoder.Decode(latents);  // [B, height, width, channels]
-  std::vector<reward::Picture> pictures;
+  std::vector<reward::Image> images;
   for (int64_t i = 0; i < images.size(0); ++i) {
-    pictures.push_back({.width = static_cast<uint32_t>(images.size(2)),
+    images.push_back({.width = static_cast<uint32_t>(images.size(2)),
                         .height = static_cast<uint32_t>(images.size(1)),
                         .channels = static_cast<uint32_t>(images.size(3)),
                         .pixels = model::PixelsOf(images, i)});
   }
-  return pictures;
+  return images;
 }
 
 // Samples all fresh members of tasks with the same window as one batch.
@@ -107,7 +107,7 @@ void SampleFresh(const RunSpec& spec, const flow::SamplingSpec& sampling,
   const flow::Paths paths =
       flow::ContinuePaths(sampling, keys, StartsOf(spec, keys), /*first_step=*/0, spec.storage,
                           VelocityOf(model, ConditioningOf(tasks, rows)));
-  std::vector<reward::Picture> pictures = PicturesOf(decoder, paths.latents[sampling.steps()]);
+  std::vector<reward::Image> images = ImagesOf(decoder, paths.latents[sampling.steps()]);
   const flow::LatentSpan span = spec.final_latent
                                     ? flow::LatentSpan{.first = sampling.steps(), .count = 1}
                                     : flow::SpanOf(sampling.sde);
@@ -115,7 +115,7 @@ void SampleFresh(const RunSpec& spec, const flow::SamplingSpec& sampling,
     SampledGroup& group = groups[rows[i].task];
     group.samples.push_back(
         SampleFrom(sampling, paths, static_cast<int64_t>(i), rows[i].sample, version, span));
-    group.pictures.push_back(std::move(pictures[i]));
+    group.images.push_back(std::move(images[i]));
   }
 }
 
@@ -140,27 +140,27 @@ void SampleTails(const RunSpec& spec, flow::SamplingSpec tail, const model::Velo
   const flow::Paths paths =
       flow::ContinuePaths(tail, KeysOf(spec, tasks, rows), at::stack(starts), kept_steps,
                           spec.storage, VelocityOf(model, ConditioningOf(tasks, rows)));
-  std::vector<reward::Picture> pictures =
-      PicturesOf(decoder, paths.latents[paths.latents.size(0) - 1]);
+  std::vector<reward::Image> images =
+      ImagesOf(decoder, paths.latents[paths.latents.size(0) - 1]);
   const flow::LatentSpan span = TailSpan(tail, kept_steps);
   for (size_t i = 0; i < rows.size(); ++i) {
-    const rl::Sample& head = *tasks[rows[i].task].head;
-    rl::Sample sample =
+    const rl::Trajectory& head = *tasks[rows[i].task].head;
+    rl::Trajectory sample =
         SampleFrom(tail, paths, static_cast<int64_t>(i), rows[i].sample, version, span);
     sample.replayed = true;
     sample.entry_id = head.entry_id;
     sample.kept_steps = head.kept_steps;
     sample.stored_reward = head.stored_reward;
     groups[rows[i].task].samples.push_back(std::move(sample));
-    groups[rows[i].task].pictures.push_back(std::move(pictures[i]));
+    groups[rows[i].task].images.push_back(std::move(images[i]));
   }
 }
 
 void Compare(double radius, SampledGroup& group) {
-  const std::vector<reward::Likeness> likeness = reward::LikenessOf(group.pictures, radius);
+  const std::vector<reward::Likeness> likeness = reward::LikenessOf(group.images, radius);
   for (size_t i = 0; i < likeness.size(); ++i) {
     group.samples[i].group_distance = likeness[i].mean_distance;
-    group.samples[i].niche_share = likeness[i].niche_share;
+    group.samples[i].duplicate_share = likeness[i].duplicate_share;
   }
 }
 
@@ -188,7 +188,7 @@ std::vector<SampledGroup> SampleGroups(const RunSpec& spec, const model::Velocit
       SampleTails(spec, sampling, model, version, decoder, tasks, kept_steps, rows, groups);
     }
   }
-  for (SampledGroup& group : groups) Compare(spec.niche_radius, group);
+  for (SampledGroup& group : groups) Compare(spec.duplicate_radius, group);
   return groups;
 }
 

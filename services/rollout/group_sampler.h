@@ -16,7 +16,7 @@
 #include "base/ids.h"
 #include "core/model/image_decoder.h"
 #include "core/model/velocity_model.h"
-#include "core/reward/picture.h"
+#include "core/reward/image.h"
 #include "core/rl/experience.h"
 #include "services/rollout/run_spec.h"
 
@@ -28,13 +28,13 @@ struct GroupTask {
   model::Conditioning conditioning;  // Rows of one.
   // The replayed member that a mixed group continues: entry_id, kept_steps (i_off), stored_reward,
   // and x_{kept_steps} as its only latent.
-  std::optional<rl::Sample> head;
+  std::optional<rl::Trajectory> head;
   std::vector<bool> sde;  // T flags: its stochastic steps; empty: all of the run's.
 };
 
 struct SampledGroup {
-  std::vector<rl::Sample> samples;        // Without rewards.
-  std::vector<reward::Picture> pictures;  // One per sample, in order.
+  std::vector<rl::Trajectory> samples;        // Without rewards.
+  std::vector<reward::Image> images;  // One per sample, in order.
 };
 
 // Samples all tasks with `model`, whose weights have version `version`. Must run on the torch

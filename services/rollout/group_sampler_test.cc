@@ -8,7 +8,7 @@
 #include "core/flow/sampler.h"
 #include "core/flow/schedule.h"
 #include "core/flow/window.h"
-#include "core/model/picture_sampler.h"
+#include "core/model/image_sampler.h"
 #include "core/reward/likeness.h"
 #include "services/rollout/tiny_model.h"
 
@@ -16,7 +16,7 @@ namespace oxbow::rollout {
 namespace {
 
 constexpr int kSteps = 5;
-constexpr double kNiche = 0.2;
+constexpr double kDuplicate = 0.2;
 constexpr PolicyVersion kVersion{7};
 
 RunSpec Spec(at::ScalarType storage = at::kFloat, bool sde_tail = false) {
@@ -27,7 +27,7 @@ RunSpec Spec(at::ScalarType storage = at::kFloat, bool sde_tail = false) {
   spec.storage = storage;
   spec.sde_tail = sde_tail;
   spec.latent_shape = kTinyLatent;
-  spec.niche_radius = kNiche;
+  spec.duplicate_radius = kDuplicate;
   return spec;
 }
 
@@ -37,7 +37,7 @@ GroupTask Task(uint64_t group, uint32_t size) {
 
 GroupTask MixedTask(uint64_t group, uint32_t size, int kept_steps) {
   GroupTask task = Task(group, size);
-  task.head = rl::Sample{.latents = TinyNoise(5, group, kTinyLatent).unsqueeze(0),
+  task.head = rl::Trajectory{.latents = TinyNoise(5, group, kTinyLatent).unsqueeze(0),
                          .first_latent = kept_steps,
                          .replayed = true,
                          .entry_id = EntryId(99),
@@ -57,7 +57,7 @@ class GroupSamplerTest : public testing::Test {
     for (size_t i = 0; i < a.samples.size(); ++i) {
       EXPECT_EQ(a.samples[i].index, b.samples[i].index);
       EXPECT_EQ(a.samples[i].log_prob, b.samples[i].log_prob);
-      EXPECT_EQ(a.pictures[i].pixels, b.pictures[i].pixels);
+      EXPECT_EQ(a.images[i].pixels, b.images[i].pixels);
       ASSERT_EQ(a.samples[i].latents.defined(), b.samples[i].latents.defined());
       if (a.samples[i].latents.defined()) {
         EXPECT_TRUE(at::equal(a.samples[i].latents, b.samples[i].latents));
@@ -87,7 +87,7 @@ TEST_F(GroupSamplerTest, StoredLatentsScoreToTheSameLogProbsInAnotherBatch) {
     const RunSpec spec = Spec(storage);
     const GroupTask task = Task(1, 3);
     const SampledGroup group = Sample(spec, {task, Task(2, 4)})[0];
-    for (const rl::Sample& sample : group.samples) {
+    for (const rl::Trajectory& sample : group.samples) {
       ASSERT_EQ(sample.latents.size(0), 4);
       EXPECT_TRUE(at::equal(sample.latents, sample.latents.to(storage).to(at::kFloat)));
       for (int64_t step = 0; step < 3; ++step) {
@@ -117,7 +117,7 @@ TEST_F(GroupSamplerTest, WindowsOfOneBatchDoNotTouchEachOther) {
   const std::vector<SampledGroup> together = Sample(spec, tasks);
   for (size_t i = 0; i < tasks.size(); ++i)
     ExpectSameBits(Sample(spec, {tasks[i]})[0], together[i]);
-  for (const rl::Sample& sample : together[0].samples) {
+  for (const rl::Trajectory& sample : together[0].samples) {
     EXPECT_EQ(sample.sde, flow::StepFlags({1}, kSteps));
     EXPECT_EQ(sample.log_prob[0], 0);
     EXPECT_NE(sample.log_prob[1], 0);
@@ -131,7 +131,7 @@ TEST_F(GroupSamplerTest, OnlyTheLatentsOfTheWindowAreSent) {
   const GroupTask task = WindowTask(1, 2, {1, 2});
   const SampledGroup group = Sample(spec, {task})[0];
   spec.sampling.sde = task.sde;
-  for (const rl::Sample& sample : group.samples) {
+  for (const rl::Trajectory& sample : group.samples) {
     EXPECT_EQ(sample.first_latent, 1);
     ASSERT_EQ(sample.latents.size(0), 3);
     for (const int step : {1, 2}) {
@@ -154,9 +154,9 @@ TEST_F(GroupSamplerTest, TheFinalLatentAloneIsSentWhereTrainingWantsNoTransition
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(last.samples[i].first_latent, kSteps);
     ASSERT_EQ(last.samples[i].latents.size(0), 1);
-    EXPECT_EQ(last.pictures[i].pixels, all.pictures[i].pixels);
+    EXPECT_EQ(last.images[i].pixels, all.images[i].pixels);
     EXPECT_EQ(decoder_->Decode(last.samples[i].latents).numel(),
-              static_cast<int64_t>(last.pictures[i].pixels.size()));
+              static_cast<int64_t>(last.images[i].pixels.size()));
   }
 }
 
@@ -166,7 +166,7 @@ TEST_F(GroupSamplerTest, ATailIsStochasticWhereTheStepsWindowGoesOn) {
   const RunSpec spec = Spec(at::kFloat, /*sde_tail=*/true);
   GroupTask task = MixedTask(2, 3, /*kept_steps=*/1);
   task.sde = flow::StepFlags({0, 2}, kSteps);
-  const rl::Sample tail = Sample(spec, {task})[0].samples[2];
+  const rl::Trajectory tail = Sample(spec, {task})[0].samples[2];
   EXPECT_EQ(tail.sde, flow::StepFlags({2}, kSteps));
   EXPECT_EQ(tail.first_latent, 1);
   ASSERT_EQ(tail.latents.size(0), 3);  // x_1 .. x_3
@@ -180,15 +180,15 @@ TEST_F(GroupSamplerTest, TheLastMemberOfAMixedGroupIsTheRegeneratedHead) {
     const GroupTask task = MixedTask(2, 3, 2);
     const SampledGroup group = Sample(Spec(at::kFloat, sde_tail), {task})[0];
     ASSERT_EQ(group.samples.size(), 3u);
-    EXPECT_EQ(group.pictures.size(), 3u);
+    EXPECT_EQ(group.images.size(), 3u);
     for (uint32_t i = 0; i < 3; ++i) {
       EXPECT_EQ(group.samples[i].index, i);
       EXPECT_EQ(group.samples[i].replayed, i == 2);
     }
-    const rl::Sample& head = group.samples[2];
-    const std::vector<reward::Likeness> likeness = reward::LikenessOf(group.pictures, kNiche);
+    const rl::Trajectory& head = group.samples[2];
+    const std::vector<reward::Likeness> likeness = reward::LikenessOf(group.images, kDuplicate);
     for (size_t i = 0; i < 3; ++i) {
-      EXPECT_EQ(group.samples[i].niche_share, likeness[i].niche_share);
+      EXPECT_EQ(group.samples[i].duplicate_share, likeness[i].duplicate_share);
       EXPECT_EQ(group.samples[i].group_distance, likeness[i].mean_distance);
       EXPECT_GT(likeness[i].mean_distance, 0);
     }
@@ -210,7 +210,7 @@ TEST_F(GroupSamplerTest, TheLastMemberOfAMixedGroupIsTheRegeneratedHead) {
 // x_0 of every member; it is sent because the window begins with step 0.
 std::vector<at::Tensor> StartsOf(const SampledGroup& group) {
   std::vector<at::Tensor> starts;
-  for (const rl::Sample& sample : group.samples) {
+  for (const rl::Trajectory& sample : group.samples) {
     if (!sample.replayed) starts.push_back(sample.latents[0]);
   }
   return starts;
@@ -252,13 +252,13 @@ TEST_F(GroupSamplerTest, ASharedStartAndOneStochasticStepAreBranchesOfOneTrunk) 
           return policy_->current().Velocity(x, sigma, task.conditioning);
         });
     for (size_t i = 0; i < group.samples.size(); ++i) {
-      const rl::Sample& sample = group.samples[i];
+      const rl::Trajectory& sample = group.samples[i];
       ASSERT_EQ(sample.first_latent, branch);
       ASSERT_EQ(sample.latents.size(0), 2);  // x_k and x_{k+1}.
       EXPECT_TRUE(at::equal(sample.latents[0], ode.latents[branch][0])) << branch << " " << i;
       for (size_t j = 0; j < i; ++j) {
         EXPECT_FALSE(at::equal(sample.latents[1], group.samples[j].latents[1])) << branch;
-        EXPECT_NE(group.pictures[i].pixels, group.pictures[j].pixels) << branch;
+        EXPECT_NE(group.images[i].pixels, group.images[j].pixels) << branch;
       }
       // The rest of the path is an ODE: the image is a function of x_{k+1}.
       const flow::Paths rest =
@@ -267,7 +267,7 @@ TEST_F(GroupSamplerTest, ASharedStartAndOneStochasticStepAreBranchesOfOneTrunk) 
                                 return policy_->current().Velocity(x, sigma, task.conditioning);
                               });
       const at::Tensor image = decoder_->Decode(rest.latents[rest.latents.size(0) - 1]);
-      EXPECT_EQ(model::PixelsOf(image, 0), group.pictures[i].pixels) << branch << " " << i;
+      EXPECT_EQ(model::PixelsOf(image, 0), group.images[i].pixels) << branch << " " << i;
     }
   }
 }
@@ -281,7 +281,7 @@ TEST_F(GroupSamplerTest, TheFreshMembersOfAMixedGroupShareAStartAndTheHeadKeepsI
   ASSERT_EQ(starts.size(), 3u);
   EXPECT_TRUE(at::equal(starts[0], starts[1]) && at::equal(starts[0], starts[2]));
   EXPECT_TRUE(at::equal(shared.samples[3].latents, apart.samples[3].latents));
-  EXPECT_EQ(shared.pictures[3].pixels, apart.pictures[3].pixels);
+  EXPECT_EQ(shared.images[3].pixels, apart.images[3].pixels);
 }
 
 }  // namespace

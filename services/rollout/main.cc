@@ -18,7 +18,7 @@
 #include "rpc/service_main.h"
 #include "services/rollout/rollout_metrics.h"
 #include "services/rollout/worker.h"
-#include "services/weights/ranks_circle.h"
+#include "services/weights/ranks_broadcast_group.h"
 #include "telemetry/metrics.h"
 
 namespace oxbow::rollout {
@@ -76,7 +76,7 @@ absl::Status Serve(const Flags& flags) {
                  .host = host,
                  .device = device,
                  .relay = relay.get(),
-                 .join_circle = weights::JoinOverRanks({.device = device.str()})},
+                 .join_broadcast_group = weights::JoinOverRanks({.device = device.str()})},
                 rollout_metrics, follow_metrics, Clock::Steady());
   rpc::AnnounceReady("rollout_worker", relay->endpoint(), metrics->endpoint());
   absl::Status status;

@@ -9,7 +9,7 @@ namespace oxbow::rollout {
 
 absl::Status ApplyScores(const v1::RewardConfig& config,
                          const std::vector<absl::StatusOr<reward::Scores>>& scores,
-                         std::vector<rl::Sample>& samples) {
+                         std::vector<rl::Trajectory>& samples) {
   OXBOW_CHECK(scores.size() == samples.size()) << scores.size() << " scores for " << samples.size();
   bool any_failed = false;
   for (size_t i = 0; i < samples.size(); ++i) {
@@ -25,7 +25,7 @@ absl::Status ApplyScores(const v1::RewardConfig& config,
     any_failed = true;
   }
   if (any_failed && config.on_failure() == v1::ON_REWARD_FAILURE_DROP_GROUP) {
-    for (rl::Sample& sample : samples) sample.reward_failed = true;
+    for (rl::Trajectory& sample : samples) sample.reward_failed = true;
   }
   return absl::OkStatus();
 }

@@ -1,24 +1,24 @@
-// Gives sampled groups their rewards, and decides what happens to pictures that could not be
+// Gives sampled groups their rewards, and decides what happens to images that could not be
 // scored.
 #pragma once
 
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/reward/picture.h"
+#include "core/reward/image.h"
 #include "core/rl/experience.h"
 #include "oxbow/v1/config.pb.h"
 #include "services/reward/reward_client.h"
 
 namespace oxbow::rollout {
 
-// Fills rewards of `samples` from one result per sample. A picture without a score is
-//   fail         -> the whole group fails: an error that names picture and reason
+// Fills rewards of `samples` from one result per sample. An image without a score is
+//   fail         -> the whole group fails: an error that names image and reason
 //   drop_sample  -> reward_failed is set; the sample counts in no statistic
 //   drop_group   -> reward_failed is set for every sample
 // and never a reward of 0.
 absl::Status ApplyScores(const v1::RewardConfig& config,
                          const std::vector<absl::StatusOr<reward::Scores>>& scores,
-                         std::vector<rl::Sample>& samples);
+                         std::vector<rl::Trajectory>& samples);
 
 }  // namespace oxbow::rollout

@@ -25,7 +25,7 @@ std::vector<absl::StatusOr<reward::Scores>> OneMissing() {
 }
 
 TEST(RewardStageTest, TheRewardIsTheWeightedSumOfItsTermsAlone) {
-  std::vector<rl::Sample> samples(3);
+  std::vector<rl::Trajectory> samples(3);
   ASSERT_TRUE(ApplyScores(Config(v1::ON_REWARD_FAILURE_DROP_SAMPLE), OneMissing(), samples).ok());
   EXPECT_EQ(samples[0].reward, 0);  // 2 * 1 - 0.5 * 4
   EXPECT_EQ(samples[2].reward, 1);
@@ -36,13 +36,13 @@ TEST(RewardStageTest, TheRewardIsTheWeightedSumOfItsTermsAlone) {
 }
 
 TEST(RewardStageTest, DropGroupMarksEverySample) {
-  std::vector<rl::Sample> samples(3);
+  std::vector<rl::Trajectory> samples(3);
   ASSERT_TRUE(ApplyScores(Config(v1::ON_REWARD_FAILURE_DROP_GROUP), OneMissing(), samples).ok());
-  for (const rl::Sample& sample : samples) EXPECT_TRUE(sample.reward_failed);
+  for (const rl::Trajectory& sample : samples) EXPECT_TRUE(sample.reward_failed);
 }
 
 TEST(RewardStageTest, FailNamesTheSampleAndTheReason) {
-  std::vector<rl::Sample> samples(3);
+  std::vector<rl::Trajectory> samples(3);
   samples[1].index = 1;
   const absl::Status status =
       ApplyScores(Config(v1::ON_REWARD_FAILURE_FAIL), OneMissing(), samples);

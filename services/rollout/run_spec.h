@@ -27,13 +27,13 @@ struct RunSpec {
   at::ScalarType storage = at::kFloat;
   bool shared_start = false;  // The fresh members of a group start from the same noise.
   bool sde_tail = false;      // How tails of replayed heads are regenerated.
-  // A fresh trajectory sends x_T only, no transitions: the method adds noise to final pictures.
+  // A fresh trajectory sends x_T only, no transitions: the method adds noise to final images.
   bool final_latent = false;
-  double niche_radius = 0;            // Two pictures of a group within it are near duplicates.
+  double duplicate_radius = 0;            // Two images of a group within it are near duplicates.
   std::vector<int64_t> latent_shape;  // [C, H, W]
 
   std::shared_ptr<const model::Architecture> architecture;
-  std::string autoencoder_config_json;  // Empty: the latent is the picture.
+  std::string autoencoder_config_json;  // Empty: the latent is the image.
   model::Trained trained = model::Trained::kFull;
   model::LoraSpec lora;
   at::Device device = at::kCPU;  // The worker's own; the learner does not know it.

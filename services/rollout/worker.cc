@@ -79,19 +79,19 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
                                     .rewards = run::RewardNames(spec.reward),
                                     .tries = static_cast<int>(std::max(1u, spec.reward.tries())),
                                     .timeout = absl::Seconds(spec.reward.timeout_seconds())}));
-  auto engagement = std::make_shared<Engagement>(std::move(spec), options_.worker_id, *stub_,
+  auto session = std::make_shared<LearnerSession>(std::move(spec), options_.worker_id, *stub_,
                                                  std::move(rewards), metrics_, follow_metrics_,
-                                                 clock_, options_.relay, options_.join_circle);
+                                                 clock_, options_.relay, options_.join_broadcast_group);
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return absl::OkStatus();
-    engagement_ = engagement;
+    session_ = session;
   }
   // After a lost connection the worker reconnects with all its leases, as long as the learner is in
   // the same epoch.
   absl::Status status;
   while (true) {
-    status = engagement->Serve();
+    status = session->Serve();
     if (!Pause(options_.backoff_first)) break;
     const absl::StatusOr<v1::RegisterResponse> again = Register();
     if (!again.ok() || again->epoch() != registration.epoch()) break;
@@ -99,9 +99,9 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   }
   {
     absl::MutexLock lock(&mutex_);
-    engagement_.reset();
+    session_.reset();
   }
-  engagement.reset();
+  session.reset();
   return status.ok() ? absl::UnavailableError("the learner ended the epoch") : status;
 }
 
@@ -112,13 +112,13 @@ bool Worker::Pause(absl::Duration duration) {
 }
 
 void Worker::Stop() {
-  std::shared_ptr<Engagement> engagement;
+  std::shared_ptr<LearnerSession> session;
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
-    engagement = engagement_;
+    session = session_;
   }
-  if (engagement != nullptr) engagement->Leave(options_.leave_timeout);
+  if (session != nullptr) session->Leave(options_.leave_timeout);
 }
 
 }  // namespace oxbow::rollout

@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
-#include "services/rollout/engagement.h"
+#include "services/rollout/learner_session.h"
 
 namespace oxbow::rollout {
 
@@ -29,7 +29,7 @@ class Worker {
     // Forwards weights to other workers, across epochs; outlives the worker. Null: it does not
     // forward.
     weights::WeightRelay* relay = nullptr;
-    weights::JoinCircle join_circle;  // Null: weights come only through the relay.
+    weights::JoinBroadcastGroup join_broadcast_group;  // Null: weights come only through the relay.
   };
 
   Worker(Options options, RolloutMetrics& metrics, weights::FollowMetrics& follow_metrics,
@@ -57,7 +57,7 @@ class Worker {
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   // Shared: Stop uses it while Run may be releasing it.
-  std::shared_ptr<Engagement> engagement_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<LearnerSession> session_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace oxbow::rollout

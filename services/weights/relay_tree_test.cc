@@ -62,7 +62,7 @@ TEST(RelayTreeTest, LawsHoldForAnyWatchers) {
       EXPECT_EQ(place.depth, place.peers.empty() ? 1 : places[place.peers[0]].depth + 1);
       for (const size_t peer : place.peers) {
         EXPECT_TRUE(relays[peer]) << "watcher " << i << " is sent to " << peer;
-        EXPECT_LT(places[peer].depth, place.depth);  // So there is no circle.
+        EXPECT_LT(places[peer].depth, place.depth);  // So there is no broadcast_group.
       }
       if (place.peers.size() == 2) {
         EXPECT_NE(place.peers[0], place.peers[1]);

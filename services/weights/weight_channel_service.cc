@@ -95,11 +95,11 @@ WeightChannelService::WeightChannelService(const Options& options, PublishMetric
       on_report_(std::move(on_report)),
       store_(options.snapshots_kept, options.bytes_max),
       roster_(options.fanout),
-      circles_(options.join_circle == nullptr
+      groups_(options.join_broadcast_group == nullptr
                    ? nullptr
-                   : std::make_unique<CircleHost>(
-                         CircleHost::Options{.join = options.join_circle,
-                                             .device = options.circle_device,
+                   : std::make_unique<BroadcastSender>(
+                         BroadcastSender::Options{.join = options.join_broadcast_group,
+                                             .device = options.broadcast_device,
                                              .versions_kept = options.snapshots_kept + 1},
                          metrics, clock, [this] { WakeAll(); })) {
   MarkMethodStreamed(kFetchMethod,
@@ -120,10 +120,10 @@ absl::Status WeightChannelService::Publish(const Snapshot& snapshot) {
   const PolicyVersion version(manifest->policy_version());
   metrics_.Changed(new_bytes);
   std::shared_ptr<const ChunksByHash> chunks;
-  if (circles_ != nullptr) chunks = std::make_shared<const ChunksByHash>(snapshot.chunks);
+  if (groups_ != nullptr) chunks = std::make_shared<const ChunksByHash>(snapshot.chunks);
   {
     absl::MutexLock lock(&mutex_);
-    if (circles_ != nullptr) circles_->Published(manifest, std::move(chunks));
+    if (groups_ != nullptr) groups_->Published(manifest, std::move(chunks));
     newest_ = {newest_.number + 1, std::move(manifest)};
   }
   metrics_.Published(version, clock_.Now() - start, store_.bytes());
@@ -132,7 +132,7 @@ absl::Status WeightChannelService::Publish(const Snapshot& snapshot) {
 }
 
 void WeightChannelService::Stop() {
-  if (circles_ != nullptr) circles_->Stop();
+  if (groups_ != nullptr) groups_->Stop();
   {
     absl::MutexLock lock(&mutex_);
     stopped_ = true;
@@ -163,7 +163,7 @@ grpc::ServerWriteReactor<v1::WatchResponse>* WeightChannelService::Watch(
     absl::MutexLock lock(&mutex_);
     const RelayRoster::Ticket ticket = roster_.Join(
         request->worker_id(), RelayEndpoint(request->relay_endpoint(), context->peer()));
-    if (circles_ != nullptr) circles_->Join(ticket, *request, PeerHost(context->peer()));
+    if (groups_ != nullptr) groups_->Join(ticket, *request, PeerHost(context->peer()));
     metrics_.WatchersAre(roster_.watchers(), roster_.excluded());
     stream = std::make_shared<WatchStream>(*this, *request, ticket);
     streams_[ticket] = stream;
@@ -180,7 +180,7 @@ std::optional<v1::WatchResponse> WeightChannelService::Next(RelayRoster::Ticket 
     absl::MutexLock lock(&mutex_);
     stopped = stopped_;
     if (stopped) return std::nullopt;
-    if (circles_ != nullptr) circles_->Describe(ticket, told.circle, response);
+    if (groups_ != nullptr) groups_->Describe(ticket, told.broadcast_group, response);
     if (newest_.number <= told.publications) {
       if (!response.has_invitation()) return std::nullopt;
       return response;
@@ -199,7 +199,7 @@ void WeightChannelService::Leave(RelayRoster::Ticket ticket) {
   std::shared_ptr<WatchStream> stream;
   absl::MutexLock lock(&mutex_);
   roster_.Leave(ticket);
-  if (circles_ != nullptr) circles_->Leave(ticket);
+  if (groups_ != nullptr) groups_->Leave(ticket);
   metrics_.WatchersAre(roster_.watchers(), roster_.excluded());
   stream = std::move(streams_.extract(ticket).mapped());
 }
@@ -238,8 +238,8 @@ grpc::Status WeightChannelService::ReportApplied(grpc::ServerContext*,
   {
     absl::MutexLock lock(&mutex_);
     roster_.HeardOf(request->worker_id());
-    if (circles_ != nullptr && request->failure().empty()) {
-      circles_->HeardOf(request->worker_id(), request->policy_version());
+    if (groups_ != nullptr && request->failure().empty()) {
+      groups_->HeardOf(request->worker_id(), request->policy_version());
     }
     metrics_.WatchersAre(roster_.watchers(), roster_.excluded());
   }

@@ -5,7 +5,7 @@
 // never waits for watchers. A slow watcher gets only the newest manifest when it reads again:
 // nothing is queued per watcher. Watch is a reactor, not a blocking handler: a watcher costs a
 // stream and no thread. If the learner broadcasts, the chunks that a publication changed also come
-// by the circle of circle_host.h; all else stays the same. Thread-safe.
+// by the broadcast group of broadcast_sender.h; all else stays the same. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 #include "base/ids.h"
 #include "oxbow/v1/weight_channel.grpc.pb.h"
 #include "services/weights/chunk_store.h"
-#include "services/weights/circle_host.h"
+#include "services/weights/broadcast_sender.h"
 #include "services/weights/fetch_piece.h"
 #include "services/weights/relay_roster.h"
 #include "services/weights/weights_metrics.h"
@@ -40,8 +40,8 @@ class WeightChannelService
     size_t fanout = 2;                           // Watchers that ask the learner first; 0: all.
     std::function<void(uint64_t)> before_piece;  // Called with the bytes of each piece; may
                                                  // block, as a slow network. May be null.
-    JoinCircle join_circle;             // Null: publications are not broadcast.
-    std::string circle_device = "cpu";  // "cuda:0": NCCL, where all its members are on GPUs.
+    JoinBroadcastGroup join_broadcast_group;             // Null: publications are not broadcast.
+    std::string broadcast_device = "cpu";  // "cuda:0": NCCL, where all its members are on GPUs.
   };
   using OnReport = std::function<void(const v1::ReportAppliedRequest&)>;
 
@@ -80,7 +80,7 @@ class WeightChannelService
   // What a watcher has been told.
   struct Told {
     uint64_t publications = 0;
-    uint64_t circle = 0;  // The circle it was invited to.
+    uint64_t broadcast_group = 0;  // The broadcast group it was invited to.
   };
   // The next message to a watcher, with `told` updated; nothing if it has been told everything.
   std::optional<v1::WatchResponse> Next(RelayRoster::Ticket ticket, Told& told, bool& stopped);
@@ -100,7 +100,7 @@ class WeightChannelService
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   // Null: weights are not broadcast. Called under mutex_, so that a manifest and its round are told
   // together. Its own thread wakes the watchers, so it is destroyed first.
-  const std::unique_ptr<CircleHost> circles_;
+  const std::unique_ptr<BroadcastSender> groups_;
 };
 
 }  // namespace oxbow::weights

@@ -43,9 +43,9 @@ WeightFollower::WeightFollower(Options options, FollowMetrics& metrics, const Cl
                 .backoff_max = options_.backoff_max},
                metrics, clock),
       member_(
-          options_.join_circle == nullptr
+          options_.join_broadcast_group == nullptr
               ? nullptr
-              : std::make_unique<CircleMember>(options_.join_circle, options_.bytes_max, metrics)) {
+              : std::make_unique<BroadcastReceiver>(options_.join_broadcast_group, options_.bytes_max, metrics)) {
   OXBOW_CHECK(!options_.endpoints.empty()) << "weight endpoints";
   watch_thread_ = std::thread([this] { WatchLoop(); });
   fetch_thread_ = std::thread([this] { FetchLoop(); });
@@ -108,7 +108,7 @@ absl::Status WeightFollower::WatchOnce(const std::string& endpoint) {
   request.set_epoch(options_.epoch.value);
   request.set_worker_id(options_.worker_id);
   if (options_.relay != nullptr) request.set_relay_endpoint(options_.relay->endpoint());
-  if (member_ != nullptr) request.set_circle_device(options_.circle_device);
+  if (member_ != nullptr) request.set_broadcast_device(options_.broadcast_device);
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return absl::CancelledError("stopping");

@@ -28,7 +28,7 @@
 #include "base/ids.h"
 #include "oxbow/v1/weight_channel.grpc.pb.h"
 #include "services/weights/chunk_fetcher.h"
-#include "services/weights/circle_member.h"
+#include "services/weights/broadcast_receiver.h"
 #include "services/weights/snapshot.h"
 #include "services/weights/weight_relay.h"
 #include "services/weights/weights_metrics.h"
@@ -55,8 +55,8 @@ class WeightFollower {
     absl::Duration backoff_max = absl::Seconds(2);
     uint64_t bytes_max = uint64_t{64} << 30;
     WeightRelay* relay = nullptr;  // Passes chunks on; outlives the follower. May be null.
-    JoinCircle join_circle;        // Takes part where the learner broadcasts; null: never.
-    std::string circle_device = "cpu";
+    JoinBroadcastGroup join_broadcast_group;        // Takes part where the learner broadcasts; null: never.
+    std::string broadcast_device = "cpu";
   };
 
   // Starts to watch. `on_ready` is called from the fetch thread when TakeNewest has something.
@@ -98,7 +98,7 @@ class WeightFollower {
   ChunkStore own_store_;  // In use if the worker does not relay.
   ChunkStore& store_;
   ChunkFetcher fetcher_;
-  const std::unique_ptr<CircleMember> member_;  // Null: takes part in no broadcast.
+  const std::unique_ptr<BroadcastReceiver> member_;  // Null: takes part in no broadcast.
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

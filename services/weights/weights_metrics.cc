@@ -35,8 +35,8 @@ PublishMetrics::PublishMetrics(prometheus::Registry& r)
       rounds_failed_(Metric(r, exported::kWeightsBroadcastRoundsTotal, {{"outcome", "failed"}})),
       rounds_skipped_(Metric(r, exported::kWeightsBroadcastRoundsTotal, {{"outcome", "skipped"}})),
       broadcast_seconds_(Metric(r, exported::kWeightsBroadcastSeconds, kSeconds)),
-      circle_members_(Metric(r, exported::kWeightsCircleMembers)),
-      circles_failed_(Metric(r, exported::kWeightsCirclesFailedTotal)) {}
+      broadcast_receivers_(Metric(r, exported::kWeightsCircleMembers)),
+      broadcast_groups_failed_(Metric(r, exported::kWeightsCirclesFailedTotal)) {}
 
 void PublishMetrics::Published(PolicyVersion version, absl::Duration took, uint64_t bytes_held) {
   publish_seconds_.Observe(absl::ToDoubleSeconds(took));
@@ -94,11 +94,11 @@ void PublishMetrics::BroadcastTook(absl::Duration took) {
   broadcast_seconds_.Observe(absl::ToDoubleSeconds(took));
 }
 
-void PublishMetrics::CircleMembersAre(uint64_t members) {
-  circle_members_.Set(static_cast<double>(members));
+void PublishMetrics::BroadcastMembersAre(uint64_t members) {
+  broadcast_receivers_.Set(static_cast<double>(members));
 }
 
-void PublishMetrics::CircleFailed() { circles_failed_.Increment(); }
+void PublishMetrics::BroadcastGroupFailed() { broadcast_groups_failed_.Increment(); }
 
 FollowMetrics::FollowMetrics(prometheus::Registry& r)
     : fetch_seconds_(Metric(r, exported::kWeightsFetchSeconds, kSeconds)),

@@ -32,8 +32,8 @@ class PublishMetrics {
   void Broadcast(uint64_t bytes);                   // Counted once, whatever the number of members.
   void BroadcastRound(const std::string& outcome);  // whole | failed | skipped
   void BroadcastTook(absl::Duration took);
-  void CircleMembersAre(uint64_t members);
-  void CircleFailed();  // A circle could not be formed.
+  void BroadcastMembersAre(uint64_t members);
+  void BroadcastGroupFailed();  // A broadcast group could not be formed.
   void WatcherApplied(bool bits_equal);
   void WatcherRefused();
 
@@ -59,8 +59,8 @@ class PublishMetrics {
   prometheus::Counter& rounds_failed_;
   prometheus::Counter& rounds_skipped_;
   prometheus::Histogram& broadcast_seconds_;
-  prometheus::Gauge& circle_members_;
-  prometheus::Counter& circles_failed_;
+  prometheus::Gauge& broadcast_receivers_;
+  prometheus::Counter& broadcast_groups_failed_;
   std::atomic<uint64_t> changed_ = 0;  // Bytes of the newest snapshot,
   std::atomic<uint64_t> served_ = 0;   // and bytes sent since it came.
 };

@@ -58,7 +58,7 @@ void SourceRules(const RunConfig& c, Findings& f) {
   if (a.recent_steps() == 0) return;
   if (!ChosenMethod(c.method()).needs_density()) {
     f.Warn("adaptation.recent_steps",
-           "groups are used again as they are: a method of finished pictures has no density to "
+           "groups are used again as they are: a method of finished images has no density to "
            "weigh older ones with; 0 uses none again");
   } else if (c.method().correction() == v1::CORRECTION_NONE) {
     f.Warn("adaptation.recent_steps",
@@ -77,10 +77,10 @@ void AdaptationRules(const RunConfig& c, Findings& f) {
             "must be 1 with adaptation: which groups a step trains on is known only when they are "
             "there, and each rank holds its own; set adaptation.enabled to false, or one rank",
             c.learner().ranks());
-  f.Require(c.batch().refill_max() == 0, "batch.refill_max",
+  f.Require(c.batch().dynamic_sampling_max() == 0, "batch.dynamic_sampling_max",
             "must be 0 with adaptation, which has its own answer to groups without a signal; set "
             "adaptation.enabled to false, or 0",
-            c.batch().refill_max());
+            c.batch().dynamic_sampling_max());
   ThresholdRules(c.adaptation(), f);
   MeanRules(c, f);
   SourceRules(c, f);

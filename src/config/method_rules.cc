@@ -145,7 +145,7 @@ void TimesRules(const RunConfig& c, Findings& f) {
       (t.times() == v1::SHARING_SAMPLE || t.noise() == v1::SHARING_SAMPLE)) {
     f.Warn("method.times.noise",
            absl::StrCat(method.name,
-                        " compares pictures of a group: set method.times.times and noise to group, "
+                        " compares images of a group: set method.times.times and noise to group, "
                         "or the draws' own spread covers the difference"));
   }
 }
@@ -179,7 +179,7 @@ void AnchorRules(const v1::MethodConfig& m, Findings& f) {
   const rl::MethodFacts& method = ChosenMethod(m);
   if (a.weight() > 0 && method.needs_density()) {
     f.Error("method.anchor.weight",
-            absl::StrCat("needs final pictures, which only ", FinalLatentMethods(" and "),
+            absl::StrCat("needs final images, which only ", FinalLatentMethods(" and "),
                          " train on; pull ", method.name,
                          " towards the reference with method.kl_weight, got ", a.weight()));
   }
@@ -233,7 +233,7 @@ void ForwardProcessRules(const RunConfig& c, Findings& f) {
     if (method.old_copy == rl::OldCopy::kSamples && c.replay().fraction() > 0) {
       f.Warn("replay.fraction",
              absl::StrCat(method.name,
-                          " takes pictures for draws of its old policy; replayed ones are of older "
+                          " takes images for draws of its old policy; replayed ones are of older "
                           "policies"));
     }
     if (m.step_fraction() < 1 || m.step_weight() != v1::STEP_WEIGHT_NONE) {

@@ -133,7 +133,7 @@ void SamplingRules(const RunConfig& c, Findings& f) {
   if (s.dynamics() == v1::DYNAMICS_KIND_ODE) {
     if (s.noise() == v1::SHARING_GROUP) {
       f.Error("sampling.noise",
-              "group with ode gives every picture of a prompt the same pixels, and no advantage; "
+              "group with ode gives every image of a prompt the same pixels, and no advantage; "
               "set sampling.noise to sample, or choose stochastic dynamics");
     }
     if (ChosenMethod(c.method()).needs_density()) {
@@ -178,11 +178,11 @@ void BatchRules(const RunConfig& c, Findings& f) {
   f.Require(b.updates() >= 1, "batch.updates", "must be at least 1", b.updates());
   f.Require(b.passes() >= 1, "batch.passes", "must be at least 1", b.passes());
   WholeGroupRules(c, f);
-  if (b.refill_max() > 0 && c.method().zero_variance() == v1::ZERO_VARIANCE_UNMASKED) {
-    f.Error("batch.refill_max",
+  if (b.dynamic_sampling_max() > 0 && c.method().zero_variance() == v1::ZERO_VARIANCE_UNMASKED) {
+    f.Error("batch.dynamic_sampling_max",
             absl::StrCat("replaces groups without variance, which method.zero_variance: unmasked "
                          "trains; set 0, or mask them, got ",
-                         b.refill_max()));
+                         b.dynamic_sampling_max()));
   }
   if (samples > 0 && b.updates() > samples) {
     f.Error("batch.updates",

@@ -48,7 +48,7 @@ absl::StatusOr<WeightFiles> OpenComponentWeights(const DiffusersComponent& compo
 absl::StatusOr<std::map<std::string, TensorHeader>> ReadComponentHeaders(
     const DiffusersComponent& component);
 
-// The time shift of a scheduler for pictures of so many transformer tokens: static, 1 if it has
+// The time shift of a scheduler for images of so many transformer tokens: static, 1 if it has
 // none, or exponential in the tokens where the scheduler says so. kFailedPrecondition for another
 // form.
 absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64_t image_tokens);

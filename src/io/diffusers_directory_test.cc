@@ -139,7 +139,7 @@ TEST(DiffusersDirectoryTest, APathThatIsNoModelIsExplained) {
   EXPECT_EQ(OpenDiffusersDirectory("/nowhere").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(DiffusersDirectoryTest, AShiftIsStaticOrFollowsThePicturesSize) {
+TEST(DiffusersDirectoryTest, AShiftIsStaticOrFollowsTheImagesSize) {
   const auto shift = [](const std::string& json) {
     return SchedulerShift({.config_json = json}, /*image_tokens=*/1024);
   };

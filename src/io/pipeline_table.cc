@@ -7,7 +7,7 @@ constexpr char kConfig[] = "config.json";
 constexpr char kDiffusersBase[] = "diffusion_pytorch_model";
 constexpr char kTransformersBase[] = "model";
 
-// One CLIP, or two and perhaps T5; without a vae the latent is the picture.
+// One CLIP, or two and perhaps T5; without a vae the latent is the image.
 const std::vector<PipelineComponent> kStableDiffusion3 = {
     {"transformer", "diffusers", "SD3Transformer2DModel", kConfig, kDiffusersBase, true},
     {"text_encoder", "transformers", "CLIPTextModelWithProjection", kConfig, kTransformersBase,

@@ -26,24 +26,24 @@ struct Image {
 
 }  // namespace
 
-std::string EncodePng(const Picture8& picture) {
-  OXBOW_CHECK(IsValid(picture)) << "picture of " << picture.width << "x" << picture.height << "x"
-                                << picture.channels << " with " << picture.pixels.size()
+std::string EncodePng(const Image8& image) {
+  OXBOW_CHECK(IsValid(image)) << "image of " << image.width << "x" << image.height << "x"
+                                << image.channels << " with " << image.pixels.size()
                                 << " values";
   Image image;
-  image.value.width = static_cast<png_uint_32>(picture.width);
-  image.value.height = static_cast<png_uint_32>(picture.height);
-  image.value.format = picture.channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
+  image.value.width = static_cast<png_uint_32>(image.width);
+  image.value.height = static_cast<png_uint_32>(image.height);
+  image.value.format = image.channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
   png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image.value);
   std::string bytes(size, '\0');
   const int done = png_image_write_to_memory(&image.value, bytes.data(), &size, 0,
-                                             picture.pixels.data(), 0, nullptr);
+                                             image.pixels.data(), 0, nullptr);
   OXBOW_CHECK(done != 0) << "png: " << image.value.message;
   bytes.resize(size);
   return bytes;
 }
 
-absl::StatusOr<Picture8> DecodePng(std::string_view bytes, int64_t pixels_max) {
+absl::StatusOr<Image8> DecodePng(std::string_view bytes, int64_t pixels_max) {
   if (!bytes.starts_with(kSignature)) {
     return absl::InvalidArgumentError(absl::StrCat("not a PNG: ", bytes.size(), " bytes"));
   }
@@ -64,16 +64,16 @@ absl::StatusOr<Picture8> DecodePng(std::string_view bytes, int64_t pixels_max) {
   }
   const bool colour = (image.value.format & PNG_FORMAT_FLAG_COLOR) != 0;
   image.value.format = colour ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
-  Picture8 picture{static_cast<int>(image.value.width),
+  Image8 image{static_cast<int>(image.value.width),
                    static_cast<int>(image.value.height),
                    colour ? 3 : 1,
                    {}};
-  picture.pixels.resize(static_cast<size_t>(pixels) * picture.channels);
+  image.pixels.resize(static_cast<size_t>(pixels) * image.channels);
   const png_color black{0, 0, 0};
-  if (png_image_finish_read(&image.value, &black, picture.pixels.data(), 0, nullptr) == 0) {
+  if (png_image_finish_read(&image.value, &black, image.pixels.data(), 0, nullptr) == 0) {
     return absl::DataLossError(absl::StrCat("corrupt PNG: ", image.value.message));
   }
-  return picture;
+  return image;
 }
 
 }  // namespace oxbow::io

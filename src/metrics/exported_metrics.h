@@ -224,9 +224,9 @@ inline constexpr Counter kWeightsBroadcastBytesTotal{
 inline constexpr Histogram kWeightsBroadcastSeconds{
     "oxbow_weights_broadcast_seconds", "", "Time of a broadcast that reached every member."};
 inline constexpr Gauge kWeightsCircleMembers{
-    "oxbow_weights_circle_members", "", "Workers that get new weights by broadcast."};
+    "oxbow_weights_broadcast_members", "", "Workers that get new weights by broadcast."};
 inline constexpr Counter kWeightsCirclesFailedTotal{
-    "oxbow_weights_circles_failed_total", "",
+    "oxbow_weights_broadcast_groups_failed_total", "",
     "Broadcast groups in which not all members came together."};
 inline constexpr Counter kWeightsFetchedBytesTotal{
     "oxbow_weights_fetched_bytes_total", "source: broadcast, learner, peer",
@@ -330,7 +330,7 @@ inline constexpr Histogram kReplayStalenessSteps{
 // Reward servers.
 inline constexpr Counter kRewardItemsTotal{
     "oxbow_reward_items_total", "outcome: failed, invalid, scored; reward: name",
-    "Pictures by reward and outcome: scored, invalid (picture or prompt does not fit), failed "
+    "Images by reward and outcome: scored, invalid (image or prompt does not fit), failed "
     "(the scorer gave an error or no finite number)."};
 inline constexpr Histogram kRewardScore{
     "oxbow_reward_score", "reward: name", "Scores given, by reward, in the reward's own units."};
@@ -338,7 +338,7 @@ inline constexpr Histogram kRewardRequestDurationSeconds{
     "oxbow_reward_request_duration_seconds", "outcome: error, ok",
     "Duration of Score calls, by outcome of the call."};
 inline constexpr Histogram kRewardBatchItems{
-    "oxbow_reward_batch_items", "", "Pictures per batch received."};
+    "oxbow_reward_batch_items", "", "Images per batch received."};
 // clang-format on
 
 }  // namespace oxbow::exported

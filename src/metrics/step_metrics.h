@@ -89,7 +89,7 @@ inline constexpr StepMetric kTrainGroupsReplayed{
     "train/groups_replayed", "count", "groups with a replayed head"};
 inline constexpr StepMetric kTrainRefilledGroups{
     "train/refilled_groups", "count",
-    "groups made in place of groups whose rewards were all equal (`batch.refill_max`)"};
+    "groups made in place of groups whose rewards were all equal (`batch.dynamic_sampling_max`)"};
 inline constexpr StepMetric kTrainRewardMean{
     "train/reward_mean", "reward",
     "mean of the weighted sum over samples whose reward did not fail"};
@@ -109,10 +109,10 @@ inline constexpr StepMetric kTrainReplayRewardChange{
     "reward of the regenerated image minus that of the stored one", "no replayed sample"};
 inline constexpr StepMetric kTrainGroupDistanceMean{
     "train/group_distance_mean", "1",
-    "mean over samples of the mean RMS distance of a picture to its group's others; black to white "
+    "mean over samples of the mean RMS distance of an image to its group's others; black to white "
     "is 1"};
-inline constexpr StepMetric kTrainNicheShareMean{
-    "train/niche_share_mean", "share",
+inline constexpr StepMetric kTrainDuplicateShareMean{
+    "train/duplicate_share_mean", "share",
     "mean over samples of the part of its group within `method.diversity.radius`; 1: all alike"};
 inline constexpr StepMetric kTrainAdvMin{
     "train/adv_min", "1", "smallest advantage of trained samples"};

@@ -55,7 +55,7 @@ absl::Status CheckSteps(const v1::Trajectory& trajectory) {
   if (!std::isfinite(trajectory.reward()) || !std::isfinite(trajectory.stored_reward())) {
     return absl::InvalidArgumentError("reward is not finite");
   }
-  if (!(trajectory.niche_share() >= 0 && trajectory.niche_share() <= 1) ||
+  if (!(trajectory.duplicate_share() >= 0 && trajectory.duplicate_share() <= 1) ||
       !(trajectory.group_distance() >= 0 && trajectory.group_distance() <= 1)) {
     return absl::InvalidArgumentError("likeness to the group is outside [0, 1]");
   }
@@ -124,7 +124,7 @@ absl::StatusOr<model::Conditioning> ConditioningFromProto(
       absl::StrCat("conditioning has a part that the model does not take: ", sent.begin()->first));
 }
 
-v1::Trajectory ToProto(const rl::Sample& sample, uint64_t schedule_id, at::ScalarType storage) {
+v1::Trajectory ToProto(const rl::Trajectory& sample, uint64_t schedule_id, at::ScalarType storage) {
   v1::Trajectory message;
   message.set_sample(sample.index);
   if (sample.latents.defined()) {
@@ -148,13 +148,13 @@ v1::Trajectory ToProto(const rl::Sample& sample, uint64_t schedule_id, at::Scala
   message.set_kept_steps(static_cast<uint32_t>(sample.kept_steps));
   message.set_stored_reward(sample.stored_reward);
   message.set_group_distance(sample.group_distance);
-  message.set_niche_share(sample.niche_share);
+  message.set_duplicate_share(sample.duplicate_share);
   return message;
 }
 
-absl::StatusOr<rl::Sample> SampleFromProto(const v1::Trajectory& trajectory) {
+absl::StatusOr<rl::Trajectory> TrajectoryFromProto(const v1::Trajectory& trajectory) {
   OXBOW_RETURN_IF_ERROR(CheckSteps(trajectory));
-  rl::Sample sample;
+  rl::Trajectory sample;
   sample.index = trajectory.sample();
   // Whoever put the bytes back may have touched the message: never set means no
   // dtype and no shape.
@@ -175,7 +175,7 @@ absl::StatusOr<rl::Sample> SampleFromProto(const v1::Trajectory& trajectory) {
   sample.kept_steps = static_cast<int>(trajectory.kept_steps());
   sample.stored_reward = trajectory.stored_reward();
   sample.group_distance = trajectory.group_distance();
-  sample.niche_share = trajectory.niche_share();
+  sample.duplicate_share = trajectory.duplicate_share();
   return sample;
 }
 
@@ -183,7 +183,7 @@ v1::Group ToProto(const rl::Group& group, uint64_t schedule_id, at::ScalarType s
   v1::Group message;
   message.set_group_id(group.id.value);
   *message.mutable_prompt() = run::MakePrompt(group.prompt_text, group.prompt_metadata_json);
-  for (const rl::Sample& sample : group.samples) {
+  for (const rl::Trajectory& sample : group.samples) {
     *message.add_trajectories() = ToProto(sample, schedule_id, storage);
   }
   return message;
@@ -201,7 +201,7 @@ absl::StatusOr<rl::Group> GroupFromProto(const v1::Group& group) {
   }
   std::set<uint32_t> seen;
   for (const v1::Trajectory& trajectory : group.trajectories()) {
-    absl::StatusOr<rl::Sample> sample = SampleFromProto(trajectory);
+    absl::StatusOr<rl::Trajectory> sample = TrajectoryFromProto(trajectory);
     if (!sample.ok()) {
       return Annotate(sample.status(),
                       absl::StrCat("group ", group.group_id(), " sample ", trajectory.sample()));

@@ -27,12 +27,12 @@ absl::StatusOr<model::Conditioning> ConditioningFromProto(
 
 // The trajectory with its latent bytes inside the message; an undefined latents
 // tensor stays unset.
-v1::Trajectory ToProto(const rl::Sample& sample, uint64_t schedule_id, at::ScalarType storage);
+v1::Trajectory ToProto(const rl::Trajectory& sample, uint64_t schedule_id, at::ScalarType storage);
 
 // Latents come back as float32. kInvalidArgument for per-step lists of different lengths, latents
 // that are not [n, C, H, W] or [n, C, F, H, W] or lie outside the steps, or a number that is not
 // finite.
-absl::StatusOr<rl::Sample> SampleFromProto(const v1::Trajectory& trajectory);
+absl::StatusOr<rl::Trajectory> TrajectoryFromProto(const v1::Trajectory& trajectory);
 
 // Prompt and trajectories; lease, epoch, step, worker and timings are the
 // caller's to fill.

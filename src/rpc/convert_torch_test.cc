@@ -22,9 +22,9 @@ at::Tensor Rounded(std::mt19937_64& random, at::IntArrayRef shape, at::ScalarTyp
   return tensor.to(storage).to(at::kFloat);
 }
 
-rl::Sample RandomSample(std::mt19937_64& random, uint32_t index, int steps,
+rl::Trajectory RandomSample(std::mt19937_64& random, uint32_t index, int steps,
                         at::ScalarType storage) {
-  rl::Sample sample;
+  rl::Trajectory sample;
   sample.index = index;
   sample.first_latent = static_cast<int>(random() % 3);
   sample.latents = Rounded(random, {steps + 1 - sample.first_latent, 1, 2, 3}, storage);
@@ -65,7 +65,7 @@ TEST(ConvertTorchTest, GroupsSurviveTheWireBitForBitInEveryStorageDType) {
     EXPECT_EQ(back->prompt_text, group.prompt_text);
     EXPECT_EQ(parsed.trajectories(0).schedule_id(), 7);
     for (size_t i = 0; i < group.samples.size(); ++i) {
-      const rl::Sample &sent = group.samples[i], &got = back->samples[i];
+      const rl::Trajectory &sent = group.samples[i], &got = back->samples[i];
       EXPECT_TRUE(SameBits(sent.latents, got.latents));
       EXPECT_EQ(sent.index, got.index);
       EXPECT_EQ(sent.first_latent, got.first_latent);
@@ -125,9 +125,9 @@ TEST(ConvertTorchTest, ConditioningOfAnotherModelIsRefusedByName) {
 
 TEST(ConvertTorchTest, ATailWithoutLatentsStaysWithoutLatents) {
   std::mt19937_64 random(2);
-  rl::Sample sample = RandomSample(random, 7, 4, at::kFloat);
+  rl::Trajectory sample = RandomSample(random, 7, 4, at::kFloat);
   sample.latents = at::Tensor();
-  const absl::StatusOr<rl::Sample> back = SampleFromProto(ToProto(sample, 1, at::kFloat));
+  const absl::StatusOr<rl::Trajectory> back = TrajectoryFromProto(ToProto(sample, 1, at::kFloat));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_FALSE(back->latents.defined());
 }
@@ -135,7 +135,7 @@ TEST(ConvertTorchTest, ATailWithoutLatentsStaysWithoutLatents) {
 TEST(ConvertTorchTest, RefusesMalformedTrajectories) {
   std::mt19937_64 random(3);
   const v1::Trajectory good = ToProto(RandomSample(random, 0, 5, at::kFloat), 1, at::kFloat);
-  ASSERT_TRUE(SampleFromProto(good).ok());
+  ASSERT_TRUE(TrajectoryFromProto(good).ok());
   const std::vector<std::function<void(v1::Trajectory&)>> breakages = {
       [](v1::Trajectory& t) { t.add_log_prob(0); },
       [](v1::Trajectory& t) { t.mutable_sde()->RemoveLast(); },
@@ -154,7 +154,7 @@ TEST(ConvertTorchTest, RefusesMalformedTrajectories) {
   for (size_t i = 0; i < breakages.size(); ++i) {
     v1::Trajectory bad = good;
     breakages[i](bad);
-    EXPECT_EQ(SampleFromProto(bad).status().code(), absl::StatusCode::kInvalidArgument) << i;
+    EXPECT_EQ(TrajectoryFromProto(bad).status().code(), absl::StatusCode::kInvalidArgument) << i;
   }
   v1::Group twice;
   *twice.mutable_prompt() = run::MakePrompt("text 473", "");

@@ -34,7 +34,7 @@ uint64_t SinkBytesNeeded(const v1::RunConfig& config, const std::vector<int64_t>
   // Groups that are replaced are kept by their rank until the step is trained.
   const uint64_t groups =
       uint64_t{config.batch().groups()} * (config.off_policy().staleness_max() + 2) +
-      config.batch().refill_max();
+      config.batch().dynamic_sampling_max();
   return GroupBytesMax(config, latent_shape) * groups;
 }
 

@@ -11,7 +11,7 @@
 namespace oxbow::run {
 
 // Latents that one trajectory brings at most. The final latent alone for a method that trains on
-// final pictures; all T + 1 where tails of replayed trajectories are stochastic; else those of the
+// final images; all T + 1 where tails of replayed trajectories are stochastic; else those of the
 // longest window.
 uint64_t LatentsMax(const v1::RunConfig& config);
 

@@ -28,7 +28,7 @@ TEST(GroupBytesTest, AStochasticTailBringsAllLatentsWhereThereIsReplay) {
   EXPECT_EQ(LatentsMax(Config({"sampling.tail=sde", "replay.fraction=0"})), 6u);
 }
 
-TEST(GroupBytesTest, AMethodOfFinalPicturesBringsOneLatentWhateverTheTail) {
+TEST(GroupBytesTest, AMethodOfFinalImagesBringsOneLatentWhateverTheTail) {
   EXPECT_EQ(LatentsMax(Config({"method.name=nft"})), 1u);
   EXPECT_EQ(LatentsMax(Config({"method.name=nft", "sampling.tail=sde"})), 1u);
 }
@@ -41,7 +41,7 @@ TEST(GroupBytesTest, ExperienceGrowsWithStalenessAndShrinksWithStorage) {
 }
 
 TEST(GroupBytesTest, GroupsThatMayBeReplacedNeedRoomAsWell) {
-  const v1::RunConfig config = Config({"batch.refill_max=3"});
+  const v1::RunConfig config = Config({"batch.dynamic_sampling_max=3"});
   EXPECT_EQ(SinkBytesNeeded(config, kShape) - SinkBytesNeeded(Config(), kShape),
             3 * GroupBytesMax(config, kShape));
 }

@@ -22,7 +22,7 @@ namespace oxbow::run {
 struct LoadedModel {
   std::shared_ptr<const model::Architecture> architecture;
   std::string transformer_config_json;
-  std::string autoencoder_config_json;  // Empty: the latent is the picture.
+  std::string autoencoder_config_json;  // Empty: the latent is the image.
   model::NamedTensors transformer;
   model::NamedTensors autoencoder;    // The decoder's tensors.
   std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
@@ -31,7 +31,7 @@ struct LoadedModel {
   std::unique_ptr<model::ImageDecoder> decoder;
 };
 
-// Reads a diffusers directory for pictures of the configured size in pixels; of an autoencoder only
+// Reads a diffusers directory for images of the configured size in pixels; of an autoencoder only
 // the decoder; text encoders when a prompt has to be encoded. A T5 length of 0 is that of the
 // recipes. kNotFound, kDataLoss or kFailedPrecondition (another kind of model, tensors that are
 // missing, extra or misshapen) name the file; kInvalidArgument for a size that the model cannot
@@ -41,13 +41,13 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
                                       const v1::SamplingConfig& sampling);
 
 struct LoadedDecoder {
-  std::string config_json;  // Empty without an autoencoder: the latent is the picture.
+  std::string config_json;  // Empty without an autoencoder: the latent is the image.
   int64_t factor = 1;       // Pixels of a side per latent.
   model::NamedTensors tensors;
   std::unique_ptr<model::ImageDecoder> decoder;
 };
 
-// Reads what turns latents of `channels` into pictures, without transformer and text encoders.
+// Reads what turns latents of `channels` into images, without transformer and text encoders.
 // Errors name the file as LoadModel's do; kFailedPrecondition if the autoencoder is for latents of
 // other channels.
 absl::StatusOr<LoadedDecoder> LoadDecoder(const io::DiffusersComponents& components,

@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 
 constexpr char kWeights[] = "diffusion_pytorch_model.safetensors";
 
-// Latents of one channel as the digits' transformer has them, pictures of three at twice the side.
+// Latents of one channel as the digits' transformer has them, images of three at twice the side.
 constexpr char kAutoencoder[] = R"({
   "_class_name": "AutoencoderKL", "latent_channels": 1, "norm_num_groups": 2,
   "block_out_channels": [2, 4], "down_block_types": ["DownEncoderBlock2D", "DownEncoderBlock2D"],
@@ -76,7 +76,7 @@ class LoadedModelTest : public ::testing::Test {
   const fs::path model_ = scratch_.path() / "model";
 };
 
-TEST_F(LoadedModelTest, SizesAreInPixelsAndPicturesComeFromTheAutoencoder) {
+TEST_F(LoadedModelTest, SizesAreInPixelsAndImagesComeFromTheAutoencoder) {
   const auto plain = Load(8, 20);
   ASSERT_TRUE(plain.ok()) << plain.status();
   EXPECT_THAT(plain->latent_shape, ElementsAre(1, 8, 20));

@@ -23,7 +23,7 @@ uint64_t Elements(const Headers& tensors) {
   return elements;
 }
 
-// Pixels of a side per latent; without an autoencoder the latent is the picture.
+// Pixels of a side per latent; without an autoencoder the latent is the image.
 absl::StatusOr<int64_t> FactorOf(const io::DiffusersComponents& components) {
   const auto vae = components.find("vae");
   if (vae == components.end()) return 1;
@@ -71,7 +71,7 @@ uint64_t BufferElements(const model::Architecture& architecture, const Headers& 
   return elements;
 }
 
-// All that does not depend on the pictures' size.
+// All that does not depend on the images' size.
 absl::StatusOr<ModelFacts> FactsOfFiles(const v1::RunConfig& config,
                                         const io::DiffusersComponents& components) {
   const io::DiffusersComponent& transformer = components.at("transformer");

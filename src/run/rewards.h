@@ -15,11 +15,11 @@ std::vector<std::string> RewardNames(const v1::RewardConfig& config);
 // Whether `name` is a term: a reward that is trained on, not only observed.
 bool IsTerm(const v1::RewardConfig& config, const std::string& name);
 
-// The reward of a picture: the weighted sum of its terms, added in the config's order. Requires
+// The reward of an image: the weighted sum of its terms, added in the config's order. Requires
 // `scores`, by name, to hold every term.
 double WeightedReward(const v1::RewardConfig& config, const std::map<std::string, double>& scores);
 
-// The reward of a picture whose every term scores 1.
+// The reward of an image whose every term scores 1.
 double FullReward(const v1::RewardConfig& config);
 
 }  // namespace oxbow::run

@@ -29,7 +29,7 @@ TEST(RewardsTest, TheRewardIsTheWeightedSumOfTheTermsAlone) {
   EXPECT_EQ(WeightedReward(Config(), {{"ocr", 0.5}, {"taste", 0}}), 1);
 }
 
-TEST(RewardsTest, APictureWithFullScoresHasTheFullReward) {
+TEST(RewardsTest, AnImageWithFullScoresHasTheFullReward) {
   EXPECT_EQ(FullReward(Config()), 1.5);
   EXPECT_EQ(WeightedReward(Config(), {{"ocr", 1}, {"taste", 1}}), FullReward(Config()));
 }

@@ -12,7 +12,7 @@ namespace oxbow::run {
 // sampling.shift (not 0): the learner reads the model's own value and fills it in.
 absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConfig& config);
 
-// How held-out pictures are drawn: along the run's grid without noise, with the steps and the
+// How held-out images are drawn: along the run's grid without noise, with the steps and the
 // solver of `eval`. Errors as above.
 absl::StatusOr<flow::SamplingSpec> EvaluationSpecFromConfig(const v1::RunConfig& config);
 

@@ -16,7 +16,7 @@ Domain FromWire(Wire value) {
 
 static_assert(static_cast<int>(rl::AdvantageStd::kNone) == v1::ADVANTAGE_STD_NONE - 1);
 static_assert(static_cast<int>(rl::ZeroVariance::kUnmasked) == v1::ZERO_VARIANCE_UNMASKED - 1);
-static_assert(static_cast<int>(rl::Correction::kMroueh) == v1::CORRECTION_MROUEH - 1);
+static_assert(static_cast<int>(rl::Correction::kBehaviourClip) == v1::CORRECTION_MROUEH - 1);
 static_assert(static_cast<int>(rl::AdvantageDivisor::kRoot) == v1::ADVANTAGE_DIVISOR_ROOT - 1);
 static_assert(static_cast<int>(rl::AdvantageLimit::kTanh) == v1::ADVANTAGE_LIMIT_TANH - 1);
 static_assert(static_cast<int>(rl::RewardMix::kGdpo) == v1::REWARD_MIX_GDPO - 1);
@@ -116,7 +116,7 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
   options.cps_surrogate = config.sampling().cps_log_prob() == v1::CPS_LOG_PROB_SURROGATE;
   options.run_seed = config.run().seed();
   options.deterministic = config.run().deterministic();
-  options.agreement_every = static_cast<int>(config.learner().drift_check_every());
+  options.drift_check_every = static_cast<int>(config.learner().drift_check_every());
   options.shard_optimizer =
       config.learner().shard_optimizer() && config.model().trained() == v1::TRAINED_PART_FULL;
   options.updates = static_cast<int>(config.batch().updates());

@@ -124,7 +124,7 @@ TEST(TrainerOptionsTest, EverySettingArrives) {
   EXPECT_EQ(options.weight.cap, 2.5);
   EXPECT_EQ(options.weight.floor, 0.05);
   EXPECT_EQ(options.weight.log_clamp, 21);
-  EXPECT_EQ(options.kept_steps, 2) << "this method replays whole pictures";
+  EXPECT_EQ(options.kept_steps, 2) << "this method replays whole images";
   EXPECT_EQ(options.kept_kc_max, 0.35);
   EXPECT_EQ(options.kl.weight, 0.012);
   EXPECT_EQ(options.kl.space, rl::KlSpace::kMean);

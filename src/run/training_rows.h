@@ -7,7 +7,7 @@
 
 namespace oxbow::run {
 
-// Rows of one sample: its trained steps, or the noise levels at which its final picture is trained.
+// Rows of one sample: its trained steps, or the noise levels at which its final image is trained.
 // 0 for settings that make no window.
 uint64_t TrainedSteps(const v1::RunConfig& config);
 

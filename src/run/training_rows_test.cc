@@ -22,7 +22,7 @@ TEST(TrainingRowsTest, RowsOfAPassAreThoseOfAnUpdateOrWholeSamplesOfIt) {
   EXPECT_EQ(RowsOfPass(Config({"batch.rows_per_pass=1000"})), 32u * 5);
 }
 
-TEST(TrainingRowsTest, AMethodOfFinalPicturesTrainsItsNoiseLevels) {
+TEST(TrainingRowsTest, AMethodOfFinalImagesTrainsItsNoiseLevels) {
   EXPECT_EQ(TrainedSteps(Config({"method.name=awm", "method.times.count=7"})), 7u);
   EXPECT_EQ(TrainedSteps(Config({"method.name=awm", "method.times.count=0",
                                  "method.times.fraction=0.5", "sampling.steps=10"})),

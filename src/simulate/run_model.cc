@@ -14,13 +14,13 @@ double Transfer(double bytes, double bytes_per_second) {
 }
 
 // The worker's level in the tree; workers that the learner serves are on level 1.
-int DepthOf(uint32_t fan_out, uint32_t index) {
-  uint64_t level_size = fan_out;
+int DepthOf(uint32_t weight_fanout, uint32_t index) {
+  uint64_t level_size = weight_fanout;
   uint64_t before = 0;
   int depth = 1;
   while (index >= before + level_size) {
     before += level_size;
-    level_size *= fan_out;
+    level_size *= weight_fanout;
     ++depth;
   }
   return depth;
@@ -114,18 +114,18 @@ double UpdateSeconds(const RunModel& model) {
 }
 
 bool LearnerServes(const RunModel& model, uint32_t index) {
-  return model.fan_out == 0 || index < model.fan_out;
+  return model.weight_fanout == 0 || index < model.weight_fanout;
 }
 
 double FetchSeconds(const RunModel& model, uint32_t index) {
   const Costs& c = model.costs;
   const double own_link = Transfer(c.weight_bytes, c.worker_link_bytes_per_s);
-  if (model.fan_out == 0) {
+  if (model.weight_fanout == 0) {
     const double shared = Transfer(model.workers * c.weight_bytes, c.learner_link_bytes_per_s);
     return 2 * c.latency_s + std::max(shared, own_link);
   }
-  const double copies = std::min(model.fan_out, model.workers);
-  const int depth = DepthOf(model.fan_out, index);
+  const double copies = std::min(model.weight_fanout, model.workers);
+  const int depth = DepthOf(model.weight_fanout, index);
   const double first =
       std::max(Transfer(copies * c.weight_bytes, c.learner_link_bytes_per_s), own_link);
   if (depth == 1) return 2 * c.latency_s + first;

@@ -22,7 +22,7 @@ Outcome Simulated(const RunModel& model) {
 // Every part takes another time, so that a forgotten part changes the sum.
 RunModel Distinct() {
   RunModel model{.steps = 7, .workers = 1, .groups_per_step = 5, .groups_in_flight = 5};
-  model.fan_out = 4;
+  model.weight_fanout = 4;
   model.checkpoint_every = 0;
   model.costs = {.batch_s = 0.3,
                  .group_s = 0.7,
@@ -135,7 +135,7 @@ RunModel Drawn(uint64_t seed) {
   model.staleness_max = model.publish_every - 1 + pick(0, 3);
   model.groups_in_flight = static_cast<uint32_t>(pick(1, 4));
   model.batch_groups_max = static_cast<uint32_t>(pick(0, 3));
-  model.fan_out = static_cast<uint32_t>(pick(0, 4));
+  model.weight_fanout = static_cast<uint32_t>(pick(0, 4));
   model.reward_servers = static_cast<uint32_t>(pick(0, 2));
   model.lease_s = 5 + 20 * random.NextUniform();
   model.silent_share = sometimes(0.5);
@@ -241,9 +241,9 @@ TEST(SimulationTest, ASecondLeaseSavesTheStepFromAStraggler) {
 TEST(SimulationTest, RelaysKeepTheLearnersEgressAtFanOutCopies) {
   RunModel model = Distinct();
   model.workers = 1000;
-  model.fan_out = 4;
+  model.weight_fanout = 4;
   EXPECT_DOUBLE_EQ(Simulated(model).learner_egress_bytes, 7 * 4 * 2e6);
-  model.fan_out = 0;
+  model.weight_fanout = 0;
   EXPECT_DOUBLE_EQ(Simulated(model).learner_egress_bytes, 7 * 1000 * 2e6);
 }
 
@@ -252,17 +252,17 @@ TEST(SimulationTest, TheLearnerSendsNoFasterThanItsLink) {
   model.workers = 300;
   model.groups_per_step = 600;
   model.staleness_max = 2;
-  for (const uint32_t fan_out : {0u, 2u, 4u}) {
-    model.fan_out = fan_out;
+  for (const uint32_t weight_fanout : {0u, 2u, 4u}) {
+    model.weight_fanout = weight_fanout;
     const Outcome outcome = Simulated(model);
-    EXPECT_LE(outcome.learner_egress_bytes / outcome.wall_s, 1e7) << "fan-out " << fan_out;
+    EXPECT_LE(outcome.learner_egress_bytes / outcome.wall_s, 1e7) << "fan-out " << weight_fanout;
   }
 }
 
 TEST(SimulationTest, WeightsSpreadLikeTheDepthOfTheTree) {
   RunModel model = Distinct();
   model.workers = 1000;
-  model.fan_out = 3;  // Levels of 3, 9, 27, ... workers.
+  model.weight_fanout = 3;  // Levels of 3, 9, 27, ... workers.
   const double copy = 3 * 2e6 / 2e7;
   EXPECT_NEAR(FetchSeconds(model, 3) - FetchSeconds(model, 2), copy + 2 * 0.013, 1e-12);
   EXPECT_DOUBLE_EQ(FetchSeconds(model, 3), FetchSeconds(model, 11));
@@ -285,7 +285,7 @@ TEST(SimulationTest, ImpossibleModelsAreRefusedByName) {
 
 TEST(SimulationTest, TenThousandWorkersTakeSeconds) {
   RunModel model = FindPreset("sd35m_lora")->model;
-  model.fan_out = 2;
+  model.weight_fanout = 2;
   model.workers = model.groups_per_step = 10'000;
   model.ranks = 5000;
   model.staleness_max = 1;

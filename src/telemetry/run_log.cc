@@ -145,14 +145,14 @@ absl::Status RunLog::Step(int64_t step, double wall_seconds,
 }
 
 absl::Status RunLog::Images(int64_t step, const std::string& tag, std::string_view caption,
-                            const io::Picture8& sheet) {
+                            const io::Image8& sheet) {
   OXBOW_CHECK(IsTag(tag)) << "sample tag is not a file name: " << tag;
   const std::filesystem::path directory = SampleDirectory(run_dir_, step);
   OXBOW_RETURN_IF_ERROR(CreateDirectory(directory));
-  io::EncodedPicture picture{sheet.width, sheet.height, io::EncodePng(sheet)};
+  io::EncodedImage image{sheet.width, sheet.height, io::EncodePng(sheet)};
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory / (tag + ".txt"), caption));
-  OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory / (tag + ".png"), picture.bytes));
-  return events_.Image({unix_seconds_(), step}, absl::StrCat("samples/", tag), picture);
+  OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory / (tag + ".png"), image.bytes));
+  return events_.Image({unix_seconds_(), step}, absl::StrCat("samples/", tag), image);
 }
 
 absl::Status RunLog::Text(const std::string& tag, std::string_view markdown) {

@@ -19,7 +19,7 @@
 #include "absl/status/statusor.h"
 #include "base/file.h"
 #include "io/metrics_file.h"
-#include "io/picture.h"
+#include "io/image.h"
 #include "io/tensorboard/event_writer.h"
 
 namespace oxbow::telemetry {
@@ -48,7 +48,7 @@ class RunLog {
 
   // Stores a sheet made by io::Grid. `tag` names the file ("eval"): letters, digits, '_' and '-'.
   absl::Status Images(int64_t step, const std::string& tag, std::string_view caption,
-                      const io::Picture8& sheet);
+                      const io::Image8& sheet);
 
   // A page for TensorBoard's text tab, such as the resolved configuration.
   absl::Status Text(const std::string& tag, std::string_view markdown);

@@ -34,7 +34,7 @@ class RunLogTest : public testing::Test {
   const std::filesystem::path run_dir_ =
       std::filesystem::path(testing::TempDir()) / "run_log_test" /
       testing::UnitTest::GetInstance()->current_test_info()->name();
-  const io::Picture8 sheet_{2, 1, 1, {0, 255}};
+  const io::Image8 sheet_{2, 1, 1, {0, 255}};
 };
 
 TEST_F(RunLogTest, EveryStepIsReadableAsSoonAsItIsLogged) {
@@ -53,9 +53,9 @@ TEST_F(RunLogTest, SheetsLieUnderTheirStepWithACaption) {
   ASSERT_TRUE(Open()->Images(10, "eval", "64 held-out prompts", sheet_).ok());
   const auto directory = run_dir_ / "samples" / "step_000010";
   EXPECT_EQ(*ReadFile(directory / "eval.txt"), "64 held-out prompts");
-  const auto picture = io::DecodePng(*ReadFile(directory / "eval.png"));
-  ASSERT_TRUE(picture.ok()) << picture.status();
-  EXPECT_EQ(*picture, sheet_);
+  const auto image = io::DecodePng(*ReadFile(directory / "eval.png"));
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_EQ(*image, sheet_);
 }
 
 TEST_F(RunLogTest, AResumedRunLeavesTheFileOfOneThatNeverStopped) {

@@ -86,7 +86,7 @@ class Scene:
         wait_for(f"{workers} workers at the learner",
                  lambda: self.query("oxbow_learner_workers") == workers, EVENT_SECONDS)
         # Every present worker samples for this run.
-        wait_for(f"pictures of {workers} workers",
+        wait_for(f"images of {workers} workers",
                  lambda: self.query("count(sum by (instance) (oxbow_rollout_samples_total) > 0 and on (instance) up == 1)")
                  == workers, EVENT_SECONDS)
         self.await_steps(self.steps() + 2)

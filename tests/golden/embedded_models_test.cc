@@ -9,7 +9,7 @@
 #include "core/model/clip_text.h"
 #include "core/model/sd3.h"
 #include "core/pretrain/pretraining.h"
-#include "core/pretrain/world_tensors.h"
+#include "core/pretrain/task_tensors.h"
 #include "gtest/gtest.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
@@ -20,11 +20,11 @@ namespace {
 const std::string kSource = OXBOW_SOURCE_DIR;
 
 struct Shipped {
-  const char* world;
+  const char* task;
   std::vector<std::string> prompts;  // Those of tools/check_embedded_model.py.
 };
 
-void PrintTo(const Shipped& shipped, std::ostream* out) { *out << shipped.world; }
+void PrintTo(const Shipped& shipped, std::ostream* out) { *out << shipped.task; }
 
 model::NamedTensors TensorsOf(const std::string& path) {
   const auto file = io::ReadSafetensors(path);
@@ -38,17 +38,17 @@ model::NamedTensors TensorsOf(const std::string& path) {
 class EmbeddedModelTest : public testing::TestWithParam<Shipped> {
  protected:
   std::vector<std::string> HeldOut() const {
-    const auto lines = ReadFile(kSource + "/configs/prompts/" + GetParam().world + "_eval.txt");
+    const auto lines = ReadFile(kSource + "/configs/prompts/" + GetParam().task + "_eval.txt");
     EXPECT_TRUE(lines.ok()) << lines.status();
     return absl::StrSplit(lines.value(), '\n', absl::SkipWhitespace());
   }
-  std::unique_ptr<task::WorldTensors> World() const {
-    return task::TensorsOf(**task::WorldNamed(GetParam().world), HeldOut()).value();
+  std::unique_ptr<task::TaskTensors> SyntheticTask() const {
+    return task::TensorsOf(**task::TaskNamed(GetParam().task), HeldOut()).value();
   }
 
-  const std::string directory_ = kSource + "/models/" + GetParam().world;
+  const std::string directory_ = kSource + "/models/" + GetParam().task;
   const model::NamedTensors golden_ =
-      TensorsOf(kSource + "/tests/golden/models/" + GetParam().world + "_velocity.safetensors");
+      TensorsOf(kSource + "/tests/golden/models/" + GetParam().task + "_velocity.safetensors");
   const model::NamedTensors transformer_ =
       TensorsOf(directory_ + "/transformer/diffusion_pytorch_model.safetensors");
   const model::NamedTensors text_ = TensorsOf(directory_ + "/text_encoder/model.safetensors");
@@ -62,7 +62,7 @@ void ExpectClose(const at::Tensor& ours, const at::Tensor& golden) {
 }
 
 TEST_P(EmbeddedModelTest, IdsEmbeddingsAndVelocitiesAreThoseOfDiffusers) {
-  const at::Tensor ids = World()->TokenIds(GetParam().prompts).value();
+  const at::Tensor ids = SyntheticTask()->TokenIds(GetParam().prompts).value();
   EXPECT_TRUE(at::equal(ids, golden_.at("ids")));
 
   const auto text_config = ReadFile(directory_ + "/text_encoder/config.json");
@@ -94,15 +94,15 @@ TEST_P(EmbeddedModelTest, SchedulerGivesOurGrid) {
   }
 }
 
-// The base model of every example: sharp pictures, mostly the wrong ones, in all layouts.
+// The base model of every example: sharp images, mostly the wrong ones, in all layouts.
 TEST_P(EmbeddedModelTest, ShippedModelPassesItsOwnGate) {
   const auto report = task::EvaluatePretrained(
-      *World(), transformer_, text_, HeldOut(), /*per_prompt=*/8,
+      *SyntheticTask(), transformer_, text_, HeldOut(), /*per_prompt=*/8,
       flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, 10, /*shift=*/1.0), /*seed=*/1);
   ASSERT_TRUE(report.ok()) << report.status();
-  const absl::Status fit = World()->CheckBaseModel(*report);
+  const absl::Status fit = SyntheticTask()->CheckBaseModel(*report);
   EXPECT_TRUE(fit.ok()) << fit;
-  if (std::string(GetParam().world) == "digits") {
+  if (std::string(GetParam().task) == "digits") {
     EXPECT_GT(task::ValueOf(*report, "minority_row_share"), 0.3);
   }
 }
@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(
                             {"red square left of blue disc", "green triangle above yellow cross",
                              "blue cross right of blue disc", "yellow disc below red triangle",
                              "green square left of green disc"}}),
-    [](const auto& info) { return std::string(info.param.world); });
+    [](const auto& info) { return std::string(info.param.task); });
 
 }  // namespace
 }  // namespace oxbow

@@ -142,7 +142,7 @@ class TrainingStepGoldenTest : public testing::TestWithParam<std::string> {
       group.conditioning = ConditioningOf(at::full({1}, g * group_size(), at::kLong));
       for (int64_t s = 0; s < group_size(); ++s) {
         const int64_t row = g * group_size() + s;
-        rl::Sample sample{.index = static_cast<uint32_t>(s),
+        rl::Trajectory sample{.index = static_cast<uint32_t>(s),
                           .latents = paths.latents.select(1, row).clone(),
                           .sde = Spec().sde,
                           .behaviour_version = std::vector<uint64_t>(kSteps, version.value),

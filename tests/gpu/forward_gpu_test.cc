@@ -42,14 +42,14 @@ INSTANTIATE_TEST_SUITE_P(Configs, Sd3GpuTest, testing::ValuesIn(GoldenNames("sd3
 
 using AutoencoderGpuTest = GoldenGpuTest;
 
-TEST_P(AutoencoderGpuTest, PicturesAndMomentsAreThoseOfDiffusers) {
+TEST_P(AutoencoderGpuTest, ImagesAndMomentsAreThoseOfDiffusers) {
   const at::NoGradGuard no_grad;
   const Golden golden(GetParam());
   const AutoencoderKlParams params = *ParseAutoencoderKlConfig(golden.config);
   const auto model = *MakeAutoencoderKl(params, On(gpu_, golden.weights), AutoencoderPart::kWhole);
-  ExpectNear("pictures", model->Pictures(golden.in.at("z").to(gpu_)), golden.out.at("pictures"),
+  ExpectNear("images", model->Images(golden.in.at("z").to(gpu_)), golden.out.at("images"),
              kExactTolerance);
-  const LatentDistribution latents = model->Encode(golden.in.at("pictures").to(gpu_));
+  const LatentDistribution latents = model->Encode(golden.in.at("images").to(gpu_));
   ExpectNear("mean", latents.mean / params.scaling_factor + params.shift_factor,
              golden.out.at("mean"), kExactTolerance);
 }

@@ -112,7 +112,7 @@ inline std::unique_ptr<Policy> GpuSizedPolicy(const PolicyKind& kind) {
                           .negative = RandomPrompts(1),
                           .compute = kind.compute,
                           .device = kind.device,
-                          .recompute_blocks = kind.recompute,
+                          .checkpoint_activations = kind.recompute,
                           .graphs = kind.graphs};
   options.lora = {.rank = 4, .alpha = 8, .targets = {"attn.to_q", "attn.to_v", "ff.net.2"}};
   for (const auto& [name, shape] : Sd3Shapes(GpuSizedSd3())) {

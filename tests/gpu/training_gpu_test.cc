@@ -78,7 +78,7 @@ std::vector<rl::Group> GroupsOf(const VelocityModel& model) {
           return model.Velocity(x, sigma, group.conditioning);
         });
     for (int64_t s = 0; s < kSamples; ++s) {
-      rl::Sample sample{.index = static_cast<uint32_t>(s),
+      rl::Trajectory sample{.index = static_cast<uint32_t>(s),
                         .latents = paths.latents.select(1, s).clone(),
                         .sde = Spec().sde,
                         .behaviour_version = std::vector<uint64_t>(kSteps, 0)};

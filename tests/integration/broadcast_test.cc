@@ -19,7 +19,7 @@ using ::testing::Pair;
 using ::testing::SizeIs;
 
 constexpr char kByBroadcast[] = "oxbow_weights_fetched_bytes_total{source=\"broadcast\"}";
-constexpr char kMembers[] = "oxbow_weights_circle_members";
+constexpr char kMembers[] = "oxbow_weights_broadcast_members";
 
 TEST(BroadcastTest, AMemberIsKilledAndTheRunHasTheLossesOfOneThatRelays) {
   const std::vector<std::string> settings = {"run.steps=100000", "run.deterministic=true",
@@ -36,7 +36,7 @@ TEST(BroadcastTest, AMemberIsKilledAndTheRunHasTheLossesOfOneThatRelays) {
   run.worker("first").Kill(SIGKILL);
   ASSERT_TRUE(run.AwaitSteps(2));
   const double before = run.Worker("second", kByBroadcast);
-  ASSERT_TRUE(run.AwaitWorker("second", kByBroadcast, before + 1)) << "no circle without the dead";
+  ASSERT_TRUE(run.AwaitWorker("second", kByBroadcast, before + 1)) << "no broadcast group without the dead";
 
   run.Join("third");
   ASSERT_TRUE(run.AwaitLearner(kMembers, 2));

@@ -122,7 +122,7 @@ TEST_F(OncallTest, OneTraceLeadsThroughTheLogsOfAllProcesses) {
   const std::string run_id = worker.find("registered")->second["run"];
 
   int followed = 0;
-  const std::set<std::string> scored = TracesOf(rewards, "pictures scored");
+  const std::set<std::string> scored = TracesOf(rewards, "images scored");
   const std::set<std::string> granted = TracesOf(learner, "lease granted");
   const std::set<std::string> taken = TracesOf(learner, "result taken");
   for (auto [at, end] = worker.equal_range("group delivered"); at != end; ++at) {

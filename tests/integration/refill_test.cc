@@ -26,7 +26,7 @@ std::vector<std::string> Overrides(const std::vector<std::string>& more) {
                                         "checkpoint.every=2",
                                         "replay.fraction=0.25",
                                         "batch.group_size=4",
-                                        "batch.refill_max=10",
+                                        "batch.dynamic_sampling_max=10",
                                         "reward.terms=[{name: digits_strict, weight: 1}]",
                                         "reward.observed=[digits_row]",
                                         "services.lease_seconds=3"};
@@ -49,7 +49,7 @@ TEST(RefillTest, MoreGroupsTeachAndTheRunStaysAFunctionOfItsConfiguration) {
   EXPECT_GT(Sum(refilled), 0);
   EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), Each(0));
 
-  TrainingRun without(Overrides({"batch.refill_max=0"}));
+  TrainingRun without(Overrides({"batch.dynamic_sampling_max=0"}));
   ASSERT_EQ(without.WaitExit().value(), 0) << without.process().error_output();
   EXPECT_THAT(without.Series("train/refilled_groups"), Each(0));
   EXPECT_LT(Sum(run.Series("train/reward_zero_std_ratio")),

@@ -145,9 +145,9 @@ TEST_F(ReplayCommandTest, ExportsAStripOfTheSteps) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.message;
   std::ifstream file(out / "entry_5.png", std::ios::binary);
   const std::string png((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  const auto picture = io::DecodePng(png);
-  ASSERT_TRUE(picture.ok()) << picture.status();
-  EXPECT_GT(picture->width, 2 * picture->height) << "three steps side by side";
+  const auto image = io::DecodePng(png);
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_GT(image->width, 2 * image->height) << "three steps side by side";
   std::ifstream json(out / "entry_5.json");
   EXPECT_EQ(nlohmann::json::parse(json)["entry"], "5");
 }

@@ -63,7 +63,7 @@ TEST(TrainingRunTest, LeavesMetricsReportWeightsAndCheckpoints) {
   EXPECT_TRUE(std::filesystem::exists(run.directory() / "weights"));
 }
 
-TEST(TrainingRunTest, EveryStepSaysWhatItCostAndHowAlikeItsPicturesAre) {
+TEST(TrainingRunTest, EveryStepSaysWhatItCostAndHowAlikeItsImagesAre) {
   TrainingRun run({"run.steps=3", "replay.fraction=0", "sampling.steps=7", "sampling.sde_count=4",
                    "batch.updates=1"});
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
@@ -77,7 +77,7 @@ TEST(TrainingRunTest, EveryStepSaysWhatItCostAndHowAlikeItsPicturesAre) {
     EXPECT_EQ(backward[i], 4 * trained[i]);
   }
   EXPECT_THAT(run.Series("train/group_distance_mean"), Each(AllOf(Gt(0.0), Le(1.0))));
-  EXPECT_THAT(run.Series("train/niche_share_mean"), Each(AllOf(Gt(0.0), Le(1.0))));
+  EXPECT_THAT(run.Series("train/duplicate_share_mean"), Each(AllOf(Gt(0.0), Le(1.0))));
 }
 
 TEST(TrainingRunTest, ReplayedHeadsAreCorrectedAndFreshOnesAreNot) {
@@ -89,7 +89,7 @@ TEST(TrainingRunTest, ReplayedHeadsAreCorrectedAndFreshOnesAreNot) {
 }
 
 // The buffer returns the same image: its reward is unchanged.
-TEST(TrainingRunTest, MethodsWithoutDensityReplayWholePictures) {
+TEST(TrainingRunTest, MethodsWithoutDensityReplayWholeImages) {
   TrainingRun run({"run.steps=6", "replay.fraction=0.5"}, {}, "digits-awm");
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
   const std::vector<double> replayed = run.Series("train/groups_replayed");

@@ -227,7 +227,7 @@ def sink_bytes_needed(config):
         elif window["kind"] == "all" or (window["kind"] == "subset" and span > 1):
             span = end - sampling["sde_first"]
         latents = span + 1
-    groups = batch["groups"] * (config["off_policy"]["staleness_max"] + 2) + batch["refill_max"]
+    groups = batch["groups"] * (config["off_policy"]["staleness_max"] + 2) + batch["dynamic_sampling_max"]
     return groups * batch["group_size"] * latents * latent_bytes(config)
 
 

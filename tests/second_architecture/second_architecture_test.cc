@@ -22,7 +22,7 @@
 #include "services/learner/run_setup.h"
 #include "services/learner/trainer_options.h"
 #include "services/rollout/group_sampler.h"
-#include "services/rollout/model_keeper.h"
+#include "services/rollout/sampler_model.h"
 #include "services/weights/snapshot_maker.h"
 #include "tests/second_architecture/video_transformer.h"
 #include "tests/testing/scoped_directory.h"
@@ -118,7 +118,7 @@ rollout::RunSpec RegisteredAs(const learner::RunSetup& setup) {
 
 // The groups of one step, sampled by a worker and sent to the learner as messages.
 std::vector<rl::Group> GroupsOf(const learner::RunSetup& setup, const rollout::RunSpec& spec,
-                                const rollout::ModelKeeper& keeper,
+                                const rollout::SamplerModel& keeper,
                                 learner::ConditioningCache& prompts) {
   std::vector<rollout::GroupTask> tasks;
   for (uint64_t group = 0; group < setup.config.batch().groups(); ++group) {
@@ -136,14 +136,14 @@ std::vector<rl::Group> GroupsOf(const learner::RunSetup& setup, const rollout::R
       spec, keeper.model(), keeper.version(), keeper.decoder(), tasks);
   for (size_t i = 0; i < sampled.size(); ++i) {
     // The frames of a video lie side by side.
-    EXPECT_EQ(sampled[i].pictures[0].height, 4u);
-    EXPECT_EQ(sampled[i].pictures[0].width, 3u * 6);
+    EXPECT_EQ(sampled[i].images[0].height, 4u);
+    EXPECT_EQ(sampled[i].images[0].width, 3u * 6);
     const v1::Prompt& prompt = setup.train[i];
     rl::Group sent{.id = GroupId(i),
                    .prompt_id = PromptId(prompt.id()),
                    .prompt_text = prompt.text(),
                    .prompt_metadata_json = prompt.metadata_json()};
-    for (rl::Sample& sample : sampled[i].samples) {
+    for (rl::Trajectory& sample : sampled[i].samples) {
       sample.reward = -sample.latents[-1].mean().item<double>();
       sent.samples.push_back(std::move(sample));
     }
@@ -174,7 +174,7 @@ TEST_P(SecondArchitectureTest, TrainsThroughTheWholeStack) {
       learner::MakeTrainerOptions(setup->config, setup->sampling, setup->window), policy, *ranks);
 
   const rollout::RunSpec spec = RegisteredAs(*setup);
-  rollout::ModelKeeper keeper(spec);
+  rollout::SamplerModel keeper(spec);
   const at::Tensor table = policy.frozen().at(kFrameTable).clone();
   for (uint64_t step = 0; step < 2; ++step) {
     weights::ProbeComparison comparison;

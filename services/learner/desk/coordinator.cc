@@ -51,7 +51,7 @@ std::optional<LearnerStep> Coordinator::StepOfVersion(PolicyVersion version) con
 
 std::vector<PlannedGroup> Coordinator::TakePlanned(LearnerStep step) {
   absl::MutexLock lock(&mutex_);
-  const uint64_t stride = options_.leases.groups_per_step + options_.leases.refill_max;
+  const uint64_t stride = options_.leases.groups_per_step + options_.leases.dynamic_sampling_max;
   const auto begin = planned_.lower_bound(step.value * stride);
   const auto end = planned_.lower_bound((step.value + 1) * stride);
   std::vector<PlannedGroup> groups;

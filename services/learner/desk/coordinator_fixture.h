@@ -16,7 +16,7 @@
 #include "rpc/server.h"
 #include "services/learner/desk/coordinator_service.h"
 #include "services/learner/desk/experience_sink_service.h"
-#include "services/learner/desk/run_board.h"
+#include "services/learner/desk/run_progress.h"
 #include "telemetry/metrics.h"
 
 namespace oxbow::learner {
@@ -168,9 +168,9 @@ class CoordinatorServiceTest : public testing::Test {
   CoordinatorServiceTest()
       : metrics_(registry_, {"digits_ocr"}),
         coordinator_(Spec(), clock_, assembler_, metrics_),
-        board_(clock_, metrics_, 10),
+        progress_(clock_, metrics_, 10),
         service_(
-            coordinator_, [this](v1::StatusResponse& status) { board_.FillStatus(status); },
+            coordinator_, [this](v1::StatusResponse& status) { progress_.FillStatus(status); },
             Registration(), [this](const std::string&) { drained_ = true; }),
         sink_(coordinator_, budget_, Rules(), metrics_),
         server_(*rpc::Server::Start({}, {&service_, &sink_})) {
@@ -191,7 +191,7 @@ class CoordinatorServiceTest : public testing::Test {
   FakeClock clock_;
   GroupAssembler assembler_;
   Coordinator coordinator_;
-  RunBoard board_;
+  RunProgress progress_;
   ByteBudget budget_{1 << 20};
   std::atomic<bool> drained_ = false;
   CoordinatorService service_;

@@ -44,7 +44,7 @@ flow::LatentSpan HeadSpan(const v1::Trajectory& trajectory, int kept_steps) {
   return flow::SpanOf(usable);
 }
 
-flow::LatentSpan PictureSpan(const v1::Trajectory& trajectory) {
+flow::LatentSpan ImageSpan(const v1::Trajectory& trajectory) {
   if (trajectory.latents().shape_size() == 0) return {};
   const int steps = trajectory.sde_size();
   const int end =
@@ -64,7 +64,7 @@ std::optional<v1::ReplayEntry> MakeOffer(const v1::Group& group, const PlannedGr
   const v1::Trajectory* best = BestFresh(group);
   if (best == nullptr) return std::nullopt;
   const flow::LatentSpan head =
-      rules.pictures ? PictureSpan(*best) : HeadSpan(*best, rules.kept_steps);
+      rules.images ? ImageSpan(*best) : HeadSpan(*best, rules.kept_steps);
   if (head.count == 0) return std::nullopt;
   v1::ReplayEntry offer;
   offer.set_entry_id(EntryIdOf(rules, planned.id, best->sample()).value);

@@ -3,7 +3,7 @@
 // The best fresh sample is offered (ties: the lowest index), never a replayed one, whose head is
 // not of one policy version. The entry keeps per-step log-probs, the noise levels and the latents
 // that a replay needs: from the first stochastic step to the successor of the last one before
-// i_off; or only the final latent, where training noises pictures again.
+// i_off; or only the final latent, where training noises images again.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct OfferRules {
   uint64_t run_fingerprint = 0;  // Tells runs with the same seed apart.
   bool requires_std = true;      // Offer nothing from a group whose rewards are all equal.
   int kept_steps = 0;            // i_off
-  bool pictures = false;         // Keep final latents, not heads: training noises them again.
+  bool images = false;         // Keep final latents, not heads: training noises them again.
   std::vector<double> sigmas;    // T + 1
 };
 
@@ -35,7 +35,7 @@ EntryId EntryIdOf(const OfferRules& rules, GroupId group, uint32_t sample);
 flow::LatentSpan HeadSpan(const v1::Trajectory& trajectory, int kept_steps);
 
 // The final latent, whatever steps led to it. Empty if the trajectory ends before.
-flow::LatentSpan PictureSpan(const v1::Trajectory& trajectory);
+flow::LatentSpan ImageSpan(const v1::Trajectory& trajectory);
 
 // The trajectory that would be offered; null if no fresh sample was scored.
 const v1::Trajectory* BestFresh(const v1::Group& group);

@@ -96,17 +96,17 @@ TEST(ReplayOfferTest, AHeadEndsWithItsLastStochasticStepThatWasStored) {
   EXPECT_EQ(HeadSpan(stored, 8).count, 0);
 }
 
-// Methods that noise pictures again keep x_T, drawn by whatever steps.
-TEST(ReplayOfferTest, APictureIsTheFinalLatentAlone) {
+// Methods that noise images again keep x_T, drawn by whatever steps.
+TEST(ReplayOfferTest, AnImageIsTheFinalLatentAlone) {
   v1::Trajectory trajectory;
   for (int i = 0; i < 4; ++i) trajectory.add_sde(false);
   trajectory.set_first_latent(4);
   trajectory.mutable_latents()->add_shape(1);
-  const flow::LatentSpan picture = PictureSpan(trajectory);
-  EXPECT_EQ(picture.first, 4);
-  EXPECT_EQ(picture.count, 1);
-  trajectory.set_first_latent(3);  // x_3 alone is no picture.
-  EXPECT_EQ(PictureSpan(trajectory).count, 0);
+  const flow::LatentSpan image = ImageSpan(trajectory);
+  EXPECT_EQ(image.first, 4);
+  EXPECT_EQ(image.count, 1);
+  trajectory.set_first_latent(3);  // x_3 alone is no image.
+  EXPECT_EQ(ImageSpan(trajectory).count, 0);
   EXPECT_EQ(HeadSpan(trajectory, 4).count, 0) << "and no head";
 }
 

@@ -7,12 +7,12 @@
 namespace oxbow::learner {
 
 StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<ReplayedHead> heads,
-                  PromptOrder& order, const std::vector<bool>& sde, uint32_t refill_max,
+                  PromptOrder& order, const std::vector<bool>& sde, uint32_t dynamic_sampling_max,
                   std::vector<WaitingPrompt> waiting) {
   StepPlan plan{.step = step, .groups = {}, .before = order.position()};
   std::set<uint64_t> taken;
   const auto add = [&](v1::Prompt prompt, std::optional<ReplayedHead> head) {
-    const uint64_t first = step.value * (uint64_t{groups} + refill_max);
+    const uint64_t first = step.value * (uint64_t{groups} + dynamic_sampling_max);
     plan.groups.push_back({.id = GroupId(first + plan.groups.size()),
                            .place = static_cast<uint32_t>(plan.groups.size()),
                            .step = step,
@@ -40,12 +40,12 @@ StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<ReplayedHead> h
 
 std::vector<PlannedGroup> PlanRefill(const std::vector<PlannedGroup>& now,
                                      const std::vector<size_t>& wanted, uint32_t made,
-                                     uint32_t refill_max, const PromptOrder& order,
+                                     uint32_t dynamic_sampling_max, const PromptOrder& order,
                                      std::set<uint64_t>& taken) {
   std::vector<PlannedGroup> refills;
   const LearnerStep step = now.at(0).step;
-  const uint64_t first = step.value * (now.size() + refill_max) + now.size() + made;
-  const size_t count = std::min<size_t>(wanted.size(), refill_max - made);
+  const uint64_t first = step.value * (now.size() + dynamic_sampling_max) + now.size() + made;
+  const size_t count = std::min<size_t>(wanted.size(), dynamic_sampling_max - made);
   for (v1::Prompt& prompt : order.TakeExtra(step, count, taken)) {
     const size_t place = wanted[refills.size()];
     refills.push_back({.id = GroupId(first + refills.size()),

@@ -54,18 +54,18 @@ struct StepPlan {
 // the others the next prompts of the order. All prompts are distinct: if two heads or waiting
 // prompts have the same one, the first is taken. At most `groups` heads and waiting prompts are
 // taken. All groups are sampled with the step's window (flow::WindowAt) `sde`. A step reserves
-// `refill_max` more ids than it has groups.
+// `dynamic_sampling_max` more ids than it has groups.
 StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<ReplayedHead> heads,
-                  PromptOrder& order, const std::vector<bool>& sde = {}, uint32_t refill_max = 0,
+                  PromptOrder& order, const std::vector<bool>& sde = {}, uint32_t dynamic_sampling_max = 0,
                   std::vector<WaitingPrompt> waiting = {});
 
 // Plans groups without a head in the places `wanted` of a step's groups `now`. Their prompts are
 // new to the step (`taken` holds those it has had, and grows) and come in the order of
-// PromptOrder::TakeExtra. `made` of `refill_max` groups have been made before. Returns as many
+// PromptOrder::TakeExtra. `made` of `dynamic_sampling_max` groups have been made before. Returns as many
 // groups as there are ids and prompts for.
 std::vector<PlannedGroup> PlanRefill(const std::vector<PlannedGroup>& now,
                                      const std::vector<size_t>& wanted, uint32_t made,
-                                     uint32_t refill_max, const PromptOrder& order,
+                                     uint32_t dynamic_sampling_max, const PromptOrder& order,
                                      std::set<uint64_t>& taken);
 
 }  // namespace oxbow::learner

@@ -135,7 +135,7 @@ TEST(StepPlanTest, RefillsTakeThePlacesAndTheIdsAfterTheStepsOwn) {
   drawn.prompt.set_id(104);
   const std::vector<bool> window = {false, true};
   std::vector<PlannedGroup> now =
-      PlanStep(LearnerStep(2), 4, {drawn}, order, window, /*refill_max=*/3).groups;
+      PlanStep(LearnerStep(2), 4, {drawn}, order, window, /*dynamic_sampling_max=*/3).groups;
   for (uint32_t i = 0; i < 4; ++i) {
     EXPECT_EQ(now[i].id, GroupId(2 * 7 + i));
     EXPECT_EQ(now[i].place, i);

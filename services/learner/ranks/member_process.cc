@@ -42,7 +42,7 @@ absl::Status MemberProcess::Serve() {
   budget_ = std::make_unique<ByteBudget>(config.services().sink_bytes_max());
   groups_ =
       std::make_unique<HeldGroups>(GroupRulesOf(setup_), config.replay().fraction() > 0,
-                                   [this](const v1::Group& group) { return line_->Accept(group); });
+                                   [this](const v1::Group& group) { return stream_->Accept(group); });
   sink_service_ =
       std::make_unique<ExperienceSinkService>(*groups_, *budget_, GroupRulesOf(setup_), *metrics_);
   OXBOW_ASSIGN_OR_RETURN(server_,
@@ -52,8 +52,8 @@ absl::Status MemberProcess::Serve() {
   v1::RankReport::Hello place;
   place.set_sink_endpoint(server_->endpoint());
   place.set_metrics_endpoint(exposer_->endpoint());
-  line_ = std::make_unique<RankLine>(
-      RankLine::Options{.leader = leader,
+  stream_ = std::make_unique<RankStream>(
+      RankStream::Options{.leader = leader,
                         .rank = ranks_->rank(),
                         .place = place,
                         .timeout = absl::Seconds(setup_.config.learner().rank_timeout_seconds())},
@@ -69,7 +69,7 @@ absl::Status MemberProcess::Run() {
                   << Field("sink", server_->endpoint());
   absl::Status status;
   while (status.ok()) {
-    absl::StatusOr<v1::RankCommand> command = line_->Next();
+    absl::StatusOr<v1::RankCommand> command = stream_->Next();
     status = command.status();
     if (!status.ok() || command->has_stop()) break;
     if (command->has_head_latents()) {
@@ -80,7 +80,7 @@ absl::Status MemberProcess::Run() {
     if (command->has_save()) status = trainer_->State().status();
   }
   server_->Shutdown(kShutdownGrace);
-  line_.reset();
+  stream_.reset();
   return status;
 }
 

@@ -15,7 +15,7 @@
 #include "services/learner/desk/experience_sink_service.h"
 #include "services/learner/desk/learner_metrics.h"
 #include "services/learner/ranks/held_groups.h"
-#include "services/learner/ranks/rank_line.h"
+#include "services/learner/ranks/rank_stream.h"
 #include "services/learner/run_options.h"
 #include "services/learner/run_setup.h"
 #include "telemetry/metrics.h"
@@ -48,7 +48,7 @@ class MemberProcess {
   std::unique_ptr<LearnerMetrics> metrics_;
   std::unique_ptr<ByteBudget> budget_;  // Outlives the groups, which hold some of it.
   std::unique_ptr<HeldGroups> groups_;
-  std::unique_ptr<RankLine> line_;
+  std::unique_ptr<RankStream> stream_;
   std::unique_ptr<ExperienceSinkService> sink_service_;
   std::unique_ptr<rpc::Server> server_;
   std::map<uint64_t, std::string> heads_;  // Latents of replayed heads as they come, by group.

@@ -1,4 +1,4 @@
-// RankLeader and RankLine over a real connection: joining, a step's way to the ranks, results that
+// RankLeader and RankStream over a real connection: joining, a step's way to the ranks, results that
 // count, and what each side does when the other is gone.
 #include "services/learner/ranks/rank_leader.h"
 
@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "rpc/server.h"
 #include "services/learner/ranks/held_groups.h"
-#include "services/learner/ranks/rank_line.h"
+#include "services/learner/ranks/rank_stream.h"
 #include "services/learner/ranks/step_manifest.h"
 
 namespace oxbow::learner {
@@ -78,12 +78,12 @@ struct World {
         server(*rpc::Server::Start({}, {&leader})) {}
   ~World() { server->Shutdown(absl::ZeroDuration()); }
 
-  std::unique_ptr<RankLine> Join(int rank, absl::Duration timeout = kDeadline) {
-    RankLine::Options options{
+  std::unique_ptr<RankStream> Join(int rank, absl::Duration timeout = kDeadline) {
+    RankStream::Options options{
         .leader = server->endpoint(), .rank = rank, .place = {}, .timeout = timeout};
     options.place.set_sink_endpoint("h:1");
     options.place.set_metrics_endpoint("h:2");
-    return std::make_unique<RankLine>(options, Clock::Steady(), line_lost.Hook());
+    return std::make_unique<RankStream>(options, Clock::Steady(), line_lost.Hook());
   }
 
   Desk desk;
@@ -159,7 +159,7 @@ TEST(RankLeaderTest, ALostRankIsToldOnceAndByName) {
   EXPECT_THAT(std::string(world.leader_lost.why.message()), HasSubstr("learner rank 1"));
 }
 
-TEST(RankLineTest, ALostLeaderEndsTheWaitForCommands) {
+TEST(RankStreamTest, ALostLeaderEndsTheWaitForCommands) {
   World world;
   const auto line = world.Join(1);
   ASSERT_TRUE(world.leader.AwaitAll(kDeadline).ok());

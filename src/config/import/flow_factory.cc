@@ -139,7 +139,7 @@ class FileSections {
     const ForeignSetting guidance = OfEvaluation("guidance_scale");
     if (guidance.present &&
         std::max(1., guidance.number()) != std::max(1., t_.Get("train.guidance_scale").number())) {
-      t_.Differs(guidance, "held-out pictures have the guidance of sampling.guidance");
+      t_.Differs(guidance, "held-out images have the guidance of sampling.guidance");
     }
     for (const char* key : {"resolution", "height", "width"}) {
       const ForeignSetting s = OfEvaluation(key);
@@ -148,12 +148,12 @@ class FileSections {
           !s.present || (key[0] == 'h'   ? s.items[0] == size[0]
                          : key[0] == 'w' ? s.items[0] == size[1]
                                          : s.items[0] == size[0] && s.items.back() == size[1]);
-      if (!same) t_.Differs(s, "held-out pictures are as large as those that are trained on");
+      if (!same) t_.Differs(s, "held-out images are as large as those that are trained on");
     }
     if (every.count() > 0) {
       t_.Differs(every,
                  absl::StrCat("eval.images = ", t_.config().eval().images(),
-                              " held-out pictures; set it to their test file's prompts for all"));
+                              " held-out images; set it to their test file's prompts for all"));
     }
   }
 

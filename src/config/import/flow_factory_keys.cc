@@ -110,7 +110,7 @@ constexpr ForeignKey kTable[] = {
     {"train.latent_storage_dtype", kText, "fp16", kJudged},
     {"train.offload_samples_to_cpu", kFlag, nullptr, kNeedless, kMemory},
     {"train.shuffle_samples", kFlag, nullptr, kNeedless,
-     "a picture's arithmetic does not depend on its neighbours in a batch"},
+     "an image's arithmetic does not depend on its neighbours in a batch"},
     {"train.reward_optimization_overlap", kFlag, nullptr, kNeedless, kOverlap},
     {"train.reward_optimization_overlap_mode", kText, nullptr, kNeedless, kOverlap},
     {"train.reward_optimization_overlap_poll_interval", kNumber, nullptr, kNeedless, kOverlap},

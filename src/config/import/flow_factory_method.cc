@@ -38,7 +38,7 @@ class MethodSections {
   explicit MethodSections(Translation& t) : t_(t) {}
 
   void All() {
-    Picture();
+    Image();
     Steps();
     Batch();
     Advantages();
@@ -49,9 +49,9 @@ class MethodSections {
   }
 
  private:
-  void Picture() {
+  void Image() {
     for (const char* key : {"train.num_frames", "train.frame_rate", "eval.num_frames"}) {
-      t_.Allow(t_.Get(key), {}, "pictures are drawn here, no videos");
+      t_.Allow(t_.Get(key), {}, "images are drawn here, no videos");
     }
     const std::vector<std::string> size = FlowFactorySize(t_, "train");
     const ForeignSetting height = t_.Get("train.height");
@@ -150,18 +150,18 @@ class MethodSections {
     if (!absl::SimpleAtoi(accumulation.text(), &each) || each == 0) {
       return t_.Refuse(accumulation, "expected `auto` or a whole number above 0");
     }
-    const uint64_t pictures =
+    const uint64_t images =
         t_.Get("train.unique_sample_num_per_epoch").count() * t_.Get("train.group_size").count();
     const uint64_t at_once = std::max<uint64_t>(1, t_.Get("num_processes").count()) *
                              std::max<uint64_t>(1, t_.Get("train.per_device_batch_size").count());
     const uint64_t per_update = at_once * each;
-    if (pictures == 0 || pictures % per_update != 0) {
+    if (images == 0 || images % per_update != 0) {
       return t_.Refuse(accumulation,
-                       absl::StrCat("an update of ", per_update, " pictures (times ", at_once,
-                                    " at once) does not divide the epoch's ", pictures,
+                       absl::StrCat("an update of ", per_update, " images (times ", at_once,
+                                    " at once) does not divide the epoch's ", images,
                                     "; take `auto`, and gradient_step_per_epoch updates"));
     }
-    t_.Set("batch.updates", absl::StrCat(pictures / per_update), accumulation);
+    t_.Set("batch.updates", absl::StrCat(images / per_update), accumulation);
   }
 
   void Advantages() {
@@ -313,12 +313,12 @@ class MethodSections {
     const v1::RunConfig& c = t_.config();
     const double latents = forward_ ? 1 : c.sampling().sde_count() + 1;
     const double bytes = c.sampling().storage() == v1::STORAGE_D_TYPE_F32 ? 4 : 2;
-    const double pictures = 2. * c.batch().groups() * c.batch().group_size();
-    const double needed = pictures * latents * bytes * 16 * (c.sampling().height() / 8.) *
+    const double images = 2. * c.batch().groups() * c.batch().group_size();
+    const double needed = images * latents * bytes * 16 * (c.sampling().height() / 8.) *
                           (c.sampling().width() / 8.);
     if (needed <= static_cast<double>(c.services().sink_bytes_max())) return;
     ForeignSetting sizes = t_.Get("train.unique_sample_num_per_epoch");
-    sizes.path = "sizes of batch and picture";
+    sizes.path = "sizes of batch and image";
     t_.Set("services.sink_bytes_max", std::ceil(needed / kGibibyte) * kGibibyte, sizes);
   }
 

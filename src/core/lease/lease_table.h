@@ -46,7 +46,7 @@ class LeaseTable {
     Epoch epoch;                   // Lease ids of different epochs differ.
     LearnerStep first_step;        // Steps committed before; their groups count as accepted.
     uint64_t groups_per_step = 1;  // U
-    uint64_t refill_max = 0;       // R: groups that a step may plan in place of accepted ones.
+    uint64_t dynamic_sampling_max = 0;       // R: groups that a step may plan in place of accepted ones.
     uint64_t staleness_max = 0;    // S
     absl::Duration lease_time = absl::Seconds(30);
     uint32_t failures_max = 8;  // Reported failures of one group before the run fails.
@@ -116,7 +116,7 @@ class LeaseTable {
   using LiveLease = absl::flat_hash_map<uint64_t, LeaseState::Live>::iterator;
 
   // Group ids per step: U groups, then room for R refills.
-  uint64_t stride() const { return options_.groups_per_step + options_.refill_max; }
+  uint64_t stride() const { return options_.groups_per_step + options_.dynamic_sampling_max; }
   bool Admits(LearnerStep weights_step) const;
   void WarmUp();
   void Add(LearnerStep step, uint64_t count);

@@ -46,7 +46,7 @@ std::vector<LeaseGrant> AcceptAll(LeaseTable& table, LearnerStep weights_step) {
 TEST(LeaseTableTest, RefillsComeBeforeLaterStepsWithinTheStalenessBudget) {
   FakeClock clock;
   LeaseTable::Options options = Spec(4, 1);
-  options.refill_max = 3;
+  options.dynamic_sampling_max = 3;
   LeaseTable table(options, clock);
   for (uint64_t step = 0; step < 3; ++step) table.Plan(LearnerStep(step));
   std::vector<uint64_t> groups;
@@ -77,7 +77,7 @@ TEST(LeaseTableTest, RefillsComeBeforeLaterStepsWithinTheStalenessBudget) {
 TEST(LeaseTableDeathTest, MoreRefillsThanThereAreIdsFor) {
   FakeClock clock;
   LeaseTable::Options options = Spec(4, 0);
-  options.refill_max = 1;
+  options.dynamic_sampling_max = 1;
   LeaseTable table(options, clock);
   table.Plan(LearnerStep(0));
   AcceptAll(table, LearnerStep(0));

@@ -98,15 +98,15 @@ uint64_t Sd3ActivationBytes(const Sd3Params& params, const Execution& execution,
     blocks += count.OfBlock(i);
     largest = std::max(largest, count.OfBlock(i));
   }
-  if (execution.recompute_blocks) {
+  if (execution.checkpoint_activations) {
     blocks = largest + params.num_layers * count.Bytes({.exact = 1}, count.image + count.prompt);
   }
-  // Patches and prompts as they come, the last norm and product, and a few pictures of the loss.
+  // Patches and prompts as they come, the last norm and product, and a few images of the loss.
   const int64_t ends =
       count.rows * (count.prompt * params.joint_attention_dim + count.image * 4 * params.width() +
                     params.pooled_projection_dim + 8 * params.width());
-  const int64_t pictures = count.rows * height * width * params.in_channels * 12;
-  return static_cast<uint64_t>(blocks + ends * kFloatBytes + pictures * kDoubleBytes);
+  const int64_t images = count.rows * height * width * params.in_channels * 12;
+  return static_cast<uint64_t>(blocks + ends * kFloatBytes + images * kDoubleBytes);
 }
 
 }  // namespace oxbow::model

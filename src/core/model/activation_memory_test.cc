@@ -68,7 +68,7 @@ Measured Measure(const Sd3Params& params, const Execution& execution, const Forw
                           .with_reference = false,
                           .with_ema = false,
                           .compute = execution.compute,
-                          .recompute_blocks = execution.recompute_blocks};
+                          .checkpoint_activations = execution.checkpoint_activations};
   options.lora = {.rank = 4, .alpha = 8, .targets = {"attn.to_q", "attn.to_v"}};
   for (const auto& [name, shape] : Sd3Shapes(params)) options.base[name] = at::randn(shape) * 0.1;
   const auto policy = *Policy::Create(std::move(options));
@@ -155,7 +155,7 @@ TEST_F(ActivationMemoryTest, IsAnUpperBoundAndCloseOnRandomNetworks) {
 TEST_F(ActivationMemoryTest, RecomputedBlocksTakeWhatIsSaidAndMuchLess) {
   const Sd3Params params = FourHeads(/*blocks=*/12, /*head_dim=*/16);
   const Measured kept = Measure(params, {}, kSize);
-  const Execution recompute{.recompute_blocks = true};
+  const Execution recompute{.checkpoint_activations = true};
   const Measured recomputed = Measure(params, recompute, kSize);
   const auto bound = static_cast<double>(Sd3ActivationBytes(params, recompute, kSize));
   EXPECT_LE(static_cast<double>(recomputed.most), 1.25 * bound);

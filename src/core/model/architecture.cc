@@ -26,9 +26,9 @@ absl::StatusOr<std::vector<int64_t>> LatentShape(const LatentGeometry& geometry,
 
 int64_t TokensOf(const LatentGeometry& geometry, const std::vector<int64_t>& latent_shape) {
   const size_t rank = latent_shape.size();
-  const int64_t of_picture = (latent_shape[rank - 2] / geometry.patch) *
+  const int64_t of_image = (latent_shape[rank - 2] / geometry.patch) *
                              (latent_shape[rank - 1] / geometry.patch);
-  return geometry.frames == 0 ? of_picture : latent_shape[1] * of_picture;
+  return geometry.frames == 0 ? of_image : latent_shape[1] * of_image;
 }
 
 absl::Status CheckDimensions(const LatentGeometry& geometry,

@@ -22,10 +22,10 @@ struct Execution;
 struct LoraAdapter;
 class VelocityModel;
 
-// The latents of an architecture: pictures [C, H, W] or videos [C, F, H, W].
+// The latents of an architecture: images [C, H, W] or videos [C, F, H, W].
 struct LatentGeometry {
   int64_t channels = 0;
-  int64_t frames = 0;    // A video's; 0: the latents are pictures.
+  int64_t frames = 0;    // A video's; 0: the latents are images.
   int64_t side = 0;      // Height and width where none is asked for, in latents.
   int64_t patch = 1;     // Latents of a token's side: height and width are multiples of it.
   int64_t side_max = 0;  // In latents.
@@ -34,8 +34,8 @@ struct LatentGeometry {
   const char* layout() const { return frames == 0 ? "[C, H, W]" : "[C, F, H, W]"; }
 };
 
-// The latents of a picture or video of `height` x `width` pixels, 0: the architecture's own size.
-// `factor`: pixels of a side per latent; 1 without an autoencoder, where the latent is the picture.
+// The latents of an image or video of `height` x `width` pixels, 0: the architecture's own size.
+// `factor`: pixels of a side per latent; 1 without an autoencoder, where the latent is the image.
 // kInvalidArgument, in the words of sampling.height and width, for a size that does not fit.
 absl::StatusOr<std::vector<int64_t>> LatentShape(const LatentGeometry& geometry, int64_t factor,
                                                  int64_t height, int64_t width);

@@ -10,7 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr LatentGeometry kPictures{.channels = 16, .side = 128, .patch = 2, .side_max = 192};
+constexpr LatentGeometry kImages{.channels = 16, .side = 128, .patch = 2, .side_max = 192};
 constexpr LatentGeometry kVideos{
     .channels = 4, .frames = 5, .side = 8, .patch = 2, .side_max = 16};
 
@@ -21,19 +21,19 @@ std::string RefusalOf(const std::string& class_name, const std::string& config) 
 }
 
 TEST(ArchitectureTest, SizesAreInPixelsAndAVideoHasFrames) {
-  EXPECT_THAT(*LatentShape(kPictures, 8, 512, 768), ElementsAre(16, 64, 96));
-  EXPECT_THAT(*LatentShape(kPictures, 8, 0, 0), ElementsAre(16, 128, 128)) << "its own size";
+  EXPECT_THAT(*LatentShape(kImages, 8, 512, 768), ElementsAre(16, 64, 96));
+  EXPECT_THAT(*LatentShape(kImages, 8, 0, 0), ElementsAre(16, 128, 128)) << "its own size";
   EXPECT_THAT(*LatentShape(kVideos, 1, 8, 12), ElementsAre(4, 5, 8, 12));
-  EXPECT_EQ(TokensOf(kPictures, {16, 64, 96}), 32 * 48);
+  EXPECT_EQ(TokensOf(kImages, {16, 64, 96}), 32 * 48);
   EXPECT_EQ(TokensOf(kVideos, {4, 5, 8, 12}), 5 * 4 * 6);
   EXPECT_TRUE(CheckDimensions(kVideos, {4, 5, 8, 12}).ok());
-  EXPECT_THAT(std::string(CheckDimensions(kPictures, {4, 5, 8, 12}).message()),
+  EXPECT_THAT(std::string(CheckDimensions(kImages, {4, 5, 8, 12}).message()),
               HasSubstr("[C, H, W]"));
 }
 
 TEST(ArchitectureTest, ASizeThatDoesNotFitIsRefusedWithTheOnesThatDo) {
   for (const auto& [height, width] : {std::pair(520, 512), {512, 8}, {512, 2048}}) {
-    const auto shape = LatentShape(kPictures, 8, height, width);
+    const auto shape = LatentShape(kImages, 8, height, width);
     EXPECT_EQ(shape.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(shape.status().message()),
                 HasSubstr("multiples of 16, at most 1536, for this model: " +

@@ -153,8 +153,8 @@ class Encoder {
   }
 
   // [B, channels, H, W] -> [B, 2 latent_channels, h, w]: means, then log variances.
-  at::Tensor operator()(const at::Tensor& pictures) const {
-    at::Tensor x = conv_in_(pictures);
+  at::Tensor operator()(const at::Tensor& images) const {
+    at::Tensor x = conv_in_(images);
     for (const Level& level : levels_) {
       x = level.Residual(x);
       if (level.resampler) x = level.resampler->Halved(x);
@@ -231,7 +231,7 @@ class Autoencoder final : public AutoencoderKl {
     if (part == AutoencoderPart::kWhole) encoder_.emplace(bind, params);
   }
 
-  at::Tensor Pictures(const at::Tensor& z) const override {
+  at::Tensor Images(const at::Tensor& z) const override {
     OXBOW_CHECK(z.dim() == 4 && z.size(0) > 0 && z.size(1) == params_.latent_channels)
         << "latents " << z.sizes();
     const at::Tensor latents = z / params_.scaling_factor + params_.shift_factor;
@@ -240,14 +240,14 @@ class Autoencoder final : public AutoencoderKl {
     });
   }
 
-  LatentDistribution Encode(const at::Tensor& pictures) const override {
+  LatentDistribution Encode(const at::Tensor& images) const override {
     OXBOW_CHECK(encoder_.has_value()) << "autoencoder was made without its encoder";
     OXBOW_CHECK(
-        pictures.dim() == 4 && pictures.size(0) > 0 && pictures.size(1) == params_.in_channels &&
-        pictures.size(2) % params_.factor() == 0 && pictures.size(3) % params_.factor() == 0)
-        << "pictures " << pictures.sizes() << " for a factor of " << params_.factor();
+        images.dim() == 4 && images.size(0) > 0 && images.size(1) == params_.in_channels &&
+        images.size(2) % params_.factor() == 0 && images.size(3) % params_.factor() == 0)
+        << "images " << images.sizes() << " for a factor of " << params_.factor();
     const auto moments =
-        RowByRow(pictures, [this](const at::Tensor& row) { return (*encoder_)(row); }).chunk(2, 1);
+        RowByRow(images, [this](const at::Tensor& row) { return (*encoder_)(row); }).chunk(2, 1);
     const at::Tensor log_variance = moments[1].clamp(kLogVarianceMin, kLogVarianceMax);
     return {.mean = (moments[0] - params_.shift_factor) * params_.scaling_factor,
             .std = at::exp(log_variance * 0.5) * params_.scaling_factor};
@@ -255,7 +255,7 @@ class Autoencoder final : public AutoencoderKl {
 
   at::Tensor Decode(const at::Tensor& latents) const override {
     const at::NoGradGuard no_grad;
-    return ToBytes(Pictures(latents.to(at::kFloat)));
+    return ToBytes(Images(latents.to(at::kFloat)));
   }
 
  private:

@@ -1,10 +1,10 @@
 // Autoencoder with a Gaussian bottleneck (arXiv:2112.10752), as diffusers' AutoencoderKL.
 //
-// Pictures in [-1, 1] to latents of 1 / factor the side, and back; z is what the velocity model
+// Images in [-1, 1] to latents of 1 / factor the side, and back; z is what the velocity model
 // sees:
 //
-//   mean, log variance = encoder(picture)     z = (mean + std noise - shift) scale
-//   picture = decoder(z / scale + shift)
+//   mean, log variance = encoder(image)     z = (mean + std noise - shift) scale
+//   image = decoder(z / scale + shift)
 //
 // Both halves are residual convolutions, between resolutions doubled or halved, with one
 // self-attention over all pixels in the middle. Weights have their published names. Stable
@@ -41,7 +41,7 @@ struct AutoencoderKlParams {
   bool use_post_quant_conv = true;
   bool mid_block_add_attention = true;
 
-  // Pixels of a picture's side per latent.
+  // Pixels of an image's side per latent.
   int64_t factor() const { return int64_t{1} << (block_out_channels.size() - 1); }
 };
 
@@ -65,13 +65,13 @@ struct LatentDistribution {
 
 class AutoencoderKl : public ImageDecoder {
  public:
-  // z [B, C, h, w] -> pictures [B, channels, h * factor, w * factor] in about [-1, 1]. Both
+  // z [B, C, h, w] -> images [B, channels, h * factor, w * factor] in about [-1, 1]. Both
   // methods are differentiable. A row depends on its own row alone, bit for bit: rows are computed
   // one after another, which also bounds the memory taken.
-  virtual at::Tensor Pictures(const at::Tensor& z) const = 0;
+  virtual at::Tensor Images(const at::Tensor& z) const = 0;
 
-  // Pictures [B, channels, H, W], sides multiples of the factor. Requires kWhole.
-  virtual LatentDistribution Encode(const at::Tensor& pictures) const = 0;
+  // Images [B, channels, H, W], sides multiples of the factor. Requires kWhole.
+  virtual LatentDistribution Encode(const at::Tensor& images) const = 0;
 };
 
 // Binds (does not copy) `tensors`: all of AutoencoderKlShapes and nothing else, in float32.

@@ -75,13 +75,13 @@ TEST(AutoencoderKlTest, DecodesEachRowAloneAndOnlyWithTheDecodersWeights) {
   const auto decoder = MakeAutoencoderKl(params, weights, AutoencoderPart::kDecoder).value();
   RandomStream random({.seed = 6});
   const at::Tensor z = Draw({3, 2, 4, 6}, random);
-  const at::Tensor pictures = whole->Pictures(z);
-  EXPECT_EQ(pictures.sizes(), at::IntArrayRef({3, 3, 8, 12}));
-  EXPECT_TRUE(at::equal(decoder->Pictures(z), pictures));
-  EXPECT_TRUE(at::equal(whole->Pictures(z.narrow(0, 1, 2)), pictures.narrow(0, 1, 2)));
+  const at::Tensor images = whole->Images(z);
+  EXPECT_EQ(images.sizes(), at::IntArrayRef({3, 3, 8, 12}));
+  EXPECT_TRUE(at::equal(decoder->Images(z), images));
+  EXPECT_TRUE(at::equal(whole->Images(z.narrow(0, 1, 2)), images.narrow(0, 1, 2)));
   const at::Tensor bytes = decoder->Decode(z);
   EXPECT_EQ(bytes.sizes(), at::IntArrayRef({3, 8, 12, 3}));
-  EXPECT_TRUE(at::equal(bytes, ToBytes(pictures)));
+  EXPECT_TRUE(at::equal(bytes, ToBytes(images)));
 }
 
 TEST(AutoencoderKlTest, GradientsReachTheLatents) {
@@ -92,7 +92,7 @@ TEST(AutoencoderKlTest, GradientsReachTheLatents) {
   RandomStream random({.seed = 7});
   at::Tensor z = Draw({2, 2, 2, 2}, random);
   z.requires_grad_(true);
-  model->Pictures(z).square().sum().backward();
+  model->Images(z).square().sum().backward();
   EXPECT_GT(z.grad().abs().min().item<double>(), 0);
 }
 

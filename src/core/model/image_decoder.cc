@@ -15,8 +15,8 @@ class PixelDecoder final : public ImageDecoder {
 
 }  // namespace
 
-at::Tensor ToBytes(const at::Tensor& pictures) {
-  const at::Tensor unit = (pictures.detach() / 2 + 0.5).clamp(0, 1);
+at::Tensor ToBytes(const at::Tensor& images) {
+  const at::Tensor unit = (images.detach() / 2 + 0.5).clamp(0, 1);
   const at::Tensor bytes = (unit * 255).round().to(at::kByte);
   if (bytes.dim() == 4) return bytes.permute({0, 2, 3, 1}).contiguous();
   return bytes.permute({0, 3, 2, 4, 1}).flatten(2, 3).contiguous();

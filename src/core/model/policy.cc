@@ -76,7 +76,7 @@ Policy::Policy(const Options& options)
       trained_(options.trained),
       samples_with_old_(options.old == OldPolicy::kSamples),
       lora_scale_(options.lora.alpha / static_cast<double>(options.lora.rank)),
-      execution_{.compute = options.compute, .recompute_blocks = options.recompute_blocks},
+      execution_{.compute = options.compute, .checkpoint_activations = options.checkpoint_activations},
       device_(options.device),
       graphs_(options.graphs),
       guidance_(options.guidance),

@@ -49,7 +49,7 @@ class Policy {
     // The type of matrix products. A LoRA's base weights are kept in it as well: half the memory.
     at::ScalarType compute = at::kFloat;
     at::Device device = at::kCPU;   // Where all weights are.
-    bool recompute_blocks = false;  // Less memory for a third forward pass; see recompute.h.
+    bool checkpoint_activations = false;  // Less memory for a third forward pass; see recompute.h.
     // Not trainable: forward passes are recorded and replayed; see recorded_velocity.h. Null: not.
     // Shared by the networks, whose recordings share memory.
     std::shared_ptr<GraphRecorder> graphs;

@@ -23,7 +23,7 @@ std::unique_ptr<Policy> PolicyOf(Trained trained, bool recompute,
   Policy::Options options{.architecture = MakeSd3Architecture(kParams),
                           .trained = trained,
                           .compute = compute,
-                          .recompute_blocks = recompute};
+                          .checkpoint_activations = recompute};
   for (const auto& [name, shape] : Sd3Shapes(kParams)) options.base[name] = at::randn(shape) * 0.3;
   options.lora = {.rank = 3, .alpha = 6, .targets = {"attn.to_q", "attn.to_v", "ff.net.2"}};
   auto policy = *Policy::Create(std::move(options));

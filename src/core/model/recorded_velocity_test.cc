@@ -85,7 +85,7 @@ NamedTensors RandomLike(const NamedTensors& tensors) {
   return fresh;
 }
 
-// A batch of `rows` pictures of a size, with a prompt of their own or one for all.
+// A batch of `rows` images of a size, with a prompt of their own or one for all.
 struct Batch {
   Batch(int64_t rows, int64_t height, int64_t width, bool shared)
       : x(at::randn({rows, 2, height, width})),

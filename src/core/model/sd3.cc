@@ -198,14 +198,14 @@ class Sd3Transformer final : public VelocityModel {
     at::Tensor X = Patches(x);                      // [B, N, D]
     at::Tensor Y = context_embedder_(tokens);       // [B, S, D]
     for (size_t i = 0; i < blocks_.size(); ++i) {
-      if (execution_.recompute_blocks) {
+      if (execution_.checkpoint_activations) {
         Recompute(i, s, X, Y);
       } else {
         std::tie(X, Y) = blocks_[i](X, Y, s);
       }
     }
     const auto scale_shift = Modulation(norm_out_, s);
-    return Picture(proj_out_(NormModulate(X, scale_shift[0], scale_shift[1])), x.size(2),
+    return Image(proj_out_(NormModulate(X, scale_shift[0], scale_shift[1])), x.size(2),
                    x.size(3));
   }
 
@@ -247,7 +247,7 @@ class Sd3Transformer final : public VelocityModel {
     return embedded.view({x.size(0), height * width, d}) + crop.reshape({1, height * width, d});
   }
 
-  at::Tensor Picture(const at::Tensor& tokens, int64_t height, int64_t width) const {
+  at::Tensor Image(const at::Tensor& tokens, int64_t height, int64_t width) const {
     const int64_t p = params_.patch_size, c = params_.out_channels;
     return tokens.view({tokens.size(0), height / p, width / p, p, p, c})
         .permute({0, 5, 1, 3, 2, 4})

@@ -23,11 +23,11 @@ at::Tensor TokenIdsOf(const std::vector<Scene>& scenes) {
   return ids;
 }
 
-class ComposeWorldTensors final : public WorldTensors {
+class ComposeTaskTensors final : public TaskTensors {
  public:
-  explicit ComposeWorldTensors(std::vector<Scene> prompts) : prompts_(std::move(prompts)) {}
+  explicit ComposeTaskTensors(std::vector<Scene> prompts) : prompts_(std::move(prompts)) {}
 
-  const World& world() const override { return **WorldNamed("compose"); }
+  const SyntheticTask& world() const override { return **TaskNamed("compose"); }
   double caption_noise() const override { return 0.3; }
   int64_t steps() const override { return 12000; }
   std::vector<std::string> merges() const override { return ComposeMerges(); }
@@ -76,9 +76,9 @@ class ComposeWorldTensors final : public WorldTensors {
 
 }  // namespace
 
-std::unique_ptr<WorldTensors> ComposeTensors(std::vector<Scene> prompts) {
+std::unique_ptr<TaskTensors> ComposeTensors(std::vector<Scene> prompts) {
   OXBOW_CHECK(!prompts.empty()) << "no prompts to pretrain on";
-  return std::make_unique<ComposeWorldTensors>(std::move(prompts));
+  return std::make_unique<ComposeTaskTensors>(std::move(prompts));
 }
 
 }  // namespace oxbow::task

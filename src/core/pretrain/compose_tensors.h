@@ -4,12 +4,12 @@
 #include <memory>
 #include <vector>
 
-#include "core/pretrain/world_tensors.h"
+#include "core/pretrain/task_tensors.h"
 #include "core/task/compose.h"
 
 namespace oxbow::task {
 
 // Requires prompts.
-std::unique_ptr<WorldTensors> ComposeTensors(std::vector<Scene> prompts);
+std::unique_ptr<TaskTensors> ComposeTensors(std::vector<Scene> prompts);
 
 }  // namespace oxbow::task

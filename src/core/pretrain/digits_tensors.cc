@@ -19,11 +19,11 @@ constexpr int64_t kEndToken = 516;
 constexpr int64_t kZeroToken = 256 + ('0' - '!');
 constexpr int64_t kTokens = 3 + kDigitCount;  // Begin, "text", digits, end.
 
-class DigitsWorldTensors final : public WorldTensors {
+class DigitsTaskTensors final : public TaskTensors {
  public:
-  explicit DigitsWorldTensors(std::vector<Digits> prompts) : prompts_(std::move(prompts)) {}
+  explicit DigitsTaskTensors(std::vector<Digits> prompts) : prompts_(std::move(prompts)) {}
 
-  const World& world() const override { return **WorldNamed("digits"); }
+  const SyntheticTask& world() const override { return **TaskNamed("digits"); }
   double caption_noise() const override { return 0.5; }
   int64_t steps() const override { return 6000; }
   // The merges that make the word "text" one token.
@@ -56,7 +56,7 @@ class DigitsWorldTensors final : public WorldTensors {
 
   TrainingTensors Batch(const BatchOptions& options, int64_t step) const override {
     return StackExamples(
-        PretrainingBatch(options, step, prompts_), {1, kPictureHeight, kPictureWidth},
+        PretrainingBatch(options, step, prompts_), {1, kImageHeight, kImageWidth},
         [](const PretrainingExample& example) {
           return RenderDigits(example.drawn, example.offset);
         },
@@ -94,9 +94,9 @@ at::Tensor DigitsTokenIds(const std::vector<Digits>& prompts) {
   return ids;
 }
 
-std::unique_ptr<WorldTensors> DigitsTensors(std::vector<Digits> prompts) {
+std::unique_ptr<TaskTensors> DigitsTensors(std::vector<Digits> prompts) {
   OXBOW_CHECK(!prompts.empty()) << "no prompts to pretrain on";
-  return std::make_unique<DigitsWorldTensors>(std::move(prompts));
+  return std::make_unique<DigitsTaskTensors>(std::move(prompts));
 }
 
 }  // namespace oxbow::task

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/pretrain/world_tensors.h"
+#include "core/pretrain/task_tensors.h"
 #include "core/task/digits.h"
 
 namespace oxbow::task {
@@ -14,6 +14,6 @@ namespace oxbow::task {
 at::Tensor DigitsTokenIds(const std::vector<Digits>& prompts);
 
 // Requires prompts.
-std::unique_ptr<WorldTensors> DigitsTensors(std::vector<Digits> prompts);
+std::unique_ptr<TaskTensors> DigitsTensors(std::vector<Digits> prompts);
 
 }  // namespace oxbow::task

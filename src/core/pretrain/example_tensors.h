@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/status_macros.h"
-#include "core/pretrain/world_tensors.h"
+#include "core/pretrain/task_tensors.h"
 
 namespace oxbow::task {
 
@@ -38,8 +38,8 @@ TrainingTensors StackExamples(const std::vector<Example>& batch, std::vector<int
                               const Render& render, const TokenIds& token_ids) {
   const auto count = static_cast<int64_t>(batch.size());
   shape.insert(shape.begin(), count);
-  TrainingTensors tensors{.pictures = at::empty(shape), .ids = {}, .times = at::empty({count})};
-  auto* value = tensors.pictures.template data_ptr<float>();
+  TrainingTensors tensors{.images = at::empty(shape), .ids = {}, .times = at::empty({count})};
+  auto* value = tensors.images.template data_ptr<float>();
   auto* time = tensors.times.template data_ptr<float>();
   std::vector<decltype(Example::caption)> captions;
   for (const Example& example : batch) {

@@ -12,7 +12,7 @@
 #include "base/status_macros.h"
 #include "core/model/image_decoder.h"
 #include "core/model/initial_weights.h"
-#include "core/model/picture_sampler.h"
+#include "core/model/image_sampler.h"
 #include "core/model/text_conditioning.h"
 #include "core/rl/adamw.h"
 
@@ -68,7 +68,7 @@ double DecayFactor(const PretrainingOptions& options, int64_t step) {
 }
 
 struct Pretraining::Impl {
-  Impl(PretrainingOptions o, const WorldTensors& w, const model::NamedTensors& transformer_tensors,
+  Impl(PretrainingOptions o, const TaskTensors& w, const model::NamedTensors& transformer_tensors,
        const model::NamedTensors& text_tensors)
       : options(std::move(o)),
         world(w),
@@ -78,7 +78,7 @@ struct Pretraining::Impl {
   at::Tensor Loss() const;
 
   const PretrainingOptions options;
-  const WorldTensors& world;
+  const TaskTensors& task;
   model::NamedTensors frozen;  // Holds the position table.
   Trained transformer;
   Trained text;
@@ -88,19 +88,19 @@ struct Pretraining::Impl {
 };
 
 absl::StatusOr<std::unique_ptr<Pretraining>> Pretraining::Create(PretrainingOptions options,
-                                                                 const WorldTensors& world) {
+                                                                 const TaskTensors& task) {
   const uint64_t seed = options.batch.seed;
   RandomStream transformer_random({.seed = seed, .group = 0, .step = kWeightInit});
   RandomStream text_random({.seed = seed, .group = 1, .step = kWeightInit});
-  const model::Sd3Params transformer_params = world.transformer();
-  const model::ClipTextParams text_params = world.text();
+  const model::Sd3Params transformer_params = task.transformer();
+  const model::ClipTextParams text_params = task.text();
   model::NamedTensors transformer =
       model::InitialSd3Weights(transformer_params, transformer_random);
   model::NamedTensors frozen;
   frozen.insert(transformer.extract(model::kSd3PositionTable));
   const model::NamedTensors text =
       model::InitialClipTextWeights(text_params, options.embedding_std, text_random);
-  auto impl = std::make_unique<Impl>(std::move(options), world, transformer, text);
+  auto impl = std::make_unique<Impl>(std::move(options), task, transformer, text);
   impl->frozen = std::move(frozen);
   model::NamedTensors bound = impl->transformer.parameters.tensors();
   bound.insert(impl->frozen.begin(), impl->frozen.end());
@@ -117,16 +117,16 @@ Pretraining::~Pretraining() = default;
 int64_t Pretraining::steps_done() const { return impl_->step; }
 
 at::Tensor Pretraining::Impl::Loss() const {
-  const TrainingTensors batch = world.Batch(options.batch, step);
-  const at::Tensor noise = at::empty_like(batch.pictures);
+  const TrainingTensors batch = task.Batch(options.batch, step);
+  const at::Tensor noise = at::empty_like(batch.images);
   RandomStream random(
       {.seed = options.batch.seed, .group = static_cast<uint64_t>(step), .step = kInitialLatent});
   random.FillNormal({noise.data_ptr<float>(), static_cast<size_t>(noise.numel())});
   const at::Tensor t = batch.times.view({-1, 1, 1, 1});
-  const at::Tensor x = (1 - t) * batch.pictures + t * noise;
+  const at::Tensor x = (1 - t) * batch.images + t * noise;
   const at::Tensor velocity = velocity_model->Velocity(
       x, batch.times, model::ComposeSingleClip(conditioning->Encode({batch.ids})));
-  return (velocity - (noise - batch.pictures)).square().mean();
+  return (velocity - (noise - batch.images)).square().mean();
 }
 
 absl::StatusOr<double> Pretraining::Step() {
@@ -161,29 +161,29 @@ model::NamedTensors Pretraining::TextWeights() const {
 }
 
 absl::StatusOr<std::vector<Measure>> EvaluatePretrained(
-    const WorldTensors& world, const model::NamedTensors& transformer,
+    const TaskTensors& task, const model::NamedTensors& transformer,
     const model::NamedTensors& text, const std::vector<std::string>& prompts, int per_prompt,
     const std::vector<double>& sigmas, uint64_t seed) {
   const at::NoGradGuard no_grad;
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<model::VelocityModel> velocity_model,
-                         model::MakeSd3Transformer(world.transformer(), transformer));
+                         model::MakeSd3Transformer(task.transformer(), transformer));
   OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<model::ClipTextEncoder> encoder,
-                         model::MakeClipTextEncoder(world.text(), text));
-  OXBOW_ASSIGN_OR_RETURN(const at::Tensor ids, world.TokenIds(prompts));
+                         model::MakeClipTextEncoder(task.text(), text));
+  OXBOW_ASSIGN_OR_RETURN(const at::Tensor ids, task.TokenIds(prompts));
   const auto conditioning = model::MakeSingleClipConditioning(std::move(encoder));
-  const PictureFormat format = world.world().format();
-  const at::Tensor pictures = model::SamplePictures(
+  const ImageFormat format = task.world().format();
+  const at::Tensor images = model::SampleImages(
       *velocity_model, *model::MakePixelDecoder(), model::OdeSpec(sigmas),
       model::RequestsFor(model::ComposeSingleClip(conditioning->Encode({ids})), per_prompt, seed),
       {format.channels, format.height, format.width});
-  OXBOW_CHECK(pictures.is_contiguous()) << "pictures are read as bytes";
-  const std::unique_ptr<Tally> tally = world.world().NewTally();
-  const size_t bytes = static_cast<size_t>(pictures[0].numel());
-  const auto* pixels = pictures.data_ptr<uint8_t>();
-  for (int64_t i = 0; i < pictures.size(0); ++i) {
-    OXBOW_RETURN_IF_ERROR(tally->Add(prompts[i / per_prompt], {pixels + i * bytes, bytes}));
+  OXBOW_CHECK(images.is_contiguous()) << "images are read as bytes";
+  const std::unique_ptr<TaskReport> report = task.world().NewReport();
+  const size_t bytes = static_cast<size_t>(images[0].numel());
+  const auto* pixels = images.data_ptr<uint8_t>();
+  for (int64_t i = 0; i < images.size(0); ++i) {
+    OXBOW_RETURN_IF_ERROR(report->Add(prompts[i / per_prompt], {pixels + i * bytes, bytes}));
   }
-  return tally->Report();
+  return report->Report();
 }
 
 }  // namespace oxbow::task

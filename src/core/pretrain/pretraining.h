@@ -17,7 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/model/parameters.h"
-#include "core/pretrain/world_tensors.h"
+#include "core/pretrain/task_tensors.h"
 
 namespace oxbow::task {
 
@@ -45,7 +45,7 @@ class Pretraining {
  public:
   // `world` outlives the run.
   static absl::StatusOr<std::unique_ptr<Pretraining>> Create(PretrainingOptions options,
-                                                             const WorldTensors& world);
+                                                             const TaskTensors& task);
   ~Pretraining();
 
   // Takes one step and returns its loss. kInternal if loss or gradients are not finite.
@@ -65,7 +65,7 @@ class Pretraining {
 // Samples `per_prompt` images of every prompt over the noise levels `sigmas` with the ODE, and
 // measures them.
 absl::StatusOr<std::vector<Measure>> EvaluatePretrained(
-    const WorldTensors& world, const model::NamedTensors& transformer,
+    const TaskTensors& task, const model::NamedTensors& transformer,
     const model::NamedTensors& text, const std::vector<std::string>& prompts, int per_prompt,
     const std::vector<double>& sigmas, uint64_t seed);
 

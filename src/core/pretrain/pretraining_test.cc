@@ -12,15 +12,15 @@ namespace {
 
 const std::vector<std::string> kPrompts = {"text 473", "text 009", "text 812"};
 
-const WorldTensors& SmallWorld() {
-  static const auto* const world = TensorsOf(**WorldNamed("digits"), kPrompts)->release();
-  return *world;
+const TaskTensors& SmallTask() {
+  static const auto* const task = TensorsOf(**TaskNamed("digits"), kPrompts)->release();
+  return *task;
 }
 
 std::unique_ptr<Pretraining> Start(uint64_t seed, int64_t steps) {
   PretrainingOptions options{.batch = {.seed = seed, .size = 16}, .steps = steps};
   options.warmup_steps = 5;
-  auto run = Pretraining::Create(options, SmallWorld());
+  auto run = Pretraining::Create(options, SmallTask());
   EXPECT_TRUE(run.ok()) << run.status();
   return *std::move(run);
 }
@@ -72,18 +72,18 @@ TEST(PretrainingTest, LossFallsAndEqualSeedsGiveEqualBits) {
 TEST(PretrainingTest, UntrainedModelDrawsNothingReadable) {
   const auto run = Start(5, 10);
   const auto report = EvaluatePretrained(
-      SmallWorld(), run->TransformerWeights(), run->TextWeights(), kPrompts,
+      SmallTask(), run->TransformerWeights(), run->TextWeights(), kPrompts,
       /*per_prompt=*/4, flow::SigmaGrid(flow::ScheduleKind::kLinspace, 4, 1.0), 1);
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(ValueOf(*report, "pictures"), 12);
+  EXPECT_EQ(ValueOf(*report, "images"), 12);
   EXPECT_GT(ValueOf(*report, "unreadable"), 0.9);
-  EXPECT_EQ(SmallWorld().CheckBaseModel(*report).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(SmallTask().CheckBaseModel(*report).code(), absl::StatusCode::kFailedPrecondition);
 }
 
 // A mean over positions would not detect this model.
 TEST(PretrainingTest, GateRefusesAModelThatIgnoresOnePosition) {
   const auto fit = [](double reward, double speckle, std::array<double, 3> accuracy) {
-    return SmallWorld()
+    return SmallTask()
         .CheckBaseModel({{"reward", reward},
                          {"speckle", speckle},
                          {"digit_1_accuracy", accuracy[0]},
@@ -97,22 +97,22 @@ TEST(PretrainingTest, GateRefusesAModelThatIgnoresOnePosition) {
   EXPECT_FALSE(fit(0.7, 0.016, {0.55, 0.55, 0.55}));
 }
 
-TEST(PretrainingTest, PromptsOfAnotherWorldAreRefused) {
-  EXPECT_FALSE(TensorsOf(**WorldNamed("compose"), kPrompts).ok());
-  EXPECT_FALSE(TensorsOf(**WorldNamed("compose"), {}).ok());
-  EXPECT_FALSE(SmallWorld().TokenIds({"red square above blue disc"}).ok());
+TEST(PretrainingTest, PromptsOfAnotherTaskAreRefused) {
+  EXPECT_FALSE(TensorsOf(**TaskNamed("compose"), kPrompts).ok());
+  EXPECT_FALSE(TensorsOf(**TaskNamed("compose"), {}).ok());
+  EXPECT_FALSE(SmallTask().TokenIds({"red square above blue disc"}).ok());
 }
 
 // One token per word, padded with the end token: as the shipped tokenizer encodes these prompts.
 TEST(PretrainingTest, ComposePromptsAreATokenPerWord) {
-  const auto world = TensorsOf(**WorldNamed("compose"), {"red square above blue disc"});
-  ASSERT_TRUE(world.ok()) << world.status();
+  const auto task = TensorsOf(**TaskNamed("compose"), {"red square above blue disc"});
+  ASSERT_TRUE(task.ok()) << task.status();
   const auto ids =
-      (*world)->TokenIds({"red square above blue disc", "blue disc left of red square"});
+      (*task)->TokenIds({"red square above blue disc", "blue disc left of red square"});
   ASSERT_TRUE(ids.ok()) << ids.status();
   ASSERT_EQ(ids->sizes(), (at::IntArrayRef{2, 8}));
   const auto at = [&](int row, int column) { return (*ids)[row][column].item<int64_t>(); };
-  const int64_t end = (*world)->text().eos_token_id;
+  const int64_t end = (*task)->text().eos_token_id;
   EXPECT_EQ(at(0, 1), at(1, 5)) << "red";
   EXPECT_EQ(at(0, 2), at(1, 6)) << "square";
   EXPECT_EQ(at(0, 4), at(1, 1)) << "blue";

@@ -10,17 +10,17 @@
 namespace oxbow::reward {
 namespace {
 
-absl::StatusOr<task::SceneCredit> CreditOf(const std::string& prompt_text, const Picture& picture) {
+absl::StatusOr<task::SceneCredit> CreditOf(const std::string& prompt_text, const Image& image) {
   OXBOW_ASSIGN_OR_RETURN(const task::Scene wanted, task::ParseScenePrompt(prompt_text));
-  if (picture.width != task::kComposeSide || picture.height != task::kComposeSide ||
-      picture.channels != task::kComposeChannels ||
-      picture.pixels.size() != task::kComposePixels * task::kComposeChannels) {
+  if (image.width != task::kComposeSide || image.height != task::kComposeSide ||
+      image.channels != task::kComposeChannels ||
+      image.pixels.size() != task::kComposePixels * task::kComposeChannels) {
     return absl::InvalidArgumentError(
-        absl::StrCat("picture is not in colour of 16 x 16: ", picture.width, " x ", picture.height,
-                     ", ", picture.channels, " channels, ", picture.pixels.size(), " bytes"));
+        absl::StrCat("image is not in colour of 16 x 16: ", image.width, " x ", image.height,
+                     ", ", image.channels, " channels, ", image.pixels.size(), " bytes"));
   }
-  const auto* bytes = reinterpret_cast<const uint8_t*>(picture.pixels.data());
-  return task::CreditOf(task::ReadCompose({bytes, picture.pixels.size()}), wanted);
+  const auto* bytes = reinterpret_cast<const uint8_t*>(image.pixels.data());
+  return task::CreditOf(task::ReadCompose({bytes, image.pixels.size()}), wanted);
 }
 
 class Compose final : public Scorer {
@@ -32,8 +32,8 @@ class Compose final : public Scorer {
     return "mean of four parts: two objects, their shapes, their colours, their relation";
   }
   absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
-                               const Picture& picture) const override {
-    OXBOW_ASSIGN_OR_RETURN(const task::SceneCredit credit, CreditOf(prompt_text, picture));
+                               const Image& image) const override {
+    OXBOW_ASSIGN_OR_RETURN(const task::SceneCredit credit, CreditOf(prompt_text, image));
     return credit.reward();
   }
 };
@@ -47,8 +47,8 @@ class ComposeStrict final : public Scorer {
     return "1 if exactly the two objects stand as asked, else 0";
   }
   absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
-                               const Picture& picture) const override {
-    OXBOW_ASSIGN_OR_RETURN(const task::SceneCredit credit, CreditOf(prompt_text, picture));
+                               const Image& image) const override {
+    OXBOW_ASSIGN_OR_RETURN(const task::SceneCredit credit, CreditOf(prompt_text, image));
     return credit.strict() ? 1.0 : 0.0;
   }
 };

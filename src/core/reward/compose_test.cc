@@ -8,32 +8,32 @@ namespace oxbow::reward {
 namespace {
 
 // Red square in cell 0, blue disc in cell 1.
-Picture RightPicture() {
-  Picture picture{.width = 16, .height = 16, .channels = 3, .pixels = ""};
+Image RightImage() {
+  Image image{.width = 16, .height = 16, .channels = 3, .pixels = ""};
   const auto rendered =
       task::RenderArrangement({task::Object{0, 0}, task::Object{2, 1}, std::nullopt, std::nullopt});
   for (int i = 0; i < task::kComposePixels; ++i) {
     for (int channel = 0; channel < 3; ++channel) {
-      picture.pixels += rendered[channel * task::kComposePixels + i] > 0 ? '\xff' : '\0';
+      image.pixels += rendered[channel * task::kComposePixels + i] > 0 ? '\xff' : '\0';
     }
   }
-  return picture;
+  return image;
 }
 
 TEST(ComposeScorerTest, ChannelsAndRowsAreReadInOrder) {
-  const Picture picture = RightPicture();
-  EXPECT_EQ(MakeCompose()->Score("red square left of blue disc", "", picture).value(), 1);
-  EXPECT_EQ(MakeComposeStrict()->Score("red square left of blue disc", "", picture).value(), 1);
-  EXPECT_EQ(MakeCompose()->Score("blue square left of red disc", "", picture).value(), 0.75);
-  EXPECT_EQ(MakeComposeStrict()->Score("red square above blue disc", "", picture).value(), 0);
+  const Image image = RightImage();
+  EXPECT_EQ(MakeCompose()->Score("red square left of blue disc", "", image).value(), 1);
+  EXPECT_EQ(MakeComposeStrict()->Score("red square left of blue disc", "", image).value(), 1);
+  EXPECT_EQ(MakeCompose()->Score("blue square left of red disc", "", image).value(), 0.75);
+  EXPECT_EQ(MakeComposeStrict()->Score("red square above blue disc", "", image).value(), 0);
 }
 
 TEST(ComposeScorerTest, WhatDoesNotFitIsAnErrorAndNoScore) {
-  Picture grey = RightPicture();
+  Image grey = RightImage();
   grey.channels = 1;
   EXPECT_EQ(MakeCompose()->Score("red square left of blue disc", "", grey).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(MakeComposeStrict()->Score("text 473", "", RightPicture()).status().code(),
+  EXPECT_EQ(MakeComposeStrict()->Score("text 473", "", RightImage()).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

@@ -11,21 +11,21 @@
 namespace oxbow::reward {
 namespace {
 
-absl::StatusOr<task::Reading> ReadingOf(const Picture& picture) {
-  if (picture.width != task::kPictureWidth || picture.height != task::kPictureHeight ||
-      picture.channels != 1 || picture.pixels.size() != task::kPicturePixels) {
-    return absl::InvalidArgumentError(absl::StrCat("picture is not grey of 20 x 8: ", picture.width,
-                                                   " x ", picture.height, ", ", picture.channels,
-                                                   " channels, ", picture.pixels.size(), " bytes"));
+absl::StatusOr<task::Reading> ReadingOf(const Image& image) {
+  if (image.width != task::kImageWidth || image.height != task::kImageHeight ||
+      image.channels != 1 || image.pixels.size() != task::kImagePixels) {
+    return absl::InvalidArgumentError(absl::StrCat("image is not grey of 20 x 8: ", image.width,
+                                                   " x ", image.height, ", ", image.channels,
+                                                   " channels, ", image.pixels.size(), " bytes"));
   }
-  const auto* bytes = reinterpret_cast<const uint8_t*>(picture.pixels.data());
-  return task::ReadDigits({bytes, picture.pixels.size()});
+  const auto* bytes = reinterpret_cast<const uint8_t*>(image.pixels.data());
+  return task::ReadDigits({bytes, image.pixels.size()});
 }
 
 // Edit distance, 0..3, between the digits in the image and those in the prompt.
-absl::StatusOr<int> Distance(const std::string& prompt_text, const Picture& picture) {
+absl::StatusOr<int> Distance(const std::string& prompt_text, const Image& image) {
   OXBOW_ASSIGN_OR_RETURN(const task::Digits wanted, task::ParseDigitsPrompt(prompt_text));
-  OXBOW_ASSIGN_OR_RETURN(const task::Reading reading, ReadingOf(picture));
+  OXBOW_ASSIGN_OR_RETURN(const task::Reading reading, ReadingOf(image));
   return task::EditDistance(reading, wanted);
 }
 
@@ -36,8 +36,8 @@ class DigitsOcr final : public Scorer {
   double value_max() const override { return 1; }
   std::string help() const override { return "1 - edit distance / 3 of the digits read"; }
   absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
-                               const Picture& picture) const override {
-    OXBOW_ASSIGN_OR_RETURN(const int distance, Distance(prompt_text, picture));
+                               const Image& image) const override {
+    OXBOW_ASSIGN_OR_RETURN(const int distance, Distance(prompt_text, image));
     return 1.0 - std::min(distance, 3) / 3.0;
   }
 };
@@ -49,8 +49,8 @@ class DigitsStrict final : public Scorer {
   double value_max() const override { return 1; }
   std::string help() const override { return "1 if all three digits are right, else 0"; }
   absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
-                               const Picture& picture) const override {
-    OXBOW_ASSIGN_OR_RETURN(const int distance, Distance(prompt_text, picture));
+                               const Image& image) const override {
+    OXBOW_ASSIGN_OR_RETURN(const int distance, Distance(prompt_text, image));
     return distance == 0 ? 1.0 : 0.0;
   }
 };
@@ -64,10 +64,10 @@ class DigitsRow final : public Scorer {
   double value_max() const override { return 1; }
   std::string help() const override { return "the row the digits stand in, 0 or 1"; }
   absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
-                               const Picture& picture) const override {
+                               const Image& image) const override {
     // An image of another task has no row.
     OXBOW_RETURN_IF_ERROR(task::ParseDigitsPrompt(prompt_text).status());
-    OXBOW_ASSIGN_OR_RETURN(const task::Reading reading, ReadingOf(picture));
+    OXBOW_ASSIGN_OR_RETURN(const task::Reading reading, ReadingOf(image));
     return reading.offset;
   }
 };

@@ -8,12 +8,12 @@
 namespace oxbow::reward {
 namespace {
 
-Picture PictureOf(int number) {
-  Picture picture{.width = 20, .height = 8, .channels = 1, .pixels = ""};
+Image ImageOf(int number) {
+  Image image{.width = 20, .height = 8, .channels = 1, .pixels = ""};
   for (const float x : task::RenderDigits(task::DigitsOf(number), 1)) {
-    picture.pixels += static_cast<char>(x > 0 ? 255 : 0);
+    image.pixels += static_cast<char>(x > 0 ? 255 : 0);
   }
-  return picture;
+  return image;
 }
 
 TEST(DigitsOcrTest, RewardFallsByAThirdPerEdit) {
@@ -24,16 +24,16 @@ TEST(DigitsOcrTest, RewardFallsByAThirdPerEdit) {
     double reward, strict;
   } cases[] = {{473, 1, 1}, {479, 2.0 / 3, 0}, {737, 1.0 / 3, 0}, {808, 0, 0}};
   for (const auto& c : cases) {
-    EXPECT_DOUBLE_EQ(ocr->Score("text 473", "", PictureOf(c.drawn)).value(), c.reward) << c.drawn;
-    EXPECT_DOUBLE_EQ(strict->Score("text 473", "", PictureOf(c.drawn)).value(), c.strict);
+    EXPECT_DOUBLE_EQ(ocr->Score("text 473", "", ImageOf(c.drawn)).value(), c.reward) << c.drawn;
+    EXPECT_DOUBLE_EQ(strict->Score("text 473", "", ImageOf(c.drawn)).value(), c.strict);
   }
 }
 
-TEST(DigitsOcrTest, RowSaysWhereThePictureStandsWhateverItShows) {
-  Picture picture = PictureOf(808);  // Drawn in row 1.
-  EXPECT_EQ(MakeDigitsRow()->Score("text 473", "", picture).value(), 1);
-  picture.pixels = picture.pixels.substr(20) + std::string(20, '\0');
-  EXPECT_EQ(MakeDigitsRow()->Score("text 473", "", picture).value(), 0);
+TEST(DigitsOcrTest, RowSaysWhereTheImageStandsWhateverItShows) {
+  Image image = ImageOf(808);  // Drawn in row 1.
+  EXPECT_EQ(MakeDigitsRow()->Score("text 473", "", image).value(), 1);
+  image.pixels = image.pixels.substr(20) + std::string(20, '\0');
+  EXPECT_EQ(MakeDigitsRow()->Score("text 473", "", image).value(), 0);
 }
 
 TEST(DigitsOcrTest, WhatDoesNotFitIsAnErrorAndNoScore) {
@@ -41,14 +41,14 @@ TEST(DigitsOcrTest, WhatDoesNotFitIsAnErrorAndNoScore) {
     const auto scorer = MakeScorer(name);
     ASSERT_TRUE(scorer.ok());
     EXPECT_EQ((*scorer)->name(), name);
-    const auto code = [&](const char* prompt, const Picture& picture) {
-      return (*scorer)->Score(prompt, "{}", picture).status().code();
+    const auto code = [&](const char* prompt, const Image& image) {
+      return (*scorer)->Score(prompt, "{}", image).status().code();
     };
-    EXPECT_EQ(code("a red cube", PictureOf(1)), absl::StatusCode::kInvalidArgument);
-    Picture transposed = PictureOf(1);
+    EXPECT_EQ(code("a red cube", ImageOf(1)), absl::StatusCode::kInvalidArgument);
+    Image transposed = ImageOf(1);
     std::swap(transposed.width, transposed.height);
     EXPECT_EQ(code("text 001", transposed), absl::StatusCode::kInvalidArgument);
-    Picture truncated = PictureOf(1);
+    Image truncated = ImageOf(1);
     truncated.pixels.pop_back();
     EXPECT_EQ(code("text 001", truncated), absl::StatusCode::kInvalidArgument);
   }

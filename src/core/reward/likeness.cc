@@ -9,9 +9,9 @@ namespace {
 
 constexpr double kFullRange = 255;
 
-double Distance(const Picture& a, const Picture& b) {
+double Distance(const Image& a, const Image& b) {
   OXBOW_CHECK(a.pixels.size() == b.pixels.size())
-      << "pictures of " << a.pixels.size() << " and " << b.pixels.size() << " bytes";
+      << "images of " << a.pixels.size() << " and " << b.pixels.size() << " bytes";
   if (a.pixels.empty()) return 0;
   int64_t squares = 0;
   for (size_t i = 0; i < a.pixels.size(); ++i) {
@@ -25,13 +25,13 @@ double Distance(const Picture& a, const Picture& b) {
 
 }  // namespace
 
-std::vector<Likeness> LikenessOf(const std::vector<Picture>& pictures, double radius) {
-  const size_t n = pictures.size();
+std::vector<Likeness> LikenessOf(const std::vector<Image>& images, double radius) {
+  const size_t n = images.size();
   std::vector<double> distance(n, 0);
   std::vector<size_t> near(n, 1);
   for (size_t i = 0; i < n; ++i) {
     for (size_t j = i + 1; j < n; ++j) {
-      const double d = Distance(pictures[i], pictures[j]);
+      const double d = Distance(images[i], images[j]);
       distance[i] += d;
       distance[j] += d;
       if (d >= radius) continue;
@@ -42,7 +42,7 @@ std::vector<Likeness> LikenessOf(const std::vector<Picture>& pictures, double ra
   std::vector<Likeness> likeness;
   for (size_t i = 0; i < n; ++i) {
     likeness.push_back({.mean_distance = n > 1 ? distance[i] / static_cast<double>(n - 1) : 0,
-                        .niche_share = static_cast<double>(near[i]) / static_cast<double>(n)});
+                        .duplicate_share = static_cast<double>(near[i]) / static_cast<double>(n)});
   }
   return likeness;
 }

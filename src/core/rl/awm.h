@@ -1,4 +1,4 @@
-// Advantage Weighted Matching (arXiv:2509.25050): the flow-matching loss of a sampled picture is
+// Advantage Weighted Matching (arXiv:2509.25050): the flow-matching loss of a sampled image is
 // minus its log-prob, weighted with the advantage through a ratio.
 //
 //   l = mean (v - (eps - x_0))^2        lp = -w(l, t)        r = exp(lp_theta - lp_old)
@@ -18,7 +18,7 @@ enum class AwmWeighting { kUniform, kLinear, kSquare, kHuber, kGeneralHuber };
 struct AwmOptions {
   AwmWeighting weighting = AwmWeighting::kGeneralHuber;
   double power = 0.25;      // p
-  bool mean_first = false;  // One ratio per picture, of lp averaged over its times.
+  bool mean_first = false;  // One ratio per image, of lp averaged over its times.
   bool ratio = true;        // False: the loss is -A lp / c, and no old policy is asked.
 };
 

@@ -44,7 +44,7 @@ bool IsMixed(double mean, int group_size) {
   return mean >= one && mean <= static_cast<double>(group_size - 1) / group_size;
 }
 
-bool IsBad(const BatchAdaptation& rules, double mean) { return mean <= rules.bad_max; }
+bool IsBad(const BatchAdaptation& rules, double mean) { return mean <= rules.hard_max; }
 
 // Where thresholds move they are fixed all the same while fresh groups are few.
 bool MayBeReused(const BatchAdaptation& rules, double mean) {
@@ -79,7 +79,7 @@ AdaptedBatch AdaptBatch(const BatchAdaptation& rules, int group_size, size_t bat
     if (IsMixed(fresh[i], group_size)) batch.fresh.push_back(i);
   }
   for (size_t i = 0; i < again.size(); ++i) {
-    if (again[i] > rules.bad_max && again[i] < 1) batch.again.push_back(i);
+    if (again[i] > rules.hard_max && again[i] < 1) batch.again.push_back(i);
   }
   const size_t taken = batch.fresh.size() + batch.again.size();
   batch.reused = Reusable(rules, batch, recent, step);

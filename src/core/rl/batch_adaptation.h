@@ -36,7 +36,7 @@ double ThresholdOf(ThresholdRule rule, ThresholdRange range, double fixed, doubl
                    size_t fresh_groups);
 
 struct BatchAdaptation {
-  double bad_max = 0.125;  // c1
+  double hard_max = 0.125;  // c1
   ThresholdRule rule = ThresholdRule::kFixed;
   double reuse_min = 0.375;  // c2, c3 where they are fixed.
   double reuse_max = 0.75;

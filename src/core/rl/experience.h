@@ -14,7 +14,7 @@
 namespace oxbow::rl {
 
 // One trajectory. Steps are numbered in sampling order; x_0 is the noisiest latent.
-struct Sample {
+struct Trajectory {
   uint32_t index = 0;  // Member of its group.
   at::Tensor latents;  // [n + 1, C, H, W] float32: x_{first_latent} .. ; at least
                        // up to the successor of the last trained step.
@@ -26,7 +26,7 @@ struct Sample {
   double reward = 0;
   bool reward_failed = false;
   double group_distance = 0;  // Mean RMS of its image to the group's others; see likeness.h.
-  double niche_share = 1;     // Share of its group that has nearly this image.
+  double duplicate_share = 1;     // Share of its group that has nearly this image.
 
   // Replayed head: transitions 0 .. kept_steps - 1 come from the buffer, the rest was regenerated.
   bool replayed = false;
@@ -41,7 +41,7 @@ struct Group {
   std::string prompt_text;
   std::string prompt_metadata_json;
   model::Conditioning conditioning;  // Rows of one.
-  std::vector<Sample> samples;
+  std::vector<Trajectory> trajectories;
 };
 
 }  // namespace oxbow::rl

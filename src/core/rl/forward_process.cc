@@ -19,9 +19,9 @@ namespace {
 constexpr double kElboEta = 0.7;
 constexpr double kElboTimeMax = 0.99;
 
-void CheckFinalLatent(const Sample& sample, int steps) {
-  OXBOW_CHECK(sample.latents.defined() && sample.first_latent + sample.latents.size(0) == steps + 1)
-      << "sample " << sample.index << " does not end at its picture x_" << steps;
+void CheckFinalLatent(const Trajectory& trajectory, int steps) {
+  OXBOW_CHECK(trajectory.latents.defined() && trajectory.first_latent + trajectory.latents.size(0) == steps + 1)
+      << "sample " << trajectory.index << " does not end at its image x_" << steps;
 }
 
 // [R] of rows of samples with K rows each: every row gets its sample's mean.
@@ -29,11 +29,11 @@ at::Tensor SampleMeans(const at::Tensor& rows, int64_t pairs) {
   return rows.view({-1, pairs}).mean(1, /*keepdim=*/true).expand({-1, pairs}).reshape({-1});
 }
 
-std::vector<EntryId> ReplayedEntries(const StepPlan& plan, const std::vector<Group>& groups) {
+std::vector<EntryId> ReplayedEntries(const TrainingPlan& plan, const std::vector<Group>& groups) {
   std::vector<EntryId> entries;
-  for (const PlannedSample& planned : plan.samples) {
-    const Sample& sample = groups[planned.group].samples[planned.sample];
-    if (sample.replayed) entries.push_back(sample.entry_id);
+  for (const PlannedTrajectory& planned : plan.trajectories) {
+    const Trajectory& trajectory = groups[planned.group].trajectories[planned.sample];
+    if (trajectory.replayed) entries.push_back(trajectory.entry_id);
   }
   return entries;
 }
@@ -49,22 +49,22 @@ ForwardProcess::ForwardProcess(const TrainerOptions& options, const model::Polic
 
 int ForwardProcess::RowsPerSample(LearnerStep) const { return pairs_; }
 
-PlannedSample ForwardProcess::Plan(LearnerStep step, PolicyVersion version, const Group& group,
-                                   const Sample& sample) const {
-  CheckFinalLatent(sample, options_.sampling.steps());
-  PlannedSample planned{.drawn = sample.behaviour_version.back()};
+PlannedTrajectory ForwardProcess::Plan(LearnerStep step, PolicyVersion version, const Group& group,
+                                   const Trajectory& trajectory) const {
+  CheckFinalLatent(trajectory, options_.sampling.steps());
+  PlannedTrajectory planned{.drawn = trajectory.behaviour_version.back()};
   if (planned.drawn != version.value) planned.origin = Origin::kStale;
-  if (sample.replayed) planned.origin = Origin::kReplay;
+  if (trajectory.replayed) planned.origin = Origin::kReplay;
   const std::vector<double> times =
       DrawTimes(options_.times, options_.sampling.sigmas,
-                {options_.run_seed, step.value, group.id.value, sample.index});
+                {options_.run_seed, step.value, group.id.value, trajectory.index});
   for (int k = 0; k < pairs_; ++k) {
     planned.rows.push_back({.step = k, .sigma = times[static_cast<size_t>(k)]});
   }
   return planned;
 }
 
-absl::StatusOr<Preparation> ForwardProcess::Prepare(LearnerStep step, StepPlan& plan,
+absl::StatusOr<Preparation> ForwardProcess::Prepare(LearnerStep step, TrainingPlan& plan,
                                                     const std::vector<Group>& groups) {
   Preparation prepared{.weights = {}, .used = ReplayedEntries(plan, groups), .evict = {}};
   if (!has_ratio()) return prepared;
@@ -84,10 +84,10 @@ RowBatch ForwardProcess::Gather(LearnerStep step, const std::vector<Group>& grou
   RowBatch batch;
   for (const RowRef& ref : refs) {
     const Group& group = groups[ref.address.group];
-    const Sample& sample = group.samples[ref.address.sample];
-    clean.push_back(sample.latents[-1]);
+    const Trajectory& trajectory = group.trajectories[ref.address.sample];
+    clean.push_back(trajectory.latents[-1]);
     noise.push_back(DrawPairNoise(options_.times,
-                                  {options_.run_seed, step.value, group.id.value, sample.index},
+                                  {options_.run_seed, step.value, group.id.value, trajectory.index},
                                   ref.row->step, clean.back().sizes().vec()));
     batch.steps.push_back(ref.row->step);
   }

@@ -29,11 +29,11 @@ class ForwardProcess : public Method {
   int RowsPerSample(LearnerStep step) const override;
 
   // One row per pair of time and noise. Requires that the sample's latents end at its final latent.
-  PlannedSample Plan(LearnerStep step, PolicyVersion version, const Group& group,
-                     const Sample& sample) const override;
+  PlannedTrajectory Plan(LearnerStep step, PolicyVersion version, const Group& group,
+                     const Trajectory& trajectory) const override;
 
   // Where rows have a ratio: the velocities of rows that later updates train.
-  absl::StatusOr<Preparation> Prepare(LearnerStep step, StepPlan& plan,
+  absl::StatusOr<Preparation> Prepare(LearnerStep step, TrainingPlan& plan,
                                       const std::vector<Group>& groups) override;
   RowBatch Gather(LearnerStep step, const std::vector<Group>& groups,
                   const std::vector<RowRef>& refs) const override;

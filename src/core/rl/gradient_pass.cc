@@ -89,7 +89,7 @@ std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy
     const std::vector<size_t> first = FirstRows(refs);
     const at::Tensor pull =
         AnchorPull(options.anchor, options.run_seed, policy, inputs.groups, RowsAt(refs, first));
-    loss = loss + pull.sum() / denominators.samples * options.anchor.weight;
+    loss = loss + pull.sum() / denominators.trajectories * options.anchor.weight;
     const std::vector<double> values = Values(pull);
     for (size_t i = 0; i < first.size(); ++i) outcomes[first[i]].anchor = values[i];
   }

@@ -19,7 +19,7 @@ namespace oxbow::rl {
 struct LossDenominators {
   double policy = 1;   // Samples per update times rows per sample.
   double kl = 1;       // Samples per update, times rows per sample where every row is in the KL.
-  double samples = 1;  // Per update.
+  double trajectories = 1;  // Per update.
 };
 
 // What the rows of an update have in common.

@@ -22,7 +22,7 @@ RowTerms Grpo::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
   const at::Tensor advantage = AdvantageColumn(refs);
   const at::Tensor weight = Weights(refs);
   RowTerms terms{.loss = {}, .log_ratio = log_prob.detach() - old, .old_kl = {}};
-  if (options_.correction == Correction::kMroueh) {
+  if (options_.correction == Correction::kBehaviourClip) {
     terms.loss = weight * OffPolicyLoss(log_prob, old, behaviour, advantage, options_.clip());
   } else {
     terms.loss = ClippedLoss(log_prob, old, advantage, weight, options_.clip());

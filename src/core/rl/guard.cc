@@ -51,7 +51,7 @@ at::Tensor DivergenceMaskedLoss(const at::Tensor& lp_new, const at::Tensor& lp_o
   return (-advantage.detach() * weight.detach() * ratio).masked_fill(dropped, 0);
 }
 
-absl::StatusOr<Preparation> MeanComparison::Prepare(LearnerStep step, StepPlan& plan,
+absl::StatusOr<Preparation> MeanComparison::Prepare(LearnerStep step, TrainingPlan& plan,
                                                     const std::vector<Group>& groups) {
   OXBOW_ASSIGN_OR_RETURN(Preparation prepared, PolicyGradient::Prepare(step, plan, groups));
   const parallel::Share own = parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());

@@ -37,7 +37,7 @@ class MeanComparison : public PolicyGradient {
 
   // Does what the family does, and computes the old policy's velocities of the rows that later
   // updates train.
-  absl::StatusOr<Preparation> Prepare(LearnerStep step, StepPlan& plan,
+  absl::StatusOr<Preparation> Prepare(LearnerStep step, TrainingPlan& plan,
                                       const std::vector<Group>& groups) override;
 
  protected:

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "core/rl/correction.h"
 #include "core/rl/row_batch.h"
-#include "core/rl/step_plan.h"
+#include "core/rl/training_plan.h"
 
 namespace oxbow::rl {
 
@@ -43,12 +43,12 @@ class Method {
   virtual int RowsPerSample(LearnerStep step) const = 0;
 
   // The rows of a sample, on every rank alike.
-  virtual PlannedSample Plan(LearnerStep step, PolicyVersion version, const Group& group,
-                             const Sample& sample) const = 0;
+  virtual PlannedTrajectory Plan(LearnerStep step, PolicyVersion version, const Group& group,
+                             const Trajectory& trajectory) const = 0;
 
   // Before the first update: computes what the loss needs of the policy as it is. Called on every
   // rank, for the groups this rank holds; collective. Errors as in parallel/ranks.h.
-  virtual absl::StatusOr<Preparation> Prepare(LearnerStep step, StepPlan& plan,
+  virtual absl::StatusOr<Preparation> Prepare(LearnerStep step, TrainingPlan& plan,
                                               const std::vector<Group>& groups) = 0;
 
   // States, levels and conditioning of rows of learner step `step` whose latents are here. Requires

@@ -47,7 +47,7 @@ constexpr MethodFacts kMethods[] = {
      .data = TrainedData::kFinalLatents,
      .clip = {.min = 1e-4,
               .max = 1,
-              .rule = "must be in [1e-4, 1] for v_grpo, whose ratio is of a whole picture and not "
+              .rule = "must be in [1e-4, 1] for v_grpo, whose ratio is of a whole image and not "
                       "of a step; 6e-3 to 1e-2 is usual",
               .no_max_if = "sum_norms"},
      .pulls_to_old = true,

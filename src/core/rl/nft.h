@@ -1,5 +1,5 @@
 // DiffusionNFT (arXiv:2509.16117): two implicit policies around the old one, v+ towards the current
-// velocity and v- away from it, each fitted to the picture x_0 with the weight its reward earns.
+// velocity and v- away from it, each fitted to the image x_0 with the weight its reward earns.
 //
 //   v+ = b v + (1 - b) v_old          v- = (1 + b) v_old - b v          xhat± = x_t - t v±
 //   L± = mean (xhat± - x_0)^2 / stop_gradient(max(mean |xhat± - x_0|, 1e-5))

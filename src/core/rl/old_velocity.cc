@@ -8,7 +8,7 @@
 
 namespace oxbow::rl {
 
-void OldVelocities::Compute(const model::VelocityModel& policy, StepPlan& plan,
+void OldVelocities::Compute(const model::VelocityModel& policy, TrainingPlan& plan,
                             const Gather& gather, const std::function<bool(size_t group)>& own,
                             size_t rows_max) {
   const at::NoGradGuard no_grad;
@@ -18,7 +18,7 @@ void OldVelocities::Compute(const model::VelocityModel& policy, StepPlan& plan,
     later.insert(plan.updates[u].begin(), plan.updates[u].end());
   }
   std::vector<RowRef> wanted;
-  for (const size_t s : later) AppendRows(plan.samples[s], wanted);
+  for (const size_t s : later) AppendRows(plan.trajectories[s], wanted);
   std::erase_if(wanted, [&](const RowRef& ref) {
     return !ref.row->trained || ref.sample->weight <= 0 || !own(ref.address.group);
   });

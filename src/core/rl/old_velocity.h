@@ -22,7 +22,7 @@ class OldVelocities {
   // Computes the velocities of the trained rows of samples that an update after the first has and
   // whose latents are here (`own`), and gives those rows their places. Without gradients, at most
   // `rows_max` rows at once.
-  void Compute(const model::VelocityModel& policy, StepPlan& plan, const Gather& gather,
+  void Compute(const model::VelocityModel& policy, TrainingPlan& plan, const Gather& gather,
                const std::function<bool(size_t group)>& own, size_t rows_max);
 
   // [R, C, H, W] of rows whose current velocity is `v`; no gradient.

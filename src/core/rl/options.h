@@ -74,7 +74,7 @@ struct TrainerOptions {
   // Costs smaller batches, and a gradient per group on the wire.
   bool deterministic = false;
   // With several ranks: learner steps between comparisons of their weights; 0: never.
-  int agreement_every = 0;
+  int drift_check_every = 0;
   // With several ranks: each keeps the optimiser's moments of its own piece of the weights.
   bool shard_optimizer = false;
 
@@ -86,7 +86,7 @@ struct TrainerOptions {
   AdvantageOptions advantage;
   RewardMix reward_mix = RewardMix::kSum;
   std::map<std::string, double> reward_weights;  // By name; kSum does not read it.
-  double diversity_weight = 0;   // R (1 + weight (1 - niche share)) is what advantages are of.
+  double diversity_weight = 0;   // R (1 + weight (1 - duplicate share)) is what advantages are of.
   bool stored_rewards = false;   // Replayed samples count their stored reward, not the new score.
   bool replayed_in_mean = true;  // Whether their rewards count in the mean of their group.
   ZeroVariance zero_variance = ZeroVariance::kMeanOverAll;

@@ -27,13 +27,13 @@ at::Tensor AnchorPull(const AnchorOptions& options, uint64_t run_seed, const mod
   std::vector<at::Tensor> noise;
   for (const RowRef& ref : refs) {
     const Group& group = groups[ref.address.group];
-    const Sample& sample = group.samples[ref.address.sample];
+    const Trajectory& trajectory = group.trajectories[ref.address.sample];
     RandomStream stream(
-        {.seed = run_seed, .group = group.id.value, .sample = sample.index, .step = kAnchorTime});
+        {.seed = run_seed, .group = group.id.value, .sample = trajectory.index, .step = kAnchorTime});
     times.push_back(
         static_cast<float>(options.low + (options.high - options.low) * stream.NextUniform()));
-    clean.push_back(sample.latents[-1]);
-    noise.push_back(flow::DrawNoise({run_seed, group.id.value, sample.index}, kAnchorNoise,
+    clean.push_back(trajectory.latents[-1]);
+    noise.push_back(flow::DrawNoise({run_seed, group.id.value, trajectory.index}, kAnchorNoise,
                                     clean.back().sizes().vec()));
   }
   const at::Tensor x0 = at::stack(clean);

@@ -35,7 +35,7 @@ TrainerOptions AwmOptionsOf(double anchor) {
   return options;
 }
 
-std::vector<Group> Pictures(const TrainerOptions& options, const model::VelocityModel& model) {
+std::vector<Group> Images(const TrainerOptions& options, const model::VelocityModel& model) {
   std::vector<Group> groups;
   for (uint64_t id = 0; id < kGroups; ++id) {
     groups.push_back(ToyGroup(options.sampling, model, id, kMembers, 0));
@@ -45,33 +45,33 @@ std::vector<Group> Pictures(const TrainerOptions& options, const model::Velocity
 
 // One row per sample, as a plan would list them.
 struct Plan {
-  explicit Plan(const std::vector<Group>& groups) : samples(groups.size() * kMembers) {
-    for (size_t i = 0; i < samples.size(); ++i) {
-      samples[i].group = i / kMembers;
-      samples[i].sample = i % kMembers;
-      samples[i].rows.emplace_back();
-      AppendRows(samples[i], refs);
+  explicit Plan(const std::vector<Group>& groups) : trajectories(groups.size() * kMembers) {
+    for (size_t i = 0; i < trajectories.size(); ++i) {
+      trajectories[i].group = i / kMembers;
+      trajectories[i].sample = i % kMembers;
+      trajectories[i].rows.emplace_back();
+      AppendRows(trajectories[i], refs);
     }
   }
-  std::vector<PlannedSample> samples;
+  std::vector<PlannedTrajectory> trajectories;
   std::vector<RowRef> refs;
 };
 
 TEST(AnchorTest, APolicyThatHasNotMovedIsNotPulled) {
   const TrainerOptions options = AwmOptionsOf(1);
   const ToyPolicy policy;
-  const auto groups = Pictures(options, policy.current());
+  const auto groups = Images(options, policy.current());
   const Plan plan(groups);
   const at::Tensor pull = AnchorPull(options.anchor, 5, policy, groups, plan.refs);
   EXPECT_EQ(pull.sizes(), at::IntArrayRef({kGroups * kMembers}));
   EXPECT_EQ(pull.abs().max().item<double>(), 0);
 }
 
-// Moving the velocity by a constant costs its square, whatever the pictures are.
+// Moving the velocity by a constant costs its square, whatever the images are.
 TEST(AnchorTest, AShiftOfTheFieldCostsItsSquare) {
   const TrainerOptions options = AwmOptionsOf(1);
   ToyPolicy policy;
-  const auto groups = Pictures(options, policy.current());
+  const auto groups = Images(options, policy.current());
   const Plan plan(groups);
   constexpr double kShift = .5;
   {
@@ -89,7 +89,7 @@ TEST(AnchorTest, AShiftOfTheFieldCostsItsSquare) {
 TEST(AnchorTest, LevelsLieInTheRangeAndDifferFromSampleToSample) {
   TrainerOptions options = AwmOptionsOf(1);
   ToyPolicy policy;
-  const auto groups = Pictures(options, policy.current());
+  const auto groups = Images(options, policy.current());
   const Plan plan(groups);
   {
     const at::NoGradGuard no_grad;
@@ -106,7 +106,7 @@ TEST(AnchorTest, LevelsLieInTheRangeAndDifferFromSampleToSample) {
 TEST(AnchorTest, TheGradientIsThatOfFiniteDifferences) {
   const TrainerOptions options = AwmOptionsOf(1);
   ToyPolicy policy;
-  const auto groups = Pictures(options, policy.current());
+  const auto groups = Images(options, policy.current());
   const Plan plan(groups);
   at::Tensor mix = policy.parameters().Get("mix");
   {
@@ -135,7 +135,7 @@ Trained OneStep(const TrainerOptions& options) {
   ToyPolicy policy;
   const auto ranks = parallel::MakeSingleRank();
   Trainer trainer(options, policy, *ranks);
-  auto result = trainer.Step(LearnerStep(0), Pictures(options, policy.current()));
+  auto result = trainer.Step(LearnerStep(0), Images(options, policy.current()));
   EXPECT_TRUE(result.ok()) << result.status();
   return {*std::move(result), policy.parameters().flat().detach().clone()};
 }
@@ -152,15 +152,15 @@ TEST(AnchorTest, TrainingStaysNearerToTheReference) {
   EXPECT_LT(near, .5 * far);
 }
 
-// Two rows per picture go forward and backward; the anchor adds one of each kind.
+// Two rows per image go forward and backward; the anchor adds one of each kind.
 TEST(AnchorTest, CostsAreCountedInRows) {
-  const double pictures = kGroups * kMembers;
+  const double images = kGroups * kMembers;
   const auto bare = OneStep(AwmOptionsOf(0)).result.metrics;
-  EXPECT_EQ(bare.at("train/rows_backward"), 2 * pictures);
+  EXPECT_EQ(bare.at("train/rows_backward"), 2 * images);
   EXPECT_EQ(bare.at("train/rows_forward"), 0);
   const auto anchored = OneStep(AwmOptionsOf(.1)).result.metrics;
-  EXPECT_EQ(anchored.at("train/rows_backward"), 3 * pictures);
-  EXPECT_EQ(anchored.at("train/rows_forward"), pictures);
+  EXPECT_EQ(anchored.at("train/rows_backward"), 3 * images);
+  EXPECT_EQ(anchored.at("train/rows_forward"), images);
 }
 
 // Where the policy has not moved the ratio is 1, and its gradient that of lp itself.

@@ -34,20 +34,20 @@ int StaleSteps(const TrainerOptions& options) {
 }
 
 // Dies where a sample does not fit the spec: its receiver has validated it.
-void CheckShape(const Sample& sample, size_t steps) {
-  OXBOW_CHECK(sample.sde.size() == steps && sample.log_prob.size() == steps &&
-              sample.behaviour_version.size() == steps)
-      << "sample " << sample.index << " does not have " << steps << " steps";
+void CheckShape(const Trajectory& trajectory, size_t steps) {
+  OXBOW_CHECK(trajectory.sde.size() == steps && trajectory.log_prob.size() == steps &&
+              trajectory.behaviour_version.size() == steps)
+      << "sample " << trajectory.index << " does not have " << steps << " steps";
 }
 
-bool HasTransition(const Sample& sample, int step) {
-  return step >= sample.first_latent && step + 1 - sample.first_latent < sample.latents.size(0);
+bool HasTransition(const Trajectory& trajectory, int step) {
+  return step >= trajectory.first_latent && step + 1 - trajectory.first_latent < trajectory.latents.size(0);
 }
 
-Origin OriginOf(const Sample& sample, const std::vector<int>& steps, PolicyVersion version) {
-  if (sample.replayed) return Origin::kReplay;
+Origin OriginOf(const Trajectory& trajectory, const std::vector<int>& steps, PolicyVersion version) {
+  if (trajectory.replayed) return Origin::kReplay;
   const bool stale = std::any_of(steps.begin(), steps.end(), [&](int i) {
-    return sample.behaviour_version[static_cast<size_t>(i)] != version.value;
+    return trajectory.behaviour_version[static_cast<size_t>(i)] != version.value;
   });
   return stale ? Origin::kStale : Origin::kFresh;
 }
@@ -75,43 +75,43 @@ int PolicyGradient::RowsPerSample(LearnerStep step) const {
   return std::max(1, static_cast<int>(options_.step_fraction * static_cast<double>(all)));
 }
 
-PlannedSample PolicyGradient::Plan(LearnerStep step, PolicyVersion version, const Group& group,
-                                   const Sample& sample) const {
-  CheckShape(sample, static_cast<size_t>(options_.sampling.steps()));
-  PlannedSample planned{.origin = OriginOf(sample, steps_, version)};
+PlannedTrajectory PolicyGradient::Plan(LearnerStep step, PolicyVersion version, const Group& group,
+                                   const Trajectory& trajectory) const {
+  CheckShape(trajectory, static_cast<size_t>(options_.sampling.steps()));
+  PlannedTrajectory planned{.origin = OriginOf(trajectory, steps_, version)};
   const bool bypass =
       options_.correction == Correction::kBypass && planned.origin == Origin::kStale;
   const bool recompute = options_.correction != Correction::kNaive && !bypass;
-  const int head = sample.replayed ? sample.kept_steps : StaleSteps(options_);
+  const int head = trajectory.replayed ? trajectory.kept_steps : StaleSteps(options_);
   planned.weighted = planned.origin != Origin::kFresh && !bypass && Weighs(options_.correction);
   for (const int i : steps_) {
     const auto at_step = static_cast<size_t>(i);
-    if (!sample.sde[at_step] || !HasTransition(sample, i)) continue;
+    if (!trajectory.sde[at_step] || !HasTransition(trajectory, i)) continue;
     if (planned.origin == Origin::kStale && !bypass && i >= head) continue;
-    const bool on_policy = sample.behaviour_version[at_step] == version.value;
+    const bool on_policy = trajectory.behaviour_version[at_step] == version.value;
     planned.rows.push_back({.step = i,
                             .sigma = options_.sampling.sigmas[at_step],
                             .weight = weights_[at_step],
                             .on_policy = on_policy,
                             .in_weight = planned.weighted && i < head,
                             .needs_old = recompute && !on_policy,
-                            .log_prob_behaviour = sample.log_prob[at_step],
-                            .log_prob_old = sample.log_prob[at_step]});
+                            .log_prob_behaviour = trajectory.log_prob[at_step],
+                            .log_prob_old = trajectory.log_prob[at_step]});
   }
   if (planned.rows.empty()) return planned;
-  planned.drawn = sample.behaviour_version[static_cast<size_t>(planned.rows[0].step)];
-  ThinOut(step, group, sample, planned);
+  planned.drawn = trajectory.behaviour_version[static_cast<size_t>(planned.rows[0].step)];
+  ThinOut(step, group, trajectory, planned);
   return planned;
 }
 
 // Leaves RowsPerSample rows to train, drawn from all; the others only weigh.
-void PolicyGradient::ThinOut(LearnerStep step, const Group& group, const Sample& sample,
-                             PlannedSample& planned) const {
+void PolicyGradient::ThinOut(LearnerStep step, const Group& group, const Trajectory& trajectory,
+                             PlannedTrajectory& planned) const {
   const auto wanted = static_cast<size_t>(RowsPerSample(step));
   if (planned.rows.size() <= wanted) return;
   RandomStream stream({.seed = options_.run_seed,
                        .group = group.id.value,
-                       .sample = sample.index,
+                       .sample = trajectory.index,
                        .step = kTrainingTime});
   std::vector<size_t> order(planned.rows.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -120,10 +120,10 @@ void PolicyGradient::ThinOut(LearnerStep step, const Group& group, const Sample&
 }
 
 // Must come before the first update: after it pi_old exists no more.
-void PolicyGradient::ScoreUnderOldPolicy(StepPlan& plan, const std::vector<Group>& groups) const {
+void PolicyGradient::ScoreUnderOldPolicy(TrainingPlan& plan, const std::vector<Group>& groups) const {
   const at::NoGradGuard no_grad;
   std::vector<RowRef> wanted;
-  for (PlannedSample& sample : plan.samples) AppendRows(sample, wanted);
+  for (PlannedTrajectory& trajectory : plan.trajectories) AppendRows(trajectory, wanted);
   const parallel::Share own = parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());
   std::erase_if(wanted, [&](const RowRef& ref) {
     return !ref.row->needs_old || !own.Has(ref.address.group);
@@ -141,7 +141,7 @@ void PolicyGradient::ScoreUnderOldPolicy(StepPlan& plan, const std::vector<Group
   }
 }
 
-SequenceWeight PolicyGradient::WeightOf(const PlannedSample& planned, const Sample& sample) const {
+SequenceWeight PolicyGradient::WeightOf(const PlannedTrajectory& planned, const Trajectory& trajectory) const {
   std::vector<double> old;
   std::vector<double> behaviour;
   for (const PlannedRow& row : planned.rows) {
@@ -149,32 +149,32 @@ SequenceWeight PolicyGradient::WeightOf(const PlannedSample& planned, const Samp
     old.push_back(row.log_prob_old);
     behaviour.push_back(row.log_prob_behaviour);
   }
-  return ComputeSequenceWeight(old, behaviour, sample.latents[0].numel(), options_.weight);
+  return ComputeSequenceWeight(old, behaviour, trajectory.latents[0].numel(), options_.weight);
 }
 
 // Each rank weighs its own samples; then all know all weights, in plan order. A rejected sample
 // stays in the denominator; its rows are not trained.
-absl::StatusOr<Preparation> PolicyGradient::Prepare(LearnerStep, StepPlan& plan,
+absl::StatusOr<Preparation> PolicyGradient::Prepare(LearnerStep, TrainingPlan& plan,
                                                     const std::vector<Group>& groups) {
   ScoreUnderOldPolicy(plan, groups);
   const parallel::Share own = parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());
   Preparation prepared;
-  for (const PlannedSample& planned : plan.samples) {
+  for (const PlannedTrajectory& planned : plan.trajectories) {
     if (!planned.weighted) continue;
     prepared.weights.emplace_back();
     if (!own.Has(planned.group)) continue;
-    prepared.weights.back() = WeightOf(planned, groups[planned.group].samples[planned.sample]);
+    prepared.weights.back() = WeightOf(planned, groups[planned.group].trajectories[planned.sample]);
   }
   OXBOW_RETURN_IF_ERROR(ShareWeights(ranks_, prepared.weights));
   auto weight = prepared.weights.begin();
-  for (PlannedSample& planned : plan.samples) {
-    const Sample& sample = groups[planned.group].samples[planned.sample];
+  for (PlannedTrajectory& planned : plan.trajectories) {
+    const Trajectory& trajectory = groups[planned.group].trajectories[planned.sample];
     if (planned.weighted) {
       planned.weight = weight->weight;
-      if (weight->evict && sample.replayed) prepared.evict.push_back(sample.entry_id);
+      if (weight->evict && trajectory.replayed) prepared.evict.push_back(trajectory.entry_id);
       ++weight;
     }
-    if (sample.replayed && planned.weight > 0) prepared.used.push_back(sample.entry_id);
+    if (trajectory.replayed && planned.weight > 0) prepared.used.push_back(trajectory.entry_id);
   }
   return prepared;
 }

@@ -31,11 +31,11 @@ class PolicyGradient : public Method {
   // Fresh samples train every stochastic step; stale ones (drawn by an older policy) only steps
   // before i_off; replayed ones their stored head and, where it was regenerated stochastically,
   // their tail. With step_fraction, a random subset of those.
-  PlannedSample Plan(LearnerStep step, PolicyVersion version, const Group& group,
-                     const Sample& sample) const override;
+  PlannedTrajectory Plan(LearnerStep step, PolicyVersion version, const Group& group,
+                     const Trajectory& trajectory) const override;
 
   // lp_old of transitions other policies drew, and W.
-  absl::StatusOr<Preparation> Prepare(LearnerStep step, StepPlan& plan,
+  absl::StatusOr<Preparation> Prepare(LearnerStep step, TrainingPlan& plan,
                                       const std::vector<Group>& groups) override;
 
   RowBatch Gather(LearnerStep step, const std::vector<Group>& groups,
@@ -54,10 +54,10 @@ class PolicyGradient : public Method {
   parallel::Ranks& ranks_;
 
  private:
-  void ThinOut(LearnerStep step, const Group& group, const Sample& sample,
-               PlannedSample& planned) const;
-  void ScoreUnderOldPolicy(StepPlan& plan, const std::vector<Group>& groups) const;
-  SequenceWeight WeightOf(const PlannedSample& planned, const Sample& sample) const;
+  void ThinOut(LearnerStep step, const Group& group, const Trajectory& trajectory,
+               PlannedTrajectory& planned) const;
+  void ScoreUnderOldPolicy(TrainingPlan& plan, const std::vector<Group>& groups) const;
+  SequenceWeight WeightOf(const PlannedTrajectory& planned, const Trajectory& trajectory) const;
 
   const std::vector<int> steps_;       // The stochastic ones.
   const std::vector<double> weights_;  // What every step counts in the loss.

@@ -6,10 +6,10 @@
 
 namespace oxbow::rl {
 
-void AppendRows(PlannedSample& sample, std::vector<RowRef>& refs) {
-  for (PlannedRow& row : sample.rows) {
+void AppendRows(PlannedTrajectory& trajectory, std::vector<RowRef>& refs) {
+  for (PlannedRow& row : trajectory.rows) {
     refs.push_back(
-        {.address = {sample.group, sample.sample, row.step}, .sample = &sample, .row = &row});
+        {.address = {trajectory.group, trajectory.sample, row.step}, .sample = &trajectory, .row = &row});
   }
 }
 
@@ -47,10 +47,10 @@ RowBatch GatherTransitions(const std::vector<Group>& groups, const std::vector<R
   std::vector<at::Tensor> x_next;
   RowBatch batch;
   for (const RowRef& ref : refs) {
-    const Sample& sample = groups[ref.address.group].samples[ref.address.sample];
-    const int64_t at_latent = ref.address.step - sample.first_latent;
-    x.push_back(sample.latents[at_latent]);
-    x_next.push_back(sample.latents[at_latent + 1]);
+    const Trajectory& trajectory = groups[ref.address.group].trajectories[ref.address.sample];
+    const int64_t at_latent = ref.address.step - trajectory.first_latent;
+    x.push_back(trajectory.latents[at_latent]);
+    x_next.push_back(trajectory.latents[at_latent + 1]);
     batch.steps.push_back(ref.address.step);
   }
   batch.x = at::stack(x);

@@ -8,25 +8,25 @@
 #include "core/flow/dynamics.h"
 #include "core/model/velocity_model.h"
 #include "core/rl/experience.h"
-#include "core/rl/step_plan.h"
+#include "core/rl/training_plan.h"
 
 namespace oxbow::rl {
 
 struct RowAddress {
   size_t group = 0;
-  size_t sample = 0;
+  size_t trajectory = 0;
   int step = 0;
 };
 
 // A row of the plan together with its address.
 struct RowRef {
   RowAddress address;
-  PlannedSample* sample = nullptr;
+  PlannedTrajectory* trajectory = nullptr;
   PlannedRow* row = nullptr;
   bool in_kl = false;
 };
 
-void AppendRows(PlannedSample& sample, std::vector<RowRef>& refs);
+void AppendRows(PlannedTrajectory& trajectory, std::vector<RowRef>& refs);
 
 struct RowBatch {
   at::Tensor x;                      // [R, C, H, W]
@@ -35,7 +35,7 @@ struct RowBatch {
   std::vector<int> steps;
 
   at::Tensor x_next;  // [R, C, H, W]; of transitions.
-  at::Tensor clean;   // [R, C, H, W]; of noised pictures: x_0 and the noise.
+  at::Tensor clean;   // [R, C, H, W]; of noised images: x_0 and the noise.
   at::Tensor noise;
 };
 

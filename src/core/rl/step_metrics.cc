@@ -30,21 +30,21 @@ struct Summary {
   }
 };
 
-void AppendRewards(const std::vector<Group>& groups, const StepPlan& plan,
+void AppendRewards(const std::vector<Group>& groups, const TrainingPlan& plan,
                    std::map<std::string, double>& metrics) {
   Summary reward;
   Summary change;
   Summary distance;
-  Summary niche;
+  Summary set of near-duplicates;
   std::map<std::string, Summary> by_name;
   for (const Group& group : groups) {
-    for (const Sample& sample : group.samples) {
-      if (sample.reward_failed) continue;
-      reward.Add(sample.reward);
-      distance.Add(sample.group_distance);
-      niche.Add(sample.niche_share);
-      for (const auto& [name, value] : sample.rewards) by_name[name].Add(value);
-      if (sample.replayed) change.Add(sample.reward - sample.stored_reward);
+    for (const Trajectory& trajectory : group.trajectories) {
+      if (trajectory.reward_failed) continue;
+      reward.Add(trajectory.reward);
+      distance.Add(trajectory.group_distance);
+      set of near-duplicates.Add(trajectory.duplicate_share);
+      for (const auto& [name, value] : trajectory.rewards) by_name[name].Add(value);
+      if (trajectory.replayed) change.Add(trajectory.reward - trajectory.stored_reward);
     }
   }
   Summary group_std;
@@ -59,7 +59,7 @@ void AppendRewards(const std::vector<Group>& groups, const StepPlan& plan,
     metrics[metric::kTrainRewardNameMean.Of(name)] = summary.mean();
   }
   metrics[metric::kTrainGroupDistanceMean] = distance.mean();
-  metrics[metric::kTrainNicheShareMean] = niche.mean();
+  metrics[metric::kTrainDuplicateShareMean] = set of near-duplicates.mean();
   metrics[metric::kTrainRewardZeroStdRatio] = without_variance.mean();
   metrics[metric::kTrainRewardGroupStdMean] = group_std.mean();
   if (change.count > 0) metrics[metric::kTrainReplayRewardChange] = change.mean();
@@ -68,19 +68,19 @@ void AppendRewards(const std::vector<Group>& groups, const StepPlan& plan,
 }  // namespace
 
 void AppendPlanMetrics(const TrainerOptions& options, PolicyVersion version,
-                       const std::vector<Group>& groups, const StepPlan& plan,
+                       const std::vector<Group>& groups, const TrainingPlan& plan,
                        std::map<std::string, double>& metrics) {
   AppendRewards(groups, plan, metrics);
   Summary advantage;
   Summary size;
   Summary staleness;
   int64_t trained = 0;
-  for (const PlannedSample& planned : plan.samples) {
+  for (const PlannedTrajectory& planned : plan.trajectories) {
     advantage.Add(planned.advantage);
     size.Add(std::abs(planned.advantage));
     trained += planned.weight > 0;
-    const Sample& sample = groups[planned.group].samples[planned.sample];
-    if (sample.replayed) continue;
+    const Trajectory& trajectory = groups[planned.group].trajectories[planned.sample];
+    if (trajectory.replayed) continue;
     staleness.Add((static_cast<double>(version.value) - static_cast<double>(planned.drawn)) /
                   options.UpdatesPerStep());
   }
@@ -182,7 +182,7 @@ double StepTotals::Count(size_t update, const std::vector<RowRef>& refs,
   policy_loss /= denominators.policy;
   kl /= denominators.kl;
   old_kl /= denominators.policy;
-  anchor /= denominators.samples;
+  anchor /= denominators.trajectories;
   policy_loss_ += policy_loss;
   kl_ += kl;
   old_kl_ += old_kl;

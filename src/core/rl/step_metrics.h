@@ -13,14 +13,14 @@
 #include "core/rl/gradient_pass.h"
 #include "core/rl/objective.h"
 #include "core/rl/options.h"
-#include "core/rl/step_plan.h"
+#include "core/rl/training_plan.h"
 
 namespace oxbow::rl {
 
 // train/reward_*, train/adv_*, train/samples_trained, train/staleness_* (learner steps; fresh
 // samples) and train/replay_reward_change (mean of re-scored minus stored reward).
 void AppendPlanMetrics(const TrainerOptions& options, PolicyVersion version,
-                       const std::vector<Group>& groups, const StepPlan& plan,
+                       const std::vector<Group>& groups, const TrainingPlan& plan,
                        std::map<std::string, double>& metrics);
 
 // train/iw_{mean,min,max,ess,trunc_frac} of the weights computed. Nothing if there are none.

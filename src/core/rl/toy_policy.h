@@ -95,7 +95,7 @@ class ToyPolicy final : public model::Policy {
       : model::Policy(MadeToyPolicy(seed, has_old)) {}
 };
 
-// Draws one group under the policy as it is. Reward: minus the mean of the picture.
+// Draws one group under the policy as it is. Reward: minus the mean of the image.
 inline Group ToyGroup(const flow::SamplingSpec& spec, const model::VelocityModel& model,
                       uint64_t id, int size, uint64_t version) {
   const at::NoGradGuard no_grad;
@@ -110,15 +110,15 @@ inline Group ToyGroup(const flow::SamplingSpec& spec, const model::VelocityModel
       });
   const auto steps = static_cast<size_t>(spec.steps());
   for (int s = 0; s < size; ++s) {
-    Sample sample{.index = static_cast<uint32_t>(s), .latents = paths.latents.select(1, s).clone()};
+    Trajectory trajectory{.index = static_cast<uint32_t>(s), .latents = paths.latents.select(1, s).clone()};
     for (size_t i = 0; i < steps; ++i) {
-      sample.log_prob.push_back(paths.log_prob[static_cast<int64_t>(i)][s].item<float>());
+      trajectory.log_prob.push_back(paths.log_prob[static_cast<int64_t>(i)][s].item<float>());
     }
-    sample.sde = spec.sde;
-    sample.behaviour_version.assign(steps, version);
-    sample.reward = -sample.latents[-1].mean().item<double>();
-    sample.rewards["toy"] = sample.reward;
-    group.samples.push_back(std::move(sample));
+    trajectory.sde = spec.sde;
+    trajectory.behaviour_version.assign(steps, version);
+    trajectory.reward = -trajectory.latents[-1].mean().item<double>();
+    trajectory.rewards["toy"] = trajectory.reward;
+    group.trajectories.push_back(std::move(trajectory));
   }
   return group;
 }

@@ -43,11 +43,11 @@ struct Trainer::Impl {
   Before Remember();
   void PutBack(const Before& before);
 
-  absl::Status RunUpdates(LearnerStep step, StepPlan& plan, const std::vector<Group>& groups,
+  absl::Status RunUpdates(LearnerStep step, TrainingPlan& plan, const std::vector<Group>& groups,
                           StepTotals& totals);
-  absl::Status Update(size_t update, const UpdateInputs& inputs, StepPlan& plan,
+  absl::Status Update(size_t update, const UpdateInputs& inputs, TrainingPlan& plan,
                       StepTotals& totals);
-  std::vector<RowRef> RowsOf(LearnerStep step, size_t update, StepPlan& plan) const;
+  std::vector<RowRef> RowsOf(LearnerStep step, size_t update, TrainingPlan& plan) const;
   absl::Status AppendCost(const model::RowCount& before, std::map<std::string, double>& metrics);
   absl::Status CheckFinite(LearnerStep step, double loss, double grad_norm);
   absl::Status CheckAgreement(LearnerStep step);
@@ -81,8 +81,8 @@ void Trainer::Impl::PutBack(const Before& before) {
 
 // Before the first step since the start, and then every so many.
 absl::Status Trainer::Impl::CheckAgreement(LearnerStep step) {
-  if (ranks.size() == 1 || options.agreement_every == 0) return absl::OkStatus();
-  const bool due = step.value % static_cast<uint64_t>(options.agreement_every) == 0;
+  if (ranks.size() == 1 || options.drift_check_every == 0) return absl::OkStatus();
+  const bool due = step.value % static_cast<uint64_t>(options.drift_check_every) == 0;
   if (std::exchange(agreement_known, true) && !due) return absl::OkStatus();
   return Annotate(parallel::CheckAgreement(ranks, policy.parameters().tensors()),
                   absl::StrCat("learner step ", step.value));
@@ -90,17 +90,17 @@ absl::Status Trainer::Impl::CheckAgreement(LearnerStep step) {
 
 // The rows an update trains, on all ranks, in plan order. The KL takes all of them, or one random
 // row of each sample.
-std::vector<RowRef> Trainer::Impl::RowsOf(LearnerStep step, size_t update, StepPlan& plan) const {
+std::vector<RowRef> Trainer::Impl::RowsOf(LearnerStep step, size_t update, TrainingPlan& plan) const {
   RandomStream stream({.seed = options.run_seed,
                        .group = step.value,
                        .sample = static_cast<uint32_t>(update),
                        .step = kTrainingTime});
   std::vector<RowRef> refs;
   for (const size_t s : plan.updates[update]) {
-    PlannedSample& sample = plan.samples[s];
-    if (sample.weight <= 0) continue;
+    PlannedTrajectory& trajectory = plan.trajectories[s];
+    if (trajectory.weight <= 0) continue;
     const size_t begin = refs.size();
-    AppendRows(sample, refs);
+    AppendRows(trajectory, refs);
     refs.erase(std::remove_if(refs.begin() + static_cast<std::ptrdiff_t>(begin), refs.end(),
                               [](const RowRef& ref) { return !ref.row->trained; }),
                refs.end());
@@ -140,7 +140,7 @@ absl::Status Trainer::Impl::CheckFinite(LearnerStep step, double loss, double gr
       absl::StrCat("gradient norm is not finite at learner step ", step.value));
 }
 
-absl::Status Trainer::Impl::Update(size_t update, const UpdateInputs& inputs, StepPlan& plan,
+absl::Status Trainer::Impl::Update(size_t update, const UpdateInputs& inputs, TrainingPlan& plan,
                                    StepTotals& totals) {
   const LearnerStep step = inputs.step;
   const std::vector<RowRef> refs = RowsOf(step, update, plan);
@@ -159,15 +159,15 @@ absl::Status Trainer::Impl::Update(size_t update, const UpdateInputs& inputs, St
   return absl::OkStatus();
 }
 
-absl::Status Trainer::Impl::RunUpdates(LearnerStep step, StepPlan& plan,
+absl::Status Trainer::Impl::RunUpdates(LearnerStep step, TrainingPlan& plan,
                                        const std::vector<Group>& groups, StepTotals& totals) {
-  const double samples = static_cast<double>(plan.samples_counted) / options.updates;
+  const double trajectories = static_cast<double>(plan.samples_counted) / options.updates;
   const int rows = method->RowsPerSample(step);
   const UpdateInputs inputs{.step = step,
                             .groups = groups,
-                            .denominators = {.policy = samples * rows,
-                                             .kl = samples * (options.kl.all_steps ? rows : 1),
-                                             .samples = samples}};
+                            .denominators = {.policy = trajectories * rows,
+                                             .kl = trajectories * (options.kl.all_steps ? rows : 1),
+                                             .trajectories = trajectories}};
   for (size_t update = 0; update < plan.updates.size(); ++update) {
     OXBOW_RETURN_IF_ERROR(Update(update, inputs, plan, totals));
     ++version;
@@ -188,7 +188,7 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
   (void)impl.ranks.TakeCommunicationTime();
   const model::RowCount rows_before = impl.policy.rows();
   OXBOW_RETURN_IF_ERROR(impl.CheckAgreement(step));
-  StepPlan plan = PlanStep(impl.options, step, groups, [&](const Group& g, const Sample& s) {
+  TrainingPlan plan = PlanTraining(impl.options, step, groups, [&](const Group& g, const Trajectory& s) {
     return impl.method->Plan(step, version(), g, s);
   });
   OXBOW_ASSIGN_OR_RETURN(Preparation prepared, impl.method->Prepare(step, plan, groups));

@@ -68,7 +68,7 @@ void VGrpo(TrainerOptions& o) {
 
 const Case kCases[] = {
     {"Grpo", [](TrainerOptions&) {}},
-    {"Mroueh", [](TrainerOptions& o) { o.correction = Correction::kMroueh; }},
+    {"Mroueh", [](TrainerOptions& o) { o.correction = Correction::kBehaviourClip; }},
     {"Dance", [](TrainerOptions& o) { o.step_fraction = .6; }},
     {"CpsSurrogate", [](TrainerOptions& o) { o.sampling.dynamics = flow::DynamicsKind::kCps; }},
     {"TempFlow", [](TrainerOptions& o) { o.step_weight = StepWeight::kNoise; }},
@@ -174,7 +174,7 @@ std::vector<Group> SeenBy(std::vector<Group> groups, const parallel::Ranks& worl
   const parallel::Share own = parallel::ShareOf(groups.size(), world.rank(), world.size());
   for (size_t g = 0; g < groups.size(); ++g) {
     if (own.Has(g)) continue;
-    for (Sample& sample : groups[g].samples) sample.latents = sample.latents.to(at::kMeta);
+    for (Trajectory& trajectory : groups[g].trajectories) trajectory.latents = trajectory.latents.to(at::kMeta);
   }
   return groups;
 }
@@ -263,7 +263,7 @@ TEST(TrainerParityTest, OnPolicyEveryCorrectionHasFlowGrposBits) {
   };
   const at::Tensor parent = train(Correction::kSequence);
   for (const Correction correction :
-       {Correction::kNone, Correction::kNaive, Correction::kBypass, Correction::kMroueh}) {
+       {Correction::kNone, Correction::kNaive, Correction::kBypass, Correction::kBehaviourClip}) {
     EXPECT_TRUE(at::equal(train(correction), parent)) << static_cast<int>(correction);
   }
 }
@@ -300,7 +300,7 @@ TEST(TrainerZeroVarianceTest, UnmaskedGroupsTrainWithTheKlAlone) {
     bench.Step(0);
     const at::Tensor before = bench.weights();
     auto groups = Rollout(options, bench.policy.current(), 1, bench.trainer.version().value, 1);
-    for (Sample& sample : groups[0].samples) sample.reward = .5;
+    for (Trajectory& trajectory : groups[0].trajectories) trajectory.reward = .5;
     ASSERT_TRUE(bench.trainer.Step(LearnerStep(1), groups).ok());
     EXPECT_EQ(at::equal(bench.weights(), before), mode == ZeroVariance::kMeanOverAll);
   }
@@ -315,9 +315,9 @@ TEST(TrainerRewardMixTest, RewardsAreMixedAsTold) {
     Bench bench(options);
     auto groups = Rollout(options, bench.policy.current(), 0, 0, 2);
     for (Group& group : groups) {
-      for (size_t s = 0; s < group.samples.size(); ++s) {
-        group.samples[s].rewards = {{"a", s % 2 == 0 ? 1. : 0.}, {"b", s % 2 == 0 ? 0. : 1.}};
-        group.samples[s].reward = 1;
+      for (size_t s = 0; s < group.trajectories.size(); ++s) {
+        group.trajectories[s].rewards = {{"a", s % 2 == 0 ? 1. : 0.}, {"b", s % 2 == 0 ? 0. : 1.}};
+        group.trajectories[s].reward = 1;
       }
     }
     return bench.trainer.Step(LearnerStep(0), groups)->metrics.at("train/samples_trained");

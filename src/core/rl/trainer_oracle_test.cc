@@ -110,9 +110,9 @@ struct World {
                     .ok());
   }
 
-  double LogProb(const Vector& weights, const Group& group, const Sample& sample, int i) const {
+  double LogProb(const Vector& weights, const Group& group, const Trajectory& trajectory, int i) const {
     const Kernel kernel(options.sampling.sigmas, i);
-    const Vector x = ToVector(sample.latents[i]), next = ToVector(sample.latents[i + 1]);
+    const Vector x = ToVector(trajectory.latents[i]), next = ToVector(trajectory.latents[i + 1]);
     return LogProb(weights, kernel, ToVector(group.conditioning.at(model::kPromptTokens)), x, next,
                    options.sampling.sigmas[static_cast<size_t>(i)]);
   }
@@ -129,17 +129,17 @@ struct World {
   }
 
   // A path drawn by `weights_at(step)`; steps that are not stochastic follow the ODE.
-  Sample Draw(const Group& group, uint32_t index,
+  Trajectory Draw(const Group& group, uint32_t index,
               const std::function<const Vector&(int)>& weights_at, std::vector<bool> sde) const {
-    Sample sample{.index = index, .latents = at::zeros({kSteps + 1, 1, kToySide, kToySide})};
-    sample.log_prob.assign(kSteps, 0);
-    sample.behaviour_version.assign(kSteps, kNow);
-    sample.sde = std::move(sde);
-    sample.latents[0] = ToyNormal(group.id.value * 100 + index, {1, kToySide, kToySide}, 1);
+    Trajectory trajectory{.index = index, .latents = at::zeros({kSteps + 1, 1, kToySide, kToySide})};
+    trajectory.log_prob.assign(kSteps, 0);
+    trajectory.behaviour_version.assign(kSteps, kNow);
+    trajectory.sde = std::move(sde);
+    trajectory.latents[0] = ToyNormal(group.id.value * 100 + index, {1, kToySide, kToySide}, 1);
     const Vector tokens = ToVector(group.conditioning.at(model::kPromptTokens));
     for (int i = 0; i < kSteps; ++i) {
       const auto at_step = static_cast<size_t>(i);
-      const Vector x = ToVector(sample.latents[i]);
+      const Vector x = ToVector(trajectory.latents[i]);
       const double sigma = options.sampling.sigmas[at_step];
       const Vector v = VelocityOf(weights_at(i), x, tokens, sigma);
       const Vector noise =
@@ -148,16 +148,16 @@ struct World {
       for (size_t d = 0; d < kDims; ++d) {
         const Kernel kernel(options.sampling.sigmas, i);
         next[d] = static_cast<float>(
-            sample.sde[at_step] ? kernel.cx * x[d] + kernel.cv * v[d] + kernel.scale * noise[d]
+            trajectory.sde[at_step] ? kernel.cx * x[d] + kernel.cv * v[d] + kernel.scale * noise[d]
                                 : x[d] + (options.sampling.sigmas[at_step + 1] - sigma) * v[d]);
       }
-      sample.latents[i + 1] = at::tensor(next).view({1, kToySide, kToySide});
-      if (sample.sde[at_step]) {
-        sample.log_prob[at_step] = static_cast<float>(LogProb(weights_at(i), group, sample, i));
+      trajectory.latents[i + 1] = at::tensor(next).view({1, kToySide, kToySide});
+      if (trajectory.sde[at_step]) {
+        trajectory.log_prob[at_step] = static_cast<float>(LogProb(weights_at(i), group, trajectory, i));
       }
-      if (&weights_at(i) == &older) sample.behaviour_version[at_step] = kBefore;
+      if (&weights_at(i) == &older) trajectory.behaviour_version[at_step] = kBefore;
     }
-    return sample;
+    return trajectory;
   }
 
   // Two fresh samples, a stale one, and two replayed heads: one with a stochastic tail, one
@@ -173,15 +173,15 @@ struct World {
     for (uint64_t g = 1; g <= 3; ++g) {
       Group group{.id = GroupId(g), .prompt_id = PromptId(g)};
       group.conditioning = {{model::kPromptTokens, ToyNormal(200 + g, {1, 1, kToyTokens}, 1)}};
-      group.samples = {Draw(group, 0, now, whole), Draw(group, 1, now, whole),
+      group.trajectories = {Draw(group, 0, now, whole), Draw(group, 1, now, whole),
                        Draw(group, 2, before, whole), Draw(group, 3, mixed, whole),
                        Draw(group, 4, mixed, head)};
       const Vector rewards = {0.3, -0.1, 0.8, 1.1, -0.6};
       for (size_t s = 0; s < 5; ++s) {
-        group.samples[s].reward = g == 3 ? 0.1 : rewards[(s * g) % 5];
-        group.samples[s].replayed = s >= 3;
-        group.samples[s].kept_steps = s >= 3 ? kKept : 0;
-        group.samples[s].entry_id = EntryId(s >= 3 ? g * 10 + s : 0);
+        group.trajectories[s].reward = g == 3 ? 0.1 : rewards[(s * g) % 5];
+        group.trajectories[s].replayed = s >= 3;
+        group.trajectories[s].kept_steps = s >= 3 ? kKept : 0;
+        group.trajectories[s].entry_id = EntryId(s >= 3 ? g * 10 + s : 0);
       }
       groups.push_back(std::move(group));
     }
@@ -197,7 +197,7 @@ struct World {
 
 // One trained step, with what of it does not depend on the weights being trained.
 struct OracleRow {
-  size_t sample;  // Counted over all groups.
+  size_t trajectory;  // Counted over all groups.
   Kernel kernel;
   Vector tokens, x, next, v_reference;
   double sigma, centre, advantage, weight;
@@ -207,10 +207,10 @@ bool Weighted(Correction correction, bool replayed) {
   return correction == Correction::kSequence || (correction == Correction::kBypass && replayed);
 }
 
-double WeightOf(const World& world, const Group& group, const Sample& sample) {
+double WeightOf(const World& world, const Group& group, const Trajectory& trajectory) {
   double sum = 0;
   for (int i = 0; i < kKept; ++i) {
-    sum += world.LogProb(world.theta, group, sample, i) - sample.log_prob[static_cast<size_t>(i)];
+    sum += world.LogProb(world.theta, group, trajectory, i) - trajectory.log_prob[static_cast<size_t>(i)];
   }
   if (world.options.weight.scale == WeightScale::kSqrt) sum *= std::sqrt(kDims);
   if (world.options.weight.geometric) sum /= kKept;
@@ -222,30 +222,30 @@ std::vector<OracleRow> RowsOf(const World& world, const std::vector<Group>& grou
   std::vector<OracleRow> rows;
   for (size_t g = 0; g + 1 < groups.size(); ++g) {
     double mean = 0, variance = 0;
-    for (const Sample& sample : groups[g].samples) mean += sample.reward / 5;
-    for (const Sample& sample : groups[g].samples)
-      variance += std::pow(sample.reward - mean, 2) / 5;
+    for (const Trajectory& trajectory : groups[g].trajectories) mean += trajectory.reward / 5;
+    for (const Trajectory& trajectory : groups[g].trajectories)
+      variance += std::pow(trajectory.reward - mean, 2) / 5;
     for (size_t s = 0; s < 5; ++s) {
-      const Sample& sample = groups[g].samples[s];
+      const Trajectory& trajectory = groups[g].trajectories[s];
       const bool stale = s == 2;
-      const bool weighted = (stale || sample.replayed) && Weighted(correction, sample.replayed);
+      const bool weighted = (stale || trajectory.replayed) && Weighted(correction, trajectory.replayed);
       const bool as_drawn =
           correction == Correction::kNaive || (stale && correction == Correction::kBypass);
       for (int i = 0; i < kTrained; ++i) {
-        if (!sample.sde[static_cast<size_t>(i)]) continue;
+        if (!trajectory.sde[static_cast<size_t>(i)]) continue;
         if (stale && correction != Correction::kBypass && i >= kKept) continue;
-        const bool drawn_now = sample.behaviour_version[static_cast<size_t>(i)] == kNow;
+        const bool drawn_now = trajectory.behaviour_version[static_cast<size_t>(i)] == kNow;
         OracleRow row{.sample = g * 5 + s,
                       .kernel = Kernel(world.options.sampling.sigmas, i),
                       .tokens = ToVector(groups[g].conditioning.at(model::kPromptTokens)),
-                      .x = ToVector(sample.latents[i]),
-                      .next = ToVector(sample.latents[i + 1]),
+                      .x = ToVector(trajectory.latents[i]),
+                      .next = ToVector(trajectory.latents[i + 1]),
                       .sigma = world.options.sampling.sigmas[static_cast<size_t>(i)],
                       .centre = as_drawn || drawn_now
-                                    ? static_cast<double>(sample.log_prob[static_cast<size_t>(i)])
-                                    : world.LogProb(world.theta, groups[g], sample, i),
-                      .advantage = (sample.reward - mean) / (std::sqrt(variance) + 1e-4),
-                      .weight = weighted ? WeightOf(world, groups[g], sample) : 1};
+                                    ? static_cast<double>(trajectory.log_prob[static_cast<size_t>(i)])
+                                    : world.LogProb(world.theta, groups[g], trajectory, i),
+                      .advantage = (trajectory.reward - mean) / (std::sqrt(variance) + 1e-4),
+                      .weight = weighted ? WeightOf(world, groups[g], trajectory) : 1};
         row.v_reference = VelocityOf(world.reference, row.x, row.tokens, row.sigma);
         rows.push_back(std::move(row));
       }
@@ -353,7 +353,7 @@ TEST(TrainerKlTest, OneRandomStepPerSampleIsUnbiased) {
     of_sample[row.sample].push_back(KlOf(row, world.theta, KlSpace::kVelocity));
   }
   double expected = 0;
-  for (const auto& [sample, values] : of_sample) {
+  for (const auto& [trajectory, values] : of_sample) {
     for (const double value : values) expected += value / static_cast<double>(values.size());
   }
   expected /= kSamples;

@@ -37,7 +37,7 @@ std::vector<Group> Rollout(const model::VelocityModel& model, uint64_t step, uin
   for (uint64_t g = 0; g < kGroups; ++g) {
     groups.push_back(ToyGroup(Spec(), model, step * 100 + g, 6, version));
   }
-  Sample& replayed = groups[1].samples[5];
+  Trajectory& replayed = groups[1].trajectories[5];
   replayed.replayed = true;
   replayed.entry_id = EntryId(step + 1);
   replayed.kept_steps = 4;
@@ -46,8 +46,8 @@ std::vector<Group> Rollout(const model::VelocityModel& model, uint64_t step, uin
     replayed.behaviour_version[i] = 999;
     replayed.log_prob[i] += 0.01F;
   }
-  for (Sample& sample : groups[6].samples) sample.reward = 1;
-  groups[3].samples[0].reward_failed = true;
+  for (Trajectory& trajectory : groups[6].trajectories) trajectory.reward = 1;
+  groups[3].trajectories[0].reward_failed = true;
   return groups;
 }
 
@@ -56,7 +56,7 @@ std::vector<Group> SeenBy(std::vector<Group> groups, int rank, int ranks) {
   const parallel::Share own = parallel::ShareOf(groups.size(), rank, ranks);
   for (size_t g = 0; g < groups.size(); ++g) {
     if (own.Has(g)) continue;
-    for (Sample& sample : groups[g].samples) sample.latents = sample.latents.to(at::kMeta);
+    for (Trajectory& trajectory : groups[g].trajectories) trajectory.latents = trajectory.latents.to(at::kMeta);
   }
   return groups;
 }
@@ -167,7 +167,7 @@ TEST(TrainerStateTest, AStateGoesOnWithAnotherNumberOfRanks) {
 TEST(TrainerAgreementTest, RanksThatDriftedApartStopAndNameTheTensor) {
   parallel::ThreadWorld(2).Run([&](parallel::Ranks& world) {
     TrainerOptions options = Options(false);
-    options.agreement_every = 2;
+    options.drift_check_every = 2;
     ToyPolicy policy;
     Trainer trainer(options, policy, world);
     const auto step = [&](uint64_t number) {

@@ -50,13 +50,13 @@ struct Bench {
 };
 
 // Turns a fresh sample into a replayed head of `kept` steps drawn by version `drawn`.
-void MakeReplayed(Sample& sample, uint64_t entry, int kept, uint64_t drawn) {
-  sample.replayed = true;
-  sample.entry_id = EntryId(entry);
-  sample.kept_steps = kept;
-  sample.stored_reward = sample.reward + 0.25;
-  for (size_t i = static_cast<size_t>(kept); i < sample.sde.size(); ++i) sample.sde[i] = false;
-  for (size_t i = 0; i < static_cast<size_t>(kept); ++i) sample.behaviour_version[i] = drawn;
+void MakeReplayed(Trajectory& trajectory, uint64_t entry, int kept, uint64_t drawn) {
+  trajectory.replayed = true;
+  trajectory.entry_id = EntryId(entry);
+  trajectory.kept_steps = kept;
+  trajectory.stored_reward = trajectory.reward + 0.25;
+  for (size_t i = static_cast<size_t>(kept); i < trajectory.sde.size(); ++i) trajectory.sde[i] = false;
+  for (size_t i = 0; i < static_cast<size_t>(kept); ++i) trajectory.behaviour_version[i] = drawn;
 }
 
 TEST(TrainerTest, RatioIsExactlyOneAtTheFirstUpdateOfEveryStep) {
@@ -72,7 +72,7 @@ TEST(TrainerTest, RatioIsExactlyOneAtTheFirstUpdateOfEveryStep) {
 TEST(TrainerTest, RatioErrorSeesATamperedLogProb) {
   Bench bench;
   auto groups = bench.Rollout(0);
-  for (auto& sample : groups[0].samples) sample.log_prob[2] += 1e-5F;
+  for (auto& trajectory : groups[0].trajectories) trajectory.log_prob[2] += 1e-5F;
   EXPECT_GT(bench.Step(0, groups).metrics.at("train/onpolicy_ratio_err"), 5e-6);
 }
 
@@ -89,24 +89,24 @@ TEST(TrainerTest, WithoutReplayOneStepIsPlainFlowGrpo) {
   std::vector<int> steps;
   std::vector<std::pair<size_t, size_t>> order;
   for (size_t g = 0; g < groups.size(); ++g) {
-    for (size_t s = 0; s < groups[g].samples.size(); ++s) order.emplace_back(g, s);
+    for (size_t s = 0; s < groups[g].trajectories.size(); ++s) order.emplace_back(g, s);
   }
   RandomStream stream({.seed = options.run_seed, .group = 0, .step = kShuffle});
   for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[stream.NextBelow(i)]);
   for (const auto& [g, s] : order) {
     double mean = 0, var = 0;
-    for (const auto& member : groups[g].samples) mean += member.reward;
+    for (const auto& member : groups[g].trajectories) mean += member.reward;
     mean /= 6;
-    for (const auto& member : groups[g].samples)
+    for (const auto& member : groups[g].trajectories)
       var += (member.reward - mean) * (member.reward - mean);
-    const Sample& sample = groups[g].samples[s];
+    const Trajectory& trajectory = groups[g].trajectories[s];
     for (int i = 0; i < 5; ++i) {
-      x.push_back(sample.latents[i]);
-      next.push_back(sample.latents[i + 1]);
+      x.push_back(trajectory.latents[i]);
+      next.push_back(trajectory.latents[i + 1]);
       tokens.push_back(groups[g].conditioning.at(model::kPromptTokens)[0]);
       sigma.push_back(static_cast<float>(options.sampling.sigmas[static_cast<size_t>(i)]));
-      stored.push_back(sample.log_prob[static_cast<size_t>(i)]);
-      advantage.push_back(static_cast<float>((sample.reward - mean) / (std::sqrt(var / 6) + 1e-4)));
+      stored.push_back(trajectory.log_prob[static_cast<size_t>(i)]);
+      advantage.push_back(static_cast<float>((trajectory.reward - mean) / (std::sqrt(var / 6) + 1e-4)));
       steps.push_back(i);
     }
   }
@@ -142,7 +142,7 @@ TEST(TrainerTest, ADegenerateGroupChangesNothingInKeptMode) {
   auto groups = with.Rollout(0);
   without.Step(0, groups);
   Group flat = ToyGroup(Spec(), with.policy.current(), 77, 6, 0);
-  for (auto& sample : flat.samples) sample.reward = 0.1;
+  for (auto& trajectory : flat.trajectories) trajectory.reward = 0.1;
   groups.push_back(flat);
   const auto result = with.Step(0, groups);
   EXPECT_TRUE(at::equal(with.weights(), without.weights()));
@@ -153,7 +153,7 @@ TEST(TrainerTest, AStepWithoutVarianceCountsButMovesNothing) {
   Bench bench;
   auto groups = bench.Rollout(0);
   for (auto& group : groups) {
-    for (auto& sample : group.samples) sample.reward = 1;
+    for (auto& trajectory : group.trajectories) trajectory.reward = 1;
   }
   const at::Tensor before = bench.weights();
   const auto result = bench.Step(0, groups);
@@ -165,8 +165,8 @@ TEST(TrainerTest, AStepWithoutVarianceCountsButMovesNothing) {
 TEST(TrainerTest, FailedSamplesAreNotTrained) {
   Bench bench;
   auto groups = bench.Rollout(0, 1);
-  groups[0].samples[1].reward_failed = true;
-  groups[0].samples[1].reward = 1e9;
+  groups[0].trajectories[1].reward_failed = true;
+  groups[0].trajectories[1].reward = 1e9;
   const auto result = bench.Step(0, groups);
   EXPECT_EQ(result.metrics.at("train/samples_trained"), 5);
   EXPECT_LT(result.metrics.at("train/reward_mean"), 10);
@@ -210,8 +210,8 @@ StepResult ReplayAfterDrift(Correction correction, double clip, uint64_t drawn_o
   for (size_t g = 0; g < groups.size(); ++g) {
     groups[g].conditioning = old[g].conditioning;
     auto mine = ToyGroup(Spec(), bench.policy.current(), g, 6, bench.trainer.version().value);
-    mine.samples[5] = old[g].samples[0];
-    MakeReplayed(mine.samples[5], g, 4, drawn_offset);
+    mine.trajectories[5] = old[g].trajectories[0];
+    MakeReplayed(mine.trajectories[5], g, 4, drawn_offset);
     groups[g] = std::move(mine);
   }
   return bench.Step(9, groups);
@@ -230,7 +230,7 @@ TEST(TrainerTest, NaiveRatiosClipFarMoreReplayedRowsThanTheCorrection) {
 TEST(TrainerTest, WeightIsOneExactlyWhenThePolicyHasNotMoved) {
   Bench bench;
   auto groups = bench.Rollout(0);
-  MakeReplayed(groups[0].samples[2], 42, 4,
+  MakeReplayed(groups[0].trajectories[2], 42, 4,
                /*drawn=*/99);  // Another version's name, the same weights.
   const auto result = bench.Step(0, groups);
   EXPECT_EQ(result.metrics.at("train/iw_mean"), 1);
@@ -256,8 +256,8 @@ TEST(TrainerTest, StaleFreshSamplesAreWeightedAndBypassTakesThemAsDrawn) {
 TEST(TrainerTest, ANonFiniteStoredLogProbEvictsTheEntry) {
   Bench bench;
   auto groups = bench.Rollout(0);
-  MakeReplayed(groups[0].samples[2], 42, 4, 99);
-  groups[0].samples[2].log_prob[1] = std::nanf("");
+  MakeReplayed(groups[0].trajectories[2], 42, 4, 99);
+  groups[0].trajectories[2].log_prob[1] = std::nanf("");
   const auto result = bench.Step(0, groups);
   ASSERT_EQ(result.evict.size(), 1u);
   EXPECT_TRUE(result.used.empty());
@@ -270,7 +270,7 @@ TEST(TrainerTest, ANonFiniteLossLeavesEverythingAsItWas) {
   const at::Tensor before = bench.weights();
   const auto state = *bench.trainer.State();
   auto groups = bench.Rollout(1);
-  groups[1].samples[0].latents[2].fill_(std::nan(""));
+  groups[1].trajectories[0].latents[2].fill_(std::nan(""));
   const auto result = bench.trainer.Step(LearnerStep(1), groups);
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal);
   EXPECT_NE(std::string(result.status().message()).find("step 1"), std::string::npos)

@@ -1,5 +1,5 @@
-// At which noise levels a forward-process method looks at a finished picture: x_t = (1 - t) x_0 + t
-// eps with times of its own, not those the picture was drawn with.
+// At which noise levels a forward-process method looks at a finished image: x_t = (1 - t) x_0 + t
+// eps with times of its own, not those the image was drawn with.
 //
 //   grid                  `count` of the sampler's levels, each at most once (DiffusionNFT)
 //   discrete              the first `fraction` of the levels cut into `count` bins, one level each
@@ -42,7 +42,7 @@ struct PairKey {
   uint64_t run_seed = 0;
   uint64_t step = 0;  // Learner step.
   uint64_t group = 0;
-  uint32_t sample = 0;
+  uint32_t trajectory = 0;
 };
 
 // Pairs per sample, for a sampler of `levels` steps.

@@ -19,10 +19,10 @@ const std::vector<double>& Grid() {
   return grid;
 }
 
-std::vector<double> Draw(const TimeOptions& options, uint32_t sample, uint64_t group = 1,
+std::vector<double> Draw(const TimeOptions& options, uint32_t trajectory, uint64_t group = 1,
                          uint64_t step = 5) {
   return DrawTimes(options, Grid(),
-                   {.run_seed = 3, .step = step, .group = group, .sample = sample});
+                   {.run_seed = 3, .step = step, .group = group, .sample = trajectory});
 }
 
 int LevelOf(double sigma) {
@@ -32,9 +32,9 @@ int LevelOf(double sigma) {
 
 TEST(TrainingTimesTest, TheGridIsDrawnWithoutRepetitionAndEveryLevelAsOften) {
   std::vector<int> seen(10, 0);
-  for (uint32_t sample = 0; sample < 2000; ++sample) {
+  for (uint32_t trajectory = 0; trajectory < 2000; ++trajectory) {
     std::set<int> levels;
-    for (const double t : Draw({}, sample)) levels.insert(LevelOf(t));
+    for (const double t : Draw({}, trajectory)) levels.insert(LevelOf(t));
     ASSERT_EQ(levels.size(), 9u) << "int(.99 * 10), each once";
     for (const int level : levels) ++seen[static_cast<size_t>(level)];
   }
@@ -42,24 +42,24 @@ TEST(TrainingTimesTest, TheGridIsDrawnWithoutRepetitionAndEveryLevelAsOften) {
 }
 
 TEST(TrainingTimesTest, BinsTakeOneLevelEach) {
-  for (uint32_t sample = 0; sample < 200; ++sample) {
-    const auto whole = Draw({.sampler = TimeSampler::kDiscrete, .count = 5, .fraction = 1}, sample);
+  for (uint32_t trajectory = 0; trajectory < 200; ++trajectory) {
+    const auto whole = Draw({.sampler = TimeSampler::kDiscrete, .count = 5, .fraction = 1}, trajectory);
     for (int k = 0; k < 5; ++k) EXPECT_EQ(LevelOf(whole[static_cast<size_t>(k)]) / 2, k);
     const auto without =
-        Draw({.sampler = TimeSampler::kDiscreteWithoutInit, .count = 4, .fraction = .9}, sample);
+        Draw({.sampler = TimeSampler::kDiscreteWithoutInit, .count = 4, .fraction = .9}, trajectory);
     for (const double t : without) EXPECT_TRUE(LevelOf(t) >= 1 && LevelOf(t) <= 8) << t;
     EXPECT_TRUE(std::is_sorted(without.rbegin(), without.rend()));
   }
 }
 
 TEST(TrainingTimesTest, ContinuousTimesAreStratifiedAndShifted) {
-  for (uint32_t sample = 0; sample < 200; ++sample) {
-    const auto uniform = Draw({.sampler = TimeSampler::kUniform, .count = 4}, sample);
+  for (uint32_t trajectory = 0; trajectory < 200; ++trajectory) {
+    const auto uniform = Draw({.sampler = TimeSampler::kUniform, .count = 4}, trajectory);
     for (int k = 0; k < 4; ++k) {
       EXPECT_GE(uniform[static_cast<size_t>(k)], flow::Shift(3, .2 + .2 * k));
       EXPECT_LE(uniform[static_cast<size_t>(k)], flow::Shift(3, .4 + .2 * k));
     }
-    auto normal = Draw({.sampler = TimeSampler::kLogitNormal, .count = 2}, sample);
+    auto normal = Draw({.sampler = TimeSampler::kLogitNormal, .count = 2}, trajectory);
     std::sort(normal.begin(), normal.end());
     EXPECT_LT(normal[0], flow::Shift(3, .5)) << "one on either side of the median";
     EXPECT_GT(normal[1], flow::Shift(3, .5));
@@ -68,8 +68,8 @@ TEST(TrainingTimesTest, ContinuousTimesAreStratifiedAndShifted) {
 }
 
 TEST(TrainingTimesTest, WhoSharesDrawsTheSameAndNobodyElse) {
-  const auto noise = [](Sharing sharing, uint64_t step, uint64_t group, uint32_t sample, int pair) {
-    return DrawPairNoise({.noise = sharing}, {3, step, group, sample}, pair, {1, 2, 2});
+  const auto noise = [](Sharing sharing, uint64_t step, uint64_t group, uint32_t trajectory, int pair) {
+    return DrawPairNoise({.noise = sharing}, {3, step, group, trajectory}, pair, {1, 2, 2});
   };
   for (const auto& [sharing, of_group, of_step] :
        {std::tuple{Sharing::kSample, false, false}, std::tuple{Sharing::kGroup, true, false},

@@ -1,10 +1,10 @@
-// V-GRPO (arXiv:2604.23380): the whole picture o is one action, and a variational bound stands for
+// V-GRPO (arXiv:2604.23380): the whole image o is one action, and a variational bound stands for
 // its log-prob.
 //
 //   l(t, eps) = mean (x_t - t v - o)^2 / stop_gradient(mean |x_t - t v - o|)
-//   rho       = exp(L_old - L_theta),  L the mean of l over the picture's pairs (t, eps)
+//   rho       = exp(L_old - L_theta),  L the mean of l over the image's pairs (t, eps)
 //
-// Pairs are shared by a prompt's pictures and stratified over the schedule, so that what is common
+// Pairs are shared by a prompt's images and stratified over the schedule, so that what is common
 // to them cancels in the ratio. The loss is PPO's clip of rho.
 #pragma once
 

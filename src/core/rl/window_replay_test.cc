@@ -46,10 +46,10 @@ struct Bench {
 };
 
 // Keeps the latents of the stochastic steps alone, as workers send them.
-void KeepSpan(Sample& sample) {
-  const flow::LatentSpan span = flow::SpanOf(sample.sde);
-  sample.latents = sample.latents.narrow(0, span.first, span.count).clone();
-  sample.first_latent = span.first;
+void KeepSpan(Trajectory& trajectory) {
+  const flow::LatentSpan span = flow::SpanOf(trajectory.sde);
+  trajectory.latents = trajectory.latents.narrow(0, span.first, span.count).clone();
+  trajectory.first_latent = span.first;
 }
 
 // A run whose window moves does in each step what a run that only ever had that window would do.
@@ -66,7 +66,7 @@ TEST(WindowReplayTest, AStepOfAMovingWindowIsAStepOfThatWindow) {
     std::vector<Group> groups = moving.Rollout(now, step);
     const auto expected = fixed.trainer.Step(LearnerStep(step), groups);
     for (Group& group : groups) {
-      for (Sample& sample : group.samples) KeepSpan(sample);
+      for (Trajectory& trajectory : group.trajectories) KeepSpan(trajectory);
     }
     const auto result = moving.trainer.Step(LearnerStep(step), groups);
     ASSERT_TRUE(expected.ok() && result.ok());
@@ -88,7 +88,7 @@ TEST(WindowReplayTest, AHeadIsWeighedOverItsOwnStochasticSteps) {
   ASSERT_TRUE(bench.trainer.Step(LearnerStep(0), bench.Rollout(SpecOf({0, 1}), 0)).ok());
 
   std::vector<Group> groups = bench.Rollout(SpecOf({0, 1}), 1);
-  Sample head = old.samples[2];
+  Trajectory head = old.trajectories[2];
   head.index = 4;
   head.replayed = true;
   head.entry_id = EntryId(77);
@@ -96,7 +96,7 @@ TEST(WindowReplayTest, AHeadIsWeighedOverItsOwnStochasticSteps) {
   for (size_t i = kKept; i < kSteps; ++i) head.sde[i] = false;  // The tail is the ODE's.
   KeepSpan(head);
   groups[0].conditioning = old.conditioning;
-  groups[0].samples[4] = head;
+  groups[0].trajectories[4] = head;
 
   double log_weight = 0;
   for (const int i : {3, 4}) {

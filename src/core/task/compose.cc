@@ -76,8 +76,8 @@ bool ColourHas(int colour, int channel) {
 }
 
 std::array<float, kComposeChannels * kComposePixels> RenderArrangement(const Arrangement& cells) {
-  std::array<float, kComposeChannels * kComposePixels> picture;
-  picture.fill(-1.0F);
+  std::array<float, kComposeChannels * kComposePixels> image;
+  image.fill(-1.0F);
   for (int i = 0; i < kComposeChannels * kComposePixels; ++i) {
     const int channel = i / kComposePixels;
     const int row = i % kComposePixels / kComposeSide;
@@ -85,10 +85,10 @@ std::array<float, kComposeChannels * kComposePixels> RenderArrangement(const Arr
     const auto& object = cells[row / kCellSide * 2 + column / kCellSide];
     if (object && ColourHas(object->colour, channel) &&
         ShapeCovers(object->shape, row % kCellSide, column % kCellSide)) {
-      picture[i] = 1.0F;
+      image[i] = 1.0F;
     }
   }
-  return picture;
+  return image;
 }
 
 bool RelationHolds(Relation relation, int first_cell, int second_cell) {
@@ -142,7 +142,7 @@ absl::StatusOr<Scene> ParseScenePrompt(std::string_view text) {
   const std::optional<Scene> scene = SceneOf(words);
   if (scene) return *scene;
   return absl::InvalidArgumentError(
-      absl::StrCat("prompt is not of the world compose, as \"red square left of blue disc\": ",
+      absl::StrCat("prompt is not of the task compose, as \"red square left of blue disc\": ",
                    std::string(text.substr(0, 80))));
 }
 

@@ -15,7 +15,7 @@ namespace oxbow::task {
 
 struct ComposeExample {
   Scene caption;      // What the prompt says.
-  Arrangement drawn;  // What the picture shows.
+  Arrangement drawn;  // What the image shows.
   float time = 0;     // Noise level in (0, 1).
 };
 

@@ -8,10 +8,10 @@
 
 namespace oxbow::task {
 
-void ComposeTally::Add(const Scene& wanted, std::span<const uint8_t> pixels) {
+void ComposeReport::Add(const Scene& wanted, std::span<const uint8_t> pixels) {
   const ComposeReading reading = ReadCompose(pixels);
   const SceneCredit credit = CreditOf(reading, wanted);
-  ++sums_.pictures;
+  ++sums_.images;
   sums_.reward += credit.reward();
   reward_squares_ += credit.reward() * credit.reward();
   sums_.strict += credit.strict() ? 1 : 0;
@@ -25,10 +25,10 @@ void ComposeTally::Add(const Scene& wanted, std::span<const uint8_t> pixels) {
   if (place && credit.strict()) ++places_[static_cast<size_t>(wanted.relation)][*place];
 }
 
-ComposeReport ComposeTally::Report() const {
+ComposeReport ComposeReport::Report() const {
   ComposeReport report = sums_;
-  if (report.pictures == 0) return report;
-  const auto count = static_cast<double>(report.pictures);
+  if (report.images == 0) return report;
+  const auto count = static_cast<double>(report.images);
   for (double* const mean : {&report.reward, &report.strict, &report.count, &report.shapes,
                              &report.colours, &report.relation, &report.speckle}) {
     *mean /= count;
@@ -40,7 +40,7 @@ ComposeReport ComposeTally::Report() const {
   return report;
 }
 
-double ComposeTally::PlaceBalance() const {
+double ComposeReport::PlaceBalance() const {
   double sum = 0;
   int seen = 0;
   for (const auto& counts : places_) {

@@ -12,7 +12,7 @@
 namespace oxbow::task {
 
 struct ComposeReport {
-  int64_t pictures = 0;
+  int64_t images = 0;
   double reward = 0;         // Mean partial credit.
   double reward_stderr = 0;  // Its standard error.
   double strict = 0;         // Share with everything right.
@@ -28,7 +28,7 @@ struct ComposeReport {
 };
 
 // Counts images one by one.
-class ComposeTally {
+class ComposeReport {
  public:
   // `pixels`: as for ReadCompose.
   void Add(const Scene& wanted, std::span<const uint8_t> pixels);

@@ -11,7 +11,7 @@
 #include "core/task/compose_reading.h"
 #include "core/task/compose_report.h"
 #include "core/task/compose_vocabulary.h"
-#include "core/task/world.h"
+#include "core/task/synthetic_task.h"
 
 namespace oxbow::task {
 namespace {
@@ -22,11 +22,11 @@ const Object kBlueSquare{2, 0};
 const Scene kScene{kRedSquare, Relation::kLeftOf, kBlueDisc};
 
 std::vector<uint8_t> PixelsOf(const Arrangement& cells, float brightness = 1) {
-  const auto picture = RenderArrangement(cells);
-  std::vector<uint8_t> pixels(picture.size());
+  const auto image = RenderArrangement(cells);
+  std::vector<uint8_t> pixels(image.size());
   for (int i = 0; i < kComposePixels; ++i) {
     for (int channel = 0; channel < kComposeChannels; ++channel) {
-      const bool bright = picture[channel * kComposePixels + i] > 0;
+      const bool bright = image[channel * kComposePixels + i] > 0;
       pixels[i * kComposeChannels + channel] = static_cast<uint8_t>(bright ? 255 * brightness : 0);
     }
   }
@@ -75,7 +75,7 @@ TEST(ComposeTest, OtherTextIsNoPrompt) {
 }
 
 // For every relation, place and pair of objects the reader inverts the renderer.
-TEST(ComposeTest, EveryRightPictureIsReadAsRight) {
+TEST(ComposeTest, EveryRightImageIsReadAsRight) {
   for (const Scene& scene : AllScenes()) {
     const auto places = PlacesOf(scene.relation);
     for (size_t i = 0; i < places.size(); ++i) {
@@ -109,22 +109,22 @@ TEST(ComposeTest, WhatIsHalfDrawnIsSomethingButNoObject) {
   EXPECT_TRUE(reading[1].dark);
 }
 
-TEST(ComposeTest, TallyCountsPartsPlacesAndDust) {
-  ComposeTally tally;
-  EXPECT_EQ(tally.Report().reward, 0);
+TEST(ComposeTest, ReportCountsPartsPlacesAndDust) {
+  ComposeReport report;
+  EXPECT_EQ(report.Report().reward, 0);
   for (const auto& [first, second] : PlacesOf(kScene.relation)) {
     Arrangement cells;
     cells[first] = kRedSquare;
     cells[second] = kBlueDisc;
-    tally.Add(kScene, PixelsOf(cells));
+    report.Add(kScene, PixelsOf(cells));
   }
-  EXPECT_DOUBLE_EQ(tally.Report().place_balance, 1);
-  EXPECT_DOUBLE_EQ(tally.Report().strict, 1);
-  EXPECT_DOUBLE_EQ(tally.Report().speckle, 0);
-  for (int i = 0; i < 4; ++i) tally.Add(kScene, PixelsOf({kRedSquare, kBlueDisc, {}, {}}));
-  tally.Add(kScene, PixelsOf({}));
-  const ComposeReport report = tally.Report();
-  EXPECT_EQ(report.pictures, 9);
+  EXPECT_DOUBLE_EQ(report.Report().place_balance, 1);
+  EXPECT_DOUBLE_EQ(report.Report().strict, 1);
+  EXPECT_DOUBLE_EQ(report.Report().speckle, 0);
+  for (int i = 0; i < 4; ++i) report.Add(kScene, PixelsOf({kRedSquare, kBlueDisc, {}, {}}));
+  report.Add(kScene, PixelsOf({}));
+  const ComposeReport report = report.Report();
+  EXPECT_EQ(report.images, 9);
   EXPECT_DOUBLE_EQ(report.place_balance, 0.5) << "one of eight, times four";
   EXPECT_DOUBLE_EQ(report.reward, 8.0 / 9);
   EXPECT_DOUBLE_EQ(report.count, 8.0 / 9);
@@ -182,17 +182,17 @@ TEST(ComposeTest, CaptionsLieAsOftenAsTheyShould) {
   for (const int count : used) EXPECT_NEAR(count / 20000.0, 0.5, 0.012);
 }
 
-TEST(WorldTest, PromptsFindTheirWorld) {
-  EXPECT_EQ(WorldOfPrompt("text 473")->name(), "digits");
-  EXPECT_EQ(WorldOfPrompt("red square above blue disc")->name(), "compose");
-  EXPECT_EQ(WorldOfPrompt("a cat"), nullptr);
-  EXPECT_FALSE(WorldNamed("cats").ok());
-  const World& world = **WorldNamed("compose");
+TEST(SyntheticTaskTest, PromptsFindTheirTask) {
+  EXPECT_EQ(TaskOfPrompt("text 473")->name(), "digits");
+  EXPECT_EQ(TaskOfPrompt("red square above blue disc")->name(), "compose");
+  EXPECT_EQ(TaskOfPrompt("a cat"), nullptr);
+  EXPECT_FALSE(TaskNamed("cats").ok());
+  const SyntheticTask& task = **TaskNamed("compose");
   const auto pixels = PixelsOf({kRedSquare, kBlueDisc, {}, {}});
-  EXPECT_TRUE(world.IsRight("red square left of blue disc", pixels).value());
-  EXPECT_FALSE(world.IsRight("red square above blue disc", pixels).value());
-  EXPECT_EQ(world.IsRight("text 473", pixels).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(world.IsRight("red square above blue disc", {}).status().code(),
+  EXPECT_TRUE(task.IsRight("red square left of blue disc", pixels).value());
+  EXPECT_FALSE(task.IsRight("red square above blue disc", pixels).value());
+  EXPECT_EQ(task.IsRight("text 473", pixels).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(task.IsRight("red square above blue disc", {}).status().code(),
             absl::StatusCode::kFailedPrecondition);
 }
 

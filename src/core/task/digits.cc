@@ -33,19 +33,19 @@ bool GlyphWhite(int digit, int offset, int row, int column) {
   return kFont[digit][glyph_row][column] == '#';
 }
 
-std::array<float, kPicturePixels> RenderDigits(const Digits& digits, int offset) {
-  std::array<float, kPicturePixels> picture;
-  picture.fill(-1.0F);
+std::array<float, kImagePixels> RenderDigits(const Digits& digits, int offset) {
+  std::array<float, kImagePixels> image;
+  image.fill(-1.0F);
   for (int cell = 0; cell < kDigitCount; ++cell) {
-    for (int row = 0; row < kPictureHeight; ++row) {
+    for (int row = 0; row < kImageHeight; ++row) {
       for (int column = 0; column < kGlyphWidth; ++column) {
         if (GlyphWhite(digits[cell], offset, row, column)) {
-          picture[row * kPictureWidth + kCellColumns[cell] + column] = 1.0F;
+          image[row * kImageWidth + kCellColumns[cell] + column] = 1.0F;
         }
       }
     }
   }
-  return picture;
+  return image;
 }
 
 Digits DigitsOf(int number) {

@@ -24,9 +24,9 @@
 namespace oxbow::task {
 
 inline constexpr int kDigitCount = 3;
-inline constexpr int kPictureHeight = 8;
-inline constexpr int kPictureWidth = 20;
-inline constexpr int kPicturePixels = kPictureHeight * kPictureWidth;
+inline constexpr int kImageHeight = 8;
+inline constexpr int kImageWidth = 20;
+inline constexpr int kImagePixels = kImageHeight * kImageWidth;
 inline constexpr int kGlyphHeight = 7;
 inline constexpr int kGlyphWidth = 5;
 inline constexpr int kRowOffsets = 2;
@@ -39,7 +39,7 @@ using Digits = std::array<int, kDigitCount>;  // Each 0..9, most significant fir
 bool GlyphWhite(int digit, int offset, int row, int column);
 
 // The image of a number, row-major, every value -1 or 1. Requires offset in 0..1.
-std::array<float, kPicturePixels> RenderDigits(const Digits& digits, int offset);
+std::array<float, kImagePixels> RenderDigits(const Digits& digits, int offset);
 
 // The digits of a number 0..999, and the reverse.
 Digits DigitsOf(int number);

@@ -9,14 +9,14 @@
 namespace oxbow::task {
 namespace {
 
-constexpr int kCellPixels = kPictureHeight * kGlyphWidth;
+constexpr int kCellPixels = kImageHeight * kGlyphWidth;
 constexpr int kErrorUnit = kCellPixels * 255;  // The integer that stands for an error of 1.
 
 int CellError(std::span<const uint8_t> pixels, int cell, int digit, int offset) {
   int error = 0;
-  for (int row = 0; row < kPictureHeight; ++row) {
+  for (int row = 0; row < kImageHeight; ++row) {
     for (int column = 0; column < kGlyphWidth; ++column) {
-      const int pixel = pixels[row * kPictureWidth + kCellColumns[cell] + column];
+      const int pixel = pixels[row * kImageWidth + kCellColumns[cell] + column];
       error += GlyphWhite(digit, offset, row, column) ? 255 - pixel : pixel;
     }
   }
@@ -26,7 +26,7 @@ int CellError(std::span<const uint8_t> pixels, int cell, int digit, int offset) 
 }  // namespace
 
 Reading ReadDigits(std::span<const uint8_t> pixels) {
-  OXBOW_CHECK(pixels.size() == kPicturePixels) << pixels.size() << " pixels";
+  OXBOW_CHECK(pixels.size() == kImagePixels) << pixels.size() << " pixels";
   Reading reading;
   std::array<int, kRowOffsets> row_error = {};
   for (int cell = 0; cell < kDigitCount; ++cell) {

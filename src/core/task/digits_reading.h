@@ -27,7 +27,7 @@ struct Reading {
   int offset = 0;  // The row offset that fits the whole image best: 0 or 1.
 };
 
-// `pixels`: kPicturePixels bytes, row-major.
+// `pixels`: kImagePixels bytes, row-major.
 Reading ReadDigits(std::span<const uint8_t> pixels);
 
 // Edit distance (insert, delete, replace) of the reading and the wanted digits, 0..3. An unreadable

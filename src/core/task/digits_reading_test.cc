@@ -12,7 +12,7 @@ namespace {
 
 using Pixels = std::vector<uint8_t>;
 
-Pixels PictureOf(const Digits& digits, int offset) {
+Pixels ImageOf(const Digits& digits, int offset) {
   Pixels pixels;
   for (const float x : RenderDigits(digits, offset)) pixels.push_back(x > 0 ? 255 : 0);
   return pixels;
@@ -23,9 +23,9 @@ Digits DigitsRead(const Reading& reading) {
 }
 
 void FillCell(Pixels& pixels, int cell, uint8_t value) {
-  for (int row = 0; row < kPictureHeight; ++row) {
+  for (int row = 0; row < kImageHeight; ++row) {
     for (int column = 0; column < kGlyphWidth; ++column) {
-      pixels[row * kPictureWidth + kCellColumns[cell] + column] = value;
+      pixels[row * kImageWidth + kCellColumns[cell] + column] = value;
     }
   }
 }
@@ -33,7 +33,7 @@ void FillCell(Pixels& pixels, int cell, uint8_t value) {
 TEST(DigitsReadingTest, EveryNumberReadsBackAtBothOffsets) {
   for (int number = 0; number < 1000; ++number) {
     for (int offset = 0; offset < kRowOffsets; ++offset) {
-      const Reading reading = ReadDigits(PictureOf(DigitsOf(number), offset));
+      const Reading reading = ReadDigits(ImageOf(DigitsOf(number), offset));
       ASSERT_EQ(DigitsRead(reading), DigitsOf(number));
       ASSERT_EQ(reading.offset, offset);
       ASSERT_EQ(EditDistance(reading, DigitsOf(number)), 0);
@@ -49,7 +49,7 @@ TEST(DigitsReadingTest, GreyDustIsTolerated) {
   RandomStream random({.seed = seed, .step = kTaskData});
   for (int trial = 0; trial < 300; ++trial) {
     const Digits digits = DigitsOf(static_cast<int>(random.NextBelow(1000)));
-    Pixels pixels = PictureOf(digits, trial % 2);
+    Pixels pixels = ImageOf(digits, trial % 2);
     for (uint8_t& pixel : pixels) {
       const int dust = static_cast<int>(random.NextBelow(31));
       pixel = static_cast<uint8_t>(pixel == 0 ? dust : 255 - dust);
@@ -62,7 +62,7 @@ TEST(DigitsReadingTest, GreyDustIsTolerated) {
 }
 
 TEST(DigitsReadingTest, ErrorOverTheLimitIsUnreadable) {
-  Pixels pixels = PictureOf({8, 8, 8}, 0);
+  Pixels pixels = ImageOf({8, 8, 8}, 0);
   FillCell(pixels, 1, 128);
   EXPECT_EQ(DigitsRead(ReadDigits(pixels)), (Digits{8, kUnreadable, 8}));
   FillCell(pixels, 2, 0);
@@ -72,21 +72,21 @@ TEST(DigitsReadingTest, ErrorOverTheLimitIsUnreadable) {
 
 // Six inverted pixels are an error of exactly .15, still readable; one grey level more is not.
 TEST(DigitsReadingTest, LimitIsInclusive) {
-  Pixels pixels = PictureOf({4, 4, 4}, 0);
+  Pixels pixels = ImageOf({4, 4, 4}, 0);
   for (int i = 0; i < 6; ++i) {
-    uint8_t& pixel = pixels[(i + 1) * kPictureWidth + kCellColumns[0] + 2];
+    uint8_t& pixel = pixels[(i + 1) * kImageWidth + kCellColumns[0] + 2];
     pixel = static_cast<uint8_t>(255 - pixel);
   }
   const CellReading at_limit = ReadDigits(pixels).cells[0];
   EXPECT_EQ(at_limit.digit, 4);
   EXPECT_DOUBLE_EQ(at_limit.error, kReadableErrorMax);
-  pixels[7 * kPictureWidth + kCellColumns[0]] = 1;
+  pixels[7 * kImageWidth + kCellColumns[0]] = 1;
   EXPECT_EQ(ReadDigits(pixels).cells[0].digit, kUnreadable);
 }
 
 TEST(DigitsReadingTest, EditDistanceObeysItsLaws) {
   const auto distance = [](int read, int wanted) {
-    return EditDistance(ReadDigits(PictureOf(DigitsOf(read), 0)), DigitsOf(wanted));
+    return EditDistance(ReadDigits(ImageOf(DigitsOf(read), 0)), DigitsOf(wanted));
   };
   EXPECT_EQ(distance(123, 123), 0);
   EXPECT_EQ(distance(123, 124), 1);
@@ -108,15 +108,15 @@ TEST(DigitsReadingTest, EditDistanceObeysItsLaws) {
 }
 
 TEST(DigitsReadingTest, SpeckleIsTheMeanDistanceFromBlackAndWhite) {
-  EXPECT_EQ(Speckle(PictureOf({4, 7, 3}, 1)), 0);
-  EXPECT_NEAR(Speckle(Pixels(kPicturePixels, 128)), 1, 0.005);
+  EXPECT_EQ(Speckle(ImageOf({4, 7, 3}, 1)), 0);
+  EXPECT_NEAR(Speckle(Pixels(kImagePixels, 128)), 1, 0.005);
   EXPECT_DOUBLE_EQ(Speckle(Pixels{0, 255, 51}), 0.4 / 3);  // 51 is x = -.6.
 }
 
 TEST(DigitsReadingTest, RowShareCountsTheLessUsedRow) {
   RowShare share;
   EXPECT_EQ(share.minority(), 0);
-  for (int i = 0; i < 4; ++i) share.Add(ReadDigits(PictureOf({1, 2, 3}, i == 2)));
+  for (int i = 0; i < 4; ++i) share.Add(ReadDigits(ImageOf({1, 2, 3}, i == 2)));
   EXPECT_DOUBLE_EQ(share.minority(), 0.25);
 }
 

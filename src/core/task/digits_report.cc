@@ -5,11 +5,11 @@
 
 namespace oxbow::task {
 
-void DigitsTally::Add(const Digits& wanted, std::span<const uint8_t> pixels) {
+void DigitsReport::Add(const Digits& wanted, std::span<const uint8_t> pixels) {
   const Reading reading = ReadDigits(pixels);
   const int distance = EditDistance(reading, wanted);
   const double reward = 1 - std::min(distance, 3) / 3.0;
-  ++pictures_;
+  ++images_;
   reward_ += reward;
   reward_squares_ += reward * reward;
   strict_ += distance == 0;
@@ -21,11 +21,11 @@ void DigitsTally::Add(const Digits& wanted, std::span<const uint8_t> pixels) {
   rows_.Add(reading);
 }
 
-DigitsReport DigitsTally::Report() const {
+DigitsReport DigitsReport::Report() const {
   DigitsReport report;
-  if (pictures_ == 0) return report;
-  const auto count = static_cast<double>(pictures_);
-  report.pictures = pictures_;
+  if (images_ == 0) return report;
+  const auto count = static_cast<double>(images_);
+  report.images = images_;
   report.reward = reward_ / count;
   const double variance = std::max(0.0, reward_squares_ / count - report.reward * report.reward);
   report.reward_stderr = std::sqrt(variance / count);

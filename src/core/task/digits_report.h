@@ -12,7 +12,7 @@
 namespace oxbow::task {
 
 struct DigitsReport {
-  int64_t pictures = 0;
+  int64_t images = 0;
   double reward = 0;              // Mean of 1 - edit distance / 3.
   double reward_stderr = 0;       // Its standard error.
   double strict = 0;              // Share with all digits right.
@@ -23,14 +23,14 @@ struct DigitsReport {
 };
 
 // Counts images one by one.
-class DigitsTally {
+class DigitsReport {
  public:
-  // `pixels`: kPicturePixels bytes.
+  // `pixels`: kImagePixels bytes.
   void Add(const Digits& wanted, std::span<const uint8_t> pixels);
   DigitsReport Report() const;  // All zero if nothing was added.
 
  private:
-  int64_t pictures_ = 0;
+  int64_t images_ = 0;
   double reward_ = 0;
   double reward_squares_ = 0;
   int64_t strict_ = 0;

@@ -15,7 +15,7 @@ TEST(DigitsTest, GlyphsDifferInManyPixelsWhateverTheirOffsets) {
     for (int b = 0; b < a; ++b) {
       for (int offsets = 0; offsets < 4; ++offsets) {
         int different = 0;
-        for (int row = 0; row < kPictureHeight; ++row) {
+        for (int row = 0; row < kImageHeight; ++row) {
           for (int column = 0; column < kGlyphWidth; ++column) {
             different +=
                 GlyphWhite(a, offsets / 2, row, column) != GlyphWhite(b, offsets % 2, row, column);
@@ -27,13 +27,13 @@ TEST(DigitsTest, GlyphsDifferInManyPixelsWhateverTheirOffsets) {
   }
 }
 
-TEST(DigitsTest, PictureLooksAsDrawn) {
-  const auto picture = RenderDigits({1, 0, 7}, /*offset=*/1);
+TEST(DigitsTest, ImageLooksAsDrawn) {
+  const auto image = RenderDigits({1, 0, 7}, /*offset=*/1);
   std::string drawn;
-  for (int i = 0; i < kPicturePixels; ++i) {
-    ASSERT_TRUE(picture[i] == 1.0F || picture[i] == -1.0F);
-    drawn += picture[i] > 0 ? '#' : '.';
-    if ((i + 1) % kPictureWidth == 0) drawn += '\n';
+  for (int i = 0; i < kImagePixels; ++i) {
+    ASSERT_TRUE(image[i] == 1.0F || image[i] == -1.0F);
+    drawn += image[i] > 0 ? '#' : '.';
+    if ((i + 1) % kImageWidth == 0) drawn += '\n';
   }
   EXPECT_EQ(drawn,
             "....................\n"

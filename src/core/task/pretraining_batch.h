@@ -17,7 +17,7 @@ namespace oxbow::task {
 
 struct PretrainingExample {
   Digits caption;  // What the prompt says.
-  Digits drawn;    // What the picture shows.
+  Digits drawn;    // What the image shows.
   int offset = 0;  // Row offset of the image.
   float time = 0;  // Noise level in (0, 1).
 };

@@ -63,20 +63,20 @@ TEST(PretrainingBatchTest, IsAFunctionOfSeedAndStep) {
   EXPECT_NE(numbers(1, 9), numbers(2, 9));
 }
 
-TEST(DigitsReportTest, CountsWhatPicturesShow) {
+TEST(DigitsReportTest, CountsWhatImagesShow) {
   const auto pixels = [](int number, int offset) {
     std::vector<uint8_t> bytes;
     for (const float x : RenderDigits(DigitsOf(number), offset)) bytes.push_back(x > 0 ? 255 : 0);
     return bytes;
   };
-  DigitsTally tally;
-  EXPECT_EQ(tally.Report().pictures, 0);
-  tally.Add(DigitsOf(473), pixels(473, 0));
-  tally.Add(DigitsOf(473), pixels(479, 0));
-  tally.Add(DigitsOf(473), pixels(279, 1));
-  tally.Add(DigitsOf(473), std::vector<uint8_t>(kPicturePixels, 128));
-  const DigitsReport report = tally.Report();
-  EXPECT_EQ(report.pictures, 4);
+  DigitsReport report;
+  EXPECT_EQ(report.Report().images, 0);
+  report.Add(DigitsOf(473), pixels(473, 0));
+  report.Add(DigitsOf(473), pixels(479, 0));
+  report.Add(DigitsOf(473), pixels(279, 1));
+  report.Add(DigitsOf(473), std::vector<uint8_t>(kImagePixels, 128));
+  const DigitsReport report = report.Report();
+  EXPECT_EQ(report.images, 4);
   EXPECT_DOUBLE_EQ(report.reward, (1 + 2.0 / 3 + 1.0 / 3 + 0) / 4);
   EXPECT_DOUBLE_EQ(report.strict, 0.25);
   EXPECT_DOUBLE_EQ(report.unreadable, 0.25);

@@ -1,4 +1,4 @@
-// The frame of report.html: escaping, inline pictures and the page with its style sheet.
+// The frame of report.html: escaping, inline images and the page with its style sheet.
 #pragma once
 
 #include <string>

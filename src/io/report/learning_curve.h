@@ -1,6 +1,6 @@
 // How fast a run learnt: where its held-out reward crosses a level, and what that had cost.
 //
-// An evaluation of a few hundred pictures is noisy, so a level is *reached* where the mean of three
+// An evaluation of a few hundred images is noisy, so a level is *reached* where the mean of three
 // evaluations in a row meets it. The cost of evaluations is not counted.
 #pragma once
 

@@ -18,7 +18,7 @@
 namespace oxbow::io {
 namespace {
 
-constexpr uint64_t kPictureBytesMax = 32 << 20;
+constexpr uint64_t kImageBytesMax = 32 << 20;
 constexpr uint64_t kConfigBytesMax = 1 << 20;
 
 // A strict reward has its short name where it is observed, and its own where it is trained on; the
@@ -121,7 +121,7 @@ std::vector<std::filesystem::path> SheetDirectories(const std::filesystem::path&
 }
 
 std::string SheetFigure(const std::filesystem::path& directory, std::string_view heading) {
-  const auto png = ReadFile(directory / "eval.png", kPictureBytesMax);
+  const auto png = ReadFile(directory / "eval.png", kImageBytesMax);
   if (!png.ok()) return "";
   const auto caption = ReadFile(directory / "eval.txt", kConfigBytesMax);
   const std::string step = directory.filename().string().substr(5);
@@ -132,10 +132,10 @@ std::string SheetFigure(const std::filesystem::path& directory, std::string_view
                       "</figcaption></figure>\n");
 }
 
-std::string Pictures(const std::filesystem::path& run_dir) {
+std::string Images(const std::filesystem::path& run_dir) {
   std::string out =
       "<h2>Before and after</h2><p class=\"lead\">The same held-out prompts, never trained on. "
-      "Green frame: the picture shows what was asked; red: it does not.</p>\n<div class=\"pair\">";
+      "Green frame: the image shows what was asked; red: it does not.</p>\n<div class=\"pair\">";
   const auto directories = SheetDirectories(run_dir);
   if (directories.empty()) return out + "<p class=\"none\">No sheets yet.</p></div>\n";
   out += SheetFigure(directories.front(), "Before");
@@ -149,7 +149,7 @@ std::string LearningCharts(const History& history) {
       Figure(history, {.title = "Held-out quality", .unit = "1 is perfect", .y_min = 0, .y_max = 1},
              {{"reward", {metric::kEvalRewardMean}}, {"strict", kStrict}},
              "What counts. Sampled without noise on prompts never trained on; strict is the share "
-             "of pictures that are right in full.");
+             "of images that are right in full.");
   out +=
       Figure(history, {.title = "Training reward", .unit = "batch mean", .y_min = 0, .y_max = 1},
              {{"reward", {metric::kTrainRewardMean}},
@@ -248,7 +248,7 @@ absl::Status WriteReport(const std::filesystem::path& run_dir) {
                                            : "Reinforcement learning of a flow-matching model.";
   const std::string body =
       absl::StrCat("<h1>", EscapeHtml(name), "</h1><p class=\"lead\">", lead, "</p>\n",
-                   Headline(history), Pictures(run_dir), LearningCharts(history),
+                   Headline(history), Images(run_dir), LearningCharts(history),
                    OffPolicyCharts(history), TimeCharts(history), Configuration(run_dir));
   return WriteFileAtomically(run_dir / "report.html", Page(absl::StrCat("oxbow run ", name), body));
 }

@@ -1,8 +1,8 @@
-// report.html: what a run did, on one page that opens anywhere: pictures before and after, headline
+// report.html: what a run did, on one page that opens anywhere: images before and after, headline
 // numbers, curves with a sentence each on how to read them.
 //
 // Reads metrics.jsonl, samples/step_*/eval.{png,txt} and config.resolved.yaml of the run's
-// directory. In place of missing metrics and pictures there is a note, so that the report of a run
+// directory. In place of missing metrics and images there is a note, so that the report of a run
 // in progress can be read too.
 #pragma once
 

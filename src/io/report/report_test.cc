@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "io/metrics_file.h"
-#include "io/picture.h"
+#include "io/image.h"
 #include "io/png.h"
 #include "io/report/svg_chart.h"
 
@@ -108,7 +108,7 @@ TEST_F(ReportTest, ShowsHeadlinesSheetsAndCurvesWithoutNetworkOrScripts) {
 TEST_F(ReportTest, WorksForARunThatHasOnlyBegun) {
   EXPECT_THAT(Render(""), HasSubstr("No step has been logged yet."));
   const std::string one = Render("{\"step\":1,\"train/reward_mean\":0.5}\n{\"step\":2,\"tr");
-  EXPECT_THAT(one, HasSubstr("<circle"));
+  EXPECT_THAT(one, HasSubstr("<broadcast group"));
   EXPECT_THAT(one, HasSubstr("Not measured in this run."));
   EXPECT_THAT(one, HasSubstr("No sheets yet."));
 }

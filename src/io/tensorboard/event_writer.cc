@@ -107,24 +107,24 @@ absl::Status EventWriter::Scalars(EventTime time, const std::map<std::string, do
 }
 
 absl::Status EventWriter::Image(EventTime time, const std::string& tag,
-                                const EncodedPicture& picture) {
+                                const EncodedImage& image) {
   const WireMessage encoded = WireMessage()
-                                  .Integer(image::kHeight, picture.height)
-                                  .Integer(image::kWidth, picture.width)
+                                  .Integer(image::kHeight, image.height)
+                                  .Integer(image::kWidth, image.width)
                                   .Integer(image::kColorspace, image::kRgb)
-                                  .Bytes(image::kEncoded, picture.bytes);
+                                  .Bytes(image::kEncoded, image.bytes);
   const WireMessage content = WireMessage().Message(
       summary::kValue, WireMessage().Bytes(value::kTag, tag).Message(value::kImage, encoded));
   return file_.Append(SummaryEvent(time, content), /*sync=*/false);
 }
 
 absl::Status EventWriter::Images(EventTime time, const std::string& tag,
-                                 const std::vector<EncodedPicture>& pictures) {
-  OXBOW_CHECK(!pictures.empty()) << "image strip " << tag << " without pictures";
-  const std::string width = absl::StrCat(pictures.front().width);
-  const std::string height = absl::StrCat(pictures.front().height);
+                                 const std::vector<EncodedImage>& images) {
+  OXBOW_CHECK(!images.empty()) << "image strip " << tag << " without images";
+  const std::string width = absl::StrCat(images.front().width);
+  const std::string height = absl::StrCat(images.front().height);
   std::vector<std::string_view> strings{width, height};
-  for (const EncodedPicture& picture : pictures) strings.push_back(picture.bytes);
+  for (const EncodedImage& image : images) strings.push_back(image.bytes);
   const WireMessage content = WireMessage().Message(
       summary::kValue, StringsValue(tag, "images", metadata::kBlobClass, strings));
   return file_.Append(SummaryEvent(time, content), /*sync=*/false);

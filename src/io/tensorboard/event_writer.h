@@ -30,7 +30,7 @@ struct EventFileName {
   int process_id = 0;
 };
 
-struct EncodedPicture {
+struct EncodedImage {
   int width = 0;
   int height = 0;
   std::string bytes;  // PNG.
@@ -49,10 +49,10 @@ class EventWriter {
   // One event with all values. Not-a-number values are written; TensorBoard marks them.
   absl::Status Scalars(EventTime time, const std::map<std::string, double>& values);
 
-  absl::Status Image(EventTime time, const std::string& tag, const EncodedPicture& picture);
-  // A strip of pictures of one size under one tag.
+  absl::Status Image(EventTime time, const std::string& tag, const EncodedImage& image);
+  // A strip of images of one size under one tag.
   absl::Status Images(EventTime time, const std::string& tag,
-                      const std::vector<EncodedPicture>& pictures);
+                      const std::vector<EncodedImage>& images);
 
   absl::Status Text(EventTime time, const std::string& tag, std::string_view markdown);
 

@@ -1,0 +1,46 @@
+// Images of a model directory or of a finished run, drawn by the ODE: what `oxbow sample` shows
+// and `oxbow eval` measures.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "io/image.h"
+
+namespace oxbow::cli {
+
+// Which weights. Exactly one is set.
+struct ModelSource {
+  std::string model;  // A diffusers directory.
+  std::string run;    // A run's directory: its config's model with what its newest checkpoint has.
+};
+
+struct ImageOptions {
+  uint32_t per_prompt = 1;
+  // What is left out is as the run evaluates; of a model: 10 steps of Euler, guidance 1, which is
+  // none.
+  uint32_t steps = 0;
+  std::string solver;  // euler, dpmpp_2m or dpmpp_heun.
+  double guidance = 0;
+  uint64_t seed = 0;
+  std::string negative_prompt;
+  std::string device = "cpu";
+};
+
+struct DrawnImage {
+  std::string prompt;
+  io::Image8 image;
+};
+
+// Reads a prompt file: one prompt per line. kInvalidArgument if it has none.
+absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path);
+
+// Images in order of the prompts, `per_prompt` each. kNotFound or kDataLoss names a missing or
+// broken file.
+absl::StatusOr<std::vector<DrawnImage>> DrawImages(const ModelSource& source,
+                                                       const std::vector<std::string>& prompts,
+                                                       const ImageOptions& options);
+
+}  // namespace oxbow::cli

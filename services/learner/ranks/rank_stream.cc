@@ -1,0 +1,122 @@
+#include "services/learner/ranks/rank_stream.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rpc/channel.h"
+#include "rpc/convert.h"
+#include "rpc/status.h"
+
+namespace oxbow::learner {
+namespace {
+
+constexpr absl::Duration kLineDeadline = absl::Hours(24 * 365);  // Outlives any run.
+constexpr absl::Duration kAliveEvery = absl::Seconds(1);
+
+}  // namespace
+
+RankStream::RankStream(Options options, const Clock& clock,
+                   std::function<void(const absl::Status&)> lost)
+    : options_(std::move(options)),
+      clock_(clock),
+      lost_(std::move(lost)),
+      stub_(v1::LearnerRanks::NewStub(rpc::Connect(options_.leader))),
+      context_(rpc::ContextWithDeadline(kLineDeadline)),
+      stream_(stub_->Join(context_.get())),
+      seen_(clock.Now()) {
+  v1::RankReport hello;
+  hello.set_rank(static_cast<uint32_t>(options_.rank));
+  *hello.mutable_hello() = options_.place;
+  stream_->Write(hello);
+  reader_ = std::thread([this] { ReadLoop(); });
+  ticker_ = std::thread([this] { AliveLoop(); });
+}
+
+RankStream::~RankStream() {
+  closing_.Notify();
+  ticker_.join();
+  context_->TryCancel();  // Changes nothing after `stop`.
+  reader_.join();
+}
+
+void RankStream::ReadLoop() {
+  v1::RankCommand command;
+  while (stream_->Read(&command)) {
+    {
+      absl::MutexLock lock(&mutex_);
+      seen_ = clock_.Now();
+      if (command.has_stop()) stopped_ = true;
+    }
+    if (command.has_alive()) continue;
+    commands_.Push(std::move(command));
+  }
+  const absl::Status end = rpc::FromGrpc(stream_->Finish());
+  Lose(absl::UnavailableError(
+      absl::StrCat("learner rank 0 hung up", end.ok() ? "" : ": ", std::string(end.message()))));
+}
+
+void RankStream::AliveLoop() {
+  v1::RankReport alive;
+  alive.set_rank(static_cast<uint32_t>(options_.rank));
+  alive.mutable_alive();
+  while (!closing_.WaitForNotificationWithTimeout(kAliveEvery)) {
+    bool silent = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      silent = clock_.Now() - seen_ > options_.timeout;
+    }
+    if (!silent && stream_->Write(alive)) continue;
+    if (silent) {
+      Lose(absl::UnavailableError(
+          absl::StrCat("learner rank 0 is silent for ", absl::FormatDuration(options_.timeout))));
+      context_->TryCancel();
+    }
+    return;
+  }
+  stream_->WritesDone();
+}
+
+void RankStream::Lose(const absl::Status& status) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopped_ || closing_.HasBeenNotified() || !status_.ok()) return;
+    status_ = status;
+  }
+  commands_.Close();
+  lost_(status);
+}
+
+absl::StatusOr<v1::RankCommand> RankStream::Next() {
+  std::optional<v1::RankCommand> command = commands_.Pop();
+  if (command.has_value()) return *std::move(command);
+  absl::MutexLock lock(&mutex_);
+  return status_;
+}
+
+absl::StatusOr<v1::InsertResponse::Ack> RankStream::Accept(const v1::Group& group) {
+  v1::InsertResponse response;
+  const auto context = rpc::ContextWithDeadline(options_.timeout);
+  const auto writer = stub_->Accept(context.get(), &response);
+  v1::InsertRequest header;
+  *header.mutable_header() = group;
+  for (v1::Trajectory& trajectory : *header.mutable_header()->mutable_trajectories()) {
+    if (trajectory.has_latents()) trajectory.mutable_latents()->clear_data();
+  }
+  bool open = writer->Write(header);
+  for (int i = 0; open && i < group.trajectories_size(); ++i) {
+    open = rpc::ForEachChunk(group.trajectories(i).latents().data(), rpc::kChunkBytes,
+                             [&](uint64_t offset, std::string_view piece) {
+                               v1::InsertRequest request;
+                               request.mutable_chunk()->set_trajectory(static_cast<uint32_t>(i));
+                               request.mutable_chunk()->set_offset(offset);
+                               request.mutable_chunk()->set_data(std::string(piece));
+                               return writer->Write(request);
+                             });
+  }
+  writer->WritesDone();
+  const absl::Status status = rpc::FromGrpc(writer->Finish());
+  if (!status.ok()) return status;
+  return response.ack();
+}
+
+}  // namespace oxbow::learner

@@ -1,0 +1,62 @@
+// The side of LearnerRanks of a rank above 0: its stream to rank 0, and the groups that its sink
+// has taken.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "base/bounded_queue.h"
+#include "base/clock.h"
+#include "oxbow/v1/learner_ranks.grpc.pb.h"
+
+namespace oxbow::learner {
+
+class RankStream {
+ public:
+  struct Options {
+    std::string leader;  // host:port of rank 0.
+    int rank = 0;
+    v1::RankReport::Hello place;                 // Where this rank serves.
+    absl::Duration timeout = absl::Seconds(60);  // The longest silence.
+  };
+  // Joins at once. `lost` is called once, from some thread, when rank 0 is gone before `stop`.
+  RankStream(Options options, const Clock& clock, std::function<void(const absl::Status&)> lost);
+  ~RankStream();
+
+  // Waits for the next command that is not `alive`. kUnavailable once rank 0 is gone.
+  absl::StatusOr<v1::RankCommand> Next();
+
+  // Asks rank 0 whether a group counts. `group` has the latent bytes that rank 0 is to keep.
+  absl::StatusOr<v1::InsertResponse::Ack> Accept(const v1::Group& group);
+
+ private:
+  void ReadLoop();
+  void AliveLoop();
+  void Lose(const absl::Status& status);
+
+  const Options options_;
+  const Clock& clock_;
+  const std::function<void(const absl::Status&)> lost_;
+  const std::unique_ptr<v1::LearnerRanks::Stub> stub_;
+  const std::unique_ptr<grpc::ClientContext> context_;
+  const std::unique_ptr<grpc::ClientReaderWriter<v1::RankReport, v1::RankCommand>> stream_;
+  BoundedQueue<v1::RankCommand> commands_{4096};
+  absl::Notification closing_;
+
+  absl::Mutex mutex_;
+  absl::Duration seen_ ABSL_GUARDED_BY(mutex_);
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+
+  std::thread reader_;
+  std::thread ticker_;
+};
+
+}  // namespace oxbow::learner

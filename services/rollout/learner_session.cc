@@ -1,0 +1,386 @@
+#include "services/rollout/learner_session.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/sha256.h"
+#include "base/status_macros.h"
+#include "io/tensor_torch.h"
+#include "rpc/convert.h"
+#include "rpc/convert_torch.h"
+#include "services/rollout/reward_stage.h"
+
+namespace oxbow::rollout {
+namespace {
+
+constexpr int kIoThreads = 4;
+constexpr absl::Duration kLinger = absl::Milliseconds(3);  // Wait for further leases.
+constexpr absl::Duration kGoodbyeWait = absl::Seconds(2);
+constexpr absl::Duration kIdle = absl::Milliseconds(200);  // Between checks of the stop flag.
+
+const char* NameOf(v1::InsertOutcome outcome) {
+  switch (outcome) {
+    case v1::INSERT_OUTCOME_ACCEPTED:
+      return "accepted";
+    case v1::INSERT_OUTCOME_DUPLICATE:
+      return "duplicate";
+    case v1::INSERT_OUTCOME_FENCED:
+      return "fenced";
+    case v1::INSERT_OUTCOME_SUPERSEDED:
+      return "superseded";
+    default:
+      return "invalid";
+  }
+}
+
+// The steps that the lease wants stochastic; all that may be stochastic if it names none.
+absl::StatusOr<std::vector<bool>> WindowOf(const v1::Lease& lease,
+                                           const flow::SamplingSpec& sampling) {
+  if (lease.sde_steps().empty()) return sampling.sde;
+  std::vector<bool> window(sampling.sde.size(), false);
+  for (const uint32_t step : lease.sde_steps()) {
+    if (step >= window.size() || !sampling.sde[step]) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the lease wants a stochastic step that the run has not: ", step));
+    }
+    window[step] = true;
+  }
+  return window;
+}
+
+}  // namespace
+
+LearnerSession::LearnerSession(RunSpec spec, std::string worker_id, v1::Coordinator::Stub& coordinator,
+                       std::unique_ptr<reward::RewardClient> rewards, RolloutMetrics& metrics,
+                       weights::FollowMetrics& follow_metrics, const Clock& clock,
+                       weights::WeightRelay* relay, weights::JoinBroadcastGroup join_broadcast_group)
+    : spec_(std::move(spec)),
+      worker_id_(std::move(worker_id)),
+      rewards_(std::move(rewards)),
+      metrics_(metrics),
+      follow_metrics_(follow_metrics),
+      clock_(clock),
+      stream_(coordinator, spec_.epoch, worker_id_),
+      leases_(spec_.groups_in_flight),
+      model_(spec_) {
+  for (const std::string& endpoint : spec_.buffer_endpoints) {
+    buffers_.push_back(std::make_unique<buffer::ReplayClient>(endpoint, spec_.rpc_timeout));
+  }
+  for (const std::string& endpoint : spec_.sink_endpoints) {
+    senders_.push_back(std::make_unique<ExperienceSender>(endpoint, spec_.rpc_timeout));
+  }
+  weights::WeightFollower::Options follow;
+  follow.endpoints = spec_.weight_endpoints;
+  follow.epoch = spec_.epoch;
+  follow.worker_id = worker_id_;
+  follow.timeout = spec_.rpc_timeout;
+  follow.relay = relay;
+  follow.join_broadcast_group = std::move(join_broadcast_group);
+  follow.broadcast_device = spec_.device.is_cuda() ? "cuda" : "cpu";
+  follower_ = std::make_unique<weights::WeightFollower>(std::move(follow), follow_metrics_, clock_,
+                                                        [this] { leases_.Wake(); });
+  threads_.emplace_back([this] { SampleLoop(); });
+  threads_.emplace_back([this] { RenewLoop(); });
+  for (int i = 0; i < kIoThreads; ++i) {
+    threads_.emplace_back([this] {
+      while (auto task = tasks_.Pop()) (*task)();
+    });
+  }
+}
+
+LearnerSession::~LearnerSession() {
+  stopping_.Notify();
+  stream_.Cancel();
+  leases_.Wake();
+  tasks_.Close();
+  follower_->Stop();
+  // These threads use the follower until they end, so it is destroyed after them. Its own threads
+  // only wake the board.
+  for (std::thread& thread : threads_) thread.join();
+}
+
+absl::Status LearnerSession::Serve() {
+  stream_.Open();
+  OfferCredit();
+  v1::WorkResponse message;
+  while (stream_.Read(message)) OnMessage(message);
+  return stream_.Close();
+}
+
+void LearnerSession::Leave(absl::Duration timeout) {
+  leases_.Drain();
+  OfferCredit();
+  if (!leases_.AwaitEmpty(timeout)) {
+    OXBOW_LOG(Warning) << "leaving with unfinished leases" << Field("leases", leases_.held().size());
+  }
+  stream_.Goodbye();
+  // The learner ends the stream after it has read the goodbye; an earlier cancel could overtake the
+  // goodbye.
+  stream_.AwaitEnd(kGoodbyeWait);
+  stream_.Cancel();
+}
+
+void LearnerSession::OnMessage(const v1::WorkResponse& message) {
+  switch (message.message_case()) {
+    case v1::WorkResponse::kLease:
+      TakeLease(message.lease());
+      break;
+    case v1::WorkResponse::kCancel:
+      leases_.Cancel(message.cancel().lease_id());
+      OfferCredit();
+      break;
+    case v1::WorkResponse::kRenewed:
+      DropExpired(message.renewed());
+      break;
+    case v1::WorkResponse::kDrain:
+      OXBOW_LOG(Info) << "the learner drains: no more leases";
+      leases_.Drain();
+      break;
+    default:
+      break;
+  }
+}
+
+// Untaken leases are never sampled; the learner refuses groups of taken ones when they arrive.
+void LearnerSession::DropExpired(const v1::WorkResponse::Renewed& renewed) {
+  const std::vector<uint64_t> expired = stream_.Expired(renewed);
+  if (expired.empty()) return;
+  for (const uint64_t lease : expired) leases_.Cancel(lease);
+  metrics_.GroupsInFlight(leases_.held().size());
+  OfferCredit();
+}
+
+Trace LearnerSession::TraceOf(const v1::Lease& lease) const {
+  return TraceOfGroup(spec_.run_id, GroupId(lease.group_id()), LeaseId(lease.lease_id()));
+}
+
+void LearnerSession::TakeLease(const v1::Lease& lease) {
+  const TraceScope scope(TraceOf(lease));
+  if (!leases_.Arrived(lease)) return;
+  OXBOW_LOG(Debug) << "lease taken" << Field("group", lease.group_id())
+                   << Field("lease", lease.lease_id()) << Field("step", lease.learner_step())
+                   << Field("attempt", lease.attempt()) << Field("worker", worker_id_);
+  PrepareLease(lease);
+}
+
+void LearnerSession::PrepareLease(v1::Lease lease) {
+  metrics_.GroupsInFlight(leases_.held().size());
+  if (!lease.has_head()) {
+    leases_.Ready({std::move(lease), std::nullopt});
+    return;
+  }
+  tasks_.Push([this, lease = std::move(lease)]() mutable {
+    const TraceScope scope(TraceOf(lease));
+    absl::StatusOr<rl::Trajectory> head = ReadHead(lease);
+    if (head.ok()) {
+      leases_.Ready({std::move(lease), *std::move(head)});
+    } else {
+      Finish(lease.lease_id(),
+             absl::StrCat("cannot read the replayed head: ", head.status().ToString()));
+    }
+  });
+}
+
+absl::StatusOr<rl::Trajectory> LearnerSession::ReadHead(const v1::Lease& lease) {
+  const v1::Lease::Head& head = lease.head();
+  if (head.buffer_shard() >= buffers_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("no such buffer shard: ", head.buffer_shard()));
+  }
+  OXBOW_ASSIGN_OR_RETURN(
+      v1::ReplayEntry entry,
+      buffers_[head.buffer_shard()]->Read(EntryId(head.entry_id()), head.kept_steps(), 1));
+  v1::Tensor& latents = *entry.mutable_trajectory()->mutable_latents();
+  latents.clear_shape();
+  for (const int64_t size : spec_.latent_shape) latents.add_shape(size);
+  OXBOW_ASSIGN_OR_RETURN(const io::TensorBytes bytes, rpc::TensorFromProto(latents));
+  OXBOW_ASSIGN_OR_RETURN(const at::Tensor latent, io::ToTorch(bytes));
+  rl::Trajectory sample;
+  sample.latents = latent.to(at::kFloat).unsqueeze(0);
+  sample.first_latent = static_cast<int>(head.kept_steps());
+  sample.replayed = true;
+  sample.entry_id = EntryId(head.entry_id());
+  sample.kept_steps = static_cast<int>(head.kept_steps());
+  sample.stored_reward = head.stored_reward();
+  return sample;
+}
+
+void LearnerSession::SampleLoop() {
+  while (!stopping_.HasBeenNotified()) {
+    ApplyNewest();
+    const absl::Duration idle_since = clock_.Now();
+    std::vector<ReadyLease> batch = leases_.TakeBatch(
+        model_.ready() ? std::optional(model_.version()) : std::nullopt, kLinger, kIdle);
+    metrics_.WaitedForLeases(absl::ToDoubleSeconds(clock_.Now() - idle_since));
+    if (!batch.empty()) SampleBatch(std::move(batch));
+  }
+}
+
+void LearnerSession::ApplyNewest() {
+  std::optional<weights::VerifiedSnapshot> snapshot = follower_->TakeNewest();
+  if (!snapshot.has_value()) return;
+  const absl::Duration start = clock_.Now();
+  weights::ProbeComparison comparison;
+  absl::Status status;
+  try {
+    status = model_.Apply(*snapshot, comparison);
+  } catch (const std::exception& error) {
+    status = absl::InternalError(absl::StrCat("torch: ", error.what()));
+  }
+  const absl::Duration took = clock_.Now() - start;
+  const PolicyVersion version(snapshot->manifest.policy_version());
+  v1::ReportAppliedRequest report;
+  report.set_policy_version(version.value);
+  report.set_fetch_seconds(absl::ToDoubleSeconds(snapshot->fetch_time));
+  report.set_apply_seconds(absl::ToDoubleSeconds(took));
+  report.set_fetched_bytes(snapshot->fetched_bytes);
+  report.set_probe_difference_max(comparison.difference_max);
+  report.set_probe_bits_equal(comparison.bits_equal);
+  if (status.ok()) {
+    OXBOW_LOG(Debug) << "weights applied" << Field("epoch", spec_.epoch)
+                     << Field("policy_version", version)
+                     << Field("sha256", HexOf(snapshot->manifest.sha256()));
+    follow_metrics_.Applied(version, took);
+    metrics_.WeightsApplied(version.value, absl::ToDoubleSeconds(took));
+    absl::MutexLock lock(&credit_mutex_);
+    applied_ = version;
+  } else {
+    OXBOW_LOG(Error) << "weights refused" << Field("version", version)
+                     << Field("reason", status.ToString());
+    follow_metrics_.Refused();
+    report.set_failure(status.ToString());  // The weights in use stay in use.
+  }
+  OfferCredit();
+  // Not on the torch thread: a slow answer must not delay sampling.
+  tasks_.Push([this, report = std::move(report)] { follower_->Report(report).IgnoreError(); });
+}
+
+void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
+  const absl::Duration start = clock_.Now();
+  std::vector<GroupTask> tasks;
+  std::vector<v1::Lease> leases;
+  for (ReadyLease& ready : batch) {
+    absl::StatusOr<model::Conditioning> conditioning =
+        rpc::ConditioningFromProto(ready.lease.conditioning(), spec_.architecture->conditioning());
+    if (!conditioning.ok()) {
+      Finish(ready.lease.lease_id(), conditioning.status().ToString());
+      continue;
+    }
+    absl::StatusOr<std::vector<bool>> window = WindowOf(ready.lease, spec_.sampling);
+    if (!window.ok()) {
+      Finish(ready.lease.lease_id(), window.status().ToString());
+      continue;
+    }
+    tasks.push_back({GroupId(ready.lease.group_id()), ready.lease.group_size(),
+                     *std::move(conditioning), std::move(ready.head), *std::move(window)});
+    leases.push_back(std::move(ready.lease));
+  }
+  if (tasks.empty()) return;
+  std::vector<SampledGroup> groups;
+  try {
+    groups = SampleGroups(spec_, model_.model(), model_.version(), model_.decoder(), tasks);
+  } catch (const std::exception& error) {
+    for (const v1::Lease& lease : leases)
+      Finish(lease.lease_id(), absl::StrCat("torch: ", error.what()));
+    return;
+  }
+  const double seconds = absl::ToDoubleSeconds(clock_.Now() - start);
+  uint64_t samples = 0;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    samples += groups[i].samples.size();
+    // Shared, because std::function requires copyable captures.
+    auto group = std::make_shared<SampledGroup>(std::move(groups[i]));
+    tasks_.Push([this, lease = std::move(leases[i]), group, seconds] {
+      Deliver(lease, std::move(*group), seconds);
+    });
+  }
+  metrics_.BatchSampled(samples, seconds);
+}
+
+void LearnerSession::Deliver(const v1::Lease& lease, SampledGroup sampled, double sample_seconds) {
+  const TraceScope scope(TraceOf(lease));
+  const absl::Duration start = clock_.Now();
+  const absl::StatusOr<v1::InsertResponse::Ack> ack =
+      ScoreAndSend(lease, std::move(sampled), sample_seconds);
+  const double seconds = absl::ToDoubleSeconds(clock_.Now() - start);
+  if (!ack.ok()) {
+    OXBOW_LOG(Warning) << "group not delivered" << Field("group", lease.group_id())
+                       << Field("lease", lease.lease_id()) << Field("step", lease.learner_step())
+                       << Field("worker", worker_id_) << Field("reason", ack.status().ToString());
+    metrics_.GroupDelivered("failed", seconds);
+    Finish(lease.lease_id(), ack.status().ToString());
+    return;
+  }
+  metrics_.GroupDelivered(NameOf(ack->outcome()), seconds);
+  OXBOW_LOG(Debug) << "group delivered" << Field("group", lease.group_id())
+                   << Field("lease", lease.lease_id()) << Field("step", lease.learner_step())
+                   << Field("worker", worker_id_) << Field("outcome", NameOf(ack->outcome()))
+                   << Field("seconds", seconds);
+  if (ack->outcome() == v1::INSERT_OUTCOME_INVALID) {
+    OXBOW_LOG(Error) << "group refused" << Field("group", lease.group_id())
+                     << Field("lease", lease.lease_id()) << Field("worker", worker_id_)
+                     << Field("reason", ack->error());
+    Finish(lease.lease_id(), absl::StrCat("refused: ", ack->error()));
+    return;
+  }
+  Finish(lease.lease_id(), "");
+}
+
+absl::StatusOr<v1::InsertResponse::Ack> LearnerSession::ScoreAndSend(const v1::Lease& lease,
+                                                                 SampledGroup sampled,
+                                                                 double sample_seconds) {
+  if (lease.sink_rank() >= senders_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("no such learner rank: ", lease.sink_rank()));
+  }
+  const absl::Duration start = clock_.Now();
+  const auto scores =
+      rewards_->Score(lease.prompt().text(), lease.prompt().metadata_json(), sampled.images);
+  const double reward_seconds = absl::ToDoubleSeconds(clock_.Now() - start);
+  metrics_.GroupScored(reward_seconds);
+  OXBOW_RETURN_IF_ERROR(ApplyScores(spec_.reward, scores, sampled.samples));
+
+  rl::Group group;
+  group.id = GroupId(lease.group_id());
+  group.prompt_id = PromptId(lease.prompt().id());
+  group.prompt_text = lease.prompt().text();
+  group.prompt_metadata_json = lease.prompt().metadata_json();
+  group.samples = std::move(sampled.samples);
+  v1::Group message = rpc::ToProto(group, spec_.sampling.Id(), spec_.storage);
+  message.set_learner_step(lease.learner_step());
+  message.set_lease_id(lease.lease_id());
+  message.set_epoch(spec_.epoch.value);
+  message.set_worker_id(worker_id_);
+  message.set_sample_seconds(sample_seconds);
+  message.set_reward_seconds(reward_seconds);
+  return senders_[lease.sink_rank()]->Send(message);
+}
+
+void LearnerSession::Finish(uint64_t lease_id, const std::string& failure) {
+  stream_.Finished(lease_id, failure);
+  leases_.Done(lease_id);
+  metrics_.GroupsInFlight(leases_.held().size());
+  OfferCredit();
+}
+
+void LearnerSession::OfferCredit() {
+  absl::MutexLock lock(&credit_mutex_);
+  if (applied_.has_value()) stream_.Credit(*applied_, leases_.free_places());
+}
+
+void LearnerSession::RenewLoop() {
+  absl::Duration renewed = clock_.Now();
+  while (true) {
+    const absl::Duration third = leases_.lease_time_min() / 3;
+    if (stopping_.WaitForNotificationWithTimeout(third == absl::ZeroDuration() ? kIdle : third))
+      return;
+    const std::vector<uint64_t> held = leases_.held();
+    // A worker without leases sends a heartbeat equally often.
+    if (held.empty() && clock_.Now() - renewed < spec_.lease_time / 3) continue;
+    stream_.Renew(held);
+    renewed = clock_.Now();
+  }
+}
+
+}  // namespace oxbow::rollout

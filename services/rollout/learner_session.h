@@ -1,0 +1,96 @@
+// A worker's session with one epoch of the learner: from the registration until the epoch ends or
+// the worker leaves. Its threads:
+//
+//   stream (caller's thread)    receives leases and answers to renewals
+//   I/O threads (a few)         read replayed heads; score, send and report finished groups
+//   sampler (one thread)        the only one that uses torch: applies weights, denoises batches
+//   renewer                     renews leases at a third of their time; sends heartbeats
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/notification.h"
+#include "base/bounded_queue.h"
+#include "base/clock.h"
+#include "base/trace.h"
+#include "services/buffer/replay_client.h"
+#include "services/reward/reward_client.h"
+#include "services/rollout/experience_sender.h"
+#include "services/rollout/held_leases.h"
+#include "services/rollout/sampler_model.h"
+#include "services/rollout/rollout_metrics.h"
+#include "services/rollout/run_spec.h"
+#include "services/rollout/work_stream.h"
+#include "services/weights/weight_follower.h"
+#include "services/weights/weight_relay.h"
+#include "services/weights/weights_metrics.h"
+
+namespace oxbow::rollout {
+
+class LearnerSession {
+ public:
+  // All references outlive it. `rewards` serves the spec's reward names; the session owns it,
+  // because the caller of Leave may keep the session alive longer than the caller of Serve.
+  // `relay`, if not null, forwards this worker's weights to others; `join_broadcast_group`, if not null,
+  // takes part in broadcasts.
+  LearnerSession(RunSpec spec, std::string worker_id, v1::Coordinator::Stub& coordinator,
+             std::unique_ptr<reward::RewardClient> rewards, RolloutMetrics& metrics,
+             weights::FollowMetrics& follow_metrics, const Clock& clock,
+             weights::WeightRelay* relay = nullptr, weights::JoinBroadcastGroup join_broadcast_group = nullptr);
+  ~LearnerSession();
+
+  // Serves one connection and returns the reason of its end. May be called again during the same
+  // epoch.
+  absl::Status Serve();
+
+  // Takes no more leases, waits up to `timeout` until the held ones are delivered, says goodbye and
+  // ends Serve. From any thread.
+  void Leave(absl::Duration timeout);
+
+ private:
+  void OnMessage(const v1::WorkResponse& message);
+  void DropExpired(const v1::WorkResponse::Renewed& renewed);
+  Trace TraceOf(const v1::Lease& lease) const;
+  void TakeLease(const v1::Lease& lease);
+  void PrepareLease(v1::Lease lease);
+  absl::StatusOr<rl::Trajectory> ReadHead(const v1::Lease& lease);
+  void SampleLoop();
+  void ApplyNewest();
+  void SampleBatch(std::vector<ReadyLease> batch);
+  void Deliver(const v1::Lease& lease, SampledGroup sampled, double sample_seconds);
+  absl::StatusOr<v1::InsertResponse::Ack> ScoreAndSend(const v1::Lease& lease, SampledGroup sampled,
+                                                       double sample_seconds);
+  void Finish(uint64_t lease_id, const std::string& failure);
+  void OfferCredit();
+  void RenewLoop();
+
+  const RunSpec spec_;
+  const std::string worker_id_;
+  const std::unique_ptr<reward::RewardClient> rewards_;
+  RolloutMetrics& metrics_;
+  weights::FollowMetrics& follow_metrics_;
+  const Clock& clock_;
+
+  WorkStream stream_;
+  HeldLeases leases_;
+  std::vector<std::unique_ptr<buffer::ReplayClient>> buffers_;  // By shard.
+  std::vector<std::unique_ptr<ExperienceSender>> senders_;      // By rank.
+
+  // Held from computing a credit until it is written, so that the last written credit is the
+  // newest.
+  absl::Mutex credit_mutex_;
+  std::optional<PolicyVersion> applied_ ABSL_GUARDED_BY(credit_mutex_);
+
+  SamplerModel model_;  // Used only by the sampler thread.
+  absl::Notification stopping_;
+  BoundedQueue<std::function<void()>> tasks_{256};
+  std::unique_ptr<weights::WeightFollower> follower_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace oxbow::rollout

@@ -1,0 +1,137 @@
+#include "services/rollout/sampler_model.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "io/tensor_torch.h"
+
+namespace oxbow::rollout {
+namespace {
+
+// The tensors of a snapshot; with `wanted`, only those of its names.
+absl::StatusOr<model::NamedTensors> TensorsOf(const weights::VerifiedSnapshot& snapshot,
+                                              const model::NamedTensors* wanted) {
+  model::NamedTensors tensors;
+  for (const v1::TensorManifest& entry : snapshot.manifest.tensors()) {
+    if (wanted != nullptr && !wanted->contains(entry.name())) continue;
+    absl::StatusOr<at::Tensor> tensor =
+        io::ToTorch(weights::AssembleTensor(entry, snapshot.chunks));
+    if (!tensor.ok()) return Annotate(tensor.status(), entry.name());
+    tensors.emplace(entry.name(), *std::move(tensor));
+  }
+  return tensors;
+}
+
+// Adapter matrices are recognised by PEFT's names; everything else is the base.
+bool IsAdapterName(const std::string& name) {
+  return name.find(".lora_A.") != std::string::npos || name.find(".lora_B.") != std::string::npos;
+}
+
+bool IsDecoderName(const std::string& name) { return name.starts_with(weights::kDecoderPrefix); }
+
+model::NamedTensors BaseOf(const model::NamedTensors& tensors) {
+  model::NamedTensors base;
+  for (const auto& [name, tensor] : tensors) {
+    if (!IsAdapterName(name) && !IsDecoderName(name)) base.emplace(name, tensor);
+  }
+  return base;
+}
+
+model::NamedTensors DecoderTensorsOf(const model::NamedTensors& tensors, at::Device device) {
+  model::NamedTensors weights;
+  for (const auto& [name, tensor] : tensors) {
+    if (!IsDecoderName(name)) continue;
+    weights.emplace(name.substr(std::string_view(weights::kDecoderPrefix).size()),
+                    tensor.to(device));
+  }
+  return weights;
+}
+
+}  // namespace
+
+SamplerModel::SamplerModel(const RunSpec& spec) : spec_(spec) {}
+
+absl::Status SamplerModel::Load(const weights::VerifiedSnapshot& snapshot) {
+  // Within an epoch the frozen part stays, and may be a hundred times the trained one.
+  OXBOW_ASSIGN_OR_RETURN(
+      const model::NamedTensors tensors,
+      TensorsOf(snapshot, policy_ == nullptr ? nullptr : &policy_->parameters().tensors()));
+  if (policy_ == nullptr) {
+    OXBOW_ASSIGN_OR_RETURN(
+        policy_,
+        model::Policy::Create(
+            {.architecture = spec_.architecture,
+             .base = BaseOf(tensors),
+             .trained = spec_.trained,
+             .lora = spec_.lora,
+             .lora_seed = 0,
+             .with_reference = false,
+             .with_ema = false,
+             .trainable = false,
+             .merged = spec_.merged,
+             .guidance = spec_.sampling.guidance,
+             .negative = spec_.negative,
+             .compute = spec_.compute,
+             .device = spec_.device,
+             .graphs = spec_.graphs ? model::MakeCudaGraphRecorder(spec_.device) : nullptr}));
+    OXBOW_ASSIGN_OR_RETURN(decoder_,
+                           model::MakeImageDecoder(spec_.autoencoder_config_json,
+                                                   DecoderTensorsOf(tensors, spec_.device)));
+  }
+  model::NamedTensors trained;
+  for (const auto& [name, parameter] : policy_->parameters().tensors()) {
+    const auto found = tensors.find(name);
+    if (found != tensors.end()) trained.emplace(name, found->second);
+  }
+  return policy_->Load(trained);
+}
+
+absl::Status SamplerModel::Probe(const v1::SnapshotManifest::Probe& expected,
+                                weights::ProbeComparison& comparison) const {
+  OXBOW_ASSIGN_OR_RETURN(
+      const weights::ProbeShape shape,
+      weights::ProbeShapeOf(*spec_.architecture, spec_.latent_shape, spec_.negative));
+  const c10::InferenceMode no_gradients;
+  comparison = weights::CompareProbes(
+      expected,
+      weights::RunProbe(policy_->current(), shape, expected.seed(), expected.tolerance()));
+  return weights::JudgeProbe(expected, comparison);
+}
+
+absl::Status SamplerModel::Apply(const weights::VerifiedSnapshot& snapshot,
+                                weights::ProbeComparison& comparison) {
+  const v1::SnapshotManifest& manifest = snapshot.manifest;
+  if (ready() && manifest.base_sha256() != base_sha256_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the frozen part of the weights is another than that of version ",
+                     version_->value, ": version ", manifest.policy_version()));
+  }
+  model::NamedTensors accepted;
+  if (ready()) {
+    for (const auto& [name, tensor] : policy_->parameters().tensors()) {
+      accepted[name] = tensor.detach().clone();
+    }
+  }
+  absl::Cleanup go_back = [&] {
+    if (accepted.empty()) {
+      policy_.reset();  // Its frozen part came from the refused snapshot.
+      decoder_.reset();
+    } else {
+      OXBOW_CHECK(policy_->Load(accepted).ok()) << "weights that were in use";
+    }
+  };
+  OXBOW_RETURN_IF_ERROR(Load(snapshot));
+  OXBOW_RETURN_IF_ERROR(Probe(manifest.probe(), comparison));
+  std::move(go_back).Cancel();
+  version_ = PolicyVersion(manifest.policy_version());
+  base_sha256_ = manifest.base_sha256();
+  return absl::OkStatus();
+}
+
+}  // namespace oxbow::rollout

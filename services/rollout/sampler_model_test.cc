@@ -1,0 +1,98 @@
+// What a worker samples with is what the learner vouched for, whatever comes after it.
+#include "services/rollout/sampler_model.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "io/tensor_torch.h"
+#include "services/rollout/tiny_model.h"
+#include "services/weights/snapshot.h"
+#include "services/weights/snapshot_maker.h"
+
+namespace oxbow::rollout {
+namespace {
+
+using ::testing::HasSubstr;
+
+RunSpec TinySpec() {
+  RunSpec spec;
+  spec.architecture = model::MakeSd3Architecture(TinyParams());
+  spec.latent_shape = kTinyLatent;
+  return spec;
+}
+
+weights::TensorBytesByName BytesOf(const model::NamedTensors& tensors) {
+  weights::TensorBytesByName bytes;
+  for (const auto& [name, tensor] : tensors) bytes[name] = io::FromTorch(tensor);
+  return bytes;
+}
+
+v1::SnapshotManifest::Probe ProbeOf(const model::VelocityModel& model) {
+  const auto shape =
+      weights::ProbeShapeOf(*model::MakeSd3Architecture(TinyParams()), kTinyLatent, {});
+  return weights::RunProbe(model, *shape, 17);
+}
+
+// One frozen part, as within an epoch; the trained one is of `seed`.
+std::unique_ptr<model::Policy> PolicyOf(uint64_t seed) {
+  std::unique_ptr<model::Policy> policy = TinyPolicy(3);
+  OXBOW_CHECK(policy->Load(TinyPolicy(seed)->parameters().tensors()).ok()) << seed;
+  return policy;
+}
+
+// The weights of `seed` with the probe of `probed`.
+weights::VerifiedSnapshot SnapshotOf(uint64_t version, uint64_t seed, uint64_t probed) {
+  const std::unique_ptr<model::Policy> policy = PolicyOf(seed);
+  const weights::TensorBytesByName frozen = BytesOf(policy->frozen());
+  const weights::TensorBytesByName trained = BytesOf(policy->parameters().tensors());
+  weights::Snapshot snapshot =
+      weights::MakeSnapshot({Epoch(1), PolicyVersion(version), LearnerStep(1)}, frozen, trained);
+  weights::VerifiedSnapshot verified{.manifest = snapshot.manifest, .chunks = snapshot.chunks};
+  *verified.manifest.mutable_probe() = ProbeOf(PolicyOf(probed)->current());
+  return verified;
+}
+
+std::string DigestOf(const SamplerModel& model) { return ProbeOf(model.model()).digest(); }
+
+TEST(SamplerModelTest, ARefusedProbeLeavesTheWeightsInUse) {
+  const RunSpec spec = TinySpec();
+  SamplerModel model(spec);
+  weights::ProbeComparison comparison;
+  ASSERT_TRUE(model.Apply(SnapshotOf(5, 3, 3), comparison).ok());
+  const std::string before = DigestOf(model);
+
+  const absl::Status refused = model.Apply(SnapshotOf(6, 7, 8), comparison);
+  EXPECT_THAT(refused.ToString(), HasSubstr("probe differs"));
+  EXPECT_FALSE(comparison.bits_equal);
+  ASSERT_TRUE(model.ready());
+  EXPECT_EQ(model.version().value, 5u);
+  EXPECT_EQ(DigestOf(model), before);
+
+  ASSERT_TRUE(model.Apply(SnapshotOf(7, 7, 7), comparison).ok());
+  EXPECT_EQ(model.version().value, 7u);
+  EXPECT_NE(DigestOf(model), before);
+}
+
+TEST(SamplerModelTest, NothingIsReadyAfterARefusedFirstSnapshot) {
+  const RunSpec spec = TinySpec();
+  SamplerModel model(spec);
+  weights::ProbeComparison comparison;
+  EXPECT_FALSE(model.Apply(SnapshotOf(5, 3, 4), comparison).ok());
+  EXPECT_FALSE(model.ready());
+  EXPECT_TRUE(model.Apply(SnapshotOf(6, 3, 3), comparison).ok());
+}
+
+TEST(SamplerModelTest, AnotherFrozenPartIsRefused) {
+  const RunSpec spec = TinySpec();
+  SamplerModel model(spec);
+  weights::ProbeComparison comparison;
+  ASSERT_TRUE(model.Apply(SnapshotOf(5, 3, 3), comparison).ok());
+  weights::VerifiedSnapshot other = SnapshotOf(6, 3, 3);
+  other.manifest.set_base_sha256("another");
+  EXPECT_EQ(model.Apply(other, comparison).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(model.version().value, 5u);
+}
+
+}  // namespace
+}  // namespace oxbow::rollout

@@ -1,0 +1,70 @@
+#include "core/model/image_sampler.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+namespace oxbow::model {
+namespace {
+
+// The exact field of data that is one constant image per prompt, tokens[0, 0]: v = (x - c) /
+// sigma.
+class ConstantData final : public VelocityModel {
+ public:
+  at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
+                     const Conditioning& conditioning) const override {
+    const at::Tensor constant =
+        conditioning.at(kPromptTokens).select(1, 0).select(1, 0).view({-1, 1, 1, 1});
+    EXPECT_EQ(constant.size(0), x.size(0));
+    return (x - constant) / sigma.view({-1, 1, 1, 1});
+  }
+};
+
+// v = x / 2: the image keeps the noise that it started from.
+class KeepsNoise final : public VelocityModel {
+ public:
+  at::Tensor Predict(const at::Tensor& x, const at::Tensor&, const Conditioning&) const override {
+    return 0.5 * x;
+  }
+};
+
+class Rounding final : public ImageDecoder {
+ public:
+  at::Tensor Decode(const at::Tensor& latents) const override {
+    return (255 * (latents / 2 + 0.5).clamp(0, 1)).round().to(at::kByte).permute({0, 2, 3, 1});
+  }
+};
+
+flow::SamplingSpec TenSteps() {
+  return OdeSpec(flow::SigmaGrid(flow::ScheduleKind::kLinspace, 10, 1.0));
+}
+
+TEST(ImageSamplerTest, EveryImageFollowsItsOwnConditioning) {
+  const Conditioning prompts{{kPromptTokens, at::tensor({-1.0F, 0.0F, 1.0F}).view({3, 1, 1})},
+                             {kPooledPrompt, at::zeros({3, 1})}};
+  const at::Tensor images = SampleImages(ConstantData(), Rounding(), TenSteps(),
+                                             RequestsFor(prompts, 2, /*seed=*/1), {1, 2, 5});
+  ASSERT_EQ(images.sizes(), at::IntArrayRef({6, 2, 5, 1}));
+  const std::vector<uint8_t> expected = {0, 0, 128, 128, 255, 255};
+  for (int64_t i = 0; i < 6; ++i) {
+    // Float rounding of x - sigma v may fall on either side of 127.5.
+    EXPECT_NEAR(images[i].to(at::kFloat).mean().item<float>(), expected[i], 1) << i;
+    EXPECT_EQ(PixelsOf(images, i).size(), 10);
+  }
+}
+
+TEST(ImageSamplerTest, ImagesDoNotDependOnTheBatchTheyAreDrawnIn) {
+  const Conditioning prompts{{kPromptTokens, at::zeros({4, 1, 1})},
+                             {kPooledPrompt, at::zeros({4, 1})}};
+  const auto requests = RequestsFor(prompts, 3, /*seed=*/7);
+  const auto draw = [&](int64_t batch_max) {
+    return SampleImages(KeepsNoise(), Rounding(), TenSteps(), requests, {1, 4, 4}, batch_max);
+  };
+  const at::Tensor together = draw(64);
+  EXPECT_TRUE(at::equal(together, draw(5)));
+  EXPECT_TRUE(at::equal(together, draw(1)));
+  EXPECT_FALSE(at::equal(together[0], together[1]));
+  EXPECT_FALSE(at::equal(together[0], together[3]));
+}
+
+}  // namespace
+}  // namespace oxbow::model

@@ -1,0 +1,63 @@
+// What one learner step trains: which rows of which samples, with which advantage, in which update.
+//
+// A row is one term of a sample's loss: a trained denoising step, or a pair of time and noise.
+// The method decides which rows a sample has (method.h). Groups without variance and failed
+// samples train nothing, unless they are kept.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "core/rl/advantage.h"
+#include "core/rl/experience.h"
+#include "core/rl/options.h"
+
+namespace oxbow::rl {
+
+// Where a sample comes from.
+enum class Origin { kFresh, kStale, kReplay };
+
+struct PlannedRow {
+  int step = 0;            // The denoising step, or the number of the pair.
+  double sigma = 0;        // Noise level of the row's state.
+  double weight = 1;       // What the row counts in its sample's loss.
+  bool trained = true;     // False: part of W alone.
+  bool on_policy = false;  // Drawn by the policy as it is at the start of the step.
+  bool in_weight = false;  // Part of W: a kept transition of a trajectory that is not on-policy.
+  bool needs_old = false;  // lp_old is to be computed; otherwise the behaviour's is taken.
+  float log_prob_behaviour = 0;
+  float log_prob_old = 0;     // The clip's centre.
+  int64_t old_velocity = -1;  // Place in OldVelocities; -1: the row's policy has not moved.
+};
+
+struct PlannedTrajectory {
+  size_t group = 0;
+  size_t trajectory = 0;
+  Origin origin = Origin::kFresh;
+  uint64_t drawn = 0;  // Version of the first row's policy.
+  double advantage = 0;
+  bool weighted = false;  // W is to be computed.
+  double weight = 1;
+  std::vector<PlannedRow> rows;
+};
+
+struct TrainingPlan {
+  std::vector<GroupAdvantages> groups;
+  std::vector<PlannedTrajectory> trajectories;  // Samples that train something.
+  std::vector<std::vector<size_t>>
+      updates;                  // Indices into `samples`, shuffled by (run seed, step, pass).
+  int64_t samples_counted = 0;  // B of the denominator; see ZeroVariance.
+};
+
+// What a sample trains, where its group has a signal; no rows: nothing. Places are the caller's.
+using SamplePlanner = std::function<PlannedTrajectory(const Group&, const Trajectory&)>;
+
+// Which groups would train anything but the KL: those in which rewards differ. Pure.
+std::vector<bool> HaveSignal(const TrainerOptions& options, const std::vector<Group>& groups);
+
+// Pure.
+TrainingPlan PlanTraining(const TrainerOptions& options, LearnerStep step, const std::vector<Group>& groups,
+                  const SamplePlanner& plan_sample);
+
+}  // namespace oxbow::rl
