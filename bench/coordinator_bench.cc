@@ -42,9 +42,9 @@
 #include "oxbow/v1/experience_sink.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
-#include "services/learner/desk/coordinator_service.h"
-#include "services/learner/desk/experience_sink_service.h"
-#include "services/learner/desk/run_progress.h"
+#include "services/learner/coordinator/coordinator_service.h"
+#include "services/learner/coordinator/experience_sink_service.h"
+#include "services/learner/run_progress.h"
 
 extern char** environ;
 

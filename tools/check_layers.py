@@ -15,9 +15,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # A file's layer by the longest matching prefix; it may include its own layer and lower ones.
 LAYERS = [
-    ("src/base/", 0), ("src/metrics/", 0), ("src/core/replay/", 1), ("src/core/lease/", 1.5), ("src/core/task/", 2), ("src/core/reward/", 3),
-    ("src/core/parallel/", 4), ("src/core/flow/", 5), ("src/core/model/", 6), ("src/core/rl/", 7), ("src/core/pretrain/", 7.5),
-    ("src/simulate/", 7.8), ("src/io/", 8), ("proto/", 8), ("src/config/", 9), ("src/run/", 9.5), ("src/telemetry/", 10), ("src/rpc/", 10),
+    ("src/base/", 0), ("src/metrics/", 0), ("src/core/replay/", 1), ("src/core/lease/", 1.5), ("src/core/reward/", 3),
+    ("src/core/parallel/", 4), ("src/core/flow/", 5), ("src/core/model/", 6), ("src/core/rl/", 7),
+    ("src/tasks/", 7.5), ("src/simulate/", 7.8), ("src/io/", 8), ("proto/", 8), ("src/config/", 9), ("src/run/", 9.5), ("src/telemetry/", 10), ("src/rpc/", 10),
     ("services/", 11), ("cli/", 12), ("tests/", 13), ("bench/", 13),
 ]
 # Contracts that rollout, learner and cli share, and clients of other services: services may include
@@ -71,7 +71,7 @@ def sideways(path, target):
 
 
 def foreign(path, include):
-    below_services = path.startswith(("src/base/", "src/metrics/", "src/core/", "src/simulate/", "src/io/"))
+    below_services = path.startswith(("src/base/", "src/metrics/", "src/core/", "src/tasks/", "src/simulate/", "src/io/"))
     if below_services and WIRE.search(include):
         return "base, core, simulate and io build without gRPC, protobuf, RocksDB and prometheus"
     if path.startswith(("src/core/", "src/simulate/")) and not is_test(path):
@@ -97,9 +97,9 @@ def reaches_torch(path, files, seen):
 
 def torch_free(path):
     if path.startswith(("services/buffer/", "services/reward/", "src/base/", "src/metrics/", "src/telemetry/",
-                        "src/core/replay/", "src/core/lease/", "src/core/task/",
+                        "src/core/replay/", "src/core/lease/", "src/tasks/",
                         "src/core/reward/", "src/simulate/")):
-        return "_torch" not in path
+        return "_torch" not in path and not path.startswith("src/tasks/pretraining/")
     # In io, torch is allowed only in *_torch.* files. The model loader and the checkpoint are such
     # files by name, or link against torch through CMake, which the build of the replay buffer
     # checks.

@@ -14,7 +14,7 @@
 #include "core/model/device.h"
 #include "core/model/image_sampler.h"
 #include "core/model/policy.h"
-#include "core/task/synthetic_task.h"
+#include "tasks/synthetic_task.h"
 #include "io/tensor_torch.h"
 #include "run/sampling_spec.h"
 #include "run/scalar_type.h"
@@ -40,7 +40,7 @@ v1::RunConfig ConfigOfModel(const ModelSource& source, const std::string& prompt
   config.mutable_sampling()->set_steps(10);
   config.mutable_sampling()->set_schedule(v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT);
   config.mutable_eval()->set_solver(v1::SOLVER_KIND_EULER);
-  if (const task::SyntheticTask* const task = task::TaskOfPrompt(prompt)) {
+  if (const tasks::SyntheticTask* const task = tasks::TaskOfPrompt(prompt)) {
     config.mutable_sampling()->set_height(task->format().height);
     config.mutable_sampling()->set_width(task->format().width);
   }

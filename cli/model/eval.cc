@@ -12,7 +12,7 @@
 #include "base/status_macros.h"
 #include "cli/model/drawn_images.h"
 #include "cli/model/image_flags.h"
-#include "core/task/synthetic_task.h"
+#include "tasks/synthetic_task.h"
 
 namespace oxbow::cli {
 namespace {
@@ -26,9 +26,9 @@ struct EvalFlags {
 };
 
 // Whole rounds over the prompts, at least one: as near to `images` as that allows from above.
-absl::StatusOr<std::vector<task::Measure>> Evaluate(EvalFlags flags) {
+absl::StatusOr<std::vector<tasks::Measure>> Evaluate(EvalFlags flags) {
   OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPromptFile(flags.prompts));
-  const task::SyntheticTask* const task = task::TaskOfPrompt(prompts.front());
+  const tasks::SyntheticTask* const task = tasks::TaskOfPrompt(prompts.front());
   if (task == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("prompt is of no synthetic task, the only ones that can be measured here: ",
@@ -38,22 +38,22 @@ absl::StatusOr<std::vector<task::Measure>> Evaluate(EvalFlags flags) {
   flags.images.per_prompt = std::max(1U, (flags.images + count - 1) / count);
   OXBOW_ASSIGN_OR_RETURN(const std::vector<DrawnImage> images,
                          DrawImages(flags.source, prompts, flags.images));
-  const std::unique_ptr<task::TaskReport> report = task->NewReport();
+  const std::unique_ptr<tasks::TaskReport> report = task->NewReport();
   for (const DrawnImage& drawn : images) {
     OXBOW_RETURN_IF_ERROR(report->Add(drawn.prompt, drawn.image.pixels));
   }
   return report->Report();
 }
 
-void PrintTable(const std::vector<task::Measure>& report) {
-  for (const task::Measure& measure : report) {
+void PrintTable(const std::vector<tasks::Measure>& report) {
+  for (const tasks::Measure& measure : report) {
     std::printf("%-18s  %.4g\n", measure.name.c_str(), measure.value);
   }
 }
 
-void PrintJson(const std::vector<task::Measure>& report) {
+void PrintJson(const std::vector<tasks::Measure>& report) {
   nlohmann::ordered_json json;
-  for (const task::Measure& measure : report) json[measure.name] = measure.value;
+  for (const tasks::Measure& measure : report) json[measure.name] = measure.value;
   std::cout << json.dump() << "\n";
 }
 
@@ -73,7 +73,7 @@ void AddEval(CLI::App& app, int& exit_code) {
   AddImageFlags(*command, flags->images);
   command->add_flag("--json", flags->json, "for programs");
   command->callback([flags, &exit_code] {
-    const absl::StatusOr<std::vector<task::Measure>> report = Evaluate(*flags);
+    const absl::StatusOr<std::vector<tasks::Measure>> report = Evaluate(*flags);
     exit_code = ExitCodeOf(report.status());
     if (!report.ok()) {
       std::cerr << "oxbow eval: " << report.status().message() << "\n";

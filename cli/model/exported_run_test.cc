@@ -17,7 +17,7 @@
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
 #include "io/weights_torch.h"
-#include "services/learner/desk/checkpoint_store.h"
+#include "services/learner/checkpoint_store.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {

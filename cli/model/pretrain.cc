@@ -16,9 +16,9 @@
 #include "cli/model/drawn_images.h"
 #include "cli/model/pretrained_directory.h"
 #include "core/flow/schedule.h"
-#include "core/pretrain/pretraining.h"
-#include "core/pretrain/task_tensors.h"
-#include "core/task/synthetic_task.h"
+#include "tasks/pretraining/pretraining.h"
+#include "tasks/pretraining/task_tensors.h"
+#include "tasks/synthetic_task.h"
 
 namespace oxbow::cli {
 namespace {
@@ -74,25 +74,25 @@ std::string PromptFile(const std::string& given, const std::string& task, const 
   return given.empty() ? "configs/prompts/" + task + "_" + part + ".txt" : given;
 }
 
-absl::StatusOr<std::unique_ptr<task::TaskTensors>> TaskOf(const PretrainFlags& flags) {
-  OXBOW_ASSIGN_OR_RETURN(const task::SyntheticTask* const task, task::TaskNamed(flags.task));
+absl::StatusOr<std::unique_ptr<tasks::TaskTensors>> TaskOf(const PretrainFlags& flags) {
+  OXBOW_ASSIGN_OR_RETURN(const tasks::SyntheticTask* const task, tasks::TaskNamed(flags.task));
   const std::string path = PromptFile(flags.prompts, flags.task, "train");
   OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPromptFile(path));
-  absl::StatusOr<std::unique_ptr<task::TaskTensors>> tensors = task::TensorsOf(*task, prompts);
+  absl::StatusOr<std::unique_ptr<tasks::TaskTensors>> tensors = tasks::TensorsOf(*task, prompts);
   if (!tensors.ok()) return Annotate(tensors.status(), path);
   return tensors;
 }
 
 // Trains to the end.
-absl::StatusOr<std::unique_ptr<task::Pretraining>> Train(const PretrainFlags& flags,
-                                                         const task::TaskTensors& task) {
-  task::PretrainingOptions options;
+absl::StatusOr<std::unique_ptr<tasks::Pretraining>> Train(const PretrainFlags& flags,
+                                                         const tasks::TaskTensors& task) {
+  tasks::PretrainingOptions options;
   options.batch.seed = flags.seed;
   options.batch.caption_noise =
       flags.caption_noise < 0 ? task.caption_noise() : flags.caption_noise;
   options.steps = flags.steps > 0 ? flags.steps : task.steps();
-  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<task::Pretraining> run,
-                         task::Pretraining::Create(options, task));
+  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<tasks::Pretraining> run,
+                         tasks::Pretraining::Create(options, task));
   ProgressLine progress(options.steps, Clock::Steady());
   while (run->steps_done() < options.steps) {
     OXBOW_ASSIGN_OR_RETURN(const double loss, run->Step());
@@ -105,22 +105,22 @@ absl::Status Pretrain(const PretrainFlags& flags) {
   if (std::filesystem::exists(flags.out) && !flags.replace) {
     return absl::InvalidArgumentError("--out exists (remove it or give --replace): " + flags.out);
   }
-  OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<task::TaskTensors> task, TaskOf(flags));
+  OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<tasks::TaskTensors> task, TaskOf(flags));
   OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> held_out,
                          ReadPromptFile(PromptFile(flags.held_out, flags.task, "eval")));
   // Before hours of work: the held-out prompts must be of this task, too.
   OXBOW_RETURN_IF_ERROR(task->TokenIds(held_out).status());
   at::set_num_threads(flags.threads);
-  OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<task::Pretraining> run, Train(flags, *task));
+  OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<tasks::Pretraining> run, Train(flags, *task));
   const model::NamedTensors transformer = run->TransformerWeights();
   const model::NamedTensors text = run->TextWeights();
   OXBOW_ASSIGN_OR_RETURN(
-      const std::vector<task::Measure> report,
-      task::EvaluatePretrained(
+      const std::vector<tasks::Measure> report,
+      tasks::EvaluatePretrained(
           *task, transformer, text, held_out, kImagesPerPrompt,
           flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, kSamplingSteps, kPretrainedShift),
           kEvaluationSeed));
-  for (const task::Measure& measure : report) {
+  for (const tasks::Measure& measure : report) {
     std::printf("%-18s %.4g\n", measure.name.c_str(), measure.value);
   }
   const absl::Status fit = task->CheckBaseModel(report);

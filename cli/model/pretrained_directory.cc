@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-io::DiffusersContent ContentOf(const task::TaskTensors& task,
+io::DiffusersContent ContentOf(const tasks::TaskTensors& task,
                                const model::NamedTensors& transformer,
                                const model::NamedTensors& text) {
   const model::ClipTextParams text_params = task.text();
@@ -31,7 +31,7 @@ io::DiffusersContent ContentOf(const task::TaskTensors& task,
 
 }  // namespace
 
-absl::Status WritePretrainedDirectory(const fs::path& directory, const task::TaskTensors& task,
+absl::Status WritePretrainedDirectory(const fs::path& directory, const tasks::TaskTensors& task,
                                       const model::NamedTensors& transformer,
                                       const model::NamedTensors& text, bool replace) {
   const fs::path target = fs::absolute(directory).lexically_normal();

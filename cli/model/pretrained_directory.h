@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "core/model/parameters.h"
-#include "core/pretrain/task_tensors.h"
+#include "tasks/pretraining/task_tensors.h"
 
 namespace oxbow::cli {
 
@@ -22,7 +22,7 @@ inline constexpr double kPretrainedShift = 1.0;
 // Writes beside `directory` and renames, so that it is there wholly or not at all. An existing
 // directory is kInvalidArgument unless `replace`.
 absl::Status WritePretrainedDirectory(const std::filesystem::path& directory,
-                                      const task::TaskTensors& task,
+                                      const tasks::TaskTensors& task,
                                       const model::NamedTensors& transformer,
                                       const model::NamedTensors& text, bool replace);
 

@@ -9,7 +9,7 @@
 #include "base/status_macros.h"
 #include "cli/model/drawn_images.h"
 #include "cli/model/image_flags.h"
-#include "core/task/synthetic_task.h"
+#include "tasks/synthetic_task.h"
 #include "io/png.h"
 
 namespace oxbow::cli {
@@ -27,7 +27,7 @@ struct SampleFlags {
 
 // Green for right, red for wrong; no frame where the prompt is of another task.
 std::optional<io::Colour> FrameOf(const DrawnImage& drawn) {
-  const task::SyntheticTask* const task = task::TaskOfPrompt(drawn.prompt);
+  const tasks::SyntheticTask* const task = tasks::TaskOfPrompt(drawn.prompt);
   if (task == nullptr) return std::nullopt;
   const absl::StatusOr<bool> right = task->IsRight(drawn.prompt, drawn.image.pixels);
   if (!right.ok()) return std::nullopt;

@@ -7,7 +7,7 @@
 #include "cli/version.h"
 #include "config/run_config.h"
 #include "io/safetensors.h"
-#include "services/learner/desk/checkpoint_store.h"
+#include "services/learner/checkpoint_store.h"
 
 namespace oxbow::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "base/status_macros.h"
 #include "cli/run/ended_run.h"
 #include "rpc/tls_flags.h"
-#include "services/learner/desk/checkpoint_store.h"
+#include "services/learner/checkpoint_store.h"
 
 namespace oxbow::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "core/replay/draw.h"
-#include "services/buffer/replay_entries.h"
+#include "tests/testing/replay_entries.h"
 #include "services/buffer/replay_store.h"
 #include "tests/testing/scoped_directory.h"
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "services/buffer/replay_entries.h"
+#include "tests/testing/replay_entries.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::buffer {

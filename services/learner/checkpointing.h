@@ -13,7 +13,7 @@
 #include "core/model/policy.h"
 #include "core/rl/trainer.h"
 #include "oxbow/v1/config.pb.h"
-#include "services/learner/desk/checkpoint_store.h"
+#include "services/learner/checkpoint_store.h"
 
 namespace oxbow::learner {
 

@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "core/parallel/ranks.h"
-#include "services/rollout/tiny_model.h"
+#include "tests/testing/tiny_model.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::learner {

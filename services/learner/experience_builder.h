@@ -6,8 +6,8 @@
 #include "absl/status/statusor.h"
 #include "core/model/velocity_model.h"
 #include "core/rl/experience.h"
-#include "services/learner/desk/group_assembler.h"
-#include "services/learner/desk/step_plan.h"
+#include "services/learner/coordinator/group_assembler.h"
+#include "services/learner/coordinator/step_plan.h"
 
 namespace oxbow::learner {
 

@@ -15,7 +15,7 @@
 #include "core/replay/table_policy.h"
 #include "metrics/step_metrics.h"
 #include "rpc/convert.h"
-#include "services/learner/desk/group_check.h"
+#include "services/learner/coordinator/group_check.h"
 #include "services/learner/experience_builder.h"
 
 namespace oxbow::learner {

@@ -13,7 +13,7 @@
 #include "absl/synchronization/notification.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
-#include "services/rollout/tiny_model.h"
+#include "tests/testing/tiny_model.h"
 #include "services/weights/weight_follower.h"
 #include "telemetry/metrics.h"
 

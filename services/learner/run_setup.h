@@ -13,9 +13,9 @@
 #include "oxbow/v1/config.pb.h"
 #include "run/loaded_model.h"
 #include "services/learner/conditioning_cache.h"
-#include "services/learner/desk/coordinator.h"
-#include "services/learner/desk/group_check.h"
-#include "services/learner/desk/replay_link.h"
+#include "services/learner/coordinator/coordinator.h"
+#include "services/learner/coordinator/group_check.h"
+#include "services/learner/replay/replay_link.h"
 #include "services/learner/evaluation.h"
 #include "services/learner/learner_loop.h"
 

@@ -7,7 +7,7 @@
 
 #include "base/status_macros.h"
 #include "metrics/step_metrics.h"
-#include "services/learner/desk/group_tables.h"
+#include "services/learner/replay/group_tables.h"
 #include "services/learner/experience_builder.h"
 
 namespace oxbow::learner {

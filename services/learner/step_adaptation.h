@@ -21,10 +21,10 @@
 #include "core/rl/experience.h"
 #include "oxbow/v1/config.pb.h"
 #include "services/learner/conditioning_cache.h"
-#include "services/learner/desk/group_assembler.h"
-#include "services/learner/desk/replay_link.h"
-#include "services/learner/desk/replay_offer.h"
-#include "services/learner/desk/step_log.h"
+#include "services/learner/coordinator/group_assembler.h"
+#include "services/learner/replay/replay_link.h"
+#include "services/learner/replay/replay_offer.h"
+#include "services/learner/step_log.h"
 
 namespace oxbow::learner {
 

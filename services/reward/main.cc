@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "core/reward/scorer_table.h"
+#include "services/reward/scorer_table.h"
 #include "rpc/server.h"
 #include "rpc/service_main.h"
 #include "services/reward/reward_service.h"

@@ -8,7 +8,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "core/task/digits.h"
+#include "tasks/digits.h"
 #include "oxbow/v1/reward.grpc.pb.h"
 #include "rpc/server.h"
 

@@ -5,8 +5,8 @@
 
 #include <limits>
 
-#include "core/reward/digits_ocr.h"
-#include "core/task/digits.h"
+#include "tasks/digits_ocr.h"
+#include "tasks/digits.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
 #include "telemetry/metrics.h"
@@ -62,7 +62,7 @@ class RewardServiceTest : public testing::Test {
       item.mutable_image()->set_height(8);
       item.mutable_image()->set_channels(1);
       std::string pixels;
-      for (const float x : task::RenderDigits({4, 7, 3}, i % 2)) pixels += x > 0 ? '\xff' : '\0';
+      for (const float x : tasks::RenderDigits({4, 7, 3}, i % 2)) pixels += x > 0 ? '\xff' : '\0';
       item.mutable_image()->set_pixels(pixels);
     }
     return request;

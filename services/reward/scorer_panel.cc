@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "core/reward/scorer_table.h"
+#include "services/reward/scorer_table.h"
 
 namespace oxbow::reward {
 

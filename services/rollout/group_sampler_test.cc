@@ -10,7 +10,7 @@
 #include "core/flow/window.h"
 #include "core/model/image_sampler.h"
 #include "core/reward/likeness.h"
-#include "services/rollout/tiny_model.h"
+#include "tests/testing/tiny_model.h"
 
 namespace oxbow::rollout {
 namespace {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "io/tensor_torch.h"
-#include "services/rollout/tiny_model.h"
+#include "tests/testing/tiny_model.h"
 #include "services/weights/snapshot.h"
 #include "services/weights/snapshot_maker.h"
 

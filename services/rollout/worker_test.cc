@@ -11,7 +11,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "rpc/convert_torch.h"
-#include "services/rollout/fake_learner.h"
+#include "tests/testing/fake_learner.h"
 #include "telemetry/metrics.h"
 
 namespace oxbow::rollout {

@@ -9,7 +9,7 @@
 #include "core/rl/awm.h"
 #include "core/rl/method_table.h"
 #include "core/rl/nft.h"
-#include "core/rl/toy_policy.h"
+#include "tests/testing/toy_policy.h"
 
 namespace oxbow::run {
 namespace {

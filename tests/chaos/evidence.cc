@@ -12,7 +12,7 @@
 #include "io/metrics_file.h"
 #include "metrics/step_metrics.h"
 #include "services/buffer/replay_store.h"
-#include "services/learner/desk/checkpoint_store.h"
+#include "services/learner/checkpoint_store.h"
 
 namespace oxbow::chaos {
 namespace {

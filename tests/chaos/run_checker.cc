@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "services/learner/desk/prompt_order.h"
+#include "services/learner/coordinator/prompt_order.h"
 #include "tests/chaos/offer_book.h"
 
 namespace oxbow::chaos {

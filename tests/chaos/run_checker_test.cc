@@ -5,7 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/learner/desk/prompt_order.h"
+#include "services/learner/coordinator/prompt_order.h"
 
 namespace oxbow::chaos {
 namespace {

@@ -8,8 +8,8 @@
 #include "core/flow/schedule.h"
 #include "core/model/clip_text.h"
 #include "core/model/sd3.h"
-#include "core/pretrain/pretraining.h"
-#include "core/pretrain/task_tensors.h"
+#include "tasks/pretraining/pretraining.h"
+#include "tasks/pretraining/task_tensors.h"
 #include "gtest/gtest.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
@@ -42,8 +42,8 @@ class EmbeddedModelTest : public testing::TestWithParam<Shipped> {
     EXPECT_TRUE(lines.ok()) << lines.status();
     return absl::StrSplit(lines.value(), '\n', absl::SkipWhitespace());
   }
-  std::unique_ptr<task::TaskTensors> SyntheticTask() const {
-    return task::TensorsOf(**task::TaskNamed(GetParam().task), HeldOut()).value();
+  std::unique_ptr<tasks::TaskTensors> SyntheticTask() const {
+    return tasks::TensorsOf(**tasks::TaskNamed(GetParam().task), HeldOut()).value();
   }
 
   const std::string directory_ = kSource + "/models/" + GetParam().task;
@@ -96,14 +96,14 @@ TEST_P(EmbeddedModelTest, SchedulerGivesOurGrid) {
 
 // The base model of every example: sharp images, mostly the wrong ones, in all layouts.
 TEST_P(EmbeddedModelTest, ShippedModelPassesItsOwnGate) {
-  const auto report = task::EvaluatePretrained(
+  const auto report = tasks::EvaluatePretrained(
       *SyntheticTask(), transformer_, text_, HeldOut(), /*per_prompt=*/8,
       flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, 10, /*shift=*/1.0), /*seed=*/1);
   ASSERT_TRUE(report.ok()) << report.status();
   const absl::Status fit = SyntheticTask()->CheckBaseModel(*report);
   EXPECT_TRUE(fit.ok()) << fit;
   if (std::string(GetParam().task) == "digits") {
-    EXPECT_GT(task::ValueOf(*report, "minority_row_share"), 0.3);
+    EXPECT_GT(tasks::ValueOf(*report, "minority_row_share"), 0.3);
   }
 }
 

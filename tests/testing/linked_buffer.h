@@ -12,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "rpc/server.h"
-#include "services/buffer/replay_entries.h"
+#include "tests/testing/replay_entries.h"
 #include "services/buffer/replay_service.h"
-#include "services/learner/desk/replay_link.h"
+#include "services/learner/replay/replay_link.h"
 #include "telemetry/metrics.h"
 #include "tests/testing/scoped_directory.h"
 

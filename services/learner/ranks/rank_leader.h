@@ -21,8 +21,8 @@
 #include "base/clock.h"
 #include "oxbow/v1/coordinator.pb.h"
 #include "oxbow/v1/learner_ranks.grpc.pb.h"
-#include "services/learner/desk/result_receiver.h"
-#include "services/learner/desk/step_plan.h"
+#include "services/learner/coordinator/result_receiver.h"
+#include "services/learner/coordinator/step_plan.h"
 
 namespace oxbow::learner {
 

@@ -6,7 +6,7 @@
 #include "core/parallel/share.h"
 #include "rpc/channel.h"
 #include "rpc/convert.h"
-#include "services/learner/desk/replay_offer.h"
+#include "services/learner/replay/replay_offer.h"
 
 namespace oxbow::learner {
 

@@ -5,7 +5,7 @@
 
 #include "core/model/policy.h"
 #include "core/model/sd3.h"
-#include "core/model/small_sd3.h"
+#include "tests/testing/small_sd3.h"
 #include "gtest/gtest.h"
 
 namespace oxbow::model {

@@ -5,7 +5,7 @@
 
 #include "core/model/initial_weights.h"
 #include "core/model/sd3.h"
-#include "core/model/small_sd3.h"
+#include "tests/testing/small_sd3.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

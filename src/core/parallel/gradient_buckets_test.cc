@@ -8,7 +8,7 @@
 
 #include <csignal>
 
-#include "core/parallel/forked_ranks.h"
+#include "tests/testing/forked_ranks.h"
 
 namespace oxbow::parallel {
 namespace {

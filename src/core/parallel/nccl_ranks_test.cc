@@ -9,7 +9,7 @@
 
 #include <csignal>
 
-#include "core/parallel/forked_ranks.h"
+#include "tests/testing/forked_ranks.h"
 #include "core/parallel/ranks.h"
 
 namespace oxbow::parallel {

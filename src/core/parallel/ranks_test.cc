@@ -14,7 +14,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "core/parallel/c10d_ranks.h"
-#include "core/parallel/forked_ranks.h"
+#include "tests/testing/forked_ranks.h"
 #include "core/parallel/ordered_sum.h"
 
 namespace oxbow::parallel {

@@ -8,7 +8,7 @@
 
 #include "core/parallel/ranks.h"
 #include "core/rl/policy_gradient.h"
-#include "core/rl/toy_policy.h"
+#include "tests/testing/toy_policy.h"
 
 namespace oxbow::rl {
 namespace {

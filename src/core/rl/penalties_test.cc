@@ -8,7 +8,7 @@
 #include "core/parallel/ranks.h"
 #include "core/rl/awm.h"
 #include "core/rl/row_batch.h"
-#include "core/rl/toy_policy.h"
+#include "tests/testing/toy_policy.h"
 #include "core/rl/trainer.h"
 #include "gtest/gtest.h"
 

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/parallel/forked_ranks.h"
+#include "tests/testing/forked_ranks.h"
 
 namespace oxbow::rl {
 namespace {

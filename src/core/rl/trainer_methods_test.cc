@@ -5,9 +5,9 @@
 #include <functional>
 
 #include "core/parallel/share.h"
-#include "core/parallel/thread_ranks.h"
+#include "tests/testing/thread_ranks.h"
 #include "core/rl/awm.h"
-#include "core/rl/toy_policy.h"
+#include "tests/testing/toy_policy.h"
 #include "core/rl/trainer.h"
 
 namespace oxbow::rl {

@@ -14,7 +14,7 @@
 #include <numbers>
 
 #include "core/parallel/ranks.h"
-#include "core/rl/toy_policy.h"
+#include "tests/testing/toy_policy.h"
 #include "core/rl/trainer.h"
 
 namespace oxbow::rl {

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "core/parallel/share.h"
-#include "core/parallel/thread_ranks.h"
-#include "core/rl/toy_policy.h"
+#include "tests/testing/thread_ranks.h"
+#include "tests/testing/toy_policy.h"
 #include "core/rl/trainer.h"
 
 namespace oxbow::rl {

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "core/parallel/ranks.h"
-#include "core/rl/toy_policy.h"
+#include "tests/testing/toy_policy.h"
 
 namespace oxbow::rl {
 namespace {

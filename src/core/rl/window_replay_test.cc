@@ -7,7 +7,7 @@
 #include "core/flow/window.h"
 #include "core/parallel/ranks.h"
 #include "core/rl/correction.h"
-#include "core/rl/toy_policy.h"
+#include "tests/testing/toy_policy.h"
 #include "core/rl/trainer.h"
 
 namespace oxbow::rl {

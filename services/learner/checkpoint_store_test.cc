@@ -1,0 +1,139 @@
+#include "services/learner/checkpoint_store.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "services/learner/step_log.h"
+
+namespace oxbow::learner {
+namespace {
+
+class CheckpointStoreTest : public testing::Test {
+ protected:
+  CheckpointStoreTest()
+      : directory_(std::filesystem::path(testing::TempDir()) /
+                   testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    std::filesystem::remove_all(directory_);
+  }
+  ~CheckpointStoreTest() override { std::filesystem::remove_all(directory_); }
+
+  static Checkpoint At(uint64_t step) {
+    Checkpoint checkpoint;
+    checkpoint.state = {.committed_steps = step,
+                        .policy_version = 2 * step,
+                        .epoch = 3,
+                        .prompts = {.pass = 1, .taken = step},
+                        .config_sha256 = "c0ffee",
+                        .buffer_checkpoint = CheckpointName(step),
+                        .wall_seconds = 1.5};
+    checkpoint.files = {{"weights.safetensors", absl::StrCat("weights ", step)},
+                        {"optimizer.safetensors", std::string(1000, static_cast<char>(step))}};
+    return checkpoint;
+  }
+
+  void Damage(const std::string& file) {
+    std::fstream stream(directory_ / file, std::ios::in | std::ios::out | std::ios::binary);
+    ASSERT_TRUE(stream.good());
+    stream.put('X');
+  }
+
+  const std::filesystem::path directory_;
+};
+
+TEST_F(CheckpointStoreTest, ComesBackAsItWasWritten) {
+  const CheckpointStore store(directory_, 2);
+  ASSERT_TRUE(store.Write(At(25)).ok());
+  const auto loaded = store.LoadNewest();
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->files, At(25).files);
+  EXPECT_EQ(loaded->state.committed_steps, 25u);
+  EXPECT_EQ(loaded->state.policy_version, 50u);
+  EXPECT_EQ(loaded->state.prompts, (PromptPosition{1, 25}));
+  EXPECT_EQ(loaded->state.buffer_checkpoint, "step_000025");
+}
+
+TEST_F(CheckpointStoreTest, RollBackMakesAnEarlierOneTheNewestAndKeepsTheOthersAside) {
+  const CheckpointStore store(directory_, 9);
+  for (const uint64_t step : {1u, 2u, 3u}) ASSERT_TRUE(store.Write(At(step)).ok());
+  EXPECT_EQ(store.RollBack(7).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(store.LoadNewest()->state.committed_steps, 3u);
+  const auto state = store.RollBack(1);
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->policy_version, 2u);
+  EXPECT_EQ(store.LoadNewest()->state.committed_steps, 1u);
+  EXPECT_TRUE(std::filesystem::exists(directory_ / "rolled_back_000003"));
+}
+
+TEST_F(CheckpointStoreTest, RollBackToADamagedOneChangesNothing) {
+  const CheckpointStore store(directory_, 9);
+  for (const uint64_t step : {1u, 2u}) ASSERT_TRUE(store.Write(At(step)).ok());
+  Damage("step_000001/weights.safetensors");
+  EXPECT_EQ(store.RollBack(1).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(store.LoadNewest()->state.committed_steps, 2u);
+}
+
+TEST_F(CheckpointStoreTest, KeepsTheNewestAndDeletesTheRest) {
+  const CheckpointStore store(directory_, 2);
+  for (const uint64_t step : {1u, 2u, 3u}) ASSERT_TRUE(store.Write(At(step)).ok());
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "step_000001"));
+  EXPECT_TRUE(std::filesystem::exists(directory_ / "step_000002"));
+  EXPECT_TRUE(std::filesystem::exists(directory_ / "step_000003"));
+}
+
+TEST_F(CheckpointStoreTest, FallsBackWhenTheNewestIsDamagedInAnyFile) {
+  const CheckpointStore store(directory_, 3);
+  for (const std::string file : {"weights.safetensors", "manifest.json", "optimizer.safetensors"}) {
+    SCOPED_TRACE(file);
+    ASSERT_TRUE(store.Write(At(1)).ok());
+    ASSERT_TRUE(store.Write(At(2)).ok());
+    Damage(absl::StrCat("step_000002/", file));
+    const auto loaded = store.LoadNewest();
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->state.committed_steps, 1u);
+  }
+}
+
+// A run that resumed from an older checkpoint reaches the damaged one's number again. Until then
+// only checkpoints that it writes itself are valid.
+TEST_F(CheckpointStoreTest, ADamagedNewerOneTakesNoPlace) {
+  const CheckpointStore store(directory_, 1);
+  ASSERT_TRUE(store.Write(At(9)).ok());
+  Damage("step_000009/weights.safetensors");
+  ASSERT_TRUE(store.Write(At(5)).ok());
+  const auto loaded = store.LoadNewest();
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->state.committed_steps, 5u);
+}
+
+TEST_F(CheckpointStoreTest, AnUnfinishedCheckpointIsNotSeen) {
+  const CheckpointStore store(directory_, 2);
+  ASSERT_TRUE(store.Write(At(1)).ok());
+  std::filesystem::copy(directory_ / "step_000001", directory_ / "step_000002.tmp");
+  EXPECT_EQ(store.LoadNewest()->state.committed_steps, 1u);
+  EXPECT_TRUE(store.Write(At(2)).ok()) << "what a crash left behind is in nobody's way";
+}
+
+TEST_F(CheckpointStoreTest, NothingThereIsNotFoundAndNothingWholeIsLost) {
+  const CheckpointStore store(directory_, 2);
+  EXPECT_TRUE(store.empty());
+  EXPECT_EQ(store.LoadNewest().status().code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(store.Write(At(1)).ok());
+  Damage("step_000001/weights.safetensors");
+  EXPECT_FALSE(store.empty());
+  EXPECT_EQ(store.LoadNewest().status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(CheckpointStoreTest, EveryStartHasItsOwnEpoch) {
+  std::filesystem::create_directories(directory_);
+  for (uint64_t start = 1; start <= 3; ++start) {
+    EXPECT_EQ(NextEpoch(directory_ / "epoch")->value, start);
+  }
+  std::ofstream(directory_ / "epoch") << "what";
+  EXPECT_EQ(NextEpoch(directory_ / "epoch").status().code(), absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace oxbow::learner

@@ -1,0 +1,139 @@
+#include "services/learner/coordinator/coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "metrics/step_metrics.h"
+
+namespace oxbow::learner {
+namespace {
+
+constexpr absl::Duration kForgotten = absl::Minutes(10);  // A worker that left without a word.
+
+}  // namespace
+
+Coordinator::Coordinator(Options options, const Clock& clock, GroupAssembler& assembler,
+                         LearnerMetrics& metrics)
+    : options_(std::move(options)),
+      clock_(clock),
+      assembler_(assembler),
+      metrics_(metrics),
+      table_(options_.leases, clock),
+      published_(options_.leases.staleness_max) {}
+
+void Coordinator::Plan(StepPlan plan) {
+  const WakeAfter wake(*this);
+  absl::MutexLock lock(&mutex_);
+  table_.Plan(plan.step);
+  for (PlannedGroup& group : plan.groups) planned_.emplace(group.id.value, std::move(group));
+  HandOut();
+  Report();
+}
+
+void Coordinator::Refill(std::vector<PlannedGroup> groups) {
+  const WakeAfter wake(*this);
+  absl::MutexLock lock(&mutex_);
+  table_.Refill(groups.at(0).step, groups.size());
+  for (PlannedGroup& group : groups) planned_.emplace(group.id.value, std::move(group));
+  HandOut();
+  Report();
+}
+
+void Coordinator::Published(PolicyVersion version, LearnerStep committed) {
+  absl::MutexLock lock(&mutex_);
+  published_.Add(version, committed);
+}
+
+std::optional<LearnerStep> Coordinator::StepOfVersion(PolicyVersion version) const {
+  absl::MutexLock lock(&mutex_);
+  return published_.StepOf(version);
+}
+
+std::vector<PlannedGroup> Coordinator::TakePlanned(LearnerStep step) {
+  absl::MutexLock lock(&mutex_);
+  const uint64_t stride = options_.leases.groups_per_step + options_.leases.dynamic_sampling_max;
+  const auto begin = planned_.lower_bound(step.value * stride);
+  const auto end = planned_.lower_bound((step.value + 1) * stride);
+  std::vector<PlannedGroup> groups;
+  for (auto it = begin; it != end; ++it) groups.push_back(std::move(it->second));
+  planned_.erase(begin, end);
+  return groups;
+}
+
+void Coordinator::Commit(LearnerStep step) {
+  absl::MutexLock lock(&mutex_);
+  table_.Commit(step);
+  Report();
+}
+
+void Coordinator::Drain() {
+  const WakeAfter wake(*this);
+  absl::MutexLock lock(&mutex_);
+  if (std::exchange(draining_, true)) return;
+  for (auto& [id, worker] : workers_) {
+    if (worker.session == nullptr) continue;
+    WaitNoMore(*worker.session);
+    v1::WorkResponse response;
+    response.mutable_drain();
+    Push(*worker.session, std::move(response));
+  }
+}
+
+void Coordinator::Tick() {
+  const WakeAfter wake(*this);
+  absl::MutexLock lock(&mutex_);
+  ExpireLeases();
+  HandOut();
+  HelpStragglers();
+  std::erase_if(workers_, [&](const auto& item) {
+    return item.second.session == nullptr && clock_.Now() - item.second.seen > kForgotten;
+  });
+  Report();
+}
+
+void Coordinator::Report() const {
+  metrics_.GroupsAre(table_.pending(), table_.running(), assembler_.ready());
+  uint64_t connected = 0;
+  uint64_t lag = 0;
+  const uint64_t newest = published_.newest().value;
+  for (const auto& [id, worker] : workers_) {
+    if (worker.session == nullptr) continue;
+    ++connected;
+    if (worker.has_version && worker.version < newest) lag = std::max(lag, newest - worker.version);
+  }
+  metrics_.WorkersAre(connected, lag);
+}
+
+void Coordinator::FillStatus(v1::StatusResponse& response) const {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [id, worker] : workers_) {
+    v1::WorkerStatus& status = *response.add_workers();
+    status.set_worker_id(id);
+    status.set_policy_version(worker.version);
+    status.set_leases(static_cast<uint32_t>(table_.RunningOf(id)));
+    status.set_groups_done(worker.groups_done);
+    status.set_seconds_since_seen(absl::ToDoubleSeconds(clock_.Now() - worker.seen));
+  }
+  response.set_published_version(published_.newest().value);
+  response.set_groups_running(table_.running());
+  response.set_groups_ready(assembler_.ready());
+  response.set_leases_expired(counts_.leases_expired);
+  response.set_leases_speculated(counts_.leases_speculated);
+  response.set_leases_superseded(counts_.leases_superseded);
+  response.set_groups_discarded(counts_.groups_discarded);
+  if (const auto& running = table_.state().running; !running.empty()) {
+    response.set_lease_age_max_seconds(
+        absl::ToDoubleSeconds(clock_.Now() - running.begin()->first));
+  }
+  response.set_lease_seconds(absl::ToDoubleSeconds(options_.leases.lease_time));
+}
+
+void Coordinator::AddCounts(std::map<std::string, double>& numbers) const {
+  absl::MutexLock lock(&mutex_);
+  numbers[metric::kRolloutLeasesExpired] = static_cast<double>(counts_.leases_expired);
+  numbers[metric::kRolloutLeasesSpeculated] = static_cast<double>(counts_.leases_speculated);
+  numbers[metric::kRolloutLeasesSuperseded] = static_cast<double>(counts_.leases_superseded);
+  numbers[metric::kRolloutGroupsDiscarded] = static_cast<double>(counts_.groups_discarded);
+}
+
+}  // namespace oxbow::learner

@@ -1,0 +1,178 @@
+// Hands planned groups to workers and takes their results: the lease table, the plans, the workers'
+// sessions and the published versions under one lock. Thread-safe.
+//
+// The learner's loop plans, publishes and commits. Each worker has one session that states credit
+// and is given leases. A worker that falls silent loses its leases and, until it speaks, its
+// credit. A mixed group whose head cannot be read is leased as a fresh one, so that a lost replay
+// buffer never holds up a step.
+//
+// No method waits. Each event that makes leases possible (credit, a plan, newer weights, the end of
+// a lease) hands them out at once, newest weights first, then by waiting time. A session that has
+// something to send is woken without the lock. Tick does what becomes possible by time alone.
+//
+// Four files hold the methods: the loop's side in coordinator.cc, the others in
+// coordinator_{sessions,leases,results}.cc.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/trace.h"
+#include "core/lease/lease_table.h"
+#include "oxbow/v1/coordinator.pb.h"
+#include "oxbow/v1/experience_sink.pb.h"
+#include "services/learner/coordinator/group_assembler.h"
+#include "services/learner/coordinator/group_check.h"
+#include "services/learner/learner_metrics.h"
+#include "services/learner/coordinator/published_versions.h"
+#include "services/learner/coordinator/result_receiver.h"
+#include "services/learner/coordinator/step_plan.h"
+
+namespace oxbow::learner {
+
+class Coordinator final : public ResultReceiver {
+ public:
+  struct Options {
+    lease::LeaseTable::Options leases;
+    GroupRules rules;
+    std::string run_id;  // Of this start of the learner; names the traces of groups.
+    uint32_t head_failures_max = 2;  // After these a mixed group is leased without its head.
+    int ranks = 1;  // Learner ranks; each holds an even share of a step's groups.
+  };
+
+  // One worker's stream as the coordinator sees it. Shared, because it is woken without the lock,
+  // when its stream may just have ended.
+  class Session : public std::enable_shared_from_this<Session> {
+   public:
+    virtual ~Session() = default;
+    // Take may have something. Called from any thread, without the coordinator's lock.
+    virtual void Wake() = 0;
+
+   private:
+    friend class Coordinator;
+    std::string worker;
+    uint32_t credit = 0;
+    std::optional<LearnerStep> weights_step;  // L_V of the applied weights; none before the first.
+    std::optional<std::pair<uint64_t, uint64_t>> place;  // Among those that wait for leases.
+    std::deque<v1::WorkResponse> outbox;
+    bool open = false;
+    bool woken = false;  // Reset when it finds nothing to take.
+  };
+
+  // Counts of leases and results since this start of the learner.
+  struct Counts {
+    uint64_t leases_expired = 0;
+    uint64_t leases_speculated = 0;  // Second leases of stragglers.
+    uint64_t leases_superseded = 0;  // Ended because the group's other lease was first.
+    uint64_t groups_discarded = 0;   // Results that were refused: work thrown away.
+  };
+
+  Coordinator(Options options, const Clock& clock, GroupAssembler& assembler,
+              LearnerMetrics& metrics);
+
+  // The loop's side.
+  void Plan(StepPlan plan);
+  void Published(PolicyVersion version, LearnerStep committed);
+  // Adds groups of one uncommitted step in place of as many accepted ones.
+  void Refill(std::vector<PlannedGroup> groups);
+  // Takes the groups of a step, by id, as they were leased in the end: without a head that was
+  // given up. Requires that all groups of the step are accepted; each group is returned once.
+  std::vector<PlannedGroup> TakePlanned(LearnerStep step);
+  void Commit(LearnerStep step);
+  void Drain();  // Tells every worker that there are no more leases.
+  // The learner step of a published version; nothing if it is unknown or forgotten.
+  std::optional<LearnerStep> StepOfVersion(PolicyVersion version) const;
+
+  // Expires leases, hands out the groups that this frees, and grants second leases of stragglers.
+  // To be called a few times a second.
+  void Tick();
+
+  // A session's side. Open supersedes an older session of the same worker.
+  void Open(Session& session, const std::string& worker);
+  void Close(Session& session, bool goodbye);
+  void SetCredit(Session& session, PolicyVersion version, uint32_t groups);
+  void Renew(Session& session, const std::vector<LeaseId>& leases);
+  void Finish(Session& session, LeaseId lease, const std::string& failure);
+  // The next message to send: a lease, cancel, renewal or drain. If nothing, wait for Wake.
+  std::optional<v1::WorkResponse> Take(Session& session);
+
+  // The sink's side. If another rank holds the group's latents, their bytes are missing here.
+  v1::InsertOutcome Submit(ReceivedGroup group, std::string& error) override;
+  void Refuse(LeaseId lease, const std::string& reason) override;
+
+  // Fills workers, groups and versions, for `oxbow status`.
+  void FillStatus(v1::StatusResponse& response) const;
+  // The same counts as numbers of a step, as in metrics.jsonl.
+  void AddCounts(std::map<std::string, double>& numbers) const;
+
+ private:
+  // At its end, wakes the sessions that got something to take. Declared before the lock, so that it
+  // ends after the lock is released.
+  class WakeAfter {
+   public:
+    explicit WakeAfter(Coordinator& coordinator) : coordinator_(coordinator) {}
+    ~WakeAfter() { coordinator_.WakeSessions(); }
+
+   private:
+    Coordinator& coordinator_;
+  };
+
+  struct Worker {
+    uint64_t version = 0;
+    bool has_version = false;
+    uint64_t groups_done = 0;
+    absl::Duration seen;
+    Session* session = nullptr;
+  };
+
+  void WakeSessions();
+  void Push(Session& session, v1::WorkResponse response) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PushCancel(const lease::LeaseGrant& grant, const std::string& reason)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Wait(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WaitNoMore(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void HandOut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void HelpStragglers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Grant(Session& session, const lease::LeaseGrant& grant)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ExpireLeases() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  v1::InsertOutcome Discard(v1::InsertOutcome outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Keep(ReceivedGroup received, const lease::LeaseGrant& grant)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Supersede(const lease::LeaseGrant& other) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Trace TraceOf(const lease::LeaseGrant& grant) const;
+  v1::Lease Describe(const lease::LeaseGrant& grant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FailLease(LeaseId lease, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Report() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Options options_;
+  const Clock& clock_;
+  GroupAssembler& assembler_;
+  LearnerMetrics& metrics_;
+
+  mutable absl::Mutex mutex_;
+  lease::LeaseTable table_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, PlannedGroup> planned_ ABSL_GUARDED_BY(mutex_);  // By group.
+  PublishedVersions published_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Worker> workers_ ABSL_GUARDED_BY(mutex_);
+  // Sessions with credit: newest weights first, then the longest waiting.
+  std::map<std::pair<uint64_t, uint64_t>, Session*> waiting_ ABSL_GUARDED_BY(mutex_);
+  uint64_t tickets_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::shared_ptr<Session>> to_wake_ ABSL_GUARDED_BY(mutex_);
+  Counts counts_ ABSL_GUARDED_BY(mutex_);
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace oxbow::learner

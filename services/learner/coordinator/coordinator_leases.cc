@@ -1,0 +1,143 @@
+// The life of a lease in the coordinator: granted, renewed, failed, expired.
+#include "base/log.h"
+#include "core/parallel/share.h"
+#include "services/learner/coordinator/coordinator.h"
+
+namespace oxbow::learner {
+
+void Coordinator::HandOut() {
+  while (!waiting_.empty()) {
+    Session& session = *waiting_.begin()->second;
+    const auto grant = table_.Acquire(session.worker, *session.weights_step);
+    if (!grant.has_value()) return;  // Sessions behind it have the same weights or older ones.
+    Grant(session, *grant);
+  }
+}
+
+void Coordinator::HelpStragglers() {
+  const std::optional<absl::Duration> next = table_.NextStraggler();
+  if (!next.has_value() || *next > clock_.Now()) return;
+  for (auto waiting = waiting_.begin(); waiting != waiting_.end();) {
+    Session& session = *(waiting++)->second;
+    const auto grant = table_.Speculate(session.worker, *session.weights_step);
+    if (!grant.has_value()) continue;
+    ++counts_.leases_speculated;
+    metrics_.LeaseSpeculated();
+    const TraceScope scope(TraceOf(*grant));
+    OXBOW_LOG(Info) << "straggler leased a second time" << Field("group", grant->group)
+                    << Field("lease", grant->id) << Field("worker", grant->worker)
+                    << Field("step", grant->step) << Field("attempt", grant->attempt);
+    Grant(session, *grant);
+  }
+}
+
+void Coordinator::Grant(Session& session, const lease::LeaseGrant& grant) {
+  --session.credit;
+  WaitNoMore(session);  // If it wants more, it goes to the end of the row.
+  Wait(session);
+  v1::WorkResponse response;
+  *response.mutable_lease() = Describe(grant);
+  Push(session, std::move(response));
+  metrics_.LeaseGranted();
+  const TraceScope scope(TraceOf(grant));
+  OXBOW_LOG(Debug) << "lease granted" << Field("group", grant.group) << Field("lease", grant.id)
+                   << Field("worker", grant.worker) << Field("step", grant.step)
+                   << Field("attempt", grant.attempt);
+}
+
+v1::Lease Coordinator::Describe(const lease::LeaseGrant& grant) const {
+  const PlannedGroup& planned = planned_.at(grant.group.value);
+  v1::Lease lease;
+  lease.set_lease_id(grant.id.value);
+  lease.set_group_id(grant.group.value);
+  lease.set_learner_step(grant.step.value);
+  lease.set_attempt(grant.attempt);
+  *lease.mutable_prompt() = planned.prompt;
+  *lease.mutable_conditioning() = planned.conditioning;
+  lease.set_group_size(options_.rules.group_size);
+  for (size_t i = 0; i < planned.sde.size(); ++i) {
+    if (planned.sde[i]) lease.add_sde_steps(static_cast<uint32_t>(i));
+  }
+  if (planned.head.has_value()) {
+    v1::Lease::Head& head = *lease.mutable_head();
+    head.set_entry_id(planned.head->entry.value);
+    head.set_buffer_shard(planned.head->shard);
+    head.set_kept_steps(planned.head->kept_steps);
+    head.set_stored_reward(planned.head->stored_reward);
+  }
+  lease.set_policy_version_min(published_.OldestFor(grant.step).value);
+  lease.set_sink_rank(static_cast<uint32_t>(
+      parallel::OwnerOf(planned.place, options_.leases.groups_per_step, options_.ranks)));
+  lease.set_seconds(absl::ToDoubleSeconds(options_.leases.lease_time));
+  return lease;
+}
+
+void Coordinator::Renew(Session& session, const std::vector<LeaseId>& leases) {
+  const WakeAfter wake(*this);
+  absl::MutexLock lock(&mutex_);
+  if (!session.open) return;
+  ExpireLeases();
+  v1::WorkResponse response;
+  response.mutable_renewed();
+  for (const LeaseId lease : leases) {
+    if (table_.Renew(session.worker, lease)) response.mutable_renewed()->add_lease_ids(lease.value);
+  }
+  workers_[session.worker].seen = clock_.Now();
+  Push(session, std::move(response));
+  HandOut();
+}
+
+void Coordinator::Finish(Session& session, LeaseId lease, const std::string& failure) {
+  const WakeAfter wake(*this);
+  absl::MutexLock lock(&mutex_);
+  if (session.open) workers_[session.worker].seen = clock_.Now();
+  if (failure.empty()) return;
+  FailLease(lease, failure);
+  HandOut();
+}
+
+void Coordinator::FailLease(LeaseId lease, const std::string& reason) {
+  const lease::LeaseGrant* live = table_.Find(lease);
+  if (live == nullptr) return;
+  const lease::LeaseGrant grant = *live;
+  metrics_.LeaseFailed();
+  const absl::Status status = table_.Fail(lease, reason);
+  const TraceScope scope(TraceOf(grant));
+  OXBOW_LOG(Warning) << "group failed" << Field("group", grant.group) << Field("lease", grant.id)
+                     << Field("worker", grant.worker) << Field("step", grant.step)
+                     << Field("attempt", grant.attempt) << Field("reason", reason);
+  PlannedGroup& planned = planned_.at(grant.group.value);
+  // A second lease that still lives was given the head, and its result will have it.
+  const bool under_way = table_.state().groups.at(grant.group.value).first.value != 0;
+  if (planned.head.has_value() && !under_way &&
+      table_.failures(grant.group) >= options_.head_failures_max) {
+    OXBOW_LOG(Warning) << "group goes on without its replayed head" << Field("group", grant.group)
+                       << Field("entry", planned.head->entry);
+    planned.head.reset();
+    metrics_.HeadMissing();
+  }
+  if (!status.ok()) assembler_.Stop(status);
+}
+
+void Coordinator::ExpireLeases() {
+  for (const lease::LeaseGrant& lost : table_.Expire()) {
+    ++counts_.leases_expired;
+    metrics_.LeaseExpired();
+    const TraceScope scope(TraceOf(lost));
+    OXBOW_LOG(Warning) << "lease expired" << Field("group", lost.group) << Field("lease", lost.id)
+                       << Field("worker", lost.worker) << Field("step", lost.step)
+                       << Field("attempt", lost.attempt);
+    PushCancel(lost, "lease expired");
+    const auto worker = workers_.find(lost.worker);
+    if (worker == workers_.end() || worker->second.session == nullptr) continue;
+    // A silent worker would lose the next leases as well.
+    worker->second.session->credit = 0;
+    WaitNoMore(*worker->second.session);
+  }
+}
+
+Trace Coordinator::TraceOf(const lease::LeaseGrant& grant) const {
+  return TraceOfGroup(options_.run_id, grant.group, grant.id);
+}
+
+}  // namespace oxbow::learner

@@ -1,0 +1,194 @@
+#include "services/learner/coordinator/coordinator_service.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "rpc/status.h"
+
+namespace oxbow::learner {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(50);
+
+grpc::Status WrongEpoch(uint64_t got, uint64_t want) {
+  return rpc::ToGrpc(absl::AbortedError(
+      absl::StrCat("the learner was restarted, register again: epoch ", got, ", not ", want)));
+}
+
+// One worker's stream. One read and one write are under way at most; the object keeps itself alive
+// until gRPC is done with it. gRPC never calls a reaction from inside Start* or Finish.
+class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::WorkResponse>,
+                         public learner::Coordinator::Session {
+ public:
+  WorkStream(learner::Coordinator& coordinator, uint64_t epoch)
+      : coordinator_(coordinator), epoch_(epoch) {}
+
+  void Begin() {
+    self_ = shared_from_this();
+    StartRead(&request_);
+  }
+
+  void Wake() override {
+    absl::MutexLock lock(&mutex_);
+    if (writing_ || ended_) return;
+    std::optional<v1::WorkResponse> next = coordinator_.Take(*this);
+    if (!next.has_value()) return;
+    response_ = *std::move(next);
+    writing_ = true;
+    StartWrite(&response_);
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return End(grpc::Status::OK);
+    if (request_.epoch() != epoch_) return End(WrongEpoch(request_.epoch(), epoch_));
+    if (!open_) {
+      if (request_.worker_id().empty())
+        return End(rpc::ToGrpc(absl::InvalidArgumentError("worker_id is empty")));
+      open_ = true;
+      worker_ = request_.worker_id();
+      coordinator_.Open(*this, worker_);
+    }
+    React();
+    if (goodbye_) return End(grpc::Status::OK);
+    StartRead(&request_);
+  }
+
+  void OnWriteDone(bool) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      writing_ = false;
+      if (ended_) return Finish(status_);
+    }
+    Wake();
+  }
+
+  void OnDone() override { self_.reset(); }
+
+ private:
+  void React() {
+    switch (request_.message_case()) {
+      case v1::WorkRequest::kCredit:
+        return coordinator_.SetCredit(*this, PolicyVersion(request_.credit().policy_version()),
+                                      request_.credit().groups());
+      case v1::WorkRequest::kRenew: {
+        const auto& ids = request_.renew().lease_ids();
+        return coordinator_.Renew(*this, std::vector<LeaseId>(ids.begin(), ids.end()));
+      }
+      case v1::WorkRequest::kFinished:
+        return coordinator_.Finish(*this, LeaseId(request_.finished().lease_id()),
+                                   request_.finished().failure());
+      case v1::WorkRequest::kGoodbye:
+        goodbye_ = true;
+        return;
+      default:
+        return;  // Hello, or a message of a newer worker.
+    }
+  }
+
+  // By the reader alone, once: nothing is read afterwards. The status follows a write under way.
+  void End(const grpc::Status& status) {
+    if (open_) {
+      coordinator_.Close(*this, goodbye_);
+      OXBOW_LOG(Info) << "worker left" << Field("worker", worker_)
+                      << Field("goodbye", goodbye_ ? "yes" : "no");
+    }
+    absl::MutexLock lock(&mutex_);
+    ended_ = true;
+    status_ = status;
+    if (!writing_) Finish(status_);
+  }
+
+  learner::Coordinator& coordinator_;
+  const uint64_t epoch_;
+  std::shared_ptr<Session> self_;
+  v1::WorkRequest request_;  // The reader's, as are the three below.
+  bool open_ = false;
+  bool goodbye_ = false;
+  std::string worker_;
+  absl::Mutex mutex_;
+  v1::WorkResponse response_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+CoordinatorService::CoordinatorService(learner::Coordinator& coordinator,
+                                       std::function<void(v1::StatusResponse&)> fill_status,
+                                       v1::RegisterResponse registration,
+                                       std::function<void(const std::string&)> drain)
+    : coordinator_(coordinator),
+      fill_status_(std::move(fill_status)),
+      drain_(std::move(drain)),
+      registration_(std::move(registration)),
+      ticker_([this] {
+        while (!ended_.WaitForNotificationWithTimeout(kTick)) coordinator_.Tick();
+      }) {}
+
+CoordinatorService::~CoordinatorService() {
+  ended_.Notify();
+  ticker_.join();
+}
+
+void CoordinatorService::SetRegistration(v1::RegisterResponse registration) {
+  absl::MutexLock lock(&mutex_);
+  registration_ = std::move(registration);
+}
+
+grpc::Status CoordinatorService::Register(grpc::ServerContext*, const v1::RegisterRequest* request,
+                                          v1::RegisterResponse* response) {
+  if (request->worker_id().empty()) {
+    return rpc::ToGrpc(absl::InvalidArgumentError("worker_id is empty"));
+  }
+  absl::MutexLock lock(&mutex_);
+  if (registration_.sink_endpoints_size() == 0) {
+    return rpc::ToGrpc(absl::UnavailableError("the learner is starting"));
+  }
+  *response = registration_;
+  OXBOW_LOG(Info) << "worker registered" << Field("worker", request->worker_id())
+                  << Field("host", request->host()) << Field("version", request->version());
+  return grpc::Status::OK;
+}
+
+grpc::ServerBidiReactor<v1::WorkRequest, v1::WorkResponse>* CoordinatorService::Work(
+    grpc::CallbackServerContext*) {
+  uint64_t epoch;
+  {
+    absl::MutexLock lock(&mutex_);
+    epoch = registration_.epoch();
+  }
+  const auto stream = std::make_shared<WorkStream>(coordinator_, epoch);
+  stream->Begin();
+  return stream.get();
+}
+
+grpc::Status CoordinatorService::Status(grpc::ServerContext*, const v1::StatusRequest*,
+                                        v1::StatusResponse* response) {
+  {
+    absl::MutexLock lock(&mutex_);
+    response->set_epoch(registration_.epoch());
+    response->set_run_id(registration_.run_id());
+    response->set_run_name(registration_.config().run().name());
+    *response->mutable_buffer_endpoints() = registration_.buffer_endpoints();
+    *response->mutable_reward_endpoints() = registration_.reward_endpoints();
+  }
+  response->set_unix_time(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
+  coordinator_.FillStatus(*response);
+  fill_status_(*response);
+  return grpc::Status::OK;
+}
+
+grpc::Status CoordinatorService::Drain(grpc::ServerContext*, const v1::DrainRequest* request,
+                                       v1::DrainResponse*) {
+  OXBOW_LOG(Info) << "drain requested" << Field("reason", request->reason());
+  drain_(request->reason());
+  return grpc::Status::OK;
+}
+
+}  // namespace oxbow::learner

@@ -1,0 +1,50 @@
+// Coordinator over gRPC: converts, calls, converts. Decisions are the Coordinator's.
+//
+// Work is a reactor, not a blocking handler: a worker costs a stream, and no thread.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "oxbow/v1/coordinator.grpc.pb.h"
+#include "services/learner/coordinator/coordinator.h"
+
+namespace oxbow::learner {
+
+class CoordinatorService final
+    : public v1::Coordinator::WithCallbackMethod_Work<v1::Coordinator::Service> {
+ public:
+  // `fill_status` adds what the coordinator does not know to a status, once there was a
+  // registration; `registration` is what every worker is told; `drain` is called on a Drain
+  // request.
+  CoordinatorService(learner::Coordinator& coordinator,
+                     std::function<void(v1::StatusResponse&)> fill_status,
+                     v1::RegisterResponse registration,
+                     std::function<void(const std::string&)> drain);
+  ~CoordinatorService() override;
+
+  // The endpoints are known only once the server is bound; requests that come before wait.
+  void SetRegistration(v1::RegisterResponse registration);
+
+  grpc::Status Register(grpc::ServerContext* context, const v1::RegisterRequest* request,
+                        v1::RegisterResponse* response) override;
+  grpc::ServerBidiReactor<v1::WorkRequest, v1::WorkResponse>* Work(
+      grpc::CallbackServerContext* context) override;
+  grpc::Status Status(grpc::ServerContext* context, const v1::StatusRequest* request,
+                      v1::StatusResponse* response) override;
+  grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
+                     v1::DrainResponse* response) override;
+
+ private:
+  learner::Coordinator& coordinator_;
+  const std::function<void(v1::StatusResponse&)> fill_status_;
+  const std::function<void(const std::string&)> drain_;
+  absl::Mutex mutex_;
+  v1::RegisterResponse registration_ ABSL_GUARDED_BY(mutex_);
+  absl::Notification ended_;
+  std::thread ticker_;
+};
+
+}  // namespace oxbow::learner

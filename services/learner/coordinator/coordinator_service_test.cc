@@ -1,0 +1,199 @@
+// The learner's services over a real channel: leases, fences and credits as a worker sees them.
+#include "services/learner/coordinator/coordinator_fixture.h"
+
+namespace oxbow::learner {
+namespace {
+
+TEST_F(CoordinatorServiceTest, GroupsGoFromLeaseToTheLearnerSortedById) {
+  WorkerStreams worker(server_->endpoint(), "a");
+  worker.Credit(0, 2);
+  const v1::Lease first = worker.Next().lease();
+  const v1::Lease second = worker.Next().lease();
+  EXPECT_EQ(first.group_id(), 0u);
+  EXPECT_EQ(second.group_id(), 1u);
+  EXPECT_EQ(second.prompt().text(), "text 123");
+  EXPECT_EQ(worker.Insert(worker.Result(second, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
+  EXPECT_EQ(worker.Insert(worker.Result(first, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
+  EXPECT_EQ(worker.Insert(worker.Result(first, 0)).outcome(), v1::INSERT_OUTCOME_DUPLICATE);
+  const auto groups = assembler_.Take(LearnerStep(0), 2, absl::Seconds(10));
+  ASSERT_TRUE(groups.ok()) << groups.status();
+  EXPECT_EQ((*groups)[0].group.group_id(), 0u);
+  EXPECT_EQ((*groups)[1].group.trajectories(1).latents().data().size(), 64u);
+}
+
+TEST_F(CoordinatorServiceTest, NewWeightsAdmitTheNextStepAndStaleOnesDoNot) {
+  coordinator_.Plan(PlanOf(1));
+  WorkerStreams worker(server_->endpoint(), "a");
+  worker.Credit(0, 4);
+  for (int i = 0; i < 2; ++i) {
+    const v1::Lease lease = worker.Next().lease();
+    EXPECT_EQ(worker.Insert(worker.Result(lease, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
+  }
+  EXPECT_TRUE(worker.Renew(1).empty()) << "nothing but the renewal comes back: no lease is left";
+  coordinator_.Published(PolicyVersion(2), LearnerStep(1));
+  worker.Credit(2, 4);
+  const v1::Lease next = worker.Next().lease();
+  EXPECT_EQ(next.group_id(), 2u);
+  EXPECT_EQ(next.policy_version_min(), 2u);
+}
+
+TEST_F(CoordinatorServiceTest, ExpiredLeaseIsCancelledFencedAndGivenToAnother) {
+  WorkerStreams slow(server_->endpoint(), "slow");
+  slow.Credit(0, 1);
+  const v1::Lease lease = slow.Next().lease();
+  EXPECT_THAT(slow.Renew(lease.lease_id()), testing::ElementsAre(lease.lease_id()));
+  clock_.Advance(absl::Seconds(31));
+  EXPECT_EQ(slow.Next().cancel().lease_id(), lease.lease_id());
+  EXPECT_EQ(slow.Insert(slow.Result(lease, 0)).outcome(), v1::INSERT_OUTCOME_FENCED);
+  WorkerStreams quick(server_->endpoint(), "quick");
+  quick.Credit(0, 1);
+  const v1::Lease again = quick.Next().lease();
+  EXPECT_EQ(again.group_id(), lease.group_id());
+  EXPECT_EQ(again.attempt(), 2u);
+  EXPECT_EQ(quick.Insert(quick.Result(again, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
+}
+
+TEST_F(CoordinatorServiceTest, SilentWorkerLosesItsCreditWithItsLeasesUntilItSpeaks) {
+  WorkerStreams silent(server_->endpoint(), "silent");
+  silent.Credit(0, 3);
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(silent.Next().has_lease());
+  clock_.Advance(absl::Seconds(31));
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(silent.Next().has_cancel());
+  v1::StatusResponse status;
+  coordinator_.FillStatus(status);
+  EXPECT_EQ(status.groups_running(), 0u) << "its third credit would lose a group once more";
+  EXPECT_EQ(status.leases_expired(), 2u);
+  silent.Credit(0, 1);
+  EXPECT_EQ(silent.Next().lease().attempt(), 2u);
+}
+
+TEST_F(CoordinatorServiceTest, IdleWorkerHelpsAStragglerAndTheLaterResultIsNobodysFailure) {
+  WorkerStreams quick(server_->endpoint(), "quick");
+  WorkerStreams slow(server_->endpoint(), "slow");
+  quick.Credit(0, 1);
+  EXPECT_EQ(quick.Insert(quick.Result(quick.Next().lease(), 0)).outcome(),
+            v1::INSERT_OUTCOME_ACCEPTED);
+  slow.Credit(0, 1);
+  const v1::Lease late = slow.Next().lease();
+  quick.Credit(0, 1);  // That group took no time: whatever is under way is a straggler.
+  const v1::Lease helping = quick.Next().lease();
+  EXPECT_EQ(helping.group_id(), late.group_id());
+  EXPECT_EQ(helping.attempt(), 2u);
+  EXPECT_EQ(quick.Insert(quick.Result(helping, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
+  EXPECT_EQ(slow.Next().cancel().lease_id(), late.lease_id());
+  EXPECT_EQ(slow.Insert(slow.Result(late, 0)).outcome(), v1::INSERT_OUTCOME_SUPERSEDED);
+  slow.Fail(late.lease_id(), "cancelled");
+  (void)slow.Renew(1);  // Comes back after the failure was taken.
+  EXPECT_TRUE(assembler_.Take(LearnerStep(0), 2, absl::Seconds(10)).ok());
+  const std::string text = telemetry::ScrapeText(registry_);
+  for (const char* line : {"oxbow_learner_leases_total{event=\"speculated\"} 1",
+                           "oxbow_learner_leases_total{event=\"superseded\"} 1",
+                           "oxbow_learner_leases_total{event=\"failed\"} 0",
+                           "oxbow_learner_results_total{outcome=\"superseded\"} 1"}) {
+    EXPECT_THAT(text, testing::HasSubstr(line));
+  }
+}
+
+TEST_F(CoordinatorServiceTest, MixedGroupWhoseHeadCannotBeReadGoesOnWithoutIt) {
+  WorkerStreams worker(server_->endpoint(), "a");
+  worker.Credit(0, 2);
+  for (int i = 0; i < 2; ++i) {
+    const v1::Lease lease = worker.Next().lease();
+    EXPECT_EQ(worker.Insert(worker.Result(lease, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
+  }
+  StepPlan plan = PlanOf(1);
+  plan.groups[0].head = ReplayedHead{.entry = EntryId(9), .kept_steps = 2};
+  coordinator_.Plan(plan);
+  coordinator_.Published(PolicyVersion(2), LearnerStep(1));
+  for (int failure = 0; failure < 2; ++failure) {
+    worker.Credit(2, 1);
+    const v1::Lease lease = worker.Next().lease();
+    EXPECT_EQ(lease.head().entry_id(), 9u);
+    worker.Fail(lease.lease_id(), "replay buffer: connection refused");
+    (void)worker.Renew(1);
+    clock_.Advance(absl::Seconds(11));
+  }
+  worker.Credit(2, 1);
+  const v1::Lease fresh = worker.Next().lease();
+  EXPECT_EQ(fresh.group_id(), 2u);
+  EXPECT_FALSE(fresh.has_head());
+}
+
+TEST_F(CoordinatorServiceTest, AnotherEpochIsAborted) {
+  auto stub = v1::Coordinator::NewStub(rpc::Connect(server_->endpoint()));
+  const auto context = rpc::ContextWithDeadline(absl::Seconds(10));
+  const auto stream = stub->Work(context.get());
+  v1::WorkRequest request;
+  request.set_epoch(kEpoch - 1);
+  request.set_worker_id("old");
+  request.mutable_hello();
+  stream->Write(request);
+  v1::WorkResponse response;
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::ABORTED);
+}
+
+TEST_F(CoordinatorServiceTest, DrainReachesWorkersAndTheRun) {
+  WorkerStreams worker(server_->endpoint(), "a");
+  worker.Credit(0, 0);
+  auto stub = v1::Coordinator::NewStub(rpc::Connect(server_->endpoint()));
+  const auto context = rpc::ContextWithDeadline(absl::Seconds(10));
+  v1::DrainResponse response;
+  EXPECT_TRUE(stub->Drain(context.get(), {}, &response).ok());
+  EXPECT_TRUE(drained_);
+  coordinator_.Drain();
+  EXPECT_TRUE(worker.Next().has_drain());
+}
+
+TEST_F(CoordinatorServiceTest, FailuresBeyondTheLimitStopTheLearnerWithTheReason) {
+  WorkerStreams worker(server_->endpoint(), "a");
+  for (int i = 0; i < 8; ++i) {
+    worker.Credit(0, 1);
+    worker.Fail(worker.Next().lease().lease_id(), "reward: no replica answers");
+    (void)worker.Renew(1);  // Comes back after the failure was taken.
+    clock_.Advance(absl::Seconds(11));
+  }
+  const auto groups = assembler_.Take(LearnerStep(0), 2, absl::Seconds(10));
+  EXPECT_EQ(groups.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(
+      std::string(groups.status().message()),
+      testing::HasSubstr("group 0 failed 8 times, last on worker a: reward: no replica answers"));
+}
+
+TEST_F(CoordinatorServiceTest, ScrapeHasEveryCountFromTheStart) {
+  const std::string text = telemetry::ScrapeText(registry_);
+  for (const char* name : {"oxbow_learner_leases_total{event=\"expired\"} 0",
+                           "oxbow_learner_results_total{outcome=\"fenced\"} 0",
+                           "oxbow_learner_offers_total{outcome=\"rejected_lower\"} 0",
+                           "oxbow_learner_weights_lag_versions 0",
+                           "oxbow_learner_phase_seconds_total{phase=\"update\"} 0"}) {
+    EXPECT_THAT(text, testing::HasSubstr(name));
+  }
+}
+
+TEST_F(CoordinatorServiceTest, ScrapeHasOfTheLastStepWhatThatStepMeasured) {
+  const auto scrape = [&] { return telemetry::ScrapeText(registry_); };
+  const char* const kClipped = "oxbow_learner_clip_ratio{origin=\"replay\",side=\"any\"} ";
+  EXPECT_THAT(scrape(), testing::Not(testing::HasSubstr("oxbow_learner_grad_norm")));
+  metrics_.StepCommitted(1, {{"train/grad_norm", 2},
+                             {"train/clip_frac_replay", .25},
+                             {"train/clip_frac_step_3", .5},
+                             {"eval/reward_mean", .75},
+                             {"train/reward_digits_ocr_mean", -1}});
+  for (const std::string line : {"oxbow_learner_grad_norm 2", "oxbow_learner_eval_reward_mean 0.75",
+                                 "oxbow_learner_reward{reward=\"digits_ocr\"} -1",
+                                 "oxbow_learner_step_clip_ratio{denoising_step=\"3\"} 0.5"}) {
+    EXPECT_THAT(scrape(), testing::HasSubstr(line + "\n"));
+  }
+  EXPECT_THAT(scrape(), testing::HasSubstr(kClipped));
+  metrics_.StepCommitted(1, {{"train/grad_norm", 4}, {"train/clip_frac_step_4", 0}});
+  const std::string next = scrape();
+  EXPECT_THAT(next, testing::HasSubstr("oxbow_learner_grad_norm 4\n"));
+  EXPECT_THAT(next, testing::HasSubstr("oxbow_learner_eval_reward_mean 0.75\n"));
+  EXPECT_THAT(next, testing::HasSubstr("{denoising_step=\"4\"} 0\n"));
+  EXPECT_THAT(next, testing::Not(testing::HasSubstr("{denoising_step=\"3\"}")));
+  EXPECT_THAT(next, testing::Not(testing::HasSubstr(kClipped)));
+}
+
+}  // namespace
+}  // namespace oxbow::learner

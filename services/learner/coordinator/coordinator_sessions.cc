@@ -1,0 +1,118 @@
+// The coordinator's sessions: which workers are connected, which have credit, what each is told.
+#include <utility>
+
+#include "base/log.h"
+#include "services/learner/coordinator/coordinator.h"
+
+namespace oxbow::learner {
+namespace {
+
+// Newest weights first.
+std::pair<uint64_t, uint64_t> PlaceOf(LearnerStep weights_step, uint64_t ticket) {
+  return {~weights_step.value, ticket};
+}
+
+}  // namespace
+
+void Coordinator::WakeSessions() {
+  std::vector<std::shared_ptr<Session>> sessions;
+  {
+    absl::MutexLock lock(&mutex_);
+    sessions.swap(to_wake_);
+  }
+  for (const std::shared_ptr<Session>& session : sessions) session->Wake();
+}
+
+void Coordinator::Push(Session& session, v1::WorkResponse response) {
+  response.set_epoch(options_.leases.epoch.value);
+  session.outbox.push_back(std::move(response));
+  if (std::exchange(session.woken, true)) return;
+  to_wake_.push_back(session.shared_from_this());
+}
+
+std::optional<v1::WorkResponse> Coordinator::Take(Session& session) {
+  absl::MutexLock lock(&mutex_);
+  if (!session.open || session.outbox.empty()) {
+    session.woken = false;
+    return std::nullopt;
+  }
+  v1::WorkResponse response = std::move(session.outbox.front());
+  session.outbox.pop_front();
+  return response;
+}
+
+// Gives a session that may be given leases a place among those that wait, unless it has one.
+void Coordinator::Wait(Session& session) {
+  const bool may = session.open && session.credit > 0 && session.weights_step.has_value();
+  if (!may || draining_) return WaitNoMore(session);
+  const uint64_t ticket = session.place.has_value() ? session.place->second : ++tickets_;
+  const auto place = PlaceOf(*session.weights_step, ticket);
+  if (session.place == place) return;
+  WaitNoMore(session);
+  session.place = place;
+  waiting_.emplace(place, &session);
+}
+
+void Coordinator::WaitNoMore(Session& session) {
+  if (session.place.has_value()) waiting_.erase(*session.place);
+  session.place.reset();
+}
+
+void Coordinator::Open(Session& session, const std::string& worker) {
+  const WakeAfter wake(*this);
+  absl::MutexLock lock(&mutex_);
+  Worker& entry = workers_[worker];
+  if (entry.session != nullptr) {
+    OXBOW_LOG(Info) << "worker came back on another stream" << Field("worker", worker);
+    entry.session->open = false;
+    WaitNoMore(*entry.session);
+  }
+  session.worker = worker;
+  session.open = true;
+  entry.session = &session;
+  entry.seen = clock_.Now();
+  if (!draining_) return;
+  v1::WorkResponse response;
+  response.mutable_drain();
+  Push(session, std::move(response));
+}
+
+void Coordinator::Close(Session& session, bool goodbye) {
+  const WakeAfter wake(*this);
+  absl::MutexLock lock(&mutex_);
+  session.open = false;
+  WaitNoMore(session);
+  const auto found = workers_.find(session.worker);
+  if (found == workers_.end() || found->second.session != &session) return;  // Superseded.
+  found->second.session = nullptr;
+  const absl::Duration grace = lease::DepartureGrace(options_.leases.lease_time);
+  table_.Depart(session.worker, goodbye ? absl::ZeroDuration() : grace);
+  ExpireLeases();
+  if (goodbye) workers_.erase(found);
+  HandOut();
+}
+
+void Coordinator::SetCredit(Session& session, PolicyVersion version, uint32_t groups) {
+  const WakeAfter wake(*this);
+  absl::MutexLock lock(&mutex_);
+  if (!session.open) return;
+  session.credit = groups;
+  session.weights_step = published_.StepOf(version);
+  Worker& worker = workers_[session.worker];
+  worker.version = version.value;
+  worker.has_version = true;
+  worker.seen = clock_.Now();
+  Wait(session);
+  HandOut();
+}
+
+void Coordinator::PushCancel(const lease::LeaseGrant& grant, const std::string& reason) {
+  const auto worker = workers_.find(grant.worker);
+  if (worker == workers_.end() || worker->second.session == nullptr) return;
+  v1::WorkResponse response;
+  response.mutable_cancel()->set_lease_id(grant.id.value);
+  response.mutable_cancel()->set_reason(reason);
+  Push(*worker->second.session, std::move(response));
+}
+
+}  // namespace oxbow::learner

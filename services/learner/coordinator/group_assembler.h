@@ -1,0 +1,49 @@
+// Holds finished groups until all groups of their learner step have arrived.
+//
+// A mixed group arrives with its tail only; the learner has its head. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/ids.h"
+#include "oxbow/v1/common.pb.h"
+#include "services/learner/coordinator/byte_budget.h"
+
+namespace oxbow::learner {
+
+// One accepted group, its latent bytes inside the message.
+struct ReceivedGroup {
+  v1::Group group;
+  uint32_t attempt = 0;
+  ByteBudget::Hold bytes;  // Part of the sink's budget, until destruction.
+};
+
+class GroupAssembler {
+ public:
+  // Adds an accepted group. Each group is added once: leases ensure that.
+  void Add(LearnerStep step, ReceivedGroup group);
+
+  // Waits for `count` groups of the step and returns them, ordered by group id. kCancelled after
+  // Stop, kDeadlineExceeded after `timeout`; then no group is removed.
+  absl::StatusOr<std::vector<ReceivedGroup>> Take(LearnerStep step, size_t count,
+                                                  absl::Duration timeout);
+
+  // Wakes the waiting learner with this status; later calls of Take return it at once.
+  void Stop(absl::Status reason);
+
+  size_t ready() const;  // Number of waiting groups.
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::map<LearnerStep, std::map<uint64_t, ReceivedGroup>> steps_ ABSL_GUARDED_BY(mutex_);
+  absl::Status stopped_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace oxbow::learner

@@ -1,0 +1,220 @@
+#include "services/learner/coordinator/group_check.h"
+
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "core/flow/window.h"
+
+namespace oxbow::learner {
+namespace {
+
+absl::Status Invalid(const std::string& message) { return absl::InvalidArgumentError(message); }
+
+uint64_t WidthOf(v1::DType dtype) {
+  switch (dtype) {
+    case v1::DTYPE_F32:
+      return 4;
+    case v1::DTYPE_F16:
+    case v1::DTYPE_BF16:
+      return 2;
+    default:
+      return 0;
+  }
+}
+
+// A number is finite if its exponent bits are not all ones.
+bool AllFinite(const std::string& bytes, v1::DType dtype) {
+  if (dtype == v1::DTYPE_F32) {
+    uint32_t worst = 0;
+    for (size_t i = 0; i + 4 <= bytes.size(); i += 4) {
+      uint32_t word;
+      std::memcpy(&word, bytes.data() + i, 4);
+      worst |= (word & 0x7f800000u) == 0x7f800000u ? 1u : 0u;
+    }
+    return worst == 0;
+  }
+  const uint16_t mask = dtype == v1::DTYPE_F16 ? 0x7c00 : 0x7f80;
+  for (size_t i = 0; i + 2 <= bytes.size(); i += 2) {
+    uint16_t word;
+    std::memcpy(&word, bytes.data() + i, 2);
+    if ((word & mask) == mask) return false;
+  }
+  return true;
+}
+
+absl::Status CheckLatents(const v1::Trajectory& trajectory, const GroupRules& rules) {
+  const v1::Tensor& latents = trajectory.latents();
+  const int first = static_cast<int>(trajectory.first_latent());
+  if (first > rules.steps()) return Invalid(absl::StrCat("first_latent is beyond step T: ", first));
+  if (latents.shape_size() == 0 && trajectory.replayed())
+    return absl::OkStatus();  // Tail not kept.
+  if (latents.dtype() != rules.storage) {
+    return Invalid(
+        absl::StrCat("latents have dtype ", latents.dtype(), ", the run stores ", rules.storage));
+  }
+  const bool rank_fits = latents.shape_size() == static_cast<int>(rules.latent_shape.size()) + 1;
+  bool fits = rank_fits && latents.shape(0) >= 1 && latents.shape(0) <= rules.steps() + 1 - first;
+  for (int i = 1; fits && i < latents.shape_size(); ++i) {
+    fits = latents.shape(i) == rules.latent_shape[static_cast<size_t>(i - 1)];
+  }
+  if (!fits) {
+    return Invalid(absl::StrCat("latents have shape [", absl::StrJoin(latents.shape(), ", "),
+                                "], wanted [at most ", rules.steps() + 1 - first, ", ",
+                                absl::StrJoin(rules.latent_shape, ", "), "]"));
+  }
+  if (trajectory.replayed()) return absl::OkStatus();
+  const int end = first + static_cast<int>(latents.shape(0));
+  const flow::LatentSpan needed =
+      rules.final_latent ? flow::LatentSpan{.first = rules.steps(), .count = 1}
+                         : flow::SpanOf({trajectory.sde().begin(), trajectory.sde().end()});
+  if (first > needed.first || end < needed.end()) {
+    return Invalid(absl::StrCat("holds x_", first, " to x_", end - 1, ", training needs x_",
+                                needed.first, " to x_", needed.end() - 1));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSteps(const v1::Trajectory& trajectory, const GroupRules& rules) {
+  const int steps = rules.steps();
+  if (trajectory.log_prob_size() != steps || trajectory.sde_size() != steps ||
+      trajectory.behaviour_version_size() != steps) {
+    return Invalid(absl::StrCat("per-step lists have ", trajectory.log_prob_size(), ", ",
+                                trajectory.sde_size(), " and ", trajectory.behaviour_version_size(),
+                                " items, the run has ", steps, " steps"));
+  }
+  const int first = trajectory.replayed() ? static_cast<int>(trajectory.kept_steps()) : 0;
+  for (int i = first; i < steps; ++i) {
+    if (!std::isfinite(trajectory.log_prob(i))) {
+      return Invalid(absl::StrCat("log-prob of step ", i, " is not finite"));
+    }
+    if (trajectory.sde(i) && !rules.sde[static_cast<size_t>(i)]) {
+      return Invalid(absl::StrCat("step ", i, " is stochastic, other than in the run"));
+    }
+    if (trajectory.behaviour_version(i) != trajectory.behaviour_version(first)) {
+      return Invalid(absl::StrCat("weights changed at step ", i));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// A fresh member takes exactly the window's steps stochastically; a regenerated tail takes those of
+// them that it has, or none.
+absl::Status CheckWindow(const v1::Trajectory& trajectory, const std::vector<bool>& window) {
+  const int first = trajectory.replayed() ? static_cast<int>(trajectory.kept_steps()) : 0;
+  for (int i = first; i < trajectory.sde_size(); ++i) {
+    const bool wanted = window[static_cast<size_t>(i)];
+    if (trajectory.sde(i) == wanted || (trajectory.replayed() && !trajectory.sde(i))) continue;
+    return Invalid(absl::StrCat("step ", i, trajectory.sde(i) ? " is" : " is not",
+                                " stochastic, other than its lease asked for"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTrajectory(const v1::Trajectory& trajectory, const GroupRules& rules) {
+  if (trajectory.sample() >= rules.group_size) {
+    return Invalid(
+        absl::StrCat("sample ", trajectory.sample(), " of a group of ", rules.group_size));
+  }
+  if (trajectory.schedule_id() != rules.schedule_id)
+    return Invalid("was sampled with another schedule");
+  if (trajectory.replayed() && static_cast<int>(trajectory.kept_steps()) > rules.steps()) {
+    return Invalid(absl::StrCat("keeps ", trajectory.kept_steps(), " steps"));
+  }
+  OXBOW_RETURN_IF_ERROR(CheckSteps(trajectory, rules));
+  OXBOW_RETURN_IF_ERROR(CheckLatents(trajectory, rules));
+  if (trajectory.reward_failed()) return absl::OkStatus();
+  if (!std::isfinite(trajectory.reward())) return Invalid("reward is not finite");
+  for (const v1::NamedValue& reward : trajectory.rewards()) {
+    if (!std::isfinite(reward.value())) {
+      return Invalid(absl::StrCat("reward is not finite: ", reward.name()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+uint64_t GroupRules::LatentBytes() const {
+  uint64_t bytes = WidthOf(storage);
+  for (const int64_t size : latent_shape) bytes *= static_cast<uint64_t>(size);
+  return bytes;
+}
+
+uint64_t GroupRules::GroupBytesMax() const {
+  const int latents = latents_max > 0 ? latents_max : steps() + 1;
+  return LatentBytes() * static_cast<uint64_t>(latents) * group_size;
+}
+
+absl::Status CheckHeader(const v1::Group& group, const GroupRules& rules) {
+  if (group.trajectories_size() == 0 ||
+      group.trajectories_size() > static_cast<int>(rules.group_size)) {
+    return Invalid(absl::StrCat("group has ", group.trajectories_size(),
+                                " trajectories, wanted 1 to ", rules.group_size));
+  }
+  std::set<uint32_t> samples;
+  for (int i = 0; i < group.trajectories_size(); ++i) {
+    const v1::Trajectory& trajectory = group.trajectories(i);
+    absl::Status status = CheckTrajectory(trajectory, rules);
+    if (status.ok() && !samples.insert(trajectory.sample()).second) {
+      status = Invalid(absl::StrCat("sample index repeats: ", trajectory.sample()));
+    }
+    if (!status.ok()) return Annotate(status, absl::StrCat("trajectory ", i));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckGroup(const v1::Group& group, const PlannedGroup& planned,
+                        const PublishedVersions& published, const GroupRules& rules) {
+  OXBOW_RETURN_IF_ERROR(CheckHeader(group, rules));
+  if (group.prompt().id() != planned.prompt.id()) return Invalid("group is of another prompt");
+  for (int i = 0; i < group.trajectories_size(); ++i) {
+    const v1::Trajectory& trajectory = group.trajectories(i);
+    const std::string place = absl::StrCat("trajectory ", i, ": ");
+    OXBOW_RETURN_IF_ERROR(
+        Annotate(CheckWindow(trajectory, planned.sde.empty() ? rules.sde : planned.sde),
+                 absl::StrCat("trajectory ", i)));
+    if (trajectory.replayed()) {
+      if (!planned.head.has_value() || trajectory.entry_id() != planned.head->entry.value ||
+          trajectory.kept_steps() != planned.head->kept_steps) {
+        return Invalid(absl::StrCat(place, "replays another entry than the lease names"));
+      }
+      if (trajectory.latents().shape_size() > 0 &&
+          trajectory.first_latent() != trajectory.kept_steps()) {
+        return Invalid(absl::StrCat(place, "tail does not start at x_", trajectory.kept_steps()));
+      }
+    }
+  }
+  for (const PolicyVersion version : BehaviourVersions(group)) {
+    if (published.Serves(version, planned.step)) continue;
+    return Invalid(absl::StrCat("sampled with version ", version.value,
+                                ", which is not published or beyond the staleness budget"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFinite(const v1::Group& group, const GroupRules& rules) {
+  for (int i = 0; i < group.trajectories_size(); ++i) {
+    if (!AllFinite(group.trajectories(i).latents().data(), rules.storage))
+      return Invalid(absl::StrCat("trajectory ", i, ": latents are not finite"));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<PolicyVersion> BehaviourVersions(const v1::Group& group) {
+  std::set<uint64_t> versions;
+  for (const v1::Trajectory& trajectory : group.trajectories()) {
+    const int first = trajectory.replayed() ? static_cast<int>(trajectory.kept_steps()) : 0;
+    if (first < trajectory.behaviour_version_size()) {
+      versions.insert(trajectory.behaviour_version(first));
+    }
+  }
+  std::vector<PolicyVersion> result;
+  for (const uint64_t version : versions) result.emplace_back(version);
+  return result;
+}
+
+}  // namespace oxbow::learner

@@ -1,0 +1,47 @@
+// Checks that a group which came over the wire is what was asked for. Pure; each refusal says why.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/ids.h"
+#include "oxbow/v1/common.pb.h"
+#include "services/learner/coordinator/published_versions.h"
+#include "services/learner/coordinator/step_plan.h"
+
+namespace oxbow::learner {
+
+// The rules that every group of a run obeys.
+struct GroupRules {
+  std::vector<int64_t> latent_shape;  // [C, H, W]
+  v1::DType storage = v1::DTYPE_F32;  // The latents' type.
+  uint64_t schedule_id = 0;
+  std::vector<bool> sde;      // T flags: the steps that may be stochastic.
+  int latents_max = 0;        // Most latents in one trajectory; 0: all T + 1.
+  bool final_latent = false;  // Fresh samples bring x_T instead of their transitions.
+  uint32_t group_size = 0;
+
+  int steps() const { return static_cast<int>(sde.size()); }
+  uint64_t LatentBytes() const;    // Bytes of one latent.
+  uint64_t GroupBytesMax() const;  // Bytes of all latents of a full group.
+};
+
+// Checks everything but the latents' bytes: what can be refused before they arrive.
+// kInvalidArgument: "trajectory 3: ...".
+absl::Status CheckHeader(const v1::Group& group, const GroupRules& rules);
+
+// Checks a complete group against what was planned: prompt, window, head and finite numbers; that
+// every fresh sample has one behaviour version for all its steps; and that these versions are
+// published and within the staleness budget. Does not read the latents' bytes.
+absl::Status CheckGroup(const v1::Group& group, const PlannedGroup& planned,
+                        const PublishedVersions& published, const GroupRules& rules);
+
+// Reads every latent of a complete group, which takes time. kInvalidArgument if any is not finite.
+absl::Status CheckFinite(const v1::Group& group, const GroupRules& rules);
+
+// The versions of the weights that sampled the steps of this attempt (all steps of a fresh sample,
+// the tail of a replayed one), each once.
+std::vector<PolicyVersion> BehaviourVersions(const v1::Group& group);
+
+}  // namespace oxbow::learner

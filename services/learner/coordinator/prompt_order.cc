@@ -1,0 +1,63 @@
+#include "services/learner/coordinator/prompt_order.h"
+
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "base/philox.h"
+
+namespace oxbow::learner {
+namespace {
+
+constexpr uint32_t kExtra = 1;  // StreamKey::sample of extra prompts; passes use 0.
+
+}  // namespace
+
+PromptOrder::PromptOrder(std::vector<v1::Prompt> prompts, uint64_t seed, PromptPosition position)
+    : prompts_(std::move(prompts)), seed_(seed), position_(position) {
+  OXBOW_CHECK(!prompts_.empty()) << "prompts to order";
+  OXBOW_CHECK(position_.taken <= prompts_.size()) << "position " << position_.taken;
+  Shuffle();
+}
+
+// Fisher-Yates.
+std::vector<uint32_t> PromptOrder::Permutation(const StreamKey& key) const {
+  std::vector<uint32_t> order(prompts_.size());
+  std::iota(order.begin(), order.end(), 0u);
+  RandomStream stream(key);
+  for (size_t left = order.size(); left > 1; --left) {
+    std::swap(order[left - 1], order[stream.NextBelow(left)]);
+  }
+  return order;
+}
+
+void PromptOrder::Shuffle() {
+  order_ = Permutation({.seed = seed_, .group = position_.pass, .step = kPromptOrder});
+}
+
+std::vector<v1::Prompt> PromptOrder::TakeExtra(LearnerStep step, size_t count,
+                                               std::set<uint64_t>& taken_ids) const {
+  std::vector<v1::Prompt> extra;
+  const std::vector<uint32_t> order =
+      Permutation({.seed = seed_, .group = step.value, .sample = kExtra, .step = kPromptOrder});
+  for (size_t i = 0; i < order.size() && extra.size() < count; ++i) {
+    const v1::Prompt& prompt = prompts_[order[i]];
+    if (taken_ids.insert(prompt.id()).second) extra.push_back(prompt);
+  }
+  return extra;
+}
+
+v1::Prompt PromptOrder::TakeNext(std::set<uint64_t>& taken_ids) {
+  for (size_t looked_at = 0; looked_at <= 2 * prompts_.size(); ++looked_at) {
+    if (position_.taken == prompts_.size()) {
+      position_ = {.pass = position_.pass + 1, .taken = 0};
+      Shuffle();
+    }
+    const v1::Prompt& prompt = prompts_[order_[position_.taken++]];
+    if (taken_ids.insert(prompt.id()).second) return prompt;
+  }
+  OXBOW_CHECK(false) << "every prompt is taken: " << taken_ids.size();
+  return {};
+}
+
+}  // namespace oxbow::learner

@@ -1,0 +1,43 @@
+#include "services/learner/run_progress.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace oxbow::learner {
+namespace {
+
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
+
+std::map<std::string, double> NumbersOf(const RunProgress& progress) {
+  v1::StatusResponse status;
+  progress.FillStatus(status);
+  std::map<std::string, double> numbers;
+  for (const v1::NamedValue& number : status.metrics()) numbers[number.name()] = number.value();
+  return numbers;
+}
+
+// A number that only some steps have must not be shown after its step.
+TEST(RunProgressTest, NumbersAreThoseOfTheLastStepAndOfTheLastEvaluation) {
+  FakeClock clock;
+  prometheus::Registry registry;
+  LearnerMetrics metrics(registry, {});
+  RunProgress progress(clock, metrics, /*steps_total=*/9);
+  progress.StepCommitted(1, 1,
+                      {{"train/loss", 0.5},
+                       {"replay/ratio", std::numeric_limits<double>::quiet_NaN()},
+                       {"eval/reward_mean", 0.25},
+                       {"eval/strict_mean", 0.1}});
+  progress.StepCommitted(2, 2, {{"train/loss", 0.75}});
+  EXPECT_THAT(NumbersOf(progress),
+              UnorderedElementsAre(Pair("train/loss", 0.75), Pair("eval/strict_mean", 0.1),
+                                   Pair("eval/reward_mean", 0.25)));
+  progress.StepCommitted(3, 3, {{"train/loss", 1}, {"eval/reward_mean", 0.5}});
+  EXPECT_THAT(NumbersOf(progress),
+              UnorderedElementsAre(Pair("train/loss", 1), Pair("eval/reward_mean", 0.5)));
+}
+
+}  // namespace
+}  // namespace oxbow::learner

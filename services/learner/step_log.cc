@@ -1,0 +1,74 @@
+#include "services/learner/step_log.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "services/learner/coordinator/group_check.h"
+
+namespace oxbow::learner {
+
+namespace {
+
+// Removes what follows the last newline: a line that a full disk or a crash cut off.
+absl::Status DropCutLine(const std::filesystem::path& path) {
+  const absl::StatusOr<std::string> content = ReadFile(path);
+  if (absl::IsNotFound(content.status())) return absl::OkStatus();
+  if (!content.ok()) return content.status();
+  const size_t end = content->rfind('\n') + 1;  // 0 if there is no newline.
+  if (end == content->size()) return absl::OkStatus();
+  std::error_code error;
+  std::filesystem::resize_file(path, end, error);
+  if (!error) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("cannot cut the step log: ", error.message(), ": ", path.string()));
+}
+
+}  // namespace
+
+absl::StatusOr<StepLog> StepLog::Open(const std::filesystem::path& path) {
+  OXBOW_RETURN_IF_ERROR(DropCutLine(path));
+  OXBOW_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
+  return StepLog(std::move(file));
+}
+
+absl::Status StepLog::Freeze(Epoch epoch, LearnerStep step, PolicyVersion version,
+                             const std::vector<ReceivedGroup>& groups, const StepChoice& choice) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const ReceivedGroup& received : groups) {
+    nlohmann::json item = {{"group", received.group.group_id()},
+                           {"attempt", received.attempt},
+                           {"lease", received.group.lease_id()},
+                           {"prompt", received.group.prompt().id()},
+                           {"worker", received.group.worker_id()}};
+    for (const PolicyVersion made : BehaviourVersions(received.group)) item["version"] = made.value;
+    for (const v1::Trajectory& trajectory : received.group.trajectories()) {
+      if (trajectory.replayed()) item["entry"] = trajectory.entry_id();
+    }
+    list.push_back(std::move(item));
+  }
+  nlohmann::json line = {{"epoch", epoch.value},
+                         {"step", step.value},
+                         {"version", version.value},
+                         {"groups", std::move(list)}};
+  for (const auto& [key, ids] :
+       {std::pair("left_out", &choice.left_out), std::pair("reused", &choice.reused)}) {
+    for (const GroupId id : *ids) line[key].push_back(id.value);
+  }
+  return file_.Append(line.dump() + "\n", /*sync=*/true);
+}
+
+absl::StatusOr<Epoch> NextEpoch(const std::filesystem::path& path) {
+  uint64_t last = 0;
+  const absl::StatusOr<std::string> content = ReadFile(path);
+  if (content.ok() && !absl::SimpleAtoi(*content, &last)) {
+    return absl::DataLossError(absl::StrCat("epoch file holds no number: ", path.string()));
+  }
+  if (!content.ok() && !absl::IsNotFound(content.status())) return content.status();
+  OXBOW_RETURN_IF_ERROR(WriteFileAtomically(path, absl::StrCat(last + 1, "\n")));
+  return Epoch(last + 1);
+}
+
+}  // namespace oxbow::learner

@@ -1,0 +1,48 @@
+// The groups that each learner step trains on, written and fsynced before the step has any effect.
+//
+// runs/NAME/steps.jsonl has one line per attempt at a step. If a resumed run repeats a step, the
+// line with the highest epoch counts:
+//
+//   {"epoch": 1, "step": 7, "version": 14, "groups": [{"group": 56, "attempt": 1, "lease": ..,
+//    "prompt": .., "worker": "..", "version": 14, "entry": ..}],
+//    "left_out": [57], "reused": [41]}     group ids, if the step chose its groups
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/file.h"
+#include "base/ids.h"
+#include "services/learner/coordinator/group_assembler.h"
+
+namespace oxbow::learner {
+
+// How a step's groups differ from those that were made for it.
+struct StepChoice {
+  std::vector<GroupId> left_out;  // Groups of this step that it does not train on.
+  std::vector<GroupId> reused;    // Groups of earlier steps.
+};
+
+class StepLog {
+ public:
+  // Opens the log and removes an incomplete last line: its step had no effect.
+  static absl::StatusOr<StepLog> Open(const std::filesystem::path& path);
+
+  // Appends the manifest of a step and fsyncs it.
+  absl::Status Freeze(Epoch epoch, LearnerStep step, PolicyVersion version,
+                      const std::vector<ReceivedGroup>& groups, const StepChoice& choice = {});
+
+ private:
+  explicit StepLog(AppendFile file) : file_(std::move(file)) {}
+  AppendFile file_;
+};
+
+// Counts this start of the run in `path` and returns its number, from 1. Durable.
+absl::StatusOr<Epoch> NextEpoch(const std::filesystem::path& path);
+
+}  // namespace oxbow::learner

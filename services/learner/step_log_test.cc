@@ -1,0 +1,99 @@
+// The manifest of a step is on disk, complete, before the step has any effect; every start is
+// counted.
+#include "services/learner/step_log.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::learner {
+namespace {
+
+using oxbow::testing::ScopedDirectory;
+
+ReceivedGroup Received(uint64_t group, uint64_t version) {
+  ReceivedGroup received;
+  received.group.set_group_id(group);
+  received.group.set_lease_id(10 * group);
+  received.group.set_worker_id("w");
+  received.group.mutable_prompt()->set_id(1000 + group);
+  received.attempt = 2;
+  received.group.add_trajectories()->add_behaviour_version(version);
+  return received;
+}
+
+TEST(StepLogTest, ManifestNamesWhoMadeWhatWithWhichWeights) {
+  const ScopedDirectory directory;
+  const std::filesystem::path path = directory.path() / "steps.jsonl";
+  absl::StatusOr<StepLog> log = StepLog::Open(path);
+  ASSERT_TRUE(log.ok()) << log.status();
+  std::vector<ReceivedGroup> groups;
+  groups.push_back(Received(56, 12));
+  groups.push_back(Received(57, 14));
+  v1::Trajectory& replayed = *groups.back().group.add_trajectories();
+  replayed.set_replayed(true);
+  replayed.set_entry_id(99);
+  ASSERT_TRUE(log->Freeze(Epoch(3), LearnerStep(7), PolicyVersion(14), groups).ok());
+  // Read while the log is open: the line is there when Freeze returns.
+  EXPECT_EQ(nlohmann::json::parse(ReadFile(path).value()),
+            nlohmann::json::parse(R"({"epoch": 3, "step": 7, "version": 14, "groups": [
+      {"group": 56, "attempt": 2, "lease": 560, "prompt": 1056, "worker": "w", "version": 12},
+      {"group": 57, "attempt": 2, "lease": 570, "prompt": 1057, "worker": "w", "version": 14,
+       "entry": 99}]})"));
+}
+
+TEST(StepLogTest, ManifestNamesWhatTheStepChose) {
+  const ScopedDirectory directory;
+  absl::StatusOr<StepLog> log = StepLog::Open(directory.path() / "steps.jsonl");
+  ASSERT_TRUE(log.ok()) << log.status();
+  const StepChoice choice{.left_out = {GroupId(56)}, .reused = {GroupId(41), GroupId(40)}};
+  ASSERT_TRUE(log->Freeze(Epoch(3), LearnerStep(7), PolicyVersion(14), {}, choice).ok());
+  const auto line = nlohmann::json::parse(ReadFile(directory.path() / "steps.jsonl").value());
+  EXPECT_EQ(line["left_out"], nlohmann::json({56}));
+  EXPECT_EQ(line["reused"], nlohmann::json({41, 40}));
+}
+
+TEST(StepLogTest, ReopeningAddsAndLosesNothing) {
+  const ScopedDirectory directory;
+  const std::filesystem::path path = directory.path() / "steps.jsonl";
+  std::string before;
+  for (const uint64_t epoch : {1, 2}) {
+    absl::StatusOr<StepLog> log = StepLog::Open(path);
+    ASSERT_TRUE(log.ok()) << log.status();
+    ASSERT_TRUE(log->Freeze(Epoch(epoch), LearnerStep(4), PolicyVersion(8), {}).ok());
+    const std::string content = ReadFile(path).value();
+    ASSERT_EQ(content.substr(0, before.size()), before);
+    EXPECT_EQ(nlohmann::json::parse(content.substr(before.size()))["epoch"], epoch);
+    before = content;
+  }
+}
+
+// A full disk leaves such a line; the next one must not be appended to it.
+TEST(StepLogTest, ALineThatWasCutIsTakenAwayWhenTheLogIsOpenedAgain) {
+  const ScopedDirectory directory;
+  const std::filesystem::path path = directory.path() / "steps.jsonl";
+  const std::string whole = "{\"epoch\":1,\"groups\":[],\"step\":0,\"version\":0}\n";
+  for (const std::string& before : {std::string(), whole}) {
+    ASSERT_TRUE(WriteFileAtomically(path, before + "{\"epoch\":1,\"gro").ok());
+    absl::StatusOr<StepLog> log = StepLog::Open(path);
+    ASSERT_TRUE(log.ok()) << log.status();
+    ASSERT_TRUE(log->Freeze(Epoch(2), LearnerStep(0), PolicyVersion(0), {}).ok());
+    EXPECT_EQ(ReadFile(path).value(),
+              before + "{\"epoch\":2,\"groups\":[],\"step\":0,\"version\":0}\n");
+  }
+}
+
+TEST(EpochTest, AFileThatHoldsNoNumberIsAnErrorAndNotTheFirstStart) {
+  const ScopedDirectory directory;
+  const std::filesystem::path path = directory.path() / "epoch";
+  EXPECT_EQ(NextEpoch(path).value(), Epoch(1));
+  EXPECT_EQ(NextEpoch(path).value(), Epoch(2));
+  ASSERT_TRUE(WriteFileAtomically(path, "seven\n").ok());
+  EXPECT_EQ(NextEpoch(path).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(ReadFile(path).value(), "seven\n");
+}
+
+}  // namespace
+}  // namespace oxbow::learner

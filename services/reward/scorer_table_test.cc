@@ -1,0 +1,44 @@
+#include "services/reward/scorer_table.h"
+
+#include <gtest/gtest.h>
+
+#include "tasks/digits.h"
+
+namespace oxbow::reward {
+namespace {
+
+Image ImageOf(int number) {
+  Image image{.width = 20, .height = 8, .channels = 1, .pixels = ""};
+  for (const float x : tasks::RenderDigits(tasks::DigitsOf(number), 1)) {
+    image.pixels += static_cast<char>(x > 0 ? 255 : 0);
+  }
+  return image;
+}
+
+TEST(ScorerTableTest, WhatDoesNotFitIsAnErrorAndNoScore) {
+  for (const std::string& name : ScorerNames()) {
+    const auto scorer = MakeScorer(name);
+    ASSERT_TRUE(scorer.ok());
+    EXPECT_EQ((*scorer)->name(), name);
+    const auto code = [&](const char* prompt, const Image& image) {
+      return (*scorer)->Score(prompt, "{}", image).status().code();
+    };
+    EXPECT_EQ(code("a red cube", ImageOf(1)), absl::StatusCode::kInvalidArgument);
+    Image transposed = ImageOf(1);
+    std::swap(transposed.width, transposed.height);
+    EXPECT_EQ(code("text 001", transposed), absl::StatusCode::kInvalidArgument);
+    Image truncated = ImageOf(1);
+    truncated.pixels.pop_back();
+    EXPECT_EQ(code("text 001", truncated), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(ScorerTableTest, UnknownScorerNamesTheKnownOnes) {
+  const absl::Status status = MakeScorer("digits_orc").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("digits_ocr, digits_strict"), std::string::npos);
+  EXPECT_NE(status.message().find("digits_orc"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace oxbow::reward

@@ -1,0 +1,41 @@
+#include "tasks/compose_scorer.h"
+
+#include <gtest/gtest.h>
+
+#include "tasks/compose.h"
+
+namespace oxbow::reward {
+namespace {
+
+// Red square in cell 0, blue disc in cell 1.
+Image RightImage() {
+  Image image{.width = 16, .height = 16, .channels = 3, .pixels = ""};
+  const auto rendered =
+      tasks::RenderArrangement({tasks::Object{0, 0}, tasks::Object{2, 1}, std::nullopt, std::nullopt});
+  for (int i = 0; i < task::kComposePixels; ++i) {
+    for (int channel = 0; channel < 3; ++channel) {
+      image.pixels += rendered[channel * task::kComposePixels + i] > 0 ? '\xff' : '\0';
+    }
+  }
+  return image;
+}
+
+TEST(ComposeScorerTest, ChannelsAndRowsAreReadInOrder) {
+  const Image image = RightImage();
+  EXPECT_EQ(MakeCompose()->Score("red square left of blue disc", "", image).value(), 1);
+  EXPECT_EQ(MakeComposeStrict()->Score("red square left of blue disc", "", image).value(), 1);
+  EXPECT_EQ(MakeCompose()->Score("blue square left of red disc", "", image).value(), 0.75);
+  EXPECT_EQ(MakeComposeStrict()->Score("red square above blue disc", "", image).value(), 0);
+}
+
+TEST(ComposeScorerTest, WhatDoesNotFitIsAnErrorAndNoScore) {
+  Image grey = RightImage();
+  grey.channels = 1;
+  EXPECT_EQ(MakeCompose()->Score("red square left of blue disc", "", grey).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(MakeComposeStrict()->Score("text 473", "", RightImage()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace oxbow::reward

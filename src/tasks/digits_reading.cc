@@ -1,0 +1,83 @@
+#include "tasks/digits_reading.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+
+#include "base/check.h"
+
+namespace oxbow::tasks {
+namespace {
+
+constexpr int kCellPixels = kImageHeight * kGlyphWidth;
+constexpr int kErrorUnit = kCellPixels * 255;  // The integer that stands for an error of 1.
+
+int CellError(std::span<const uint8_t> pixels, int cell, int digit, int offset) {
+  int error = 0;
+  for (int row = 0; row < kImageHeight; ++row) {
+    for (int column = 0; column < kGlyphWidth; ++column) {
+      const int pixel = pixels[row * kImageWidth + kCellColumns[cell] + column];
+      error += GlyphWhite(digit, offset, row, column) ? 255 - pixel : pixel;
+    }
+  }
+  return error;
+}
+
+}  // namespace
+
+Reading ReadDigits(std::span<const uint8_t> pixels) {
+  OXBOW_CHECK(pixels.size() == kImagePixels) << pixels.size() << " pixels";
+  Reading reading;
+  std::array<int, kRowOffsets> row_error = {};
+  for (int cell = 0; cell < kDigitCount; ++cell) {
+    int best = std::numeric_limits<int>::max();
+    CellReading& read = reading.cells[cell];
+    for (int offset = 0; offset < kRowOffsets; ++offset) {
+      int best_here = std::numeric_limits<int>::max();
+      for (int digit = 0; digit < 10; ++digit) {
+        const int error = CellError(pixels, cell, digit, offset);
+        best_here = std::min(best_here, error);
+        if (error < best) {
+          best = error;
+          read.digit = digit;
+          read.offset = offset;
+        }
+      }
+      row_error[offset] += best_here;
+    }
+    read.error = static_cast<double>(best) / kErrorUnit;
+    // An integer comparison: .15 of 10200 is exactly 1530.
+    if (best * 100 > 15 * kErrorUnit) read.digit = kUnreadable;
+  }
+  reading.offset = row_error[1] < row_error[0] ? 1 : 0;
+  return reading;
+}
+
+int EditDistance(const Reading& reading, const Digits& wanted) {
+  std::array<std::array<int, kDigitCount + 1>, kDigitCount + 1> cost = {};
+  for (int i = 0; i <= kDigitCount; ++i) {
+    for (int j = 0; j <= kDigitCount; ++j) {
+      if (i == 0 || j == 0) {
+        cost[i][j] = i + j;
+        continue;
+      }
+      const int replace = reading.cells[i - 1].digit == wanted[j - 1] ? 0 : 1;
+      cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, cost[i - 1][j - 1] + replace});
+    }
+  }
+  return cost[kDigitCount][kDigitCount];
+}
+
+double Speckle(std::span<const uint8_t> pixels) {
+  OXBOW_CHECK(!pixels.empty()) << "speckle of no pixels";
+  int64_t sum = 0;
+  for (const uint8_t pixel : pixels) sum += 255 - std::abs(2 * static_cast<int>(pixel) - 255);
+  return static_cast<double>(sum) / (255.0 * static_cast<double>(pixels.size()));
+}
+
+double RowShare::minority() const {
+  const int64_t total = counts_[0] + counts_[1];
+  return total == 0 ? 0 : static_cast<double>(std::min(counts_[0], counts_[1])) / total;
+}
+
+}  // namespace oxbow::tasks

@@ -1,0 +1,52 @@
+// Reads an image of the task `digits` in the scorer's form: 8-bit grey, cell by cell.
+//
+// Each cell is compared with all ten glyphs at both row offsets; the least mean absolute error over
+// the cell's 40 pixels (0 black, 1 white) wins. A cell with an error over .15 is unreadable. All
+// arithmetic is in integers: the same bytes give the same reading on every machine.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "tasks/digits.h"
+
+namespace oxbow::tasks {
+
+inline constexpr int kUnreadable = -1;
+inline constexpr double kReadableErrorMax = 0.15;
+
+struct CellReading {
+  int digit = kUnreadable;
+  int offset = 0;    // Row offset of the best glyph, readable or not.
+  double error = 1;  // Mean absolute error of the best glyph, in [0, 1].
+};
+
+struct Reading {
+  std::array<CellReading, kDigitCount> cells;
+  int offset = 0;  // The row offset that fits the whole image best: 0 or 1.
+};
+
+// `pixels`: kImagePixels bytes, row-major.
+Reading ReadDigits(std::span<const uint8_t> pixels);
+
+// Edit distance (insert, delete, replace) of the reading and the wanted digits, 0..3. An unreadable
+// cell is a character that equals no digit.
+int EditDistance(const Reading& reading, const Digits& wanted);
+
+// Grey noise: mean of 1 - |x| with x = 2 pixel / 255 - 1. 0 for pure black and white. Requires
+// pixels.
+double Speckle(std::span<const uint8_t> pixels);
+
+// Share of the less used of the two row offsets among the counted readings; .5: both are used
+// equally; 0: all images use the same row.
+class RowShare {
+ public:
+  void Add(const Reading& reading) { ++counts_[reading.offset]; }
+  double minority() const;  // 0 if nothing was counted.
+
+ private:
+  std::array<int64_t, kRowOffsets> counts_ = {};
+};
+
+}  // namespace oxbow::tasks

@@ -1,0 +1,15 @@
+// The synthetic task `compose` as tensors, from which models/compose is trained.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tasks/pretraining/task_tensors.h"
+#include "tasks/compose.h"
+
+namespace oxbow::tasks {
+
+// Requires prompts.
+std::unique_ptr<TaskTensors> ComposeTensors(std::vector<Scene> prompts);
+
+}  // namespace oxbow::tasks

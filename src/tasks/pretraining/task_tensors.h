@@ -1,0 +1,60 @@
+// A synthetic task for pretraining: its networks, and its prompts and images as tensors.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/clip_text.h"
+#include "core/model/parameters.h"
+#include "core/model/sd3.h"
+#include "tasks/pretraining_batch.h"
+#include "tasks/synthetic_task.h"
+
+namespace oxbow::tasks {
+
+struct TrainingTensors {
+  at::Tensor images;  // [B, C, H, W] float32, -1 to 1.
+  at::Tensor ids;       // [B, S] int64, token ids of the captions.
+  at::Tensor times;     // [B] float32, noise levels.
+};
+
+class TaskTensors {
+ public:
+  virtual ~TaskTensors() = default;
+
+  virtual const SyntheticTask& world() const = 0;
+  virtual model::Sd3Params transformer() const = 0;
+  virtual model::ClipTextParams text() const = 0;
+  // The merges of the tokenizer, in order.
+  virtual std::vector<std::string> merges() const = 0;
+  // The values with which the shipped model was made.
+  virtual double caption_noise() const = 0;
+  virtual int64_t steps() const = 0;
+
+  // Token ids [N, S] of any prompts. kInvalidArgument names a prompt of another task.
+  virtual absl::StatusOr<at::Tensor> TokenIds(const std::vector<std::string>& prompts) const = 0;
+
+  // The examples of one step; captions are drawn from the training prompts.
+  virtual TrainingTensors Batch(const BatchOptions& options, int64_t step) const = 0;
+
+  // Checks whether a base model is fit to ship. kFailedPrecondition gives all measured values.
+  virtual absl::Status CheckBaseModel(const std::vector<Measure>& report) const = 0;
+};
+
+// The value of a measure. Requires a measure of this name.
+double ValueOf(const std::vector<Measure>& report, std::string_view name);
+// kFailedPrecondition with all measures unless `fit`.
+absl::Status FitOrNot(bool fit, const char* wanted, const std::vector<Measure>& report);
+
+// Tensors with these training prompts. kInvalidArgument if there are none, or if one is of another
+// task.
+absl::StatusOr<std::unique_ptr<TaskTensors>> TensorsOf(const SyntheticTask& task,
+                                                        const std::vector<std::string>& prompts);
+
+}  // namespace oxbow::tasks

@@ -1,0 +1,127 @@
+#include "tasks/synthetic_task.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "tasks/compose_report.h"
+#include "tasks/digits_report.h"
+
+namespace oxbow::tasks {
+namespace {
+
+absl::Status CheckSize(const ImageFormat& format, std::span<const uint8_t> pixels) {
+  const size_t wanted = static_cast<size_t>(format.width) * format.height * format.channels;
+  if (pixels.size() == wanted) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "image does not have the size of its task, ", format.width, " x ", format.height, " with ",
+      format.channels, " channels: ", pixels.size(), " bytes"));
+}
+
+// The measures that every task has.
+template <typename Report>
+std::vector<Measure> CommonMeasures(const Report& report) {
+  return {{"images", static_cast<double>(report.images)},
+          {"reward", report.reward},
+          {"reward_stderr", report.reward_stderr},
+          {"strict", report.strict},
+          {"speckle", report.speckle},
+          {"unreadable", report.unreadable}};
+}
+
+struct DigitsTraits {
+  using Wanted = Digits;
+  using TaskReport = DigitsReport;
+  static constexpr const char* kName = "digits";
+  static constexpr ImageFormat kFormat = {kImageWidth, kImageHeight, 1};
+  static absl::StatusOr<Digits> Parse(const std::string& prompt) {
+    return ParseDigitsPrompt(prompt);
+  }
+  static bool Right(const Digits& wanted, std::span<const uint8_t> pixels) {
+    return EditDistance(ReadDigits(pixels), wanted) == 0;
+  }
+  static std::vector<Measure> OwnMeasures(const DigitsReport& report) {
+    return {{"minority_row_share", report.minority_row_share},
+            {"digit_1_accuracy", report.digit_accuracy[0]},
+            {"digit_2_accuracy", report.digit_accuracy[1]},
+            {"digit_3_accuracy", report.digit_accuracy[2]}};
+  }
+};
+
+struct ComposeTraits {
+  using Wanted = Scene;
+  using TaskReport = ComposeReport;
+  static constexpr const char* kName = "compose";
+  static constexpr ImageFormat kFormat = {kComposeSide, kComposeSide, kComposeChannels};
+  static absl::StatusOr<Scene> Parse(const std::string& prompt) { return ParseScenePrompt(prompt); }
+  static bool Right(const Scene& wanted, std::span<const uint8_t> pixels) {
+    return CreditOf(ReadCompose(pixels), wanted).strict();
+  }
+  static std::vector<Measure> OwnMeasures(const ComposeReport& report) {
+    return {{"place_balance", report.place_balance},
+            {"count", report.count},
+            {"shapes", report.shapes},
+            {"colours", report.colours},
+            {"relation", report.relation}};
+  }
+};
+
+template <typename Traits>
+class ReportOf final : public TaskReport {
+ public:
+  absl::Status Add(const std::string& prompt, std::span<const uint8_t> pixels) override {
+    OXBOW_ASSIGN_OR_RETURN(const typename Traits::Wanted wanted, Traits::Parse(prompt));
+    OXBOW_RETURN_IF_ERROR(CheckSize(Traits::kFormat, pixels));
+    report_.Add(wanted, pixels);
+    return absl::OkStatus();
+  }
+  std::vector<Measure> Report() const override {
+    const auto report = report_.Report();
+    std::vector<Measure> measures = CommonMeasures(report);
+    for (Measure& own : Traits::OwnMeasures(report)) measures.push_back(std::move(own));
+    return measures;
+  }
+
+ private:
+  typename Traits::TaskReport report_;
+};
+
+template <typename Traits>
+class TaskOf final : public SyntheticTask {
+ public:
+  std::string name() const override { return Traits::kName; }
+  ImageFormat format() const override { return Traits::kFormat; }
+  std::unique_ptr<TaskReport> NewReport() const override { return std::make_unique<ReportOf<Traits>>(); }
+  absl::StatusOr<bool> IsRight(const std::string& prompt,
+                               std::span<const uint8_t> pixels) const override {
+    OXBOW_ASSIGN_OR_RETURN(const typename Traits::Wanted wanted, Traits::Parse(prompt));
+    OXBOW_RETURN_IF_ERROR(CheckSize(Traits::kFormat, pixels));
+    return Traits::Right(wanted, pixels);
+  }
+};
+
+const SyntheticTask& DigitsTask() {
+  static const TaskOf<DigitsTraits> task;
+  return task;
+}
+
+const SyntheticTask& ComposeTask() {
+  static const TaskOf<ComposeTraits> task;
+  return task;
+}
+
+}  // namespace
+
+const SyntheticTask* TaskOfPrompt(const std::string& prompt) {
+  if (ParseDigitsPrompt(prompt).ok()) return &DigitsTask();
+  if (ParseScenePrompt(prompt).ok()) return &ComposeTask();
+  return nullptr;
+}
+
+absl::StatusOr<const SyntheticTask*> TaskNamed(std::string_view name) {
+  for (const SyntheticTask* const task : {&DigitsTask(), &ComposeTask()}) {
+    if (task->name() == name) return task;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown task (there are digits, compose): ", std::string(name)));
+}
+
+}  // namespace oxbow::tasks

@@ -1,0 +1,56 @@
+// The synthetic tasks, for code that works with any of them: it measures a model, or marks right
+// images.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace oxbow::tasks {
+
+struct ImageFormat {
+  int width = 0;
+  int height = 0;
+  int channels = 0;
+};
+
+struct Measure {
+  std::string name;  // "reward", "strict", ...
+  double value = 0;
+};
+
+// Counts images one by one.
+class TaskReport {
+ public:
+  virtual ~TaskReport() = default;
+
+  // `pixels`: 8-bit, channels interleaved, in the task's format. kInvalidArgument if the prompt is
+  // of another task, kFailedPrecondition if the image has another size.
+  virtual absl::Status Add(const std::string& prompt, std::span<const uint8_t> pixels) = 0;
+  // Measures of the images so far; "images" first, then "reward".
+  virtual std::vector<Measure> Report() const = 0;
+};
+
+class SyntheticTask {
+ public:
+  virtual ~SyntheticTask() = default;
+  virtual std::string name() const = 0;  // "digits"
+  virtual ImageFormat format() const = 0;
+  virtual std::unique_ptr<TaskReport> NewReport() const = 0;
+  // Whether an image shows what its prompt asks for. Errors as TaskReport::Add.
+  virtual absl::StatusOr<bool> IsRight(const std::string& prompt,
+                                       std::span<const uint8_t> pixels) const = 0;
+};
+
+// The task whose prompts have this form; null if there is none.
+const SyntheticTask* TaskOfPrompt(const std::string& prompt);
+
+// The task of this name. kInvalidArgument lists the known names.
+absl::StatusOr<const SyntheticTask*> TaskNamed(std::string_view name);
+
+}  // namespace oxbow::tasks
