@@ -52,7 +52,7 @@ namespace oxbow::bench {
 namespace {
 
 constexpr uint64_t kEpoch = 1;
-constexpr int kSteps = 2;  // Of a trajectory: results are as small as results can be.
+constexpr int kSteps = 2;  // Steps of a trajectory: the smallest results possible.
 constexpr uint64_t kStepsAhead = 8;
 
 struct Flags {

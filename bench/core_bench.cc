@@ -85,7 +85,7 @@ std::vector<rl::Group> GroupsOf(const flow::Paths& paths, const flow::SamplingSp
     for (int s = 0; s < kGroupSize; ++s) {
       const int64_t row = g * kGroupSize + s;
       rl::Trajectory sample{.index = static_cast<uint32_t>(s),
-                        .latents = paths.latents.narrow(0, 0, 6).select(1, row).clone()};
+                            .latents = paths.latents.narrow(0, 0, 6).select(1, row).clone()};
       sample.log_prob.resize(10);
       for (int64_t i = 0; i < 5; ++i)
         sample.log_prob[static_cast<size_t>(i)] = paths.log_prob[i][row].item<float>();

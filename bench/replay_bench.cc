@@ -2,8 +2,8 @@
 // image: 17 of 128 KiB.
 #include <benchmark/benchmark.h>
 
-#include "tests/testing/replay_entries.h"
 #include "services/buffer/replay_store.h"
+#include "tests/testing/replay_entries.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::buffer {

@@ -24,8 +24,8 @@
 #include "base/statistics.h"
 #include "base/status_macros.h"
 #include "core/model/activation_memory.h"
-#include "core/model/device.h"
 #include "core/model/cuda_graphs.h"
+#include "core/model/device.h"
 #include "core/model/policy.h"
 #include "core/model/sd3.h"
 #include "core/rl/adamw.h"
@@ -169,9 +169,8 @@ double ForwardMilliseconds(const Flags& flags, const model::Policy& policy, cons
 
 void PrintMemory(const char* what, const Flags& flags, const model::Sd3Params& params,
                  at::Device device) {
-  const model::Execution execution{
-      .compute = flags.compute == "bf16" ? at::kBFloat16 : at::kFloat,
-      .checkpoint_activations = flags.recompute};
+  const model::Execution execution{.compute = flags.compute == "bf16" ? at::kBFloat16 : at::kFloat,
+                                   .checkpoint_activations = flags.recompute};
   const int64_t side = flags.pixels / 8;
   const auto activations = static_cast<double>(
       model::Sd3ActivationBytes(params, execution,

@@ -207,16 +207,17 @@ class Fleet {
   Fleet(const Flags& flags, const std::string& self, size_t workers, size_t fanout)
       : workers_(workers), line_(flags.line_mb_s) {
     service_ = std::make_unique<WeightChannelService>(
-        WeightChannelService::Options{.epoch = Epoch(1),
-                                      .snapshots_kept = 2,
-                                      .fanout = fanout,
-                                      .before_piece =
-                                          [this](uint64_t bytes) {
-                                            line_.Pass(bytes);
-                                            absl::MutexLock lock(&mutex_);
-                                            sent_ += bytes;
-                                          },
-                                      .join_broadcast_group = flags.broadcast ? JoinOverRanks({}) : nullptr},
+        WeightChannelService::Options{
+            .epoch = Epoch(1),
+            .snapshots_kept = 2,
+            .fanout = fanout,
+            .before_piece =
+                [this](uint64_t bytes) {
+                  line_.Pass(bytes);
+                  absl::MutexLock lock(&mutex_);
+                  sent_ += bytes;
+                },
+            .join_broadcast_group = flags.broadcast ? JoinOverRanks({}) : nullptr},
         metrics_, Clock::Steady(), [this](const v1::ReportAppliedRequest& report) {
           absl::MutexLock lock(&mutex_);
           applied_[report.policy_version()].insert(report.worker_id());
@@ -234,7 +235,7 @@ class Fleet {
     Publish(MakeVersion(1, 1 << 20));  // Now all workers know their peers.
     if (!flags.broadcast) return;
     const absl::Time until = absl::Now() + kRoundAtMost;
-    while (Sample(exported::kWeightsCircleMembers.name) < static_cast<double>(workers)) {
+    while (Sample(exported::kWeightsBroadcastMembers.name) < static_cast<double>(workers)) {
       OXBOW_CHECK(absl::Now() < until) << "broadcast group";
       absl::SleepFor(absl::Milliseconds(5));
     }

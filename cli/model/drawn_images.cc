@@ -14,11 +14,11 @@
 #include "core/model/device.h"
 #include "core/model/image_sampler.h"
 #include "core/model/policy.h"
-#include "tasks/synthetic_task.h"
 #include "io/tensor_torch.h"
+#include "run/loaded_model.h"
 #include "run/sampling_spec.h"
 #include "run/scalar_type.h"
-#include "run/loaded_model.h"
+#include "tasks/synthetic_task.h"
 
 namespace oxbow::cli {
 namespace {
@@ -96,8 +96,8 @@ absl::StatusOr<Drawing> Load(const ModelSource& source, const std::string& promp
   v1::EvalConfig& eval = *drawing.config.mutable_eval();
   if (options.steps > 0) eval.set_steps(options.steps);
   if (!options.solver.empty()) eval.set_solver(SolverNamed(options.solver));
-  OXBOW_ASSIGN_OR_RETURN(drawing.model, run::LoadModel(drawing.config.model(),
-                                                       drawing.config.prompts(), sampling));
+  OXBOW_ASSIGN_OR_RETURN(
+      drawing.model, run::LoadModel(drawing.config.model(), drawing.config.prompts(), sampling));
   if (sampling.shift() == 0) sampling.set_shift(drawing.model.shift);
   OXBOW_ASSIGN_OR_RETURN(drawing.policy, PolicyFor(drawing));
   if (!trained.empty()) OXBOW_RETURN_IF_ERROR(drawing.policy->Load(trained));
@@ -114,8 +114,8 @@ absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path)
 }
 
 absl::StatusOr<std::vector<DrawnImage>> DrawImages(const ModelSource& source,
-                                                       const std::vector<std::string>& prompts,
-                                                       const ImageOptions& options) {
+                                                   const std::vector<std::string>& prompts,
+                                                   const ImageOptions& options) {
   const at::NoGradGuard no_grad;
   at::set_num_threads(1);
   OXBOW_ASSIGN_OR_RETURN(const Drawing drawing, Load(source, prompts.front(), options));
@@ -132,9 +132,9 @@ absl::StatusOr<std::vector<DrawnImage>> DrawImages(const ModelSource& source,
     const std::string pixels = model::PixelsOf(images, i);
     drawn.push_back({.prompt = prompts[i / options.per_prompt],
                      .image = {.width = static_cast<int>(images.size(2)),
-                                 .height = static_cast<int>(images.size(1)),
-                                 .channels = static_cast<int>(images.size(3)),
-                                 .pixels = {pixels.begin(), pixels.end()}}});
+                               .height = static_cast<int>(images.size(1)),
+                               .channels = static_cast<int>(images.size(3)),
+                               .pixels = {pixels.begin(), pixels.end()}}});
   }
   return drawn;
 }

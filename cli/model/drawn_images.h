@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path)
 // Images in order of the prompts, `per_prompt` each. kNotFound or kDataLoss names a missing or
 // broken file.
 absl::StatusOr<std::vector<DrawnImage>> DrawImages(const ModelSource& source,
-                                                       const std::vector<std::string>& prompts,
-                                                       const ImageOptions& options);
+                                                   const std::vector<std::string>& prompts,
+                                                   const ImageOptions& options);
 
 }  // namespace oxbow::cli

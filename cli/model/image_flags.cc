@@ -22,8 +22,7 @@ void AddImageFlags(CLI::App& command, ImageOptions& images) {
       .add_option("--guidance", images.guidance,
                   "classifier-free guidance; default: the run's, of a model none")
       ->check(CLI::Range(1.0, 100.0));
-  command.add_option("--negative-prompt", images.negative_prompt,
-                     "what guidance leads away from");
+  command.add_option("--negative-prompt", images.negative_prompt, "what guidance leads away from");
   command.add_option("--device", images.device, "cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--seed", images.seed, "of the noise")->capture_default_str();
 }

@@ -85,7 +85,7 @@ absl::StatusOr<std::unique_ptr<tasks::TaskTensors>> TaskOf(const PretrainFlags& 
 
 // Trains to the end.
 absl::StatusOr<std::unique_ptr<tasks::Pretraining>> Train(const PretrainFlags& flags,
-                                                         const tasks::TaskTensors& task) {
+                                                          const tasks::TaskTensors& task) {
   tasks::PretrainingOptions options;
   options.batch.seed = flags.seed;
   options.batch.caption_noise =

@@ -19,14 +19,14 @@ io::DiffusersContent ContentOf(const tasks::TaskTensors& task,
                                const model::NamedTensors& transformer,
                                const model::NamedTensors& text) {
   const model::ClipTextParams text_params = task.text();
-  return {.transformer_config_json = model::Sd3ConfigJson(task.transformer()),
-          .transformer = io::AllFromTorch(transformer),
-          .text_encoder_config_json = model::ClipTextConfigJson(text_params),
-          .text_encoder = io::AllFromTorch(text),
-          .tokenizer_files =
-              io::ClipTokenizerFiles(task.merges(), text_params.max_position_embeddings),
-          .scheduler_config_json = "",  // A plain one: shift kPretrainedShift.
-          .metadata = {}};
+  return {
+      .transformer_config_json = model::Sd3ConfigJson(task.transformer()),
+      .transformer = io::AllFromTorch(transformer),
+      .text_encoder_config_json = model::ClipTextConfigJson(text_params),
+      .text_encoder = io::AllFromTorch(text),
+      .tokenizer_files = io::ClipTokenizerFiles(task.merges(), text_params.max_position_embeddings),
+      .scheduler_config_json = "",  // A plain one: shift kPretrainedShift.
+      .metadata = {}};
 }
 
 }  // namespace

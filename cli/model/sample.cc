@@ -9,8 +9,8 @@
 #include "base/status_macros.h"
 #include "cli/model/drawn_images.h"
 #include "cli/model/image_flags.h"
-#include "tasks/synthetic_task.h"
 #include "io/png.h"
+#include "tasks/synthetic_task.h"
 
 namespace oxbow::cli {
 namespace {

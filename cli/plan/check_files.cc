@@ -6,10 +6,10 @@
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
 #include "core/model/cuda_graphs.h"
-#include "services/reward/scorer_table.h"
 #include "run/group_bytes.h"
 #include "run/prompt_files.h"
 #include "services/buffer/replay_client.h"
+#include "services/reward/scorer_table.h"
 
 namespace oxbow::cli {
 namespace {

@@ -5,9 +5,8 @@
 
 #include "config/embedded_yaml.h"
 #include "config/run_config.h"
-#include "run/group_bytes.h"
-#include "services/buffer/replay_client.h"
 #include "core/model/sd3.h"
+#include "run/group_bytes.h"
 #include "services/buffer/offer_limits.h"
 #include "services/buffer/replay_client.h"
 

@@ -25,6 +25,6 @@ std::vector<LatentFacts> FactsOf(const at::Tensor& latents, const v1::ReplayEntr
 
 // `decoder` may be null. A group has one row per trajectory.
 absl::StatusOr<io::Image8> StripOf(const v1::ReplayEntry& entry,
-                                     const model::ImageDecoder* decoder);
+                                   const model::ImageDecoder* decoder);
 
 }  // namespace oxbow::cli

@@ -149,9 +149,9 @@ std::optional<double> Find(const std::map<std::string, double>& line, const std:
 void Summarise(const fs::path& run_dir) {
   const auto lines = io::ReadMetrics(run_dir / "metrics.jsonl");
   if (!lines.ok() || lines->empty()) return;
-  for (const std::string& name : {std::string(metric::kEvalRewardMean),
-                                  metric::kEvalShortMean.Of("strict"),
-                                  std::string(metric::kTrainRewardMean)}) {
+  for (const std::string& name :
+       {std::string(metric::kEvalRewardMean), metric::kEvalShortMean.Of("strict"),
+        std::string(metric::kTrainRewardMean)}) {
     std::optional<double> first;
     std::optional<double> last;
     for (const auto& line : *lines) {

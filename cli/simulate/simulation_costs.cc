@@ -105,9 +105,8 @@ double WeightsAndLeases(const std::vector<Line>& lines, const simulate::Costs& c
     // The learner was busy for long; what the workers did meanwhile cannot be seen.
     const Line& before = lines[i - 1];
     if (before.contains(metric::kTimeEvalS) || before.contains(metric::kTimeCheckpointS)) continue;
-    const double produced = Value(before, metric::kTimeOfferS) +
-                            Value(before, metric::kTimePlanS) + Value(before, metric::kTimeLogS) +
-                            Value(lines[i], metric::kTimeWaitS);
+    const double produced = Value(before, metric::kTimeOfferS) + Value(before, metric::kTimePlanS) +
+                            Value(before, metric::kTimeLogS) + Value(lines[i], metric::kTimeWaitS);
     const double in_parallel =
         std::max(1.0, std::min(workers, Value(lines[i], metric::kRolloutWorkers)));
     seconds.push_back(produced - Value(lines[i], metric::kRolloutSampleS) / in_parallel -

@@ -9,9 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "oxbow/v1/config.pb.h"
 #include "simulate/presets.h"
 #include "simulate/run_model.h"
-#include "oxbow/v1/config.pb.h"
 
 namespace oxbow::cli {
 

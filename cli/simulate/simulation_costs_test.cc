@@ -7,8 +7,8 @@
 
 #include "base/file.h"
 #include "config/run_config.h"
-#include "simulate/simulation.h"
 #include "io/metrics_file.h"
+#include "simulate/simulation.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {

@@ -24,7 +24,7 @@ struct Entry {
   LearnerStep last_used;  // Step of the last use; meaningless while uses is 0.
   bool retired = false;   // In no table any more, kept because an uncommitted step has drawn it.
   uint32_t latent_count = 0;  // 0 only in queues.
-  uint64_t latent_bytes = 0;  // Of each latent; this and the sizes below are set by the store.
+  uint64_t latent_bytes = 0;  // Size of one latent; the store sets this and the sizes below.
   uint64_t header_bytes = 0;
   uint64_t conditioning_bytes = 0;
 

@@ -5,9 +5,9 @@
 
 #include <fstream>
 
+#include "services/buffer/replay_store.h"
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/replay_entries.h"
-#include "services/buffer/replay_store.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::buffer {

@@ -9,8 +9,8 @@
 #include <set>
 
 #include "core/replay/draw.h"
-#include "tests/testing/replay_entries.h"
 #include "services/buffer/replay_store.h"
+#include "tests/testing/replay_entries.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::buffer {

@@ -14,8 +14,8 @@
 #include "base/philox.h"
 #include "config/run_config.h"
 #include "services/buffer/replay_client.h"
-#include "tests/testing/replay_entries.h"
 #include "tests/testing/process.h"
+#include "tests/testing/replay_entries.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::buffer {

@@ -12,8 +12,8 @@
 #include "rpc/server.h"
 #include "rpc/status.h"
 #include "services/buffer/replay_client.h"
-#include "tests/testing/replay_entries.h"
 #include "telemetry/metrics.h"
+#include "tests/testing/replay_entries.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::buffer {

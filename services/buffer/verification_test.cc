@@ -31,7 +31,8 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr uint64_t kLatents = 3;
-constexpr uint64_t kNumbers = 512;  // Of a latent: 2 KiB, so that it lies in a blob file.
+constexpr uint64_t kNumbers =
+    512;  // Values of a latent: 2 KiB, so that it is stored in a blob file.
 
 // Sound in every respect.
 v1::ReplayEntry HeaderOf(uint64_t id, double reward) {

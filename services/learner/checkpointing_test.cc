@@ -10,8 +10,8 @@
 #include <memory>
 
 #include "core/parallel/ranks.h"
-#include "tests/testing/tiny_model.h"
 #include "tests/testing/scoped_directory.h"
+#include "tests/testing/tiny_model.h"
 
 namespace oxbow::learner {
 namespace {

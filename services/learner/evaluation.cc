@@ -20,7 +20,7 @@
 namespace oxbow::learner {
 namespace {
 
-constexpr uint32_t kCallsAtOnce = 4;      // Calls to the reward servers.
+constexpr uint32_t kCallsAtOnce = 4;    // Calls to the reward servers.
 constexpr uint32_t kImagesAtOnce = 64;  // Whose conditioning is in memory.
 
 // Mean of 1 - |x| over pixels x = p / 127.5 - 1: measures grey dust, which scorers tolerate and
@@ -85,13 +85,13 @@ absl::StatusOr<std::vector<reward::Image>> Evaluation::Draw(const model::Velocit
           {.conditioning = entry->tensors,
            .key = {.run_seed = options_.seed, .group = i % count, .sample = i / count}});
     }
-    const at::Tensor drawn = model::SampleImages(model, decoder_, spec, requests,
-                                                   options_.latent_shape, kImagesAtOnce);
+    const at::Tensor drawn =
+        model::SampleImages(model, decoder_, spec, requests, options_.latent_shape, kImagesAtOnce);
     for (int64_t i = 0; i < drawn.size(0); ++i) {
       images.push_back({.width = static_cast<uint32_t>(drawn.size(2)),
-                          .height = static_cast<uint32_t>(drawn.size(1)),
-                          .channels = static_cast<uint32_t>(drawn.size(3)),
-                          .pixels = model::PixelsOf(drawn, i)});
+                        .height = static_cast<uint32_t>(drawn.size(1)),
+                        .channels = static_cast<uint32_t>(drawn.size(3)),
+                        .pixels = model::PixelsOf(drawn, i)});
     }
   }
   return images;
@@ -100,8 +100,7 @@ absl::StatusOr<std::vector<reward::Image>> Evaluation::Draw(const model::Velocit
 // One call per prompt, several at a time: a call is mostly waiting.
 absl::StatusOr<std::vector<Evaluation::Verdict>> Evaluation::Score(
     const std::vector<reward::Image>& images) {
-  const uint32_t prompts =
-      static_cast<uint32_t>(std::min<size_t>(prompts_.size(), images.size()));
+  const uint32_t prompts = static_cast<uint32_t>(std::min<size_t>(prompts_.size(), images.size()));
   std::vector<Verdict> verdicts(images.size());
   std::vector<absl::Status> outcomes(prompts);
   std::atomic<uint32_t> next = 0;
@@ -167,13 +166,13 @@ std::map<std::string, double> Evaluation::MetricsOf(const std::vector<Verdict>& 
 }
 
 io::Image8 Evaluation::SheetOf(const std::vector<reward::Image>& images,
-                                 const std::vector<Verdict>& verdicts) const {
+                               const std::vector<Verdict>& verdicts) const {
   std::vector<io::GridCell> cells(std::min<size_t>(images.size(), options_.sheet_images));
   for (size_t i = 0; i < cells.size(); ++i) {
     cells[i].image = {.width = static_cast<int>(images[i].width),
-                        .height = static_cast<int>(images[i].height),
-                        .channels = static_cast<int>(images[i].channels),
-                        .pixels = {images[i].pixels.begin(), images[i].pixels.end()}};
+                      .height = static_cast<int>(images[i].height),
+                      .channels = static_cast<int>(images[i].channels),
+                      .pixels = {images[i].pixels.begin(), images[i].pixels.end()}};
     cells[i].frame = verdicts[i].right ? io::kRightColour : io::kWrongColour;
     cells[i].label = ShortName(prompts_[i % prompts_.size()].text());
   }

@@ -19,7 +19,7 @@ namespace oxbow::learner {
 
 struct EvaluationResult {
   std::map<std::string, double> metrics;  // "eval/reward_mean", "eval/strict_mean", ...
-  io::Image8 sheet;                     // The first images, framed by right and wrong.
+  io::Image8 sheet;                       // The first images, framed by right and wrong.
   std::string caption;
 };
 
@@ -57,7 +57,7 @@ class Evaluation {
                            std::vector<Verdict>& verdicts);
   std::map<std::string, double> MetricsOf(const std::vector<Verdict>& verdicts) const;
   io::Image8 SheetOf(const std::vector<reward::Image>& images,
-                       const std::vector<Verdict>& verdicts) const;
+                     const std::vector<Verdict>& verdicts) const;
   Verdict VerdictOf(reward::Scores scores) const;
 
   const Options options_;

@@ -122,7 +122,7 @@ TEST(EvaluationTest, ImagesAreThoseOfOneBatchAndConditioningIsHeldForSixtyFour) 
   }
   const at::Tensor drawn =
       model::SampleImages(WatchingModel(nullptr), *decoder, model::OdeSpec(options.sigmas),
-                            requests, options.latent_shape, kImages);
+                          requests, options.latent_shape, kImages);
   std::map<std::string, std::vector<std::string>> expected;
   double sum = 0;
   for (uint32_t i = 0; i < kImages; ++i) {

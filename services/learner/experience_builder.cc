@@ -27,7 +27,8 @@ absl::Status JoinLatents(const rl::Trajectory& head, rl::Trajectory& sample) {
   return absl::OkStatus();
 }
 
-absl::Status CompleteHead(const ReplayedHead& planned, const rl::Trajectory& head, rl::Trajectory& sample) {
+absl::Status CompleteHead(const ReplayedHead& planned, const rl::Trajectory& head,
+                          rl::Trajectory& sample) {
   const int kept = static_cast<int>(planned.kept_steps);
   if (head.log_prob.size() != sample.log_prob.size()) {
     return absl::InvalidArgumentError(

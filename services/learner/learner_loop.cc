@@ -238,8 +238,8 @@ absl::StatusOr<bool> LearnerLoop::RefillOnce(LearnerStep step, StepGroups& group
   for (size_t i = 0; i < signal.size(); ++i) {
     if (!signal[i]) wanted.push_back(i);
   }
-  std::vector<PlannedGroup> refills = PlanRefill(groups.planned, wanted, groups.refills,
-                                                 options_.dynamic_sampling_max, parts_.prompts, taken);
+  std::vector<PlannedGroup> refills = PlanRefill(
+      groups.planned, wanted, groups.refills, options_.dynamic_sampling_max, parts_.prompts, taken);
   if (refills.empty()) return false;
   OXBOW_RETURN_IF_ERROR(Encode(refills));
   const size_t count = refills.size();

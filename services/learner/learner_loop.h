@@ -24,18 +24,18 @@
 #include "core/flow/window.h"
 #include "core/rl/trainer.h"
 #include "oxbow/v1/config.pb.h"
-#include "services/learner/conditioning_cache.h"
 #include "services/learner/checkpoint_store.h"
+#include "services/learner/conditioning_cache.h"
 #include "services/learner/coordinator/coordinator.h"
 #include "services/learner/coordinator/group_assembler.h"
-#include "services/learner/learner_metrics.h"
 #include "services/learner/coordinator/prompt_order.h"
+#include "services/learner/evaluation.h"
+#include "services/learner/learner_metrics.h"
 #include "services/learner/replay/replay_link.h"
 #include "services/learner/replay/replay_offer.h"
 #include "services/learner/run_progress.h"
-#include "services/learner/step_log.h"
-#include "services/learner/evaluation.h"
 #include "services/learner/step_adaptation.h"
+#include "services/learner/step_log.h"
 #include "telemetry/run_log.h"
 
 namespace oxbow::learner {
@@ -44,14 +44,15 @@ class LearnerLoop {
  public:
   struct Options {
     Epoch epoch;
-    std::string run_id;       // Id of this start; names the traces of its steps.
-    LearnerStep first_step;   // Number of steps committed before.
-    uint64_t steps = 0;       // Number of steps of the whole run.
-    uint32_t groups = 0;      // U
-    uint32_t dynamic_sampling_max = 0;  // Dynamic sampling: extra groups for those with equal rewards.
-    uint32_t ranks = 1;       // Ranks of the learner; this one is rank 0.
-    bool replays = false;     // The best trajectories are offered to the replay buffer.
-    uint32_t replayed = 0;    // Groups of a step with a replayed head, at most.
+    std::string run_id;      // Id of this start; names the traces of its steps.
+    LearnerStep first_step;  // Number of steps committed before.
+    uint64_t steps = 0;      // Number of steps of the whole run.
+    uint32_t groups = 0;     // U
+    uint32_t dynamic_sampling_max =
+        0;                  // Dynamic sampling: extra groups for those with equal rewards.
+    uint32_t ranks = 1;     // Ranks of the learner; this one is rank 0.
+    bool replays = false;   // The best trajectories are offered to the replay buffer.
+    uint32_t replayed = 0;  // Groups of a step with a replayed head, at most.
     uint64_t staleness_max = 0;
     uint32_t publish_every = 1;
     uint32_t eval_every = 0;

@@ -52,8 +52,7 @@ std::vector<GaugeOfStep> GaugesOfStep(const std::vector<std::string>& rewards) {
   };
   for (const std::string& reward : rewards) {
     const Labels labels = {{"reward", reward}};
-    table.push_back(
-        {metric::kEvalRewardNameMean.Of(reward), exported::kLearnerEvalReward, labels});
+    table.push_back({metric::kEvalRewardNameMean.Of(reward), exported::kLearnerEvalReward, labels});
     table.push_back({metric::kTrainRewardNameMean.Of(reward), exported::kLearnerReward, labels});
   }
   // The trainer measures each side over all origins, and each origin over all sides.
@@ -144,9 +143,8 @@ struct LearnerMetrics::Impl {
         version(Metric(r, exported::kLearnerPolicyVersion)),
         published(Metric(r, exported::kLearnerPublishedVersion)),
         step_seconds(Metric(r, exported::kLearnerStepDurationSeconds, kStepSeconds)),
-        phase_seconds(
-            r, exported::kLearnerPhaseSecondsTotal, "phase",
-            {"plan", "wait", "update", "publish", "offer", "eval", "checkpoint", "log"}),
+        phase_seconds(r, exported::kLearnerPhaseSecondsTotal, "phase",
+                      {"plan", "wait", "update", "publish", "offer", "eval", "checkpoint", "log"}),
         staleness(Metric(r, exported::kLearnerSampleStalenessSteps, kStalenessSteps)),
         staleness_budget(Metric(r, exported::kLearnerStalenessBudgetSteps)),
         samples(r, exported::kLearnerSamplesTotal, "origin", {"fresh", "replay"}),

@@ -12,8 +12,8 @@
 #include "base/status_macros.h"
 #include "core/parallel/c10d_ranks.h"
 #include "metrics/step_metrics.h"
-#include "run/trainer_options.h"
 #include "run/rewards.h"
+#include "run/trainer_options.h"
 #include "services/learner/final_weights.h"
 #include "services/learner/registration.h"
 #include "services/weights/ranks_broadcast_group.h"
@@ -118,7 +118,8 @@ absl::Status LearnerProcess::ConnectPeers() {
   if (resumed_.has_value()) resume_after = static_cast<int64_t>(from_.committed_steps);
   OXBOW_ASSIGN_OR_RETURN(log_, telemetry::RunLog::Open(options_.directory, resume_after));
   OXBOW_ASSIGN_OR_RETURN(step_log_, StepLog::Open(options_.directory / "steps.jsonl"));
-  progress_ = std::make_unique<RunProgress>(Clock::Steady(), *metrics_, setup_.config.run().steps());
+  progress_ =
+      std::make_unique<RunProgress>(Clock::Steady(), *metrics_, setup_.config.run().steps());
   return absl::OkStatus();
 }
 
@@ -144,11 +145,12 @@ absl::Status LearnerProcess::MakeLoop() {
     join_broadcast_group = weights::JoinOverRanks({.device = config.model().device()});
   }
   channel_ = std::make_unique<weights::WeightChannelService>(
-      weights::WeightChannelService::Options{.epoch = epoch_,
-                                             .snapshots_kept = config.services().snapshots_kept(),
-                                             .fanout = config.services().weight_fanout(),
-                                             .join_broadcast_group = std::move(join_broadcast_group),
-                                             .broadcast_device = config.model().device()},
+      weights::WeightChannelService::Options{
+          .epoch = epoch_,
+          .snapshots_kept = config.services().snapshots_kept(),
+          .fanout = config.services().weight_fanout(),
+          .join_broadcast_group = std::move(join_broadcast_group),
+          .broadcast_device = config.model().device()},
       *publish_metrics_, Clock::Steady(), LogRefusal);
   publisher_ = std::make_unique<Publisher>(
       Publisher::Options{.epoch = epoch_,

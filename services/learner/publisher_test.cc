@@ -13,9 +13,9 @@
 #include "absl/synchronization/notification.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
-#include "tests/testing/tiny_model.h"
 #include "services/weights/weight_follower.h"
 #include "telemetry/metrics.h"
+#include "tests/testing/tiny_model.h"
 
 namespace oxbow::learner {
 namespace {
@@ -31,9 +31,8 @@ class PublisherTest : public testing::Test {
   explicit PublisherTest(uint64_t channel_bytes = 1 << 20)
       : channel_({.epoch = kEpoch, .bytes_max = channel_bytes}, weight_metrics_, Clock::Steady(),
                  nullptr) {
-    const auto shape =
-        weights::ProbeShapeOf(*model::MakeSd3Architecture(rollout::TinyParams()),
-                              rollout::kTinyLatent, {});
+    const auto shape = weights::ProbeShapeOf(*model::MakeSd3Architecture(rollout::TinyParams()),
+                                             rollout::kTinyLatent, {});
     publisher_ = std::make_unique<Publisher>(
         Publisher::Options{.epoch = kEpoch, .probe_shape = *shape, .gate = {.reward_floor = 0.5}},
         *policy_, coordinator_, channel_, Publisher::Metrics{learner_metrics_, weight_metrics_},

@@ -60,7 +60,7 @@ std::map<std::string, double> RunProgress::TakeSeconds() {
 }
 
 void RunProgress::StepCommitted(uint64_t committed, uint64_t policy_version,
-                             const std::map<std::string, double>& metrics) {
+                                const std::map<std::string, double>& metrics) {
   absl::MutexLock lock(&mutex_);
   committed_ = committed;
   version_ = policy_version;

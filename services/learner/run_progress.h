@@ -42,7 +42,7 @@ class RunProgress {
   mutable absl::Mutex mutex_;
   std::string phase_ ABSL_GUARDED_BY(mutex_) = "plan";
   absl::Duration since_ ABSL_GUARDED_BY(mutex_);
-  absl::Duration step_at_ ABSL_GUARDED_BY(mutex_);  // Last commit; at first, the start.
+  absl::Duration step_at_ ABSL_GUARDED_BY(mutex_);             // Last commit; at first, the start.
   std::map<std::string, double> lap_ ABSL_GUARDED_BY(mutex_);  // Since TakeSeconds.
   std::map<std::string, double> share_
       ABSL_GUARDED_BY(mutex_);  // Seconds, decaying over about 20 steps.

@@ -26,10 +26,10 @@ TEST(RunProgressTest, NumbersAreThoseOfTheLastStepAndOfTheLastEvaluation) {
   LearnerMetrics metrics(registry, {});
   RunProgress progress(clock, metrics, /*steps_total=*/9);
   progress.StepCommitted(1, 1,
-                      {{"train/loss", 0.5},
-                       {"replay/ratio", std::numeric_limits<double>::quiet_NaN()},
-                       {"eval/reward_mean", 0.25},
-                       {"eval/strict_mean", 0.1}});
+                         {{"train/loss", 0.5},
+                          {"replay/ratio", std::numeric_limits<double>::quiet_NaN()},
+                          {"eval/reward_mean", 0.25},
+                          {"eval/strict_mean", 0.1}});
   progress.StepCommitted(2, 2, {{"train/loss", 0.75}});
   EXPECT_THAT(NumbersOf(progress),
               UnorderedElementsAre(Pair("train/loss", 0.75), Pair("eval/strict_mean", 0.1),

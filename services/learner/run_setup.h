@@ -15,9 +15,9 @@
 #include "services/learner/conditioning_cache.h"
 #include "services/learner/coordinator/coordinator.h"
 #include "services/learner/coordinator/group_check.h"
-#include "services/learner/replay/replay_link.h"
 #include "services/learner/evaluation.h"
 #include "services/learner/learner_loop.h"
+#include "services/learner/replay/replay_link.h"
 
 namespace oxbow::learner {
 

@@ -7,8 +7,8 @@
 
 #include "base/status_macros.h"
 #include "metrics/step_metrics.h"
-#include "services/learner/replay/group_tables.h"
 #include "services/learner/experience_builder.h"
+#include "services/learner/replay/group_tables.h"
 
 namespace oxbow::learner {
 namespace {

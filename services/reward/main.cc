@@ -6,10 +6,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "services/reward/scorer_table.h"
 #include "rpc/server.h"
 #include "rpc/service_main.h"
 #include "services/reward/reward_service.h"
+#include "services/reward/scorer_table.h"
 #include "telemetry/metrics.h"
 
 namespace oxbow::reward {
@@ -25,8 +25,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   rpc::AddListenFlag(app, flags.service, "Reward service");
   app.add_option("--rewards", flags.rewards, "rewards to serve, separated by commas")
       ->delimiter(',');
-  app.add_option("--batch-max", flags.batch_max, "images per request")
-      ->check(CLI::Range(1, 4096));
+  app.add_option("--batch-max", flags.batch_max, "images per request")->check(CLI::Range(1, 4096));
 }
 
 // Serves until a stop signal. Objects are declared in the order of their use, so that the exposer

@@ -8,9 +8,9 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "tasks/digits.h"
 #include "oxbow/v1/reward.grpc.pb.h"
 #include "rpc/server.h"
+#include "tasks/digits.h"
 
 namespace oxbow::reward {
 namespace {

@@ -37,8 +37,8 @@ RewardMetrics::RewardMetrics(prometheus::Registry& registry, const ScorerPanel& 
   auto& calls = telemetry::Family(registry, exported::kRewardRequestDurationSeconds);
   call_ok_ = &calls.Add({{"outcome", "ok"}}, SecondsBuckets());
   call_error_ = &calls.Add({{"outcome", "error"}}, SecondsBuckets());
-  batch_items_ = &telemetry::Metric(registry, exported::kRewardBatchItems,
-                                    {1, 2, 4, 8, 16, 32, 64, 128, 256});
+  batch_items_ =
+      &telemetry::Metric(registry, exported::kRewardBatchItems, {1, 2, 4, 8, 16, 32, 64, 128, 256});
 }
 
 void RewardMetrics::ItemScored(const std::string& reward, double score) {

@@ -17,9 +17,9 @@ absl::StatusOr<Image> TakeImage(v1::Image& message) {
         absl::StrCat("no scorer here reads videos: ", message.frames(), " frames"));
   }
   Image image{.width = message.width(),
-                  .height = message.height(),
-                  .channels = message.channels(),
-                  .pixels = std::move(*message.mutable_pixels())};
+              .height = message.height(),
+              .channels = message.channels(),
+              .pixels = std::move(*message.mutable_pixels())};
   OXBOW_RETURN_IF_ERROR(Validate(image));
   return image;
 }
@@ -100,7 +100,7 @@ v1::ScoreResponse RewardService::ScoreItem(const v1::Prompt& prompt, v1::ScoreIt
   for (const Scorer* scorer : scorers) {
     const absl::StatusOr<double> score =
         image.ok() ? ScoreOne(*scorer, prompt.text(), prompt.metadata_json(), *image)
-                     : absl::StatusOr<double>(image.status());
+                   : absl::StatusOr<double>(image.status());
     if (!score.ok()) {
       metrics_.ItemRefused(scorer->name(), score.status());
       failure.Update(score.status());

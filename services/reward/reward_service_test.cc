@@ -5,10 +5,10 @@
 
 #include <limits>
 
-#include "tasks/digits_ocr.h"
-#include "tasks/digits.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
+#include "tasks/digits.h"
+#include "tasks/digits_ocr.h"
 #include "telemetry/metrics.h"
 
 namespace oxbow::reward {

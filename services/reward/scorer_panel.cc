@@ -52,8 +52,8 @@ absl::StatusOr<std::vector<const Scorer*>> ScorerPanel::Select(
 absl::Status Validate(const Image& image) {
   const auto side_fits = [](uint32_t side) { return side >= 1 && side <= kImageSideMax; };
   if (!side_fits(image.width) || !side_fits(image.height)) {
-    return absl::InvalidArgumentError(absl::StrCat("image side is not in 1..", kImageSideMax,
-                                                   ": ", image.width, " x ", image.height));
+    return absl::InvalidArgumentError(absl::StrCat("image side is not in 1..", kImageSideMax, ": ",
+                                                   image.width, " x ", image.height));
   }
   if (image.channels != 1 && image.channels != 3) {
     return absl::InvalidArgumentError(

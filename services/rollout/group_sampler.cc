@@ -57,7 +57,7 @@ flow::VelocityFunction VelocityOf(const model::VelocityModel& model,
 
 // Makes a sample from row `index` of the paths, with the latents in `span`.
 rl::Trajectory SampleFrom(const flow::SamplingSpec& spec, const flow::Paths& paths, int64_t index,
-                      uint32_t sample, PolicyVersion version, flow::LatentSpan span) {
+                          uint32_t sample, PolicyVersion version, flow::LatentSpan span) {
   const auto steps = static_cast<size_t>(spec.steps());
   rl::Trajectory result;
   result.index = sample;
@@ -79,15 +79,14 @@ rl::Trajectory SampleFrom(const flow::SamplingSpec& spec, const flow::Paths& pat
   return result;
 }
 
-std::vector<reward::Image> ImagesOf(const model::ImageDecoder& decoder,
-                                        const at::Tensor& latents) {
+std::vector<reward::Image> ImagesOf(const model::ImageDecoder& decoder, const at::Tensor& latents) {
   const at::Tensor images = decoder.Decode(latents);  // [B, height, width, channels]
   std::vector<reward::Image> images;
   for (int64_t i = 0; i < images.size(0); ++i) {
     images.push_back({.width = static_cast<uint32_t>(images.size(2)),
-                        .height = static_cast<uint32_t>(images.size(1)),
-                        .channels = static_cast<uint32_t>(images.size(3)),
-                        .pixels = model::PixelsOf(images, i)});
+                      .height = static_cast<uint32_t>(images.size(1)),
+                      .channels = static_cast<uint32_t>(images.size(3)),
+                      .pixels = model::PixelsOf(images, i)});
   }
   return images;
 }
@@ -140,8 +139,7 @@ void SampleTails(const RunSpec& spec, flow::SamplingSpec tail, const model::Velo
   const flow::Paths paths =
       flow::ContinuePaths(tail, KeysOf(spec, tasks, rows), at::stack(starts), kept_steps,
                           spec.storage, VelocityOf(model, ConditioningOf(tasks, rows)));
-  std::vector<reward::Image> images =
-      ImagesOf(decoder, paths.latents[paths.latents.size(0) - 1]);
+  std::vector<reward::Image> images = ImagesOf(decoder, paths.latents[paths.latents.size(0) - 1]);
   const flow::LatentSpan span = TailSpan(tail, kept_steps);
   for (size_t i = 0; i < rows.size(); ++i) {
     const rl::Trajectory& head = *tasks[rows[i].task].head;

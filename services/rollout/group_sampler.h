@@ -33,8 +33,8 @@ struct GroupTask {
 };
 
 struct SampledGroup {
-  std::vector<rl::Trajectory> samples;        // Without rewards.
-  std::vector<reward::Image> images;  // One per sample, in order.
+  std::vector<rl::Trajectory> samples;  // Without rewards.
+  std::vector<reward::Image> images;    // One per sample, in order.
 };
 
 // Samples all tasks with `model`, whose weights have version `version`. Must run on the torch

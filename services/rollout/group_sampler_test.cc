@@ -38,11 +38,11 @@ GroupTask Task(uint64_t group, uint32_t size) {
 GroupTask MixedTask(uint64_t group, uint32_t size, int kept_steps) {
   GroupTask task = Task(group, size);
   task.head = rl::Trajectory{.latents = TinyNoise(5, group, kTinyLatent).unsqueeze(0),
-                         .first_latent = kept_steps,
-                         .replayed = true,
-                         .entry_id = EntryId(99),
-                         .kept_steps = kept_steps,
-                         .stored_reward = 0.5};
+                             .first_latent = kept_steps,
+                             .replayed = true,
+                             .entry_id = EntryId(99),
+                             .kept_steps = kept_steps,
+                             .stored_reward = 0.5};
   return task;
 }
 

@@ -44,7 +44,7 @@ class HeldLeases {
   // How many more leases may be requested: capacity - held, 0 while draining.
   uint32_t free_places() const;
   std::vector<uint64_t> held() const;
-  absl::Duration lease_time_min() const;  // Of the held leases; zero if none.
+  absl::Duration lease_time_min() const;  // The shortest of the held leases; zero if none.
 
   void Drain();  // Requests no more leases.
   // Waits until no lease is held. False after `timeout`.

@@ -53,10 +53,12 @@ absl::StatusOr<std::vector<bool>> WindowOf(const v1::Lease& lease,
 
 }  // namespace
 
-LearnerSession::LearnerSession(RunSpec spec, std::string worker_id, v1::Coordinator::Stub& coordinator,
-                       std::unique_ptr<reward::RewardClient> rewards, RolloutMetrics& metrics,
-                       weights::FollowMetrics& follow_metrics, const Clock& clock,
-                       weights::WeightRelay* relay, weights::JoinBroadcastGroup join_broadcast_group)
+LearnerSession::LearnerSession(RunSpec spec, std::string worker_id,
+                               v1::Coordinator::Stub& coordinator,
+                               std::unique_ptr<reward::RewardClient> rewards,
+                               RolloutMetrics& metrics, weights::FollowMetrics& follow_metrics,
+                               const Clock& clock, weights::WeightRelay* relay,
+                               weights::JoinBroadcastGroup join_broadcast_group)
     : spec_(std::move(spec)),
       worker_id_(std::move(worker_id)),
       rewards_(std::move(rewards)),
@@ -114,7 +116,8 @@ void LearnerSession::Leave(absl::Duration timeout) {
   leases_.Drain();
   OfferCredit();
   if (!leases_.AwaitEmpty(timeout)) {
-    OXBOW_LOG(Warning) << "leaving with unfinished leases" << Field("leases", leases_.held().size());
+    OXBOW_LOG(Warning) << "leaving with unfinished leases"
+                       << Field("leases", leases_.held().size());
   }
   stream_.Goodbye();
   // The learner ends the stream after it has read the goodbye; an earlier cancel could overtake the
@@ -329,8 +332,8 @@ void LearnerSession::Deliver(const v1::Lease& lease, SampledGroup sampled, doubl
 }
 
 absl::StatusOr<v1::InsertResponse::Ack> LearnerSession::ScoreAndSend(const v1::Lease& lease,
-                                                                 SampledGroup sampled,
-                                                                 double sample_seconds) {
+                                                                     SampledGroup sampled,
+                                                                     double sample_seconds) {
   if (lease.sink_rank() >= senders_.size()) {
     return absl::InvalidArgumentError(absl::StrCat("no such learner rank: ", lease.sink_rank()));
   }

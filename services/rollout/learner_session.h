@@ -22,9 +22,9 @@
 #include "services/reward/reward_client.h"
 #include "services/rollout/experience_sender.h"
 #include "services/rollout/held_leases.h"
-#include "services/rollout/sampler_model.h"
 #include "services/rollout/rollout_metrics.h"
 #include "services/rollout/run_spec.h"
+#include "services/rollout/sampler_model.h"
 #include "services/rollout/work_stream.h"
 #include "services/weights/weight_follower.h"
 #include "services/weights/weight_relay.h"
@@ -36,12 +36,13 @@ class LearnerSession {
  public:
   // All references outlive it. `rewards` serves the spec's reward names; the session owns it,
   // because the caller of Leave may keep the session alive longer than the caller of Serve.
-  // `relay`, if not null, forwards this worker's weights to others; `join_broadcast_group`, if not null,
-  // takes part in broadcasts.
+  // `relay`, if not null, forwards this worker's weights to others; `join_broadcast_group`, if not
+  // null, takes part in broadcasts.
   LearnerSession(RunSpec spec, std::string worker_id, v1::Coordinator::Stub& coordinator,
-             std::unique_ptr<reward::RewardClient> rewards, RolloutMetrics& metrics,
-             weights::FollowMetrics& follow_metrics, const Clock& clock,
-             weights::WeightRelay* relay = nullptr, weights::JoinBroadcastGroup join_broadcast_group = nullptr);
+                 std::unique_ptr<reward::RewardClient> rewards, RolloutMetrics& metrics,
+                 weights::FollowMetrics& follow_metrics, const Clock& clock,
+                 weights::WeightRelay* relay = nullptr,
+                 weights::JoinBroadcastGroup join_broadcast_group = nullptr);
   ~LearnerSession();
 
   // Serves one connection and returns the reason of its end. May be called again during the same

@@ -29,7 +29,7 @@ struct RunSpec {
   bool sde_tail = false;      // How tails of replayed heads are regenerated.
   // A fresh trajectory sends x_T only, no transitions: the method adds noise to final images.
   bool final_latent = false;
-  double duplicate_radius = 0;            // Two images of a group within it are near duplicates.
+  double duplicate_radius = 0;        // Two images of a group within it are near duplicates.
   std::vector<int64_t> latent_shape;  // [C, H, W]
 
   std::shared_ptr<const model::Architecture> architecture;

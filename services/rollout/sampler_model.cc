@@ -93,7 +93,7 @@ absl::Status SamplerModel::Load(const weights::VerifiedSnapshot& snapshot) {
 }
 
 absl::Status SamplerModel::Probe(const v1::SnapshotManifest::Probe& expected,
-                                weights::ProbeComparison& comparison) const {
+                                 weights::ProbeComparison& comparison) const {
   OXBOW_ASSIGN_OR_RETURN(
       const weights::ProbeShape shape,
       weights::ProbeShapeOf(*spec_.architecture, spec_.latent_shape, spec_.negative));
@@ -105,7 +105,7 @@ absl::Status SamplerModel::Probe(const v1::SnapshotManifest::Probe& expected,
 }
 
 absl::Status SamplerModel::Apply(const weights::VerifiedSnapshot& snapshot,
-                                weights::ProbeComparison& comparison) {
+                                 weights::ProbeComparison& comparison) {
   const v1::SnapshotManifest& manifest = snapshot.manifest;
   if (ready() && manifest.base_sha256() != base_sha256_) {
     return absl::FailedPreconditionError(

@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "io/tensor_torch.h"
-#include "tests/testing/tiny_model.h"
 #include "services/weights/snapshot.h"
 #include "services/weights/snapshot_maker.h"
+#include "tests/testing/tiny_model.h"
 
 namespace oxbow::rollout {
 namespace {

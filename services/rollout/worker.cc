@@ -79,9 +79,9 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
                                     .rewards = run::RewardNames(spec.reward),
                                     .tries = static_cast<int>(std::max(1u, spec.reward.tries())),
                                     .timeout = absl::Seconds(spec.reward.timeout_seconds())}));
-  auto session = std::make_shared<LearnerSession>(std::move(spec), options_.worker_id, *stub_,
-                                                 std::move(rewards), metrics_, follow_metrics_,
-                                                 clock_, options_.relay, options_.join_broadcast_group);
+  auto session = std::make_shared<LearnerSession>(
+      std::move(spec), options_.worker_id, *stub_, std::move(rewards), metrics_, follow_metrics_,
+      clock_, options_.relay, options_.join_broadcast_group);
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return absl::OkStatus();

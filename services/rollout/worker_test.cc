@@ -11,8 +11,8 @@
 
 #include "absl/synchronization/notification.h"
 #include "rpc/convert_torch.h"
-#include "tests/testing/fake_learner.h"
 #include "telemetry/metrics.h"
+#include "tests/testing/fake_learner.h"
 
 namespace oxbow::rollout {
 namespace {

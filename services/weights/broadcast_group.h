@@ -1,4 +1,5 @@
-// A broadcast group: the learner (rank 0) and some workers. The learner's bytes go to all of them at once.
+// A broadcast group: the learner (rank 0) and some workers. The learner's bytes go to all of them
+// at once.
 //
 // Its members are fixed when it is formed: when a worker comes or goes, a new one is needed. All
 // members make the same calls in the same order. Errors are final, and BehindRanks of
@@ -36,7 +37,7 @@ class BroadcastGroup {
   // the same number of bytes, at least one. `owner` keeps them alive for as long as the transfer
   // may touch them, which after an error is longer than Wait.
   virtual std::unique_ptr<Transfer> Start(std::span<char> bytes,
-                                         std::shared_ptr<const void> owner) = 0;
+                                          std::shared_ptr<const void> owner) = 0;
 
   // Returns when all members have called it.
   virtual absl::Status Barrier() = 0;
@@ -52,13 +53,14 @@ struct BroadcastPlace {
   int size = 1;
   std::string device = "cpu";  // "cpu" or "cuda": Gloo or NCCL.
   std::string address;         // host:port of rank 0; on rank 0 a host that must reach it.
-  // On rank 0: called with the address for the others as soon as they can come, before JoinBroadcastGroup
-  // returns.
+  // On rank 0: called with the address for the others as soon as they can come, before
+  // JoinBroadcastGroup returns.
   std::function<void(const std::string& address)> on_listening;
   const std::atomic<bool>* cancelled = nullptr;  // Once true, joining ends with kCancelled.
 };
 
 // Waits until all members have come, at most for some seconds.
-using JoinBroadcastGroup = std::function<absl::StatusOr<std::unique_ptr<BroadcastGroup>>(const BroadcastPlace& place)>;
+using JoinBroadcastGroup =
+    std::function<absl::StatusOr<std::unique_ptr<BroadcastGroup>>(const BroadcastPlace& place)>;
 
 }  // namespace oxbow::weights

@@ -65,7 +65,7 @@ double Sample(prometheus::Registry& registry, const std::string& series) {
 // A member's broadcast group as the test wants it.
 struct Faults {
   std::atomic<int> corrupt_pieces = 0;  // The next so many have a wrong byte.
-  std::atomic<int> stops_after = -1;     // Pieces until it takes part no more; -1: never.
+  std::atomic<int> stops_after = -1;    // Pieces until it takes part no more; -1: never.
   absl::Notification goes_on;
 };
 
@@ -75,7 +75,7 @@ class FaultyBroadcastGroup final : public BroadcastGroup {
       : group_(std::move(broadcast_group)), faults_(faults) {}
   absl::Status Broadcast(std::string& text) override { return group_->Broadcast(text); }
   std::unique_ptr<Transfer> Start(std::span<char> bytes,
-                                 std::shared_ptr<const void> owner) override {
+                                  std::shared_ptr<const void> owner) override {
     if (faults_.stops_after >= 0 && faults_.stops_after-- == 0) {
       faults_.goes_on.WaitForNotificationWithTimeout(kDeadline);
     }
@@ -107,7 +107,9 @@ class FaultyBroadcastGroup final : public BroadcastGroup {
   Faults& faults_;
 };
 
-JoinBroadcastGroup Join() { return JoinOverRanks({.join_within = absl::Seconds(5), .silence = kSilence}); }
+JoinBroadcastGroup Join() {
+  return JoinOverRanks({.join_within = absl::Seconds(5), .silence = kSilence});
+}
 
 class Worker {
  public:
@@ -115,20 +117,22 @@ class Worker {
     auto relay = WeightRelay::Start({}, metrics_);
     EXPECT_TRUE(relay.ok()) << relay.status();
     relay_ = *std::move(relay);
-    const auto join = [this](const BroadcastPlace& place) -> absl::StatusOr<std::unique_ptr<BroadcastGroup>> {
+    const auto join =
+        [this](const BroadcastPlace& place) -> absl::StatusOr<std::unique_ptr<BroadcastGroup>> {
       auto broadcast_group = Join()(place);
       if (!broadcast_group.ok()) return broadcast_group.status();
       return std::make_unique<FaultyBroadcastGroup>(*std::move(broadcast_group), faults);
     };
-    follower_ = std::make_unique<WeightFollower>(WeightFollower::Options{.endpoints = {learner},
-                                                                         .epoch = kEpoch,
-                                                                         .worker_id = id,
-                                                                         .relay = relay_.get(),
-                                                                         .join_broadcast_group = join},
-                                                 metrics_, Clock::Steady(), [this] {
-                                                   absl::MutexLock lock(&mutex_);
-                                                   ++ready_;
-                                                 });
+    follower_ =
+        std::make_unique<WeightFollower>(WeightFollower::Options{.endpoints = {learner},
+                                                                 .epoch = kEpoch,
+                                                                 .worker_id = id,
+                                                                 .relay = relay_.get(),
+                                                                 .join_broadcast_group = join},
+                                         metrics_, Clock::Steady(), [this] {
+                                           absl::MutexLock lock(&mutex_);
+                                           ++ready_;
+                                         });
   }
   ~Worker() { follower_.reset(); }
 
@@ -231,7 +235,8 @@ class BroadcastGroupTest : public testing::Test {
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 
-class BroadcastGroupSizeTest : public BroadcastGroupTest, public testing::WithParamInterface<int> {};
+class BroadcastGroupSizeTest : public BroadcastGroupTest,
+                               public testing::WithParamInterface<int> {};
 
 TEST_P(BroadcastGroupSizeTest, WhatChangedComesByBroadcastAlone) {
   Gather(GetParam());

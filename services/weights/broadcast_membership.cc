@@ -12,7 +12,7 @@ constexpr size_t kStrikesKept = 1024;  // Workers, whether they come back or not
 }  // namespace
 
 void BroadcastMembership::Join(Ticket ticket, const std::string& worker, const std::string& host,
-                        std::optional<uint64_t> version, bool on_gpu) {
+                               std::optional<uint64_t> version, bool on_gpu) {
   std::erase_if(watchers_, [&](const auto& entry) { return entry.second.worker == worker; });
   watchers_[ticket] = {worker, host, version, on_gpu, version.has_value()};
 }

@@ -1,11 +1,12 @@
 // Decides which workers are in the next broadcast_group.
 //
-//   joined, has weights  ->  in the next broadcast group  ->  broadcast group failed: out until it reports again
+//   joined, has weights  ->  in the next broadcast group  ->  broadcast group failed: out until it
+//   reports again
 //
 // The members are all watchers that can take part and have shown that they hold weights of this
-// run, up to a limit. When a broadcast group fails, each of its members is left out until it has reported
-// the weights of that round, so that a stopped or dead member is not waited for twice. The members
-// that the failure names, or all if it names none, are also left out for 1, 2, 4 ... 64
+// run, up to a limit. When a broadcast group fails, each of its members is left out until it has
+// reported the weights of that round, so that a stopped or dead member is not waited for twice. The
+// members that the failure names, or all if it names none, are also left out for 1, 2, 4 ... 64
 // publications while they fail in a row: a member that lives but cannot be reached costs a deadline
 // more and more rarely. No clock, no I/O; not thread-safe.
 #pragma once
@@ -36,11 +37,11 @@ class BroadcastMembership {
   // Whether another broadcast group should be formed.
   bool ShouldForm() const { return Eligible() != members_; }
 
-  // Begins the next broadcast group and returns its number; members() are its ranks 1, 2, ... If there are
-  // no members, no broadcast group should be formed.
+  // Begins the next broadcast group and returns its number; members() are its ranks 1, 2, ... If
+  // there are no members, no broadcast group should be formed.
   uint64_t Form();
-  // The broadcast group could not be formed, or failed in the round of `version`; `behind` are the ranks to
-  // blame, where known. If it could not be formed, the others may be asked again at once.
+  // The broadcast group could not be formed, or failed in the round of `version`; `behind` are the
+  // ranks to blame, where known. If it could not be formed, the others may be asked again at once.
   void Failed(const std::vector<int>& behind, std::optional<uint64_t> version = std::nullopt);
   // A round of the broadcast group was completed.
   void Succeeded();

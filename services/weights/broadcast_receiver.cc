@@ -7,7 +7,8 @@
 
 namespace oxbow::weights {
 
-BroadcastReceiver::BroadcastReceiver(JoinBroadcastGroup join, uint64_t bytes_max, FollowMetrics& metrics)
+BroadcastReceiver::BroadcastReceiver(JoinBroadcastGroup join, uint64_t bytes_max,
+                                     FollowMetrics& metrics)
     : join_(std::move(join)), bytes_max_(bytes_max), metrics_(metrics) {
   thread_ = std::thread([this] { Run(); });
 }
@@ -54,12 +55,13 @@ void BroadcastReceiver::Run() {
 
 void BroadcastReceiver::Follow(const v1::WatchResponse::Invitation& invitation) {
   BroadcastPlace place{.broadcast_group = invitation.broadcast_group(),
-                    .rank = static_cast<int>(invitation.rank()),
-                    .size = static_cast<int>(invitation.size()),
-                    .device = invitation.device(),
-                    .address = invitation.address(),
-                    .cancelled = &cancel_joining_};
-  absl::StatusOr<std::unique_ptr<BroadcastGroup>> joined = absl::InvalidArgumentError("no such place");
+                       .rank = static_cast<int>(invitation.rank()),
+                       .size = static_cast<int>(invitation.size()),
+                       .device = invitation.device(),
+                       .address = invitation.address(),
+                       .cancelled = &cancel_joining_};
+  absl::StatusOr<std::unique_ptr<BroadcastGroup>> joined =
+      absl::InvalidArgumentError("no such place");
   if (place.rank > 0 && place.rank < place.size) joined = join_(place);
   absl::MutexLock lock(&mutex_);
   joining_ = false;
@@ -68,13 +70,16 @@ void BroadcastReceiver::Follow(const v1::WatchResponse::Invitation& invitation) 
     if (stopping_) seat_.bytes->Abort("the worker leaves");
   } else if (!absl::IsCancelled(joined.status())) {
     OXBOW_LOG(Warning) << "not in the broadcast group that broadcasts weights"
-                       << Field("broadcast group", place.broadcast_group) << Field("status", joined.status());
+                       << Field("broadcast group", place.broadcast_group)
+                       << Field("status", joined.status());
   }
 }
 
-std::shared_ptr<BroadcastGroup> BroadcastReceiver::BeginRound(const v1::WatchResponse::Rounds& rounds) {
+std::shared_ptr<BroadcastGroup> BroadcastReceiver::BeginRound(
+    const v1::WatchResponse::Rounds& rounds) {
   absl::MutexLock lock(&mutex_);
-  // The learner is in the broadcast group before it begins a round; a member may need a moment more.
+  // The learner is in the broadcast group before it begins a round; a member may need a moment
+  // more.
   const auto settled = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return stopping_ || (!joining_ && !invitation_.has_value());
   };
@@ -99,7 +104,8 @@ void BroadcastReceiver::TakePart(const v1::WatchResponse::Rounds& rounds, Downlo
     seat_ = {};
     if (stopping_) return;
     OXBOW_LOG(Warning) << "broadcast of weights broke off, asking other workers for the rest"
-                       << Field("broadcast group", rounds.broadcast_group()) << Field("status", status);
+                       << Field("broadcast group", rounds.broadcast_group())
+                       << Field("status", status);
   }
 }
 

@@ -1,4 +1,5 @@
-// The worker's side of the broadcast: follows invitations and receives the rounds of its broadcast_group.
+// The worker's side of the broadcast: follows invitations and receives the rounds of its
+// broadcast_group.
 //
 //   Invite (watch thread)   -->  own thread: joins
 //   TakePart (fetch thread) -->  the rounds it owes the broadcast group, chunks into its download
@@ -31,8 +32,8 @@ class BroadcastReceiver {
   // Leaves the present broadcast group after the round that is under way, and joins this one.
   void Invite(const v1::WatchResponse::Invitation& invitation);
 
-  // Takes part in the rounds that have begun and that it has not seen, if they belong to the broadcast group
-  // that this member is in or is about to join.
+  // Takes part in the rounds that have begun and that it has not seen, if they belong to the
+  // broadcast group that this member is in or is about to join.
   void TakePart(const v1::WatchResponse::Rounds& rounds, Download& download);
 
   // Ends the calls that are under way, and later ones at once.
@@ -41,7 +42,7 @@ class BroadcastReceiver {
  private:
   struct Seat {
     uint64_t broadcast_group = 0;
-    uint64_t rounds = 0;            // Rounds that it took part in.
+    uint64_t rounds = 0;                    // Rounds that it took part in.
     std::shared_ptr<BroadcastGroup> bytes;  // Shared: Stop aborts it while it is in use.
   };
   void Run();

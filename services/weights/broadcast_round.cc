@@ -22,8 +22,8 @@ struct Shipment {
   std::unique_ptr<BroadcastGroup::Transfer> transit;
 };
 
-Shipment Load(BroadcastGroup& broadcast_group, const Piece& piece, const std::vector<ChunkSize>& order,
-              const ChunksByHash& chunks) {
+Shipment Load(BroadcastGroup& broadcast_group, const Piece& piece,
+              const std::vector<ChunkSize>& order, const ChunksByHash& chunks) {
   if (piece.count == 1) {
     const Chunk& chunk = chunks.at(order[piece.first].sha256);
     // It is only read.
@@ -107,8 +107,8 @@ std::vector<ChunkSize> NewChunks(const v1::SnapshotManifest& newer,
   return chunks;
 }
 
-absl::Status SendRound(BroadcastGroup& broadcast_group, PolicyVersion version, const std::vector<ChunkSize>& order,
-                       const ChunksByHash& chunks,
+absl::Status SendRound(BroadcastGroup& broadcast_group, PolicyVersion version,
+                       const std::vector<ChunkSize>& order, const ChunksByHash& chunks,
                        const std::function<absl::Status(uint64_t bytes)>& piece_sent) {
   v1::BroadcastRound round;
   round.set_policy_version(version.value);

@@ -33,7 +33,7 @@ struct Piece {
 
 // Cuts all chunks, in order, into pieces of at most `bytes_max` bytes or of one chunk.
 std::vector<Piece> PackPieces(const std::vector<ChunkSize>& chunks,
-                                uint64_t bytes_max = kPieceBytes);
+                              uint64_t bytes_max = kPieceBytes);
 
 // The chunks of `newer`, in order, that `older` does not have.
 std::vector<ChunkSize> NewChunks(const v1::SnapshotManifest& newer,
@@ -41,8 +41,8 @@ std::vector<ChunkSize> NewChunks(const v1::SnapshotManifest& newer,
 
 // Rank 0's side. `chunks` has all of `order`. `piece_sent` is called after each piece; an error
 // that it returns ends the round.
-absl::Status SendRound(BroadcastGroup& broadcast_group, PolicyVersion version, const std::vector<ChunkSize>& order,
-                       const ChunksByHash& chunks,
+absl::Status SendRound(BroadcastGroup& broadcast_group, PolicyVersion version,
+                       const std::vector<ChunkSize>& order, const ChunksByHash& chunks,
                        const std::function<absl::Status(uint64_t bytes)>& piece_sent);
 
 struct ReceivedRound {

@@ -1,4 +1,5 @@
-// Rounds over a broadcast group that is played back: what rank 0 did, a member is given, right or wrong.
+// Rounds over a broadcast group that is played back: what rank 0 did, a member is given, right or
+// wrong.
 #include "services/weights/broadcast_round.h"
 
 #include <gtest/gtest.h>

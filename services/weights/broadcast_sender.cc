@@ -18,7 +18,7 @@ bool IsGpu(const std::string& device) { return absl::StartsWith(device, "cuda");
 }  // namespace
 
 BroadcastSender::BroadcastSender(Options options, PublishMetrics& metrics, const Clock& clock,
-                       std::function<void()> on_change)
+                                 std::function<void()> on_change)
     : options_(std::move(options)),
       metrics_(metrics),
       clock_(clock),
@@ -43,7 +43,8 @@ void BroadcastSender::Stop() {
   if (broadcast_group != nullptr) broadcast_group->Abort("the learner stops to publish");
 }
 
-void BroadcastSender::Join(Ticket ticket, const v1::WatchRequest& request, const std::string& host) {
+void BroadcastSender::Join(Ticket ticket, const v1::WatchRequest& request,
+                           const std::string& host) {
   if (request.broadcast_device().empty() || request.worker_id().empty() || host.empty()) return;
   absl::MutexLock lock(&mutex_);
   roster_.Join(ticket, request.worker_id(), host,
@@ -73,7 +74,8 @@ BroadcastSender::SharedManifest BroadcastSender::OldestOfMembers() const {
   return nullptr;
 }
 
-void BroadcastSender::Published(SharedManifest manifest, std::shared_ptr<const ChunksByHash> chunks) {
+void BroadcastSender::Published(SharedManifest manifest,
+                                std::shared_ptr<const ChunksByHash> chunks) {
   absl::MutexLock lock(&mutex_);
   if (stopping_) return;
   roster_.Published();
@@ -88,7 +90,8 @@ void BroadcastSender::Published(SharedManifest manifest, std::shared_ptr<const C
   if (versions_.size() > options_.versions_kept) versions_.pop_front();
 }
 
-void BroadcastSender::Describe(Ticket ticket, uint64_t& invited, v1::WatchResponse& response) const {
+void BroadcastSender::Describe(Ticket ticket, uint64_t& invited,
+                               v1::WatchResponse& response) const {
   absl::MutexLock lock(&mutex_);
   const int rank = roster_.RankOf(ticket);
   if (rank == 0) return;
@@ -108,27 +111,27 @@ void BroadcastSender::Describe(Ticket ticket, uint64_t& invited, v1::WatchRespon
 
 void BroadcastSender::Run() {
   while (true) {
-    switch (NextErrand()) {
-      case Errand::kStop:
+    switch (NextTask()) {
+      case Task::kStop:
         return;
-      case Errand::kForm:
+      case Task::kForm:
         Form();
         break;
-      case Errand::kRound:
+      case Task::kRound:
         SendNext();
         break;
     }
   }
 }
 
-BroadcastSender::Errand BroadcastSender::NextErrand() {
+BroadcastSender::Task BroadcastSender::NextTask() {
   absl::MutexLock lock(&mutex_);
   const auto something = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return stopping_ || round_.has_value() || roster_.ShouldForm();
   };
   mutex_.Await(absl::Condition(&something));
-  if (stopping_) return Errand::kStop;
-  return round_.has_value() ? Errand::kRound : Errand::kForm;
+  if (stopping_) return Task::kStop;
+  return round_.has_value() ? Task::kRound : Task::kForm;
 }
 
 void BroadcastSender::Form() {
@@ -169,7 +172,8 @@ void BroadcastSender::Form() {
   roster_.Failed(parallel::BehindRanks(joined.status()));
   metrics_.BroadcastGroupFailed();
   OXBOW_LOG(Warning) << "no broadcast group to broadcast weights in, workers relay them"
-                     << Field("broadcast group", place.broadcast_group) << Field("status", joined.status());
+                     << Field("broadcast group", place.broadcast_group)
+                     << Field("status", joined.status());
 }
 
 void BroadcastSender::Invite(uint64_t broadcast_group, const std::string& address) {
@@ -217,8 +221,8 @@ absl::Status BroadcastSender::Send(BroadcastGroup& broadcast_group, const Round&
   for (const ChunkSize& chunk : order) total += static_cast<double>(chunk.bytes);
   const absl::Duration limit = options_.round_grace + absl::Seconds(total / options_.rate_min);
   const absl::Duration until = clock_.Now() + limit;
-  return SendRound(broadcast_group, PolicyVersion(round.manifest->policy_version()), order, *round.chunks,
-                   [&](uint64_t bytes) -> absl::Status {
+  return SendRound(broadcast_group, PolicyVersion(round.manifest->policy_version()), order,
+                   *round.chunks, [&](uint64_t bytes) -> absl::Status {
                      metrics_.Broadcast(bytes);
                      if (clock_.Now() <= until) return absl::OkStatus();
                      return absl::DeadlineExceededError(

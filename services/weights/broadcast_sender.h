@@ -1,13 +1,14 @@
-// The learner's side of the broadcast: keeps a broadcast group of the workers that can take part, and sends
-// each publication to all of its members at once.
+// The learner's side of the broadcast: keeps a broadcast group of the workers that can take part,
+// and sends each publication to all of its members at once.
 //
-//   Published, Join, Leave, HeardOf  --->  own thread:  form a broadcast group | send a round | wait
+//   Published, Join, Leave, HeardOf  --->  own thread:  form a broadcast group | send a round |
+//   wait
 //
-// No caller waits for the own thread. If there is no broadcast group, or if it is busy, a publication goes
-// out by the relay only; chunks that a member did not get come by the relay too. A round ends when
-// a piece takes longer than the broadcast group allows, or all pieces take longer than round_grace + bytes
-// / rate_min. Then the broadcast group is given up, and the next one is formed without the members that
-// failed (broadcast_membership.h). Thread-safe.
+// No caller waits for the own thread. If there is no broadcast group, or if it is busy, a
+// publication goes out by the relay only; chunks that a member did not get come by the relay too. A
+// round ends when a piece takes longer than the broadcast group allows, or all pieces take longer
+// than round_grace + bytes / rate_min. Then the broadcast group is given up, and the next one is
+// formed without the members that failed (broadcast_membership.h). Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -36,7 +37,8 @@ class BroadcastSender {
  public:
   struct Options {
     JoinBroadcastGroup join;
-    std::string device = "cpu";  // On a GPU: broadcast groups whose members all have a GPU use NCCL.
+    std::string device =
+        "cpu";  // On a GPU: broadcast groups whose members all have a GPU use NCCL.
     size_t members_max = 64;
     size_t versions_kept = 4;  // A round sends what is new since one of these.
     absl::Duration round_grace = absl::Seconds(3);
@@ -47,7 +49,7 @@ class BroadcastSender {
 
   // `on_change` is called from the own thread when the result of Describe changes.
   BroadcastSender(Options options, PublishMetrics& metrics, const Clock& clock,
-             std::function<void()> on_change);
+                  std::function<void()> on_change);
   ~BroadcastSender();
 
   // Gives up the round and the broadcast group; none begins afterwards.
@@ -58,11 +60,12 @@ class BroadcastSender {
   void Leave(Ticket ticket);
   void HeardOf(const std::string& worker, uint64_t version);
 
-  // The newest snapshot, about to be announced. Begins a round if a broadcast group stands and is free.
+  // The newest snapshot, about to be announced. Begins a round if a broadcast group stands and is
+  // free.
   void Published(SharedManifest manifest, std::shared_ptr<const ChunksByHash> chunks);
 
-  // Adds this watcher's invitation to its broadcast group, unless `invited` is that broadcast group already, and the
-  // rounds of its broadcast_group. Updates `invited`.
+  // Adds this watcher's invitation to its broadcast group, unless `invited` is that broadcast group
+  // already, and the rounds of its broadcast_group. Updates `invited`.
   void Describe(Ticket ticket, uint64_t& invited, v1::WatchResponse& response) const;
 
  private:
@@ -71,10 +74,10 @@ class BroadcastSender {
     SharedManifest before;  // Every member has it; null: unknown.
     std::shared_ptr<const ChunksByHash> chunks;
   };
-  enum class Errand { kStop, kForm, kRound };
+  enum class Task { kStop, kForm, kRound };
 
   void Run();
-  Errand NextErrand();
+  Task NextTask();
   void Form();
   void Invite(uint64_t broadcast_group, const std::string& address);
   void SendNext();
@@ -91,10 +94,11 @@ class BroadcastSender {
   BroadcastMembership roster_ ABSL_GUARDED_BY(mutex_);
   bool forming_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<bool> cancel_forming_ = false;
-  std::string address_ ABSL_GUARDED_BY(mutex_);  // The newest broadcast group's; empty: not yet known.
-  std::string device_ ABSL_GUARDED_BY(mutex_);   // The newest broadcast group's: "cpu" or "cuda".
+  std::string address_
+      ABSL_GUARDED_BY(mutex_);  // The newest broadcast group's; empty: not yet known.
+  std::string device_ ABSL_GUARDED_BY(mutex_);  // The newest broadcast group's: "cpu" or "cuda".
   std::shared_ptr<BroadcastGroup> group_ ABSL_GUARDED_BY(mutex_);  // Shared: Stop aborts it in use.
-  uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;              // Rounds that group_ has begun.
+  uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;                     // Rounds that group_ has begun.
   std::optional<Round> round_ ABSL_GUARDED_BY(mutex_);  // The own thread has not taken it yet.
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;           // The own thread has taken a round.
   std::deque<SharedManifest> versions_ ABSL_GUARDED_BY(mutex_);  // Newest last.

@@ -57,7 +57,7 @@ class Download {
   ChunkStore* store_;
   ChunksByHash verified_;
   std::deque<ChunkSize> lacking_;
-  std::map<std::string, std::string> checksums_;  // Of the chunks missing at first, by SHA-256.
+  std::map<std::string, std::string> checksums_;  // Chunks missing at first: SHA-256 to checksum.
   std::string partial_;                           // Part of lacking_.front().
   uint64_t bytes_ = 0;
 };

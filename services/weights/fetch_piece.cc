@@ -25,8 +25,7 @@ std::string HeadOf(const FetchPiece& piece) {
 
 // gRPC drops the reference once the bytes are sent.
 grpc::Slice DataOf(const FetchPiece& piece) {
-  char* data =
-      const_cast<char*>(piece.chunk->data()) + piece.offset;  // It is only read.
+  char* data = const_cast<char*>(piece.chunk->data()) + piece.offset;  // It is only read.
   return grpc::Slice(
       data, piece.bytes, [](void* chunk) { delete static_cast<Chunk*>(chunk); },
       new Chunk(piece.chunk));

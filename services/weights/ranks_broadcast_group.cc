@@ -33,7 +33,7 @@ class RanksBroadcastGroup final : public BroadcastGroup {
   }
 
   std::unique_ptr<Transfer> Start(std::span<char> bytes,
-                                 std::shared_ptr<const void> owner) override {
+                                  std::shared_ptr<const void> owner) override {
     const c10::OptionalStreamGuard guard(stream_);
     const at::Tensor host = at::from_blob(
         bytes.data(), {static_cast<int64_t>(bytes.size())}, [owner = std::move(owner)](void*) {},
@@ -101,7 +101,8 @@ absl::StatusOr<parallel::JoinOptions> PlaceAmongRanks(const BroadcastPlace& plac
   const size_t colon = place.address.rfind(':');
   if (colon == std::string::npos ||
       !absl::SimpleAtoi(place.address.substr(colon + 1), &options.port)) {
-    return absl::InvalidArgumentError(absl::StrCat("a broadcast group at no address: ", place.address));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a broadcast group at no address: ", place.address));
   }
   options.address = WithoutBrackets(place.address.substr(0, colon));
   return options;

@@ -96,12 +96,12 @@ WeightChannelService::WeightChannelService(const Options& options, PublishMetric
       store_(options.snapshots_kept, options.bytes_max),
       roster_(options.fanout),
       groups_(options.join_broadcast_group == nullptr
-                   ? nullptr
-                   : std::make_unique<BroadcastSender>(
-                         BroadcastSender::Options{.join = options.join_broadcast_group,
-                                             .device = options.broadcast_device,
-                                             .versions_kept = options.snapshots_kept + 1},
-                         metrics, clock, [this] { WakeAll(); })) {
+                  ? nullptr
+                  : std::make_unique<BroadcastSender>(
+                        BroadcastSender::Options{.join = options.join_broadcast_group,
+                                                 .device = options.broadcast_device,
+                                                 .versions_kept = options.snapshots_kept + 1},
+                        metrics, clock, [this] { WakeAll(); })) {
   MarkMethodStreamed(kFetchMethod,
                      new grpc::internal::SplitServerStreamingHandler<v1::FetchRequest, FetchPiece>(
                          [this](grpc::ServerContext*, FetchStream* stream) {

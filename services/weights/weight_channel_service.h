@@ -21,8 +21,8 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "oxbow/v1/weight_channel.grpc.pb.h"
-#include "services/weights/chunk_store.h"
 #include "services/weights/broadcast_sender.h"
+#include "services/weights/chunk_store.h"
 #include "services/weights/fetch_piece.h"
 #include "services/weights/relay_roster.h"
 #include "services/weights/weights_metrics.h"
@@ -40,7 +40,7 @@ class WeightChannelService
     size_t fanout = 2;                           // Watchers that ask the learner first; 0: all.
     std::function<void(uint64_t)> before_piece;  // Called with the bytes of each piece; may
                                                  // block, as a slow network. May be null.
-    JoinBroadcastGroup join_broadcast_group;             // Null: publications are not broadcast.
+    JoinBroadcastGroup join_broadcast_group;     // Null: publications are not broadcast.
     std::string broadcast_device = "cpu";  // "cuda:0": NCCL, where all its members are on GPUs.
   };
   using OnReport = std::function<void(const v1::ReportAppliedRequest&)>;

@@ -42,10 +42,10 @@ WeightFollower::WeightFollower(Options options, FollowMetrics& metrics, const Cl
                 .backoff_first = options_.backoff_first,
                 .backoff_max = options_.backoff_max},
                metrics, clock),
-      member_(
-          options_.join_broadcast_group == nullptr
-              ? nullptr
-              : std::make_unique<BroadcastReceiver>(options_.join_broadcast_group, options_.bytes_max, metrics)) {
+      member_(options_.join_broadcast_group == nullptr
+                  ? nullptr
+                  : std::make_unique<BroadcastReceiver>(options_.join_broadcast_group,
+                                                        options_.bytes_max, metrics)) {
   OXBOW_CHECK(!options_.endpoints.empty()) << "weight endpoints";
   watch_thread_ = std::thread([this] { WatchLoop(); });
   fetch_thread_ = std::thread([this] { FetchLoop(); });

@@ -27,8 +27,8 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "oxbow/v1/weight_channel.grpc.pb.h"
-#include "services/weights/chunk_fetcher.h"
 #include "services/weights/broadcast_receiver.h"
+#include "services/weights/chunk_fetcher.h"
 #include "services/weights/snapshot.h"
 #include "services/weights/weight_relay.h"
 #include "services/weights/weights_metrics.h"
@@ -55,7 +55,8 @@ class WeightFollower {
     absl::Duration backoff_max = absl::Seconds(2);
     uint64_t bytes_max = uint64_t{64} << 30;
     WeightRelay* relay = nullptr;  // Passes chunks on; outlives the follower. May be null.
-    JoinBroadcastGroup join_broadcast_group;        // Takes part where the learner broadcasts; null: never.
+    JoinBroadcastGroup
+        join_broadcast_group;  // Takes part where the learner broadcasts; null: never.
     std::string broadcast_device = "cpu";
   };
 

@@ -35,8 +35,8 @@ PublishMetrics::PublishMetrics(prometheus::Registry& r)
       rounds_failed_(Metric(r, exported::kWeightsBroadcastRoundsTotal, {{"outcome", "failed"}})),
       rounds_skipped_(Metric(r, exported::kWeightsBroadcastRoundsTotal, {{"outcome", "skipped"}})),
       broadcast_seconds_(Metric(r, exported::kWeightsBroadcastSeconds, kSeconds)),
-      broadcast_receivers_(Metric(r, exported::kWeightsCircleMembers)),
-      broadcast_groups_failed_(Metric(r, exported::kWeightsCirclesFailedTotal)) {}
+      broadcast_receivers_(Metric(r, exported::kWeightsBroadcastMembers)),
+      broadcast_groups_failed_(Metric(r, exported::kWeightsBroadcastGroupsFailedTotal)) {}
 
 void PublishMetrics::Published(PolicyVersion version, absl::Duration took, uint64_t bytes_held) {
   publish_seconds_.Observe(absl::ToDoubleSeconds(took));

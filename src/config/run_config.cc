@@ -125,7 +125,8 @@ absl::StatusOr<std::string> RecipeText(const RecipeChoice& choice) {
 
 // Merges a recipe over the one that it builds on.
 absl::Status MergeRecipe(const RecipeChoice& choice, size_t depth, ResolvedConfig* resolved) {
-  OXBOW_CHECK(depth < Recipes().size()) << "recipes name each other in a broadcast group: " << choice.name;
+  OXBOW_CHECK(depth < Recipes().size())
+      << "recipes name each other in a broadcast group: " << choice.name;
   OXBOW_ASSIGN_OR_RETURN(const std::string text, RecipeText(choice));
   const YamlSource source{.name = absl::StrCat("recipe ", choice.name)};
   OXBOW_ASSIGN_OR_RETURN(YAML::Node root, ParseRoot(text, source));

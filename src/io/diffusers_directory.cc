@@ -62,9 +62,9 @@ absl::StatusOr<const PipelineComponent*> RowOf(const Pipeline& pipeline, const s
   for (const PipelineComponent& row : pipeline.components) {
     if (name == row.name && class_name == row.class_name) return &row;
   }
-  return absl::FailedPreconditionError(absl::StrCat("unsupported model component (supported: ",
-                                                    SupportedClasses(pipeline), "): ", name, " ",
-                                                    class_name));
+  return absl::FailedPreconditionError(
+      absl::StrCat("unsupported model component (supported: ", SupportedClasses(pipeline),
+                   "): ", name, " ", class_name));
 }
 
 // diffusers writes the class into each config; it must be the one that model_index.json gives.
@@ -85,9 +85,8 @@ absl::StatusOr<const Pipeline*> PipelineNamedBy(const Json& index) {
   }
   const std::string known = absl::StrJoin(
       table, ", ", [](std::string* out, const Pipeline& row) { out->append(row.class_name); });
-  return absl::FailedPreconditionError(absl::StrCat("unsupported pipeline (", known,
-                                                    " is supported): ",
-                                                    index["_class_name"].dump()));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "unsupported pipeline (", known, " is supported): ", index["_class_name"].dump()));
 }
 
 // What a user most likely meant by a path that has no model_index.json.

@@ -82,7 +82,7 @@ void DrawImage(Image8& sheet, int left, int top, const Image8& image, int scale)
       const uint8_t* const source =
           &image.pixels[(static_cast<size_t>(y) * image.width + x) * image.channels];
       const Colour colour = image.channels == 3 ? Colour{source[0], source[1], source[2]}
-                                                  : Colour{source[0], source[0], source[0]};
+                                                : Colour{source[0], source[0], source[0]};
       FillRectangle(sheet, left + x * scale, top + y * scale, scale, scale, colour);
     }
   }
@@ -106,8 +106,7 @@ void DrawLine(Image8& sheet, int left, int top, const std::string& line, Colour 
 bool IsValid(const Image8& image) {
   if (image.width <= 0 || image.height <= 0) return false;
   if (image.channels != 1 && image.channels != 3) return false;
-  return image.pixels.size() ==
-         static_cast<size_t>(image.width) * image.height * image.channels;
+  return image.pixels.size() == static_cast<size_t>(image.width) * image.height * image.channels;
 }
 
 Image8 Grid(const std::vector<GridCell>& cells, const GridOptions& options) {
@@ -138,8 +137,7 @@ Image8 Grid(const std::vector<GridCell>& cells, const GridOptions& options) {
                     *cell.frame);
     }
     DrawImage(
-        sheet,
-        left + layout.frame + (layout.image_width - cell.image.width * options.scale) / 2,
+        sheet, left + layout.frame + (layout.image_width - cell.image.width * options.scale) / 2,
         box_top + layout.frame + (layout.image_height - cell.image.height * options.scale) / 2,
         cell.image, options.scale);
   }

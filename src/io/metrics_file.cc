@@ -63,8 +63,8 @@ absl::Status ForEachLine(std::string_view content, Visit visit) {
 
 std::string FormatMetricsLine(int64_t step, double wall_seconds,
                               const std::map<std::string, double>& metrics) {
-  std::string out = absl::StrCat("{\"", metric::kStep.name, "\":", step, ",\"",
-                                 metric::kTimeWallS.name, "\":");
+  std::string out =
+      absl::StrCat("{\"", metric::kStep.name, "\":", step, ",\"", metric::kTimeWallS.name, "\":");
   AppendNumber(out, wall_seconds);
   for (const auto& [name, value] : metrics) {
     if (name == metric::kStep.name || name == metric::kTimeWallS.name) continue;

@@ -28,8 +28,7 @@ struct Image {
 
 std::string EncodePng(const Image8& image) {
   OXBOW_CHECK(IsValid(image)) << "image of " << image.width << "x" << image.height << "x"
-                                << image.channels << " with " << image.pixels.size()
-                                << " values";
+                              << image.channels << " with " << image.pixels.size() << " values";
   Image image;
   image.value.width = static_cast<png_uint_32>(image.width);
   image.value.height = static_cast<png_uint_32>(image.height);
@@ -65,9 +64,9 @@ absl::StatusOr<Image8> DecodePng(std::string_view bytes, int64_t pixels_max) {
   const bool colour = (image.value.format & PNG_FORMAT_FLAG_COLOR) != 0;
   image.value.format = colour ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
   Image8 image{static_cast<int>(image.value.width),
-                   static_cast<int>(image.value.height),
-                   colour ? 3 : 1,
-                   {}};
+               static_cast<int>(image.value.height),
+               colour ? 3 : 1,
+               {}};
   image.pixels.resize(static_cast<size_t>(pixels) * image.channels);
   const png_color black{0, 0, 0};
   if (png_image_finish_read(&image.value, &black, image.pixels.data(), 0, nullptr) == 0) {

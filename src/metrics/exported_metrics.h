@@ -223,9 +223,9 @@ inline constexpr Counter kWeightsBroadcastBytesTotal{
     "Chunk bytes broadcast, each counted once whatever the number of members."};
 inline constexpr Histogram kWeightsBroadcastSeconds{
     "oxbow_weights_broadcast_seconds", "", "Time of a broadcast that reached every member."};
-inline constexpr Gauge kWeightsCircleMembers{
+inline constexpr Gauge kWeightsBroadcastMembers{
     "oxbow_weights_broadcast_members", "", "Workers that get new weights by broadcast."};
-inline constexpr Counter kWeightsCirclesFailedTotal{
+inline constexpr Counter kWeightsBroadcastGroupsFailedTotal{
     "oxbow_weights_broadcast_groups_failed_total", "",
     "Broadcast groups in which not all members came together."};
 inline constexpr Counter kWeightsFetchedBytesTotal{

@@ -1,6 +1,6 @@
 // The numbers of a learner step: every key of metrics.jsonl with its unit and its meaning.
 //
-// Whoever writes or reads such a number uses the constant, whose name is the key in CamelCase:
+// Code that writes or reads such a number uses the constant. Its name is the key in CamelCase:
 //
 //   numbers[metric::kTrainLoss] = loss;
 //   numbers[metric::kTrainRewardNameMean.Of("digits_ocr")] = mean;

@@ -26,8 +26,8 @@ absl::StatusOr<at::Tensor> RowFromProto(const v1::Tensor& message,
   }
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == model::kPromptLength || shape[i] == bytes.shape[i]) continue;
-    return absl::InvalidArgumentError(absl::StrCat("dimension ", i, " must be ", shape[i], ", got ",
-                                                   bytes.shape[i]));
+    return absl::InvalidArgumentError(
+        absl::StrCat("dimension ", i, " must be ", shape[i], ", got ", bytes.shape[i]));
   }
   OXBOW_ASSIGN_OR_RETURN(const at::Tensor tensor, io::ToTorch(bytes));
   return tensor.unsqueeze(0);
@@ -156,7 +156,7 @@ absl::StatusOr<rl::Trajectory> TrajectoryFromProto(const v1::Trajectory& traject
   OXBOW_RETURN_IF_ERROR(CheckSteps(trajectory));
   rl::Trajectory sample;
   sample.index = trajectory.sample();
-  // Whoever put the bytes back may have touched the message: never set means no
+  // The code that put the bytes back may have touched the message: never set means no
   // dtype and no shape.
   if (trajectory.latents().dtype() != v1::DTYPE_UNSPECIFIED ||
       trajectory.latents().shape_size() > 0) {

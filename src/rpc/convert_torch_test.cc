@@ -23,7 +23,7 @@ at::Tensor Rounded(std::mt19937_64& random, at::IntArrayRef shape, at::ScalarTyp
 }
 
 rl::Trajectory RandomSample(std::mt19937_64& random, uint32_t index, int steps,
-                        at::ScalarType storage) {
+                            at::ScalarType storage) {
   rl::Trajectory sample;
   sample.index = index;
   sample.first_latent = static_cast<int>(random() % 3);
@@ -90,11 +90,10 @@ TEST(ConvertTorchTest, ConditioningSurvivesTheWire) {
       {model::kPooledPrompt, {5}},
       {"guidance", {}},
       {"mask", {model::kPromptLength}, model::ConditioningPart::Values::kMask}};
-  const model::Conditioning sent = {
-      {model::kPromptTokens, Rounded(random, {1, 6, 4}, at::kFloat)},
-      {model::kPooledPrompt, Rounded(random, {1, 5}, at::kFloat)},
-      {"guidance", Rounded(random, {1}, at::kFloat)},
-      {"mask", Rounded(random, {1, 6}, at::kFloat)}};
+  const model::Conditioning sent = {{model::kPromptTokens, Rounded(random, {1, 6, 4}, at::kFloat)},
+                                    {model::kPooledPrompt, Rounded(random, {1, 5}, at::kFloat)},
+                                    {"guidance", Rounded(random, {1}, at::kFloat)},
+                                    {"mask", Rounded(random, {1, 6}, at::kFloat)}};
   const v1::Conditioning wire = ToProto(sent);
   EXPECT_EQ(wire.tokens().shape_size(), 2) << "SD3's two have fields of their own";
   EXPECT_EQ(wire.pooled().shape_size(), 1);

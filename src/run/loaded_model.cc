@@ -45,9 +45,9 @@ absl::StatusOr<LoadedDecoder> LoadAutoencoder(const io::DiffusersComponent& vae,
   OXBOW_ASSIGN_OR_RETURN(const model::AutoencoderKlParams params,
                          model::ParseAutoencoderKlConfig(vae.config_json));
   if (params.latent_channels != channels) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("autoencoder and transformer differ in latent channels: ",
-                     params.latent_channels, " != ", channels));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "autoencoder and transformer differ in latent channels: ", params.latent_channels,
+        " != ", channels));
   }
   OXBOW_ASSIGN_OR_RETURN(
       model::NamedTensors tensors,
@@ -87,19 +87,18 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
   loaded.transformer_config_json = transformer.config_json;
   OXBOW_ASSIGN_OR_RETURN(loaded.architecture, ArchitectureOf(transformer));
   const model::LatentGeometry& latent = loaded.architecture->latent();
-  OXBOW_ASSIGN_OR_RETURN(LoadedDecoder decoder,
-                         LoadDecoder(*components, latent.channels, device));
-  OXBOW_ASSIGN_OR_RETURN(loaded.latent_shape, model::LatentShape(latent, decoder.factor,
-                                                                 sampling.height(),
-                                                                 sampling.width()));
+  OXBOW_ASSIGN_OR_RETURN(LoadedDecoder decoder, LoadDecoder(*components, latent.channels, device));
+  OXBOW_ASSIGN_OR_RETURN(
+      loaded.latent_shape,
+      model::LatentShape(latent, decoder.factor, sampling.height(), sampling.width()));
   loaded.autoencoder_config_json = std::move(decoder.config_json);
   loaded.autoencoder = std::move(decoder.tensors);
   loaded.decoder = std::move(decoder.decoder);
   auto tensors = ReadTensors(transformer, loaded.architecture->shapes());
   if (!tensors.ok()) return io::DataError(tensors.status(), transformer.directory.string());
   loaded.transformer = *std::move(tensors);
-  auto shift = io::SchedulerShift(components->at("scheduler"),
-                                  model::TokensOf(latent, loaded.latent_shape));
+  auto shift =
+      io::SchedulerShift(components->at("scheduler"), model::TokensOf(latent, loaded.latent_shape));
   if (!shift.ok()) return io::DataError(shift.status(), config.path());
   loaded.shift = *shift;
   auto encoded = OpenPrompts(*components, prompts, encoder_device);

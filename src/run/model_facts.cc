@@ -102,12 +102,12 @@ absl::StatusOr<ModelFacts> ReadModelFacts(const v1::RunConfig& config) {
   if (!facts.ok()) return AsDataError(facts.status());
   const model::LatentGeometry& latent = facts->architecture->latent();
   OXBOW_ASSIGN_OR_RETURN(const int64_t factor, FactorOf(*components));
-  OXBOW_ASSIGN_OR_RETURN(facts->latent_shape,
-                         model::LatentShape(latent, factor, config.sampling().height(),
-                                            config.sampling().width()));
+  OXBOW_ASSIGN_OR_RETURN(
+      facts->latent_shape,
+      model::LatentShape(latent, factor, config.sampling().height(), config.sampling().width()));
   if (facts->shift != 0) return facts;
-  const auto shift = io::SchedulerShift(components->at("scheduler"),
-                                        model::TokensOf(latent, facts->latent_shape));
+  const auto shift =
+      io::SchedulerShift(components->at("scheduler"), model::TokensOf(latent, facts->latent_shape));
   if (!shift.ok()) return AsDataError(shift.status());
   facts->shift = *shift;
   return facts;

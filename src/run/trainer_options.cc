@@ -16,7 +16,8 @@ Domain FromWire(Wire value) {
 
 static_assert(static_cast<int>(rl::AdvantageStd::kNone) == v1::ADVANTAGE_STD_NONE - 1);
 static_assert(static_cast<int>(rl::ZeroVariance::kUnmasked) == v1::ZERO_VARIANCE_UNMASKED - 1);
-static_assert(static_cast<int>(rl::Correction::kBehaviourClip) == v1::CORRECTION_MROUEH - 1);
+static_assert(static_cast<int>(rl::Correction::kBehaviourClip) ==
+              v1::CORRECTION_BEHAVIOUR_CLIP - 1);
 static_assert(static_cast<int>(rl::AdvantageDivisor::kRoot) == v1::ADVANTAGE_DIVISOR_ROOT - 1);
 static_assert(static_cast<int>(rl::AdvantageLimit::kTanh) == v1::ADVANTAGE_LIMIT_TANH - 1);
 static_assert(static_cast<int>(rl::RewardMix::kGdpo) == v1::REWARD_MIX_GDPO - 1);

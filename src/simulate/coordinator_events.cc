@@ -1,5 +1,5 @@
-// What the coordinator of a simulated run hears and does besides granting leases: renewals, results,
-// failures, and what becomes possible by time alone. The lease table decides.
+// What the coordinator of a simulated run hears and does besides granting leases: renewals,
+// results, failures, and what becomes possible by time alone. The lease table decides.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -151,8 +151,8 @@ class RunInMotion {
   void Forget(uint32_t index, LeaseId lease);      // It drops a lease.
   void ForgetUntaken(uint32_t index, LeaseId lease);
   HeldLease* FindHeld(uint32_t index, LeaseId lease);  // Null: it holds no such lease.
-  uint64_t Waiting(const Worker& worker) const;   // Leases.
-  uint64_t Sampling(const Worker& worker) const;  // Leases.
+  uint64_t Waiting(const Worker& worker) const;        // Leases.
+  uint64_t Sampling(const Worker& worker) const;       // Leases.
   uint64_t BatchMax() const;
 
   bool Current(const Event& event) const;

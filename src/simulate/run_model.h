@@ -72,7 +72,7 @@ struct RunModel {
   uint64_t publish_every = 1;     // v
   uint32_t groups_in_flight = 2;  // Leases a worker holds at most.
   uint32_t batch_groups_max = 0;  // Groups in one denoising batch; 0: all that wait.
-  uint32_t weight_fanout = 0;           // Copies that the learner and each relay send; 0: no relays.
+  uint32_t weight_fanout = 0;     // Copies that the learner and each relay send; 0: no relays.
   uint32_t reward_servers = 0;    // 0: enough.
   double lease_s = 30;
   double silent_share = 0;       // Deaths that break no stream: the leases have to expire.
@@ -95,7 +95,8 @@ absl::Status Validate(const RunModel& model);
 double UpdateSeconds(const RunModel& model);
 
 // Seconds from publication until worker `index` of the tree has all changed weights. The learner
-// sends to weight_fanout workers, each of those to weight_fanout more; without relays all share its link.
+// sends to weight_fanout workers, each of those to weight_fanout more; without relays all share its
+// link.
 double FetchSeconds(const RunModel& model, uint32_t index);
 
 // The same for a worker that joins later and fetches from the learner while no other worker does.

@@ -16,8 +16,8 @@ absl::StatusOr<tasks::SceneCredit> CreditOf(const std::string& prompt_text, cons
       image.channels != task::kComposeChannels ||
       image.pixels.size() != task::kComposePixels * task::kComposeChannels) {
     return absl::InvalidArgumentError(
-        absl::StrCat("image is not in colour of 16 x 16: ", image.width, " x ", image.height,
-                     ", ", image.channels, " channels, ", image.pixels.size(), " bytes"));
+        absl::StrCat("image is not in colour of 16 x 16: ", image.width, " x ", image.height, ", ",
+                     image.channels, " channels, ", image.pixels.size(), " bytes"));
   }
   const auto* bytes = reinterpret_cast<const uint8_t*>(image.pixels.data());
   return tasks::CreditOf(tasks::ReadCompose({bytes, image.pixels.size()}), wanted);

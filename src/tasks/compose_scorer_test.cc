@@ -10,8 +10,8 @@ namespace {
 // Red square in cell 0, blue disc in cell 1.
 Image RightImage() {
   Image image{.width = 16, .height = 16, .channels = 3, .pixels = ""};
-  const auto rendered =
-      tasks::RenderArrangement({tasks::Object{0, 0}, tasks::Object{2, 1}, std::nullopt, std::nullopt});
+  const auto rendered = tasks::RenderArrangement(
+      {tasks::Object{0, 0}, tasks::Object{2, 1}, std::nullopt, std::nullopt});
   for (int i = 0; i < task::kComposePixels; ++i) {
     for (int channel = 0; channel < 3; ++channel) {
       image.pixels += rendered[channel * task::kComposePixels + i] > 0 ? '\xff' : '\0';

@@ -11,9 +11,9 @@ namespace {
 absl::Status CheckSize(const ImageFormat& format, std::span<const uint8_t> pixels) {
   const size_t wanted = static_cast<size_t>(format.width) * format.height * format.channels;
   if (pixels.size() == wanted) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "image does not have the size of its task, ", format.width, " x ", format.height, " with ",
-      format.channels, " channels: ", pixels.size(), " bytes"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("image does not have the size of its task, ", format.width, " x ", format.height,
+                   " with ", format.channels, " channels: ", pixels.size(), " bytes"));
 }
 
 // The measures that every task has.
@@ -89,7 +89,9 @@ class TaskOf final : public SyntheticTask {
  public:
   std::string name() const override { return Traits::kName; }
   ImageFormat format() const override { return Traits::kFormat; }
-  std::unique_ptr<TaskReport> NewReport() const override { return std::make_unique<ReportOf<Traits>>(); }
+  std::unique_ptr<TaskReport> NewReport() const override {
+    return std::make_unique<ReportOf<Traits>>();
+  }
   absl::StatusOr<bool> IsRight(const std::string& prompt,
                                std::span<const uint8_t> pixels) const override {
     OXBOW_ASSIGN_OR_RETURN(const typename Traits::Wanted wanted, Traits::Parse(prompt));

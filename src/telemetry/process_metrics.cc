@@ -67,9 +67,8 @@ void AppendProcess(std::vector<MetricFamily>& families) {
   if (fields.size() < 22) return;
   const auto number = [&](size_t field) { return std::stod(fields[field - 3]); };
   const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
-  families.push_back(
-      WithoutLabels(exported::kProcessResidentMemoryBytes,
-                    number(24) * static_cast<double>(::sysconf(_SC_PAGESIZE))));
+  families.push_back(WithoutLabels(exported::kProcessResidentMemoryBytes,
+                                   number(24) * static_cast<double>(::sysconf(_SC_PAGESIZE))));
   families.push_back(
       WithoutLabels(exported::kProcessCpuSecondsTotal, (number(14) + number(15)) / ticks));
   if (const std::optional<double> boot = BootTime()) {

@@ -18,8 +18,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/file.h"
-#include "io/metrics_file.h"
 #include "io/image.h"
+#include "io/metrics_file.h"
 #include "io/tensorboard/event_writer.h"
 
 namespace oxbow::telemetry {

@@ -53,14 +53,14 @@ struct StoredEntry {
 
 struct Evidence {
   RunFacts facts;
-  std::optional<int> exit_code;     // Absent: the deadline ended the run.
-  std::vector<std::string> damage;  // What could not be read, in words.
-  uint64_t epochs = 0;              // Starts of the learner.
-  std::vector<StepRow> step_log;    // In the file's order.
+  std::optional<int> exit_code;                              // Absent: the deadline ended the run.
+  std::vector<std::string> damage;                           // What could not be read, in words.
+  uint64_t epochs = 0;                                       // Starts of the learner.
+  std::vector<StepRow> step_log;                             // In the file's order.
   std::map<int64_t, std::map<std::string, double>> metrics;  // By committed steps.
   std::map<std::string, std::vector<Event>> logs;            // By process, "rollout_worker-0".
   std::vector<StoredEntry> buffer;                           // Live entries at the end.
-  uint64_t checkpoint_steps = 0;                             // Of the newest checkpoint.
+  uint64_t checkpoint_steps = 0;                             // Step of the newest checkpoint.
   uint64_t checkpoint_version = 0;
   std::map<std::string, uint64_t> resident_peaks;  // Bytes, by kind of process.
   std::map<std::string, std::string> weights;      // File below weights/ -> SHA-256.

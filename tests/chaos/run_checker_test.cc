@@ -252,7 +252,7 @@ TEST(RunCheckerTest, AHeadThatCouldNotBeHadLeavesItsPrompt) {
   StepRow& row = evidence.step_log.back();
   const uint64_t first = row.groups[0].prompt;
   row.groups[1].prompt = first;
-  row.groups[0].prompt = 99;  // Of an entry; the next in order goes elsewhere.
+  row.groups[0].prompt = 99;  // A prompt of an entry; the next in order goes elsewhere.
   EXPECT_FALSE(CheckOrderAndCounters(evidence).empty());
   Learner(evidence).push_back(Said("group goes on without its replayed head", {{"group", "6"}}));
   EXPECT_THAT(CheckOrderAndCounters(evidence), IsEmpty());

@@ -8,11 +8,11 @@
 #include "core/flow/schedule.h"
 #include "core/model/clip_text.h"
 #include "core/model/sd3.h"
-#include "tasks/pretraining/pretraining.h"
-#include "tasks/pretraining/task_tensors.h"
 #include "gtest/gtest.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
+#include "tasks/pretraining/pretraining.h"
+#include "tasks/pretraining/task_tensors.h"
 
 namespace oxbow {
 namespace {

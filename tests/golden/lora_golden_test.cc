@@ -22,9 +22,9 @@ namespace {
 class LoraGoldenTest : public testing::TestWithParam<std::string> {
  protected:
   at::Tensor Velocity(const VelocityModel& model) const {
-    return model.Velocity(golden_.in.at("x"), golden_.in.at("sigma"),
-                          {{kPromptTokens, golden_.in.at("tokens")},
-                           {kPooledPrompt, golden_.in.at("pooled")}});
+    return model.Velocity(
+        golden_.in.at("x"), golden_.in.at("sigma"),
+        {{kPromptTokens, golden_.in.at("tokens")}, {kPooledPrompt, golden_.in.at("pooled")}});
   }
 
   // Our files, in all formats. TEST_TMPDIR says where, for the tool.

@@ -35,9 +35,9 @@ TEST_P(Sd3GoldenTest, OutputsAndGradientsAreThoseOfDiffusers) {
   all[kSd3PositionTable] = golden.weights.at(kSd3PositionTable);
   const auto model = MakeSd3Transformer(*params, all);
   ASSERT_TRUE(model.ok()) << model.status();
-  const at::Tensor v = (*model)->Velocity(golden.in.at("x"), golden.in.at("sigma"),
-                                          {{kPromptTokens, golden.in.at("tokens")},
-                                           {kPooledPrompt, golden.in.at("pooled")}});
+  const at::Tensor v = (*model)->Velocity(
+      golden.in.at("x"), golden.in.at("sigma"),
+      {{kPromptTokens, golden.in.at("tokens")}, {kPooledPrompt, golden.in.at("pooled")}});
   ExpectClose(v, golden.out.at("v"));
   (v * golden.in.at("direction")).sum().backward();
   ExpectGradients(set, golden.gradients, kBlindGradient);

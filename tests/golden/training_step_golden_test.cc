@@ -143,10 +143,10 @@ class TrainingStepGoldenTest : public testing::TestWithParam<std::string> {
       for (int64_t s = 0; s < group_size(); ++s) {
         const int64_t row = g * group_size() + s;
         rl::Trajectory sample{.index = static_cast<uint32_t>(s),
-                          .latents = paths.latents.select(1, row).clone(),
-                          .sde = Spec().sde,
-                          .behaviour_version = std::vector<uint64_t>(kSteps, version.value),
-                          .reward = golden_.in.at("rewards")[epoch][g][s].item<double>()};
+                              .latents = paths.latents.select(1, row).clone(),
+                              .sde = Spec().sde,
+                              .behaviour_version = std::vector<uint64_t>(kSteps, version.value),
+                              .reward = golden_.in.at("rewards")[epoch][g][s].item<double>()};
         for (int64_t i = 0; i < kSteps; ++i) {
           sample.log_prob.push_back(paths.log_prob[i][row].item<float>());
         }

@@ -27,9 +27,9 @@ TEST_P(Sd3GpuTest, VelocitiesAndGradientsAreThoseOfDiffusers) {
     NamedTensors all = set.tensors();
     all[kSd3PositionTable] = golden.weights.at(kSd3PositionTable).to(device);
     const auto model = *MakeSd3Transformer(params, all);
-    const at::Tensor v = model->Velocity(golden.in.at("x"), golden.in.at("sigma"),
-                                         {{kPromptTokens, golden.in.at("tokens")},
-                                          {kPooledPrompt, golden.in.at("pooled")}});
+    const at::Tensor v = model->Velocity(
+        golden.in.at("x"), golden.in.at("sigma"),
+        {{kPromptTokens, golden.in.at("tokens")}, {kPooledPrompt, golden.in.at("pooled")}});
     ExpectNear("v", v, golden.out.at("v"), kExactTolerance);
     (v * golden.in.at("direction")).sum().backward();
     return set.flat_grad().cpu();

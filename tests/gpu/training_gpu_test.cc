@@ -79,9 +79,9 @@ std::vector<rl::Group> GroupsOf(const VelocityModel& model) {
         });
     for (int64_t s = 0; s < kSamples; ++s) {
       rl::Trajectory sample{.index = static_cast<uint32_t>(s),
-                        .latents = paths.latents.select(1, s).clone(),
-                        .sde = Spec().sde,
-                        .behaviour_version = std::vector<uint64_t>(kSteps, 0)};
+                            .latents = paths.latents.select(1, s).clone(),
+                            .sde = Spec().sde,
+                            .behaviour_version = std::vector<uint64_t>(kSteps, 0)};
       for (int64_t i = 0; i < kSteps; ++i) {
         sample.log_prob.push_back(paths.log_prob[i][s].item<float>());
       }

@@ -36,7 +36,8 @@ TEST(BroadcastTest, AMemberIsKilledAndTheRunHasTheLossesOfOneThatRelays) {
   run.worker("first").Kill(SIGKILL);
   ASSERT_TRUE(run.AwaitSteps(2));
   const double before = run.Worker("second", kByBroadcast);
-  ASSERT_TRUE(run.AwaitWorker("second", kByBroadcast, before + 1)) << "no broadcast group without the dead";
+  ASSERT_TRUE(run.AwaitWorker("second", kByBroadcast, before + 1))
+      << "no broadcast group without the dead";
 
   run.Join("third");
   ASSERT_TRUE(run.AwaitLearner(kMembers, 2));

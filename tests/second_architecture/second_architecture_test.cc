@@ -59,9 +59,8 @@ class SecondArchitectureTest : public ::testing::TestWithParam<const char*> {
           .FillNormal(std::span(tensor.mutable_data_ptr<float>(), tensor.numel()));
       weights[name] = tensor * 0.2;
     }
-    EXPECT_TRUE(io::WriteSafetensors(
-                    model_ / "transformer/diffusion_pytorch_model.safetensors",
-                    {.tensors = io::AllFromTorch(weights)})
+    EXPECT_TRUE(io::WriteSafetensors(model_ / "transformer/diffusion_pytorch_model.safetensors",
+                                     {.tensors = io::AllFromTorch(weights)})
                     .ok());
   }
 
@@ -71,15 +70,28 @@ class SecondArchitectureTest : public ::testing::TestWithParam<const char*> {
 
   // Four by six pixels, a full fine-tune or an adapter.
   v1::RunConfig Config() const {
-    const auto resolved = config::LoadRunConfig(
-        "",
-        {"run.name=video", "model.path=" + model_.string(), "prompts.train=" + prompts_.string(),
-         std::string("model.trained=") + GetParam(), "model.lora.targets=[patches, mlp.in]",
-         "model.lora.rank=2", "sampling.steps=4", "sampling.sde_first=0", "sampling.sde_count=2",
-         "sampling.height=4", "sampling.width=6", "sampling.shift=0", "sampling.guidance=2",
-         "batch.groups=2", "batch.group_size=4", "batch.updates=1", "replay.fraction=0",
-         "eval.every=0", "ema.enabled=true", "optimizer.learning_rate=0.01"},
-        {});
+    const auto resolved = config::LoadRunConfig("",
+                                                {"run.name=video",
+                                                 "model.path=" + model_.string(),
+                                                 "prompts.train=" + prompts_.string(),
+                                                 std::string("model.trained=") + GetParam(),
+                                                 "model.lora.targets=[patches, mlp.in]",
+                                                 "model.lora.rank=2",
+                                                 "sampling.steps=4",
+                                                 "sampling.sde_first=0",
+                                                 "sampling.sde_count=2",
+                                                 "sampling.height=4",
+                                                 "sampling.width=6",
+                                                 "sampling.shift=0",
+                                                 "sampling.guidance=2",
+                                                 "batch.groups=2",
+                                                 "batch.group_size=4",
+                                                 "batch.updates=1",
+                                                 "replay.fraction=0",
+                                                 "eval.every=0",
+                                                 "ema.enabled=true",
+                                                 "optimizer.learning_rate=0.01"},
+                                                {});
     EXPECT_TRUE(resolved.ok()) << resolved.status();
     return resolved->config;
   }
@@ -102,8 +114,8 @@ weights::VerifiedSnapshot Published(const learner::RunSetup& setup, model::Polic
       weights::MakeSnapshot({Epoch(1), PolicyVersion(version), LearnerStep(version)},
                             BytesOf(policy.frozen()), BytesOf(policy.parameters().tensors()));
   weights::VerifiedSnapshot verified{.manifest = snapshot.manifest, .chunks = snapshot.chunks};
-  const auto shape = weights::ProbeShapeOf(*setup.model.architecture, setup.model.latent_shape,
-                                           setup.negative);
+  const auto shape =
+      weights::ProbeShapeOf(*setup.model.architecture, setup.model.latent_shape, setup.negative);
   EXPECT_TRUE(shape.ok()) << shape.status();
   *verified.manifest.mutable_probe() = weights::RunProbe(policy.current(), *shape, 17);
   return verified;
@@ -132,8 +144,8 @@ std::vector<rl::Group> GroupsOf(const learner::RunSetup& setup, const rollout::R
                      .conditioning = *std::move(conditioning)});
   }
   std::vector<rl::Group> groups;
-  std::vector<rollout::SampledGroup> sampled = rollout::SampleGroups(
-      spec, keeper.model(), keeper.version(), keeper.decoder(), tasks);
+  std::vector<rollout::SampledGroup> sampled =
+      rollout::SampleGroups(spec, keeper.model(), keeper.version(), keeper.decoder(), tasks);
   for (size_t i = 0; i < sampled.size(); ++i) {
     // The frames of a video lie side by side.
     EXPECT_EQ(sampled[i].images[0].height, 4u);
@@ -170,8 +182,8 @@ TEST_P(SecondArchitectureTest, TrainsThroughTheWholeStack) {
   const auto prompts = learner::WarmConditioning(*setup, 0, 1);
   ASSERT_TRUE(prompts.ok()) << prompts.status();
   const auto ranks = parallel::MakeSingleRank();
-  rl::Trainer trainer(
-      learner::MakeTrainerOptions(setup->config, setup->sampling, setup->window), policy, *ranks);
+  rl::Trainer trainer(learner::MakeTrainerOptions(setup->config, setup->sampling, setup->window),
+                      policy, *ranks);
 
   const rollout::RunSpec spec = RegisteredAs(*setup);
   rollout::SamplerModel keeper(spec);
@@ -182,8 +194,7 @@ TEST_P(SecondArchitectureTest, TrainsThroughTheWholeStack) {
     ASSERT_TRUE(applied.ok()) << applied;
     EXPECT_TRUE(comparison.bits_equal) << comparison.difference_max;
     const at::Tensor before = policy.parameters().flat().clone();
-    const auto result =
-        trainer.Step(LearnerStep(step), GroupsOf(*setup, spec, keeper, **prompts));
+    const auto result = trainer.Step(LearnerStep(step), GroupsOf(*setup, spec, keeper, **prompts));
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_NEAR(result->metrics.at("train/ratio_mean"), 1, 1e-6) << "on-policy";
     EXPECT_FALSE(at::equal(policy.parameters().flat(), before)) << "step " << step;
@@ -200,8 +211,8 @@ TEST_P(SecondArchitectureTest, TrainedWeightsComeBackFromAFile) {
     const at::NoGradGuard no_grad;
     policy->parameters().flat().add_(0.05);
   }
-  const std::string file = io::SerializeSafetensors(
-      {.tensors = BytesOf(policy->parameters().tensors())});
+  const std::string file =
+      io::SerializeSafetensors({.tensors = BytesOf(policy->parameters().tensors())});
   const auto restored = *learner::MakePolicy(again);
   const auto tensors = io::AllToTorch(io::ParseSafetensors(file, "weights")->tensors);
   ASSERT_TRUE(tensors.ok()) << tensors.status();

@@ -56,14 +56,13 @@ class VideoTransformer final : public model::VelocityModel {
     const at::Tensor mask = padded(conditioning.at(kMask)).unsqueeze(2);  // [B, S, 1]
     const at::Tensor words = context_(padded(conditioning.at(kContext))) * mask;
     const at::Tensor prompt = words.sum(1) / mask.sum(1).clamp_min(1);  // [B, D]
-    const at::Tensor level =
-        time_(model::TimestepEmbedding(padded(sigma) * kTimestepsPerSigma)) +
-        scale_(padded(conditioning.at(kScale)).unsqueeze(1));
+    const at::Tensor level = time_(model::TimestepEmbedding(padded(sigma) * kTimestepsPerSigma)) +
+                             scale_(padded(conditioning.at(kScale)).unsqueeze(1));
     const at::Tensor all = padded(x);
     const at::Tensor tokens = patches_(Patches(all)) + Frames(all);  // [B, F N, D]
     const at::Tensor zero = at::zeros_like(level);
-    const at::Tensor hidden = model::NormModulate(
-        tokens + (prompt + level).unsqueeze(1), /*scale=*/zero, /*shift=*/zero);
+    const at::Tensor hidden =
+        model::NormModulate(tokens + (prompt + level).unsqueeze(1), /*scale=*/zero, /*shift=*/zero);
     return Video(out_(model::GeluTanh(in_(hidden))), all.sizes()).narrow(0, 0, rows);
   }
 

@@ -8,9 +8,9 @@
 #include "rpc/convert.h"
 #include "rpc/convert_torch.h"
 #include "run/prompt.h"
-#include "tests/testing/tiny_model.h"
 #include "services/weights/probe.h"
 #include "services/weights/snapshot_maker.h"
+#include "tests/testing/tiny_model.h"
 
 namespace oxbow::rollout {
 namespace {

@@ -12,10 +12,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "rpc/server.h"
-#include "tests/testing/replay_entries.h"
 #include "services/buffer/replay_service.h"
 #include "services/learner/replay/replay_link.h"
 #include "telemetry/metrics.h"
+#include "tests/testing/replay_entries.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::learner {

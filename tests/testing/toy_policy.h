@@ -38,9 +38,9 @@ class ToyModel final : public model::VelocityModel {
   at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
                      const model::Conditioning& conditioning) const override {
     const at::Tensor tokens = conditioning.at(model::kPromptTokens).flatten(1).unsqueeze(1);
-    const at::Tensor flat = x.flatten(1).unsqueeze(1);                      // [B, 1, D]
-    const at::Tensor mixed = (flat * weights_.at("mix")).sum(2);            // [B, D]
-    const at::Tensor prompt = (tokens * weights_.at("prompt")).sum(2);      // [B, D]
+    const at::Tensor flat = x.flatten(1).unsqueeze(1);                  // [B, 1, D]
+    const at::Tensor mixed = (flat * weights_.at("mix")).sum(2);        // [B, D]
+    const at::Tensor prompt = (tokens * weights_.at("prompt")).sum(2);  // [B, D]
     return (mixed + prompt + sigma.unsqueeze(1) * weights_.at("level")).view(x.sizes());
   }
 
@@ -54,9 +54,8 @@ class ToyArchitecture final : public model::Architecture {
   const model::LatentGeometry& latent() const override { return latent_; }
   const std::vector<model::ConditioningPart>& conditioning() const override { return parts_; }
   model::Shapes shapes() const override {
-    return {{"mix", {kToyDims, kToyDims}},
-            {"prompt", {kToyDims, kToyTokens}},
-            {"level", {kToyDims}}};
+    return {
+        {"mix", {kToyDims, kToyDims}}, {"prompt", {kToyDims, kToyTokens}}, {"level", {kToyDims}}};
   }
   model::LinearModules linears() const override { return {}; }
   const std::set<std::string>& buffers() const override { return buffers_; }
@@ -110,7 +109,8 @@ inline Group ToyGroup(const flow::SamplingSpec& spec, const model::VelocityModel
       });
   const auto steps = static_cast<size_t>(spec.steps());
   for (int s = 0; s < size; ++s) {
-    Trajectory trajectory{.index = static_cast<uint32_t>(s), .latents = paths.latents.select(1, s).clone()};
+    Trajectory trajectory{.index = static_cast<uint32_t>(s),
+                          .latents = paths.latents.select(1, s).clone()};
     for (size_t i = 0; i < steps; ++i) {
       trajectory.log_prob.push_back(paths.log_prob[static_cast<int64_t>(i)][s].item<float>());
     }

@@ -35,10 +35,10 @@
 #include "oxbow/v1/experience_sink.pb.h"
 #include "services/learner/coordinator/group_assembler.h"
 #include "services/learner/coordinator/group_check.h"
-#include "services/learner/learner_metrics.h"
 #include "services/learner/coordinator/published_versions.h"
 #include "services/learner/coordinator/result_receiver.h"
 #include "services/learner/coordinator/step_plan.h"
+#include "services/learner/learner_metrics.h"
 
 namespace oxbow::learner {
 
@@ -47,9 +47,9 @@ class Coordinator final : public ResultReceiver {
   struct Options {
     lease::LeaseTable::Options leases;
     GroupRules rules;
-    std::string run_id;  // Of this start of the learner; names the traces of groups.
+    std::string run_id;              // This start of the learner; names the traces of groups.
     uint32_t head_failures_max = 2;  // After these a mixed group is leased without its head.
-    int ranks = 1;  // Learner ranks; each holds an even share of a step's groups.
+    int ranks = 1;                   // Learner ranks; each holds an even share of a step's groups.
   };
 
   // One worker's stream as the coordinator sees it. Shared, because it is woken without the lock,

@@ -18,8 +18,8 @@ v1::InsertOutcome Coordinator::Submit(ReceivedGroup received, std::string& error
   if (const lease::LeaseGrant* live = table_.Find(id);
       live != nullptr && live->group.value == received.group.group_id()) {
     grant = *live;
-    absl::Status status = CheckGroup(received.group, planned_.at(grant->group.value), published_,
-                                     options_.rules);
+    absl::Status status =
+        CheckGroup(received.group, planned_.at(grant->group.value), published_, options_.rules);
     status.Update(finite);
     if (!status.ok()) {
       error = std::string(status.message());

@@ -5,8 +5,8 @@
 #include "oxbow/v1/experience_sink.grpc.pb.h"
 #include "services/learner/coordinator/byte_budget.h"
 #include "services/learner/coordinator/group_check.h"
-#include "services/learner/learner_metrics.h"
 #include "services/learner/coordinator/result_receiver.h"
+#include "services/learner/learner_metrics.h"
 
 namespace oxbow::learner {
 

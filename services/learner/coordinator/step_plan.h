@@ -56,13 +56,13 @@ struct StepPlan {
 // taken. All groups are sampled with the step's window (flow::WindowAt) `sde`. A step reserves
 // `dynamic_sampling_max` more ids than it has groups.
 StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<ReplayedHead> heads,
-                  PromptOrder& order, const std::vector<bool>& sde = {}, uint32_t dynamic_sampling_max = 0,
-                  std::vector<WaitingPrompt> waiting = {});
+                  PromptOrder& order, const std::vector<bool>& sde = {},
+                  uint32_t dynamic_sampling_max = 0, std::vector<WaitingPrompt> waiting = {});
 
 // Plans groups without a head in the places `wanted` of a step's groups `now`. Their prompts are
 // new to the step (`taken` holds those it has had, and grows) and come in the order of
-// PromptOrder::TakeExtra. `made` of `dynamic_sampling_max` groups have been made before. Returns as many
-// groups as there are ids and prompts for.
+// PromptOrder::TakeExtra. `made` of `dynamic_sampling_max` groups have been made before. Returns as
+// many groups as there are ids and prompts for.
 std::vector<PlannedGroup> PlanRefill(const std::vector<PlannedGroup>& now,
                                      const std::vector<size_t>& wanted, uint32_t made,
                                      uint32_t dynamic_sampling_max, const PromptOrder& order,

@@ -40,9 +40,9 @@ absl::Status MemberProcess::Serve() {
   metrics_ =
       std::make_unique<LearnerMetrics>(exposer_->registry(), run::RewardNames(config.reward()));
   budget_ = std::make_unique<ByteBudget>(config.services().sink_bytes_max());
-  groups_ =
-      std::make_unique<HeldGroups>(GroupRulesOf(setup_), config.replay().fraction() > 0,
-                                   [this](const v1::Group& group) { return stream_->Accept(group); });
+  groups_ = std::make_unique<HeldGroups>(
+      GroupRulesOf(setup_), config.replay().fraction() > 0,
+      [this](const v1::Group& group) { return stream_->Accept(group); });
   sink_service_ =
       std::make_unique<ExperienceSinkService>(*groups_, *budget_, GroupRulesOf(setup_), *metrics_);
   OXBOW_ASSIGN_OR_RETURN(server_,
@@ -54,9 +54,9 @@ absl::Status MemberProcess::Serve() {
   place.set_metrics_endpoint(exposer_->endpoint());
   stream_ = std::make_unique<RankStream>(
       RankStream::Options{.leader = leader,
-                        .rank = ranks_->rank(),
-                        .place = place,
-                        .timeout = absl::Seconds(setup_.config.learner().rank_timeout_seconds())},
+                          .rank = ranks_->rank(),
+                          .place = place,
+                          .timeout = absl::Seconds(setup_.config.learner().rank_timeout_seconds())},
       Clock::Steady(),
       [this](const absl::Status& why) { ranks_->Abort(std::string(why.message())); });
   rpc::AnnounceReady(absl::StrCat("learner-", ranks_->rank()), place.sink_endpoint(),

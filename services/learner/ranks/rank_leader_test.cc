@@ -1,5 +1,5 @@
-// RankLeader and RankStream over a real connection: joining, a step's way to the ranks, results that
-// count, and what each side does when the other is gone.
+// RankLeader and RankStream over a real connection: joining, a step's way to the ranks, results
+// that count, and what each side does when the other is gone.
 #include "services/learner/ranks/rank_leader.h"
 
 #include "absl/synchronization/notification.h"

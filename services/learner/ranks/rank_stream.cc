@@ -16,7 +16,7 @@ constexpr absl::Duration kAliveEvery = absl::Seconds(1);
 }  // namespace
 
 RankStream::RankStream(Options options, const Clock& clock,
-                   std::function<void(const absl::Status&)> lost)
+                       std::function<void(const absl::Status&)> lost)
     : options_(std::move(options)),
       clock_(clock),
       lost_(std::move(lost)),

@@ -19,8 +19,8 @@
 #include "absl/time/time.h"
 #include "base/ids.h"
 #include "services/buffer/replay_client.h"
-#include "services/learner/learner_metrics.h"
 #include "services/learner/coordinator/step_plan.h"
+#include "services/learner/learner_metrics.h"
 
 namespace oxbow::learner {
 
@@ -35,7 +35,7 @@ class ReplayLink {
     Epoch epoch;
     uint64_t seed = 0;
     uint32_t kept_steps = 0;    // i_off
-    bool images = false;      // Entries are final latents, not heads.
+    bool images = false;        // Entries are final latents, not heads.
     uint64_t schedule_id = 0;   // Entries of another schedule are not used.
     uint64_t latent_bytes = 0;  // A latent's size as stored.
     bool same_window = false;   // Use only heads whose stochastic steps are those of the step.

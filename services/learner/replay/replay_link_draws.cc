@@ -25,9 +25,8 @@ std::optional<ReplayedHead> ReplayLink::ReadHead(uint32_t shard, LearnerStep ste
                                                  const std::vector<bool>& sde) {
   const v1::Trajectory& stored = entry.trajectory();
   if (stored.schedule_id() != options_.schedule_id) return RefuseHead(entry, "schedule");
-  const flow::LatentSpan span = options_.images
-                                    ? ImageSpan(stored)
-                                    : HeadSpan(stored, static_cast<int>(options_.kept_steps));
+  const flow::LatentSpan span =
+      options_.images ? ImageSpan(stored) : HeadSpan(stored, static_cast<int>(options_.kept_steps));
   if (span.count == 0) return RefuseHead(entry, "no_density");
   const bool same =
       sde.empty() || std::equal(sde.begin(), sde.end(), stored.sde().begin(), stored.sde().end());

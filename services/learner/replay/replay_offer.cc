@@ -63,8 +63,7 @@ std::optional<v1::ReplayEntry> MakeOffer(const v1::Group& group, const PlannedGr
   if (rules.requires_std && !RewardsDiffer(group)) return std::nullopt;
   const v1::Trajectory* best = BestFresh(group);
   if (best == nullptr) return std::nullopt;
-  const flow::LatentSpan head =
-      rules.images ? ImageSpan(*best) : HeadSpan(*best, rules.kept_steps);
+  const flow::LatentSpan head = rules.images ? ImageSpan(*best) : HeadSpan(*best, rules.kept_steps);
   if (head.count == 0) return std::nullopt;
   v1::ReplayEntry offer;
   offer.set_entry_id(EntryIdOf(rules, planned.id, best->sample()).value);

@@ -23,7 +23,7 @@ struct OfferRules {
   uint64_t run_fingerprint = 0;  // Tells runs with the same seed apart.
   bool requires_std = true;      // Offer nothing from a group whose rewards are all equal.
   int kept_steps = 0;            // i_off
-  bool images = false;         // Keep final latents, not heads: training noises them again.
+  bool images = false;           // Keep final latents, not heads: training noises them again.
   std::vector<double> sigmas;    // T + 1
 };
 

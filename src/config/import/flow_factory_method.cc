@@ -314,8 +314,8 @@ class MethodSections {
     const double latents = forward_ ? 1 : c.sampling().sde_count() + 1;
     const double bytes = c.sampling().storage() == v1::STORAGE_D_TYPE_F32 ? 4 : 2;
     const double images = 2. * c.batch().groups() * c.batch().group_size();
-    const double needed = images * latents * bytes * 16 * (c.sampling().height() / 8.) *
-                          (c.sampling().width() / 8.);
+    const double needed =
+        images * latents * bytes * 16 * (c.sampling().height() / 8.) * (c.sampling().width() / 8.);
     if (needed <= static_cast<double>(c.services().sink_bytes_max())) return;
     ForeignSetting sizes = t_.Get("train.unique_sample_num_per_epoch");
     sizes.path = "sizes of batch and image";

@@ -43,10 +43,10 @@ struct LeaseState {
   using Time = std::pair<absl::Duration, uint64_t>;
 
   uint64_t leases_granted = 0;
-  uint64_t planned = 0;   // Groups planned in the whole run, U a step.
-  uint64_t accepted = 0;  // Planned groups that are accepted, or their refills.
-  std::map<uint64_t, Group> groups;            // By group.
-  std::set<uint64_t> pending;                  // Groups to grant.
+  uint64_t planned = 0;              // Groups planned in the whole run, U a step.
+  uint64_t accepted = 0;             // Planned groups that are accepted, or their refills.
+  std::map<uint64_t, Group> groups;  // By group.
+  std::set<uint64_t> pending;        // Groups to grant.
   std::map<uint64_t, absl::Duration> cooling;  // Failed groups: when each may be granted.
   absl::flat_hash_map<uint64_t, Live> live;    // By lease.
   // (time, lease): when to look whether the lease is overdue. Every live lease has an entry that is

@@ -43,11 +43,11 @@ inline absl::Duration DepartureGrace(absl::Duration lease_time) { return lease_t
 class LeaseTable {
  public:
   struct Options {
-    Epoch epoch;                   // Lease ids of different epochs differ.
-    LearnerStep first_step;        // Steps committed before; their groups count as accepted.
-    uint64_t groups_per_step = 1;  // U
-    uint64_t dynamic_sampling_max = 0;       // R: groups that a step may plan in place of accepted ones.
-    uint64_t staleness_max = 0;    // S
+    Epoch epoch;                        // Lease ids of different epochs differ.
+    LearnerStep first_step;             // Steps committed before; their groups count as accepted.
+    uint64_t groups_per_step = 1;       // U
+    uint64_t dynamic_sampling_max = 0;  // R: groups that a step may plan in place of accepted ones.
+    uint64_t staleness_max = 0;         // S
     absl::Duration lease_time = absl::Seconds(30);
     uint32_t failures_max = 8;  // Reported failures of one group before the run fails.
     // A failed group waits this long before it is granted again; doubles with each failure.

@@ -76,13 +76,12 @@ Measured Measure(const Sd3Params& params, const Execution& execution, const Forw
   CountingAllocator::Get().Reset();
   const at::Tensor loss =
       policy->current()
-          .Velocity(
-              at::randn({size.rows, size.latent_shape[0], size.latent_shape[1],
-                         size.latent_shape[2]}),
-              at::rand({size.rows}),
-              {{kPromptTokens,
-                at::randn({size.rows, size.prompt_tokens, params.joint_attention_dim})},
-               {kPooledPrompt, at::randn({size.rows, params.pooled_projection_dim})}})
+          .Velocity(at::randn({size.rows, size.latent_shape[0], size.latent_shape[1],
+                               size.latent_shape[2]}),
+                    at::rand({size.rows}),
+                    {{kPromptTokens,
+                      at::randn({size.rows, size.prompt_tokens, params.joint_attention_dim})},
+                     {kPooledPrompt, at::randn({size.rows, params.pooled_projection_dim})}})
           .square()
           .sum();
   const Measured measured{.kept = CountingAllocator::Get().alive() - before};

@@ -26,8 +26,8 @@ absl::StatusOr<std::vector<int64_t>> LatentShape(const LatentGeometry& geometry,
 
 int64_t TokensOf(const LatentGeometry& geometry, const std::vector<int64_t>& latent_shape) {
   const size_t rank = latent_shape.size();
-  const int64_t of_image = (latent_shape[rank - 2] / geometry.patch) *
-                             (latent_shape[rank - 1] / geometry.patch);
+  const int64_t of_image =
+      (latent_shape[rank - 2] / geometry.patch) * (latent_shape[rank - 1] / geometry.patch);
   return geometry.frames == 0 ? of_image : latent_shape[1] * of_image;
 }
 

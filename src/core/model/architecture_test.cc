@@ -11,8 +11,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr LatentGeometry kImages{.channels = 16, .side = 128, .patch = 2, .side_max = 192};
-constexpr LatentGeometry kVideos{
-    .channels = 4, .frames = 5, .side = 8, .patch = 2, .side_max = 16};
+constexpr LatentGeometry kVideos{.channels = 4, .frames = 5, .side = 8, .patch = 2, .side_max = 16};
 
 std::string RefusalOf(const std::string& class_name, const std::string& config) {
   const auto architecture = ReadArchitecture(class_name, config);

@@ -242,9 +242,8 @@ class Autoencoder final : public AutoencoderKl {
 
   LatentDistribution Encode(const at::Tensor& images) const override {
     OXBOW_CHECK(encoder_.has_value()) << "autoencoder was made without its encoder";
-    OXBOW_CHECK(
-        images.dim() == 4 && images.size(0) > 0 && images.size(1) == params_.in_channels &&
-        images.size(2) % params_.factor() == 0 && images.size(3) % params_.factor() == 0)
+    OXBOW_CHECK(images.dim() == 4 && images.size(0) > 0 && images.size(1) == params_.in_channels &&
+                images.size(2) % params_.factor() == 0 && images.size(3) % params_.factor() == 0)
         << "images " << images.sizes() << " for a factor of " << params_.factor();
     const auto moments =
         RowByRow(images, [this](const at::Tensor& row) { return (*encoder_)(row); }).chunk(2, 1);

@@ -5,8 +5,8 @@
 
 #include "core/model/policy.h"
 #include "core/model/sd3.h"
-#include "tests/testing/small_sd3.h"
 #include "gtest/gtest.h"
+#include "tests/testing/small_sd3.h"
 
 namespace oxbow::model {
 namespace {

@@ -22,9 +22,9 @@ class Guided final : public VelocityModel {
                      const Conditioning& conditioning) const override {
     CheckSizes(conditioning);
     const int64_t rows = x.size(0);
-    const at::Tensor v = model_->Velocity(at::cat({x, x}), at::cat({sigma, sigma}),
-                                          ConcatRows({BroadcastRows(negative_, rows),
-                                                      BroadcastRows(conditioning, rows)}));
+    const at::Tensor v = model_->Velocity(
+        at::cat({x, x}), at::cat({sigma, sigma}),
+        ConcatRows({BroadcastRows(negative_, rows), BroadcastRows(conditioning, rows)}));
     const at::Tensor negative = v.narrow(0, 0, rows);
     return negative + (v.narrow(0, rows, rows) - negative) * scale_;
   }

@@ -54,19 +54,14 @@ TEST(GuidanceTest, FollowsTheFormulaWithBothGradients) {
 }
 
 TEST(GuidanceTest, CostsTwoRowsEach) {
-  const auto guided = MakeGuided(std::make_unique<LinearModel>(at::ones({1})), 2,
-                                 Zeros(1, 4));
-  guided->Velocity(at::zeros({5, 1, 2, 3}), at::zeros({5}),
-                   Zeros(1, 4));
+  const auto guided = MakeGuided(std::make_unique<LinearModel>(at::ones({1})), 2, Zeros(1, 4));
+  guided->Velocity(at::zeros({5, 1, 2, 3}), at::zeros({5}), Zeros(1, 4));
   EXPECT_EQ(guided->rows().backward, 10);
 }
 
 TEST(GuidanceDeathTest, TokensOfAnotherNumberEndTheProcess) {
-  const auto guided = MakeGuided(std::make_unique<LinearModel>(at::ones({1})), 2,
-                                 Zeros(1, 4));
-  EXPECT_DEATH(guided->Velocity(at::zeros({5, 1, 2, 3}), at::zeros({5}),
-                                Zeros(5, 7)),
-               "7 != 4");
+  const auto guided = MakeGuided(std::make_unique<LinearModel>(at::ones({1})), 2, Zeros(1, 4));
+  EXPECT_DEATH(guided->Velocity(at::zeros({5, 1, 2, 3}), at::zeros({5}), Zeros(5, 7)), "7 != 4");
 }
 
 }  // namespace

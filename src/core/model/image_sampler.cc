@@ -20,7 +20,7 @@ flow::SamplingSpec OdeSpec(std::vector<double> sigmas, flow::SolverKind solver) 
 }
 
 std::vector<ImageRequest> RequestsFor(const Conditioning& conditioning, int per_prompt,
-                                        uint64_t seed) {
+                                      uint64_t seed) {
   std::vector<ImageRequest> requests;
   OXBOW_CHECK(!conditioning.empty()) << "conditioning of no parts";
   const int64_t prompts = conditioning.begin()->second.size(0);
@@ -37,9 +37,8 @@ std::vector<ImageRequest> RequestsFor(const Conditioning& conditioning, int per_
 }
 
 at::Tensor SampleImages(const VelocityModel& model, const ImageDecoder& decoder,
-                          const flow::SamplingSpec& spec,
-                          const std::vector<ImageRequest>& requests, at::IntArrayRef latent_shape,
-                          int64_t batch_max) {
+                        const flow::SamplingSpec& spec, const std::vector<ImageRequest>& requests,
+                        at::IntArrayRef latent_shape, int64_t batch_max) {
   OXBOW_CHECK(!requests.empty() && batch_max > 0) << requests.size() << " requests";
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> images;

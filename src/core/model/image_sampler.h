@@ -31,15 +31,14 @@ struct ImageRequest {
 // `per_prompt` requests for each of the N rows of `conditioning`: groups 0 .. N - 1, samples
 // 0 .. per_prompt - 1, in that order.
 std::vector<ImageRequest> RequestsFor(const Conditioning& conditioning, int per_prompt,
-                                        uint64_t seed);
+                                      uint64_t seed);
 
 // uint8 [requests, height, width, channels], in order, without gradients. `latent_shape` is of
 // one sample. Runs at most `batch_max` requests at once; the result does not depend on it. Requires
 // requests.
 at::Tensor SampleImages(const VelocityModel& model, const ImageDecoder& decoder,
-                          const flow::SamplingSpec& spec,
-                          const std::vector<ImageRequest>& requests, at::IntArrayRef latent_shape,
-                          int64_t batch_max = 64);
+                        const flow::SamplingSpec& spec, const std::vector<ImageRequest>& requests,
+                        at::IntArrayRef latent_shape, int64_t batch_max = 64);
 
 // The bytes of one image of SampleImages, rows top to bottom, channels interleaved.
 std::string PixelsOf(const at::Tensor& images, int64_t index);

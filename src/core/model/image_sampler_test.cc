@@ -42,7 +42,7 @@ TEST(ImageSamplerTest, EveryImageFollowsItsOwnConditioning) {
   const Conditioning prompts{{kPromptTokens, at::tensor({-1.0F, 0.0F, 1.0F}).view({3, 1, 1})},
                              {kPooledPrompt, at::zeros({3, 1})}};
   const at::Tensor images = SampleImages(ConstantData(), Rounding(), TenSteps(),
-                                             RequestsFor(prompts, 2, /*seed=*/1), {1, 2, 5});
+                                         RequestsFor(prompts, 2, /*seed=*/1), {1, 2, 5});
   ASSERT_EQ(images.sizes(), at::IntArrayRef({6, 2, 5, 1}));
   const std::vector<uint8_t> expected = {0, 0, 128, 128, 255, 255};
   for (int64_t i = 0; i < 6; ++i) {

@@ -48,7 +48,7 @@ class Policy {
     Conditioning negative;  // Rows of one; with guidance.
     // The type of matrix products. A LoRA's base weights are kept in it as well: half the memory.
     at::ScalarType compute = at::kFloat;
-    at::Device device = at::kCPU;   // Where all weights are.
+    at::Device device = at::kCPU;         // Where all weights are.
     bool checkpoint_activations = false;  // Less memory for a third forward pass; see recompute.h.
     // Not trainable: forward passes are recorded and replayed; see recorded_velocity.h. Null: not.
     // Shared by the networks, whose recordings share memory.

@@ -15,8 +15,8 @@
 #include "core/model/cuda_graphs.h"
 #include "core/model/policy.h"
 #include "core/model/sd3.h"
-#include "tests/testing/small_sd3.h"
 #include "gtest/gtest.h"
+#include "tests/testing/small_sd3.h"
 
 namespace oxbow::model {
 namespace {
@@ -185,9 +185,9 @@ TEST_F(RecordedBookkeepingTest, PromptsOfAnotherLengthAreAnotherShape) {
   const at::NoGradGuard no_grad;
   const Batch batch(2, 4, 4, true);
   for (const int64_t tokens : {5, 7, 5, 7}) {
-    (void)model->Velocity(batch.x, batch.sigma,
-                          {{kPromptTokens, at::randn({1, tokens, 12})},
-                           {kPooledPrompt, at::randn({1, 10})}});
+    (void)model->Velocity(
+        batch.x, batch.sigma,
+        {{kPromptTokens, at::randn({1, tokens, 12})}, {kPooledPrompt, at::randn({1, 10})}});
   }
   EXPECT_EQ(recorder->records, 2);
 }

@@ -205,8 +205,7 @@ class Sd3Transformer final : public VelocityModel {
       }
     }
     const auto scale_shift = Modulation(norm_out_, s);
-    return Image(proj_out_(NormModulate(X, scale_shift[0], scale_shift[1])), x.size(2),
-                   x.size(3));
+    return Image(proj_out_(NormModulate(X, scale_shift[0], scale_shift[1])), x.size(2), x.size(3));
   }
 
   // The last block returns its prompt tokens unchanged, and they are not used.

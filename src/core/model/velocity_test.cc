@@ -59,8 +59,8 @@ Inputs RandomInputs(int64_t rows) {
 }
 
 Inputs Rows(const Inputs& inputs, int64_t first, int64_t count) {
-  return {inputs.x.narrow(0, first, count),
-          inputs.sigma.narrow(0, first, count), NarrowRows(inputs.conditioning, first, count)};
+  return {inputs.x.narrow(0, first, count), inputs.sigma.narrow(0, first, count),
+          NarrowRows(inputs.conditioning, first, count)};
 }
 
 at::Tensor VelocityOf(const VelocityModel& model, const Inputs& inputs) {

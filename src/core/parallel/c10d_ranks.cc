@@ -405,9 +405,7 @@ GroupPointer MakeNcclGroup(const GroupOptions& options) {
                                                      nccl);
 }
 #else
-GroupPointer MakeNcclGroup(const GroupOptions&) {
-  TORCH_CHECK(false, "this build has no NCCL");
-}
+GroupPointer MakeNcclGroup(const GroupOptions&) { TORCH_CHECK(false, "this build has no NCCL"); }
 #endif
 
 // Changes two things of the whole process. c10d prints what it is about to throw, with a stack, on

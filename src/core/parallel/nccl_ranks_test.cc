@@ -9,8 +9,8 @@
 
 #include <csignal>
 
-#include "tests/testing/forked_ranks.h"
 #include "core/parallel/ranks.h"
+#include "tests/testing/forked_ranks.h"
 
 namespace oxbow::parallel {
 namespace {

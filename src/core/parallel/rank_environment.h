@@ -1,6 +1,6 @@
 // Which rank this process is, from the environment that its launcher set.
 //
-// Of these sets of variables the first one that is set counts:
+// The first of these sets of variables that is set counts:
 //
 //   torchrun, JobSet   RANK WORLD_SIZE MASTER_ADDR MASTER_PORT [LOCAL_RANK]
 //                      without RANK, one rank per pod: JOB_COMPLETION_INDEX (an indexed job sets

@@ -14,8 +14,8 @@
 
 #include "absl/synchronization/notification.h"
 #include "core/parallel/c10d_ranks.h"
-#include "tests/testing/forked_ranks.h"
 #include "core/parallel/ordered_sum.h"
+#include "tests/testing/forked_ranks.h"
 
 namespace oxbow::parallel {
 namespace {

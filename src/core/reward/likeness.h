@@ -2,8 +2,8 @@
 //
 // Distance of two images: root mean square of their differences over pixels and channels, in units
 // of the full range (0: equal, 1: black against white). Images that are closer than a radius are
-// near duplicates. The share of near duplicates is the set of near-duplicates count of fitness sharing (Goldberg and
-// Richardson, 1987), divided by the group size.
+// near duplicates. The share of near duplicates is the set of near-duplicates count of fitness
+// sharing (Goldberg and Richardson, 1987), divided by the group size.
 #pragma once
 
 #include <vector>
@@ -13,8 +13,8 @@
 namespace oxbow::reward {
 
 struct Likeness {
-  double mean_distance = 0;  // To the other members; 0 if there are none.
-  double duplicate_share = 1;    // Share of members within the radius, itself included.
+  double mean_distance = 0;    // To the other members; 0 if there are none.
+  double duplicate_share = 1;  // Share of members within the radius, itself included.
 };
 
 // One result per image. Requires images of equal size. Costs members^2 / 2 comparisons.

@@ -18,7 +18,7 @@ enum class Correction {
   kNaive,     // Loss on pi / pi_behaviour per step; no weight.
   kNone,      // Loss on pi / pi_old; no weight.
   kBypass,    // As kSequence for replayed heads; stale fresh samples are taken as drawn by pi_old.
-  kBehaviourClip,    // Loss on pi / pi_behaviour, clipped around pi_old / pi_behaviour; no weight.
+  kBehaviourClip,  // Loss on pi / pi_behaviour, clipped around pi_old / pi_behaviour; no weight.
 };
 enum class WeightScale { kMean, kSqrt, kSum };
 

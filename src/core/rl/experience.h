@@ -25,8 +25,8 @@ struct Trajectory {
   std::map<std::string, double> rewards;
   double reward = 0;
   bool reward_failed = false;
-  double group_distance = 0;  // Mean RMS of its image to the group's others; see likeness.h.
-  double duplicate_share = 1;     // Share of its group that has nearly this image.
+  double group_distance = 0;   // Mean RMS of its image to the group's others; see likeness.h.
+  double duplicate_share = 1;  // Share of its group that has nearly this image.
 
   // Replayed head: transitions 0 .. kept_steps - 1 come from the buffer, the rest was regenerated.
   bool replayed = false;

@@ -20,7 +20,8 @@ constexpr double kElboEta = 0.7;
 constexpr double kElboTimeMax = 0.99;
 
 void CheckFinalLatent(const Trajectory& trajectory, int steps) {
-  OXBOW_CHECK(trajectory.latents.defined() && trajectory.first_latent + trajectory.latents.size(0) == steps + 1)
+  OXBOW_CHECK(trajectory.latents.defined() &&
+              trajectory.first_latent + trajectory.latents.size(0) == steps + 1)
       << "sample " << trajectory.index << " does not end at its image x_" << steps;
 }
 
@@ -50,7 +51,7 @@ ForwardProcess::ForwardProcess(const TrainerOptions& options, const model::Polic
 int ForwardProcess::RowsPerSample(LearnerStep) const { return pairs_; }
 
 PlannedTrajectory ForwardProcess::Plan(LearnerStep step, PolicyVersion version, const Group& group,
-                                   const Trajectory& trajectory) const {
+                                       const Trajectory& trajectory) const {
   CheckFinalLatent(trajectory, options_.sampling.steps());
   PlannedTrajectory planned{.drawn = trajectory.behaviour_version.back()};
   if (planned.drawn != version.value) planned.origin = Origin::kStale;

@@ -30,7 +30,7 @@ class ForwardProcess : public Method {
 
   // One row per pair of time and noise. Requires that the sample's latents end at its final latent.
   PlannedTrajectory Plan(LearnerStep step, PolicyVersion version, const Group& group,
-                     const Trajectory& trajectory) const override;
+                         const Trajectory& trajectory) const override;
 
   // Where rows have a ratio: the velocities of rows that later updates train.
   absl::StatusOr<Preparation> Prepare(LearnerStep step, TrainingPlan& plan,

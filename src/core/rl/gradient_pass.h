@@ -17,8 +17,8 @@ namespace oxbow::rl {
 
 // What an update divides by.
 struct LossDenominators {
-  double policy = 1;   // Samples per update times rows per sample.
-  double kl = 1;       // Samples per update, times rows per sample where every row is in the KL.
+  double policy = 1;  // Samples per update times rows per sample.
+  double kl = 1;      // Samples per update, times rows per sample where every row is in the KL.
   double trajectories = 1;  // Per update.
 };
 

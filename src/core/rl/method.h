@@ -44,7 +44,7 @@ class Method {
 
   // The rows of a sample, on every rank alike.
   virtual PlannedTrajectory Plan(LearnerStep step, PolicyVersion version, const Group& group,
-                             const Trajectory& trajectory) const = 0;
+                                 const Trajectory& trajectory) const = 0;
 
   // Before the first update: computes what the loss needs of the policy as it is. Called on every
   // rank, for the groups this rank holds; collective. Errors as in parallel/ranks.h.

@@ -28,8 +28,10 @@ at::Tensor AnchorPull(const AnchorOptions& options, uint64_t run_seed, const mod
   for (const RowRef& ref : refs) {
     const Group& group = groups[ref.address.group];
     const Trajectory& trajectory = group.trajectories[ref.address.sample];
-    RandomStream stream(
-        {.seed = run_seed, .group = group.id.value, .sample = trajectory.index, .step = kAnchorTime});
+    RandomStream stream({.seed = run_seed,
+                         .group = group.id.value,
+                         .sample = trajectory.index,
+                         .step = kAnchorTime});
     times.push_back(
         static_cast<float>(options.low + (options.high - options.low) * stream.NextUniform()));
     clean.push_back(trajectory.latents[-1]);

@@ -8,9 +8,9 @@
 #include "core/parallel/ranks.h"
 #include "core/rl/awm.h"
 #include "core/rl/row_batch.h"
-#include "tests/testing/toy_policy.h"
 #include "core/rl/trainer.h"
 #include "gtest/gtest.h"
+#include "tests/testing/toy_policy.h"
 
 namespace oxbow::rl {
 namespace {

@@ -41,10 +41,12 @@ void CheckShape(const Trajectory& trajectory, size_t steps) {
 }
 
 bool HasTransition(const Trajectory& trajectory, int step) {
-  return step >= trajectory.first_latent && step + 1 - trajectory.first_latent < trajectory.latents.size(0);
+  return step >= trajectory.first_latent &&
+         step + 1 - trajectory.first_latent < trajectory.latents.size(0);
 }
 
-Origin OriginOf(const Trajectory& trajectory, const std::vector<int>& steps, PolicyVersion version) {
+Origin OriginOf(const Trajectory& trajectory, const std::vector<int>& steps,
+                PolicyVersion version) {
   if (trajectory.replayed) return Origin::kReplay;
   const bool stale = std::any_of(steps.begin(), steps.end(), [&](int i) {
     return trajectory.behaviour_version[static_cast<size_t>(i)] != version.value;
@@ -76,7 +78,7 @@ int PolicyGradient::RowsPerSample(LearnerStep step) const {
 }
 
 PlannedTrajectory PolicyGradient::Plan(LearnerStep step, PolicyVersion version, const Group& group,
-                                   const Trajectory& trajectory) const {
+                                       const Trajectory& trajectory) const {
   CheckShape(trajectory, static_cast<size_t>(options_.sampling.steps()));
   PlannedTrajectory planned{.origin = OriginOf(trajectory, steps_, version)};
   const bool bypass =
@@ -120,7 +122,8 @@ void PolicyGradient::ThinOut(LearnerStep step, const Group& group, const Traject
 }
 
 // Must come before the first update: after it pi_old exists no more.
-void PolicyGradient::ScoreUnderOldPolicy(TrainingPlan& plan, const std::vector<Group>& groups) const {
+void PolicyGradient::ScoreUnderOldPolicy(TrainingPlan& plan,
+                                         const std::vector<Group>& groups) const {
   const at::NoGradGuard no_grad;
   std::vector<RowRef> wanted;
   for (PlannedTrajectory& trajectory : plan.trajectories) AppendRows(trajectory, wanted);
@@ -141,7 +144,8 @@ void PolicyGradient::ScoreUnderOldPolicy(TrainingPlan& plan, const std::vector<G
   }
 }
 
-SequenceWeight PolicyGradient::WeightOf(const PlannedTrajectory& planned, const Trajectory& trajectory) const {
+SequenceWeight PolicyGradient::WeightOf(const PlannedTrajectory& planned,
+                                        const Trajectory& trajectory) const {
   std::vector<double> old;
   std::vector<double> behaviour;
   for (const PlannedRow& row : planned.rows) {

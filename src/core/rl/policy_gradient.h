@@ -32,7 +32,7 @@ class PolicyGradient : public Method {
   // before i_off; replayed ones their stored head and, where it was regenerated stochastically,
   // their tail. With step_fraction, a random subset of those.
   PlannedTrajectory Plan(LearnerStep step, PolicyVersion version, const Group& group,
-                     const Trajectory& trajectory) const override;
+                         const Trajectory& trajectory) const override;
 
   // lp_old of transitions other policies drew, and W.
   absl::StatusOr<Preparation> Prepare(LearnerStep step, TrainingPlan& plan,

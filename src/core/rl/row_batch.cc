@@ -8,8 +8,9 @@ namespace oxbow::rl {
 
 void AppendRows(PlannedTrajectory& trajectory, std::vector<RowRef>& refs) {
   for (PlannedRow& row : trajectory.rows) {
-    refs.push_back(
-        {.address = {trajectory.group, trajectory.sample, row.step}, .sample = &trajectory, .row = &row});
+    refs.push_back({.address = {trajectory.group, trajectory.sample, row.step},
+                    .sample = &trajectory,
+                    .row = &row});
   }
 }
 

@@ -35,14 +35,14 @@ void AppendRewards(const std::vector<Group>& groups, const TrainingPlan& plan,
   Summary reward;
   Summary change;
   Summary distance;
-  Summary set of near-duplicates;
+  Summary set of near - duplicates;
   std::map<std::string, Summary> by_name;
   for (const Group& group : groups) {
     for (const Trajectory& trajectory : group.trajectories) {
       if (trajectory.reward_failed) continue;
       reward.Add(trajectory.reward);
       distance.Add(trajectory.group_distance);
-      set of near-duplicates.Add(trajectory.duplicate_share);
+      set of near - duplicates.Add(trajectory.duplicate_share);
       for (const auto& [name, value] : trajectory.rewards) by_name[name].Add(value);
       if (trajectory.replayed) change.Add(trajectory.reward - trajectory.stored_reward);
     }
@@ -59,7 +59,7 @@ void AppendRewards(const std::vector<Group>& groups, const TrainingPlan& plan,
     metrics[metric::kTrainRewardNameMean.Of(name)] = summary.mean();
   }
   metrics[metric::kTrainGroupDistanceMean] = distance.mean();
-  metrics[metric::kTrainDuplicateShareMean] = set of near-duplicates.mean();
+  metrics[metric::kTrainDuplicateShareMean] = set of near - duplicates.mean();
   metrics[metric::kTrainRewardZeroStdRatio] = without_variance.mean();
   metrics[metric::kTrainRewardGroupStdMean] = group_std.mean();
   if (change.count > 0) metrics[metric::kTrainReplayRewardChange] = change.mean();

@@ -90,7 +90,8 @@ absl::Status Trainer::Impl::CheckAgreement(LearnerStep step) {
 
 // The rows an update trains, on all ranks, in plan order. The KL takes all of them, or one random
 // row of each sample.
-std::vector<RowRef> Trainer::Impl::RowsOf(LearnerStep step, size_t update, TrainingPlan& plan) const {
+std::vector<RowRef> Trainer::Impl::RowsOf(LearnerStep step, size_t update,
+                                          TrainingPlan& plan) const {
   RandomStream stream({.seed = options.run_seed,
                        .group = step.value,
                        .sample = static_cast<uint32_t>(update),
@@ -188,9 +189,10 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
   (void)impl.ranks.TakeCommunicationTime();
   const model::RowCount rows_before = impl.policy.rows();
   OXBOW_RETURN_IF_ERROR(impl.CheckAgreement(step));
-  TrainingPlan plan = PlanTraining(impl.options, step, groups, [&](const Group& g, const Trajectory& s) {
-    return impl.method->Plan(step, version(), g, s);
-  });
+  TrainingPlan plan =
+      PlanTraining(impl.options, step, groups, [&](const Group& g, const Trajectory& s) {
+        return impl.method->Plan(step, version(), g, s);
+      });
   OXBOW_ASSIGN_OR_RETURN(Preparation prepared, impl.method->Prepare(step, plan, groups));
   StepResult result{
       .metrics = {}, .used = std::move(prepared.used), .evict = std::move(prepared.evict)};

@@ -5,10 +5,10 @@
 #include <functional>
 
 #include "core/parallel/share.h"
-#include "tests/testing/thread_ranks.h"
 #include "core/rl/awm.h"
-#include "tests/testing/toy_policy.h"
 #include "core/rl/trainer.h"
+#include "tests/testing/thread_ranks.h"
+#include "tests/testing/toy_policy.h"
 
 namespace oxbow::rl {
 namespace {
@@ -68,7 +68,7 @@ void VGrpo(TrainerOptions& o) {
 
 const Case kCases[] = {
     {"Grpo", [](TrainerOptions&) {}},
-    {"Mroueh", [](TrainerOptions& o) { o.correction = Correction::kBehaviourClip; }},
+    {"BehaviourClip", [](TrainerOptions& o) { o.correction = Correction::kBehaviourClip; }},
     {"Dance", [](TrainerOptions& o) { o.step_fraction = .6; }},
     {"CpsSurrogate", [](TrainerOptions& o) { o.sampling.dynamics = flow::DynamicsKind::kCps; }},
     {"TempFlow", [](TrainerOptions& o) { o.step_weight = StepWeight::kNoise; }},
@@ -174,7 +174,8 @@ std::vector<Group> SeenBy(std::vector<Group> groups, const parallel::Ranks& worl
   const parallel::Share own = parallel::ShareOf(groups.size(), world.rank(), world.size());
   for (size_t g = 0; g < groups.size(); ++g) {
     if (own.Has(g)) continue;
-    for (Trajectory& trajectory : groups[g].trajectories) trajectory.latents = trajectory.latents.to(at::kMeta);
+    for (Trajectory& trajectory : groups[g].trajectories)
+      trajectory.latents = trajectory.latents.to(at::kMeta);
   }
   return groups;
 }

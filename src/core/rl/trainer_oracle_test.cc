@@ -14,8 +14,8 @@
 #include <numbers>
 
 #include "core/parallel/ranks.h"
-#include "tests/testing/toy_policy.h"
 #include "core/rl/trainer.h"
+#include "tests/testing/toy_policy.h"
 
 namespace oxbow::rl {
 namespace {
@@ -110,7 +110,8 @@ struct World {
                     .ok());
   }
 
-  double LogProb(const Vector& weights, const Group& group, const Trajectory& trajectory, int i) const {
+  double LogProb(const Vector& weights, const Group& group, const Trajectory& trajectory,
+                 int i) const {
     const Kernel kernel(options.sampling.sigmas, i);
     const Vector x = ToVector(trajectory.latents[i]), next = ToVector(trajectory.latents[i + 1]);
     return LogProb(weights, kernel, ToVector(group.conditioning.at(model::kPromptTokens)), x, next,
@@ -130,8 +131,10 @@ struct World {
 
   // A path drawn by `weights_at(step)`; steps that are not stochastic follow the ODE.
   Trajectory Draw(const Group& group, uint32_t index,
-              const std::function<const Vector&(int)>& weights_at, std::vector<bool> sde) const {
-    Trajectory trajectory{.index = index, .latents = at::zeros({kSteps + 1, 1, kToySide, kToySide})};
+                  const std::function<const Vector&(int)>& weights_at,
+                  std::vector<bool> sde) const {
+    Trajectory trajectory{.index = index,
+                          .latents = at::zeros({kSteps + 1, 1, kToySide, kToySide})};
     trajectory.log_prob.assign(kSteps, 0);
     trajectory.behaviour_version.assign(kSteps, kNow);
     trajectory.sde = std::move(sde);
@@ -149,11 +152,12 @@ struct World {
         const Kernel kernel(options.sampling.sigmas, i);
         next[d] = static_cast<float>(
             trajectory.sde[at_step] ? kernel.cx * x[d] + kernel.cv * v[d] + kernel.scale * noise[d]
-                                : x[d] + (options.sampling.sigmas[at_step + 1] - sigma) * v[d]);
+                                    : x[d] + (options.sampling.sigmas[at_step + 1] - sigma) * v[d]);
       }
       trajectory.latents[i + 1] = at::tensor(next).view({1, kToySide, kToySide});
       if (trajectory.sde[at_step]) {
-        trajectory.log_prob[at_step] = static_cast<float>(LogProb(weights_at(i), group, trajectory, i));
+        trajectory.log_prob[at_step] =
+            static_cast<float>(LogProb(weights_at(i), group, trajectory, i));
       }
       if (&weights_at(i) == &older) trajectory.behaviour_version[at_step] = kBefore;
     }
@@ -174,8 +178,8 @@ struct World {
       Group group{.id = GroupId(g), .prompt_id = PromptId(g)};
       group.conditioning = {{model::kPromptTokens, ToyNormal(200 + g, {1, 1, kToyTokens}, 1)}};
       group.trajectories = {Draw(group, 0, now, whole), Draw(group, 1, now, whole),
-                       Draw(group, 2, before, whole), Draw(group, 3, mixed, whole),
-                       Draw(group, 4, mixed, head)};
+                            Draw(group, 2, before, whole), Draw(group, 3, mixed, whole),
+                            Draw(group, 4, mixed, head)};
       const Vector rewards = {0.3, -0.1, 0.8, 1.1, -0.6};
       for (size_t s = 0; s < 5; ++s) {
         group.trajectories[s].reward = g == 3 ? 0.1 : rewards[(s * g) % 5];
@@ -210,7 +214,8 @@ bool Weighted(Correction correction, bool replayed) {
 double WeightOf(const World& world, const Group& group, const Trajectory& trajectory) {
   double sum = 0;
   for (int i = 0; i < kKept; ++i) {
-    sum += world.LogProb(world.theta, group, trajectory, i) - trajectory.log_prob[static_cast<size_t>(i)];
+    sum += world.LogProb(world.theta, group, trajectory, i) -
+           trajectory.log_prob[static_cast<size_t>(i)];
   }
   if (world.options.weight.scale == WeightScale::kSqrt) sum *= std::sqrt(kDims);
   if (world.options.weight.geometric) sum /= kKept;
@@ -228,24 +233,26 @@ std::vector<OracleRow> RowsOf(const World& world, const std::vector<Group>& grou
     for (size_t s = 0; s < 5; ++s) {
       const Trajectory& trajectory = groups[g].trajectories[s];
       const bool stale = s == 2;
-      const bool weighted = (stale || trajectory.replayed) && Weighted(correction, trajectory.replayed);
+      const bool weighted =
+          (stale || trajectory.replayed) && Weighted(correction, trajectory.replayed);
       const bool as_drawn =
           correction == Correction::kNaive || (stale && correction == Correction::kBypass);
       for (int i = 0; i < kTrained; ++i) {
         if (!trajectory.sde[static_cast<size_t>(i)]) continue;
         if (stale && correction != Correction::kBypass && i >= kKept) continue;
         const bool drawn_now = trajectory.behaviour_version[static_cast<size_t>(i)] == kNow;
-        OracleRow row{.sample = g * 5 + s,
-                      .kernel = Kernel(world.options.sampling.sigmas, i),
-                      .tokens = ToVector(groups[g].conditioning.at(model::kPromptTokens)),
-                      .x = ToVector(trajectory.latents[i]),
-                      .next = ToVector(trajectory.latents[i + 1]),
-                      .sigma = world.options.sampling.sigmas[static_cast<size_t>(i)],
-                      .centre = as_drawn || drawn_now
-                                    ? static_cast<double>(trajectory.log_prob[static_cast<size_t>(i)])
-                                    : world.LogProb(world.theta, groups[g], trajectory, i),
-                      .advantage = (trajectory.reward - mean) / (std::sqrt(variance) + 1e-4),
-                      .weight = weighted ? WeightOf(world, groups[g], trajectory) : 1};
+        OracleRow row{
+            .sample = g * 5 + s,
+            .kernel = Kernel(world.options.sampling.sigmas, i),
+            .tokens = ToVector(groups[g].conditioning.at(model::kPromptTokens)),
+            .x = ToVector(trajectory.latents[i]),
+            .next = ToVector(trajectory.latents[i + 1]),
+            .sigma = world.options.sampling.sigmas[static_cast<size_t>(i)],
+            .centre = as_drawn || drawn_now
+                          ? static_cast<double>(trajectory.log_prob[static_cast<size_t>(i)])
+                          : world.LogProb(world.theta, groups[g], trajectory, i),
+            .advantage = (trajectory.reward - mean) / (std::sqrt(variance) + 1e-4),
+            .weight = weighted ? WeightOf(world, groups[g], trajectory) : 1};
         row.v_reference = VelocityOf(world.reference, row.x, row.tokens, row.sigma);
         rows.push_back(std::move(row));
       }

@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "core/parallel/share.h"
+#include "core/rl/trainer.h"
 #include "tests/testing/thread_ranks.h"
 #include "tests/testing/toy_policy.h"
-#include "core/rl/trainer.h"
 
 namespace oxbow::rl {
 namespace {
@@ -56,7 +56,8 @@ std::vector<Group> SeenBy(std::vector<Group> groups, int rank, int ranks) {
   const parallel::Share own = parallel::ShareOf(groups.size(), rank, ranks);
   for (size_t g = 0; g < groups.size(); ++g) {
     if (own.Has(g)) continue;
-    for (Trajectory& trajectory : groups[g].trajectories) trajectory.latents = trajectory.latents.to(at::kMeta);
+    for (Trajectory& trajectory : groups[g].trajectories)
+      trajectory.latents = trajectory.latents.to(at::kMeta);
   }
   return groups;
 }

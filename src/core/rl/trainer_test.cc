@@ -55,7 +55,8 @@ void MakeReplayed(Trajectory& trajectory, uint64_t entry, int kept, uint64_t dra
   trajectory.entry_id = EntryId(entry);
   trajectory.kept_steps = kept;
   trajectory.stored_reward = trajectory.reward + 0.25;
-  for (size_t i = static_cast<size_t>(kept); i < trajectory.sde.size(); ++i) trajectory.sde[i] = false;
+  for (size_t i = static_cast<size_t>(kept); i < trajectory.sde.size(); ++i)
+    trajectory.sde[i] = false;
   for (size_t i = 0; i < static_cast<size_t>(kept); ++i) trajectory.behaviour_version[i] = drawn;
 }
 
@@ -106,13 +107,13 @@ TEST(TrainerTest, WithoutReplayOneStepIsPlainFlowGrpo) {
       tokens.push_back(groups[g].conditioning.at(model::kPromptTokens)[0]);
       sigma.push_back(static_cast<float>(options.sampling.sigmas[static_cast<size_t>(i)]));
       stored.push_back(trajectory.log_prob[static_cast<size_t>(i)]);
-      advantage.push_back(static_cast<float>((trajectory.reward - mean) / (std::sqrt(var / 6) + 1e-4)));
+      advantage.push_back(
+          static_cast<float>((trajectory.reward - mean) / (std::sqrt(var / 6) + 1e-4)));
       steps.push_back(i);
     }
   }
-  const at::Tensor v =
-      plain.current().Velocity(at::stack(x), at::tensor(sigma),
-                               {{model::kPromptTokens, at::stack(tokens)}});
+  const at::Tensor v = plain.current().Velocity(at::stack(x), at::tensor(sigma),
+                                                {{model::kPromptTokens, at::stack(tokens)}});
   const auto kernels = flow::GatherKernels(options.sampling, steps);
   const at::Tensor lp =
       flow::RowLogProb(*kernels, flow::RowMean(*kernels, at::stack(x), v), at::stack(next));

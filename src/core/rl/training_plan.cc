@@ -16,7 +16,8 @@ GroupRewards Table(const std::vector<Group>& groups,
   for (const Group& group : groups) {
     auto& row = table.emplace_back();
     for (const Trajectory& trajectory : group.trajectories) {
-      row.push_back(trajectory.reward_failed ? std::nullopt : std::optional<double>(value(trajectory)));
+      row.push_back(trajectory.reward_failed ? std::nullopt
+                                             : std::optional<double>(value(trajectory)));
     }
   }
   return table;
@@ -51,8 +52,8 @@ std::vector<GroupAdvantages> Advantages(const TrainerOptions& options,
     }
   }
   return MixAdvantages(
-      options.reward_mix, Table(groups, [&](const Trajectory& s) { return Valued(options, s); }), terms,
-      options.advantage, options.replayed_in_mean ? GroupMarks() : Replayed(groups));
+      options.reward_mix, Table(groups, [&](const Trajectory& s) { return Valued(options, s); }),
+      terms, options.advantage, options.replayed_in_mean ? GroupMarks() : Replayed(groups));
 }
 
 // Fisher-Yates, then equal slices: update u gets samples [u n / U, (u + 1) n / U).
@@ -80,8 +81,8 @@ std::vector<bool> HaveSignal(const TrainerOptions& options, const std::vector<Gr
   return signal;
 }
 
-TrainingPlan PlanTraining(const TrainerOptions& options, LearnerStep step, const std::vector<Group>& groups,
-                  const SamplePlanner& plan_sample) {
+TrainingPlan PlanTraining(const TrainerOptions& options, LearnerStep step,
+                          const std::vector<Group>& groups, const SamplePlanner& plan_sample) {
   TrainingPlan plan{.groups = Advantages(options, groups)};
   for (size_t g = 0; g < groups.size(); ++g) {
     const bool signal =
@@ -100,7 +101,8 @@ TrainingPlan PlanTraining(const TrainerOptions& options, LearnerStep step, const
     }
   }
   for (int pass = 0; pass < options.passes; ++pass) {
-    AppendUpdates(plan.trajectories.size(), options.updates, options.run_seed, step, pass, plan.updates);
+    AppendUpdates(plan.trajectories.size(), options.updates, options.run_seed, step, pass,
+                  plan.updates);
   }
   return plan;
 }

@@ -57,7 +57,7 @@ using SamplePlanner = std::function<PlannedTrajectory(const Group&, const Trajec
 std::vector<bool> HaveSignal(const TrainerOptions& options, const std::vector<Group>& groups);
 
 // Pure.
-TrainingPlan PlanTraining(const TrainerOptions& options, LearnerStep step, const std::vector<Group>& groups,
-                  const SamplePlanner& plan_sample);
+TrainingPlan PlanTraining(const TrainerOptions& options, LearnerStep step,
+                          const std::vector<Group>& groups, const SamplePlanner& plan_sample);
 
 }  // namespace oxbow::rl

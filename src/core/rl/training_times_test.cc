@@ -43,10 +43,11 @@ TEST(TrainingTimesTest, TheGridIsDrawnWithoutRepetitionAndEveryLevelAsOften) {
 
 TEST(TrainingTimesTest, BinsTakeOneLevelEach) {
   for (uint32_t trajectory = 0; trajectory < 200; ++trajectory) {
-    const auto whole = Draw({.sampler = TimeSampler::kDiscrete, .count = 5, .fraction = 1}, trajectory);
+    const auto whole =
+        Draw({.sampler = TimeSampler::kDiscrete, .count = 5, .fraction = 1}, trajectory);
     for (int k = 0; k < 5; ++k) EXPECT_EQ(LevelOf(whole[static_cast<size_t>(k)]) / 2, k);
-    const auto without =
-        Draw({.sampler = TimeSampler::kDiscreteWithoutInit, .count = 4, .fraction = .9}, trajectory);
+    const auto without = Draw(
+        {.sampler = TimeSampler::kDiscreteWithoutInit, .count = 4, .fraction = .9}, trajectory);
     for (const double t : without) EXPECT_TRUE(LevelOf(t) >= 1 && LevelOf(t) <= 8) << t;
     EXPECT_TRUE(std::is_sorted(without.rbegin(), without.rend()));
   }
@@ -68,7 +69,8 @@ TEST(TrainingTimesTest, ContinuousTimesAreStratifiedAndShifted) {
 }
 
 TEST(TrainingTimesTest, WhoSharesDrawsTheSameAndNobodyElse) {
-  const auto noise = [](Sharing sharing, uint64_t step, uint64_t group, uint32_t trajectory, int pair) {
+  const auto noise = [](Sharing sharing, uint64_t step, uint64_t group, uint32_t trajectory,
+                        int pair) {
     return DrawPairNoise({.noise = sharing}, {3, step, group, trajectory}, pair, {1, 2, 2});
   };
   for (const auto& [sharing, of_group, of_step] :

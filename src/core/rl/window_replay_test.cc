@@ -7,8 +7,8 @@
 #include "core/flow/window.h"
 #include "core/parallel/ranks.h"
 #include "core/rl/correction.h"
-#include "tests/testing/toy_policy.h"
 #include "core/rl/trainer.h"
+#include "tests/testing/toy_policy.h"
 
 namespace oxbow::rl {
 namespace {

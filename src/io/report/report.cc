@@ -195,12 +195,11 @@ std::string OffPolicyCharts(const History& history) {
              {{"KL", {metric::kTrainKlDiv}}},
              "How far the policy has moved from where it started. A sudden jump often comes just "
              "before a collapse.");
-  out +=
-      Figure(history, {.title = "Staleness", .unit = "learner steps", .y_min = 0},
-             {{"mean", {metric::kBufferStalenessMean}},
-              {"95th percentile", {metric::kBufferStalenessP95}}},
-             "Learner steps between the weights that made a sample and the update that used it. "
-             "Fresh samples never exceed the budget in the configuration.");
+  out += Figure(history, {.title = "Staleness", .unit = "learner steps", .y_min = 0},
+                {{"mean", {metric::kBufferStalenessMean}},
+                 {"95th percentile", {metric::kBufferStalenessP95}}},
+                "Learner steps between the weights that made a sample and the update that used it. "
+                "Fresh samples never exceed the budget in the configuration.");
   out += Figure(history, {.title = "Replay buffer", .unit = "entries", .y_min = 0},
                 {{"entries", {metric::kBufferSize}}},
                 "The best trajectory of each prompt seen so far, one per prompt at most. It grows "

@@ -6,8 +6,8 @@
 #include "base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "io/metrics_file.h"
 #include "io/image.h"
+#include "io/metrics_file.h"
 #include "io/png.h"
 #include "io/report/svg_chart.h"
 

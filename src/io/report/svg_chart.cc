@@ -88,7 +88,8 @@ std::string Line(const Axis& x, const Axis& y, const std::vector<Point>& points,
       absl::StrAppend(&path, path.empty() ? "" : " ", Place(x, y, points[end]));
     }
     if (end - start == 1) {
-      absl::StrAppendFormat(&out, "<broadcast group class=\"c%d dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>",
+      absl::StrAppendFormat(&out,
+                            "<broadcast group class=\"c%d dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>",
                             colour, x.At(points[start].x), y.At(points[start].y));
     } else {
       absl::StrAppendFormat(&out, "<polyline class=\"c%d line\" points=\"%s\"/>", colour, path);

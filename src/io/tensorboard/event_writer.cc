@@ -106,8 +106,7 @@ absl::Status EventWriter::Scalars(EventTime time, const std::map<std::string, do
   return file_.Append(SummaryEvent(time, content), /*sync=*/false);
 }
 
-absl::Status EventWriter::Image(EventTime time, const std::string& tag,
-                                const EncodedImage& image) {
+absl::Status EventWriter::Image(EventTime time, const std::string& tag, const EncodedImage& image) {
   const WireMessage encoded = WireMessage()
                                   .Integer(image::kHeight, image.height)
                                   .Integer(image::kWidth, image.width)

@@ -6,9 +6,9 @@
 
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "tasks/pretraining/example_tensors.h"
 #include "tasks/compose_batch.h"
 #include "tasks/compose_vocabulary.h"
+#include "tasks/pretraining/example_tensors.h"
 
 namespace oxbow::tasks {
 namespace {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "tasks/pretraining/task_tensors.h"
 #include "tasks/compose.h"
+#include "tasks/pretraining/task_tensors.h"
 
 namespace oxbow::tasks {
 

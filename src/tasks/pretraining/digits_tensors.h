@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "tasks/pretraining/task_tensors.h"
 #include "tasks/digits.h"
+#include "tasks/pretraining/task_tensors.h"
 
 namespace oxbow::tasks {
 

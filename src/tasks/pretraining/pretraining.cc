@@ -11,8 +11,8 @@
 #include "base/philox.h"
 #include "base/status_macros.h"
 #include "core/model/image_decoder.h"
-#include "core/model/initial_weights.h"
 #include "core/model/image_sampler.h"
+#include "core/model/initial_weights.h"
 #include "core/model/text_conditioning.h"
 #include "core/rl/adamw.h"
 

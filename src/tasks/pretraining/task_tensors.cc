@@ -28,7 +28,7 @@ absl::Status FitOrNot(bool fit, const char* wanted, const std::vector<Measure>& 
 }
 
 absl::StatusOr<std::unique_ptr<TaskTensors>> TensorsOf(const SyntheticTask& task,
-                                                        const std::vector<std::string>& prompts) {
+                                                       const std::vector<std::string>& prompts) {
   if (prompts.empty()) return absl::InvalidArgumentError("no prompts to pretrain on");
   if (task.name() == "digits") {
     OXBOW_ASSIGN_OR_RETURN(std::vector<Digits> parsed, ParseEach(prompts, &ParseDigitsPrompt));

@@ -20,8 +20,8 @@ namespace oxbow::tasks {
 
 struct TrainingTensors {
   at::Tensor images;  // [B, C, H, W] float32, -1 to 1.
-  at::Tensor ids;       // [B, S] int64, token ids of the captions.
-  at::Tensor times;     // [B] float32, noise levels.
+  at::Tensor ids;     // [B, S] int64, token ids of the captions.
+  at::Tensor times;   // [B] float32, noise levels.
 };
 
 class TaskTensors {
@@ -55,6 +55,6 @@ absl::Status FitOrNot(bool fit, const char* wanted, const std::vector<Measure>& 
 // Tensors with these training prompts. kInvalidArgument if there are none, or if one is of another
 // task.
 absl::StatusOr<std::unique_ptr<TaskTensors>> TensorsOf(const SyntheticTask& task,
-                                                        const std::vector<std::string>& prompts);
+                                                       const std::vector<std::string>& prompts);
 
 }  // namespace oxbow::tasks
