@@ -92,7 +92,7 @@ std::vector<rl::Group> GroupsOf(const flow::Paths& paths, const flow::SamplingSp
       sample.sde = spec.sde;
       sample.behaviour_version.assign(10, 0);
       sample.reward = s % 2;
-      group.samples.push_back(std::move(sample));
+      group.trajectories.push_back(std::move(sample));
     }
     groups.push_back(std::move(group));
   }

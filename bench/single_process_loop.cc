@@ -46,7 +46,7 @@ struct SingleProcessLoop::Impl {
 
   absl::Status Score(const v1::Prompt& prompt, rollout::SampledGroup& group) const {
     std::vector<absl::StatusOr<reward::Scores>> scores;
-    for (const reward::Image& image : group.images) {
+    for (const Image8& image : group.images) {
       reward::Scores named;
       for (const auto& scorer : scorers) {
         OXBOW_ASSIGN_OR_RETURN(named[scorer->name()],
@@ -54,7 +54,7 @@ struct SingleProcessLoop::Impl {
       }
       scores.emplace_back(std::move(named));
     }
-    return rollout::ApplyScores(config.reward(), scores, group.samples);
+    return rollout::ApplyScores(config.reward(), scores, group.trajectories);
   }
 };
 
@@ -123,13 +123,13 @@ absl::StatusOr<std::map<std::string, double>> SingleProcessLoop::Step() {
     OXBOW_RETURN_IF_ERROR(loop.Score(prompt, sampled[i]));
     // A copy made with gradients enabled: tensors made during sampling cannot be saved for a
     // backward pass.
-    for (rl::Trajectory& sample : sampled[i].samples) sample.latents = sample.latents.clone();
+    for (rl::Trajectory& sample : sampled[i].trajectories) sample.latents = sample.latents.clone();
     groups.push_back({.id = plan.groups[i].id,
                       .prompt_id = PromptId(prompt.id()),
                       .prompt_text = prompt.text(),
                       .prompt_metadata_json = prompt.metadata_json(),
                       .conditioning = tasks[i].conditioning,
-                      .samples = std::move(sampled[i].samples)});
+                      .trajectories = std::move(sampled[i].trajectories)});
   }
   OXBOW_ASSIGN_OR_RETURN(rl::StepResult result, loop.trainer->Step(loop.step, groups));
   ++loop.step;

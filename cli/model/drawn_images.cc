@@ -129,12 +129,8 @@ absl::StatusOr<std::vector<DrawnImage>> DrawImages(const ModelSource& source,
       loaded.latent_shape);
   std::vector<DrawnImage> drawn;
   for (int64_t i = 0; i < images.size(0); ++i) {
-    const std::string pixels = model::PixelsOf(images, i);
-    drawn.push_back({.prompt = prompts[i / options.per_prompt],
-                     .image = {.width = static_cast<int>(images.size(2)),
-                               .height = static_cast<int>(images.size(1)),
-                               .channels = static_cast<int>(images.size(3)),
-                               .pixels = {pixels.begin(), pixels.end()}}});
+    drawn.push_back(
+        {.prompt = prompts[i / options.per_prompt], .image = model::ImageOf(images, i)});
   }
   return drawn;
 }

@@ -31,7 +31,7 @@ struct ImageOptions {
 
 struct DrawnImage {
   std::string prompt;
-  io::Image8 image;
+  Image8 image;
 };
 
 // Reads a prompt file: one prompt per line. kInvalidArgument if it has none.

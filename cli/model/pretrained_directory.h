@@ -1,4 +1,4 @@
-// Writes a pretrained model of an synthetic task as a genuine diffusers directory: what diffusers
+// Writes a pretrained model of a synthetic task as a genuine diffusers directory: what diffusers
 // and transformers load component by component, and what every oxbow process reads.
 //
 //   model_index.json

@@ -83,8 +83,7 @@ std::vector<LatentFacts> FactsOf(const at::Tensor& latents, const v1::ReplayEntr
   return facts;
 }
 
-absl::StatusOr<io::Image8> StripOf(const v1::ReplayEntry& entry,
-                                   const model::ImageDecoder* decoder) {
+absl::StatusOr<Image8> StripOf(const v1::ReplayEntry& entry, const model::ImageDecoder* decoder) {
   const at::NoGradGuard no_grad;
   OXBOW_ASSIGN_OR_RETURN(const at::Tensor latents, LatentsOf(entry));
   const int64_t per_row = LatentsEach(entry, latents.size(0));
@@ -93,11 +92,7 @@ absl::StatusOr<io::Image8> StripOf(const v1::ReplayEntry& entry,
   int side = 1;
   for (int64_t i = 0; i < count; ++i) {  // One at a time: decoded images may be large.
     const at::Tensor image = ImagesOf(latents.slice(0, i, i + 1), decoder).contiguous();
-    const std::string pixels = model::PixelsOf(image, 0);
-    cells.push_back({.image = {.width = static_cast<int>(image.size(2)),
-                               .height = static_cast<int>(image.size(1)),
-                               .channels = static_cast<int>(image.size(3)),
-                               .pixels = {pixels.begin(), pixels.end()}},
+    cells.push_back({.image = model::ImageOf(image, 0),
                      .frame = std::nullopt,
                      .label = LabelOf(entry, IndexOf(entry, i, per_row))});
     side = std::max({side, cells.back().image.width, cells.back().image.height});

@@ -24,7 +24,6 @@ absl::StatusOr<at::Tensor> LatentsOf(const v1::ReplayEntry& entry);
 std::vector<LatentFacts> FactsOf(const at::Tensor& latents, const v1::ReplayEntry& entry);
 
 // `decoder` may be null. A group has one row per trajectory.
-absl::StatusOr<io::Image8> StripOf(const v1::ReplayEntry& entry,
-                                   const model::ImageDecoder* decoder);
+absl::StatusOr<Image8> StripOf(const v1::ReplayEntry& entry, const model::ImageDecoder* decoder);
 
 }  // namespace oxbow::cli

@@ -20,7 +20,7 @@ v1::ReplayEntry EntryOf(const std::vector<int64_t>& shape, const std::vector<flo
 TEST(ReplayStripTest, AnImageIsShownAsItIs) {
   // Two latents of one channel, 1 x 1: black and white.
   const auto entry = EntryOf({2, 1, 1, 1}, {-1.0f, 1.0f});
-  const io::Image8 strip = StripOf(entry, nullptr).value();
+  const Image8 strip = StripOf(entry, nullptr).value();
   ASSERT_TRUE(io::IsValid(strip));
   const auto holds = [&](uint8_t grey) {
     for (size_t i = 0; i + 2 < strip.pixels.size(); i += 3) {

@@ -26,12 +26,12 @@ constexpr uint32_t kImagesAtOnce = 64;  // Whose conditioning is in memory.
 // Mean of 1 - |x| over pixels x = p / 127.5 - 1: measures grey dust, which scorers tolerate and
 // people see.
 // |x| is |2p - 255| / 255, whose sum is exact in integers.
-double Speckle(const std::vector<reward::Image>& images) {
+double Speckle(const std::vector<Image8>& images) {
   uint64_t sum = 0;
   uint64_t count = 0;
-  for (const reward::Image& image : images) {
-    for (const char pixel : image.pixels) {
-      sum += static_cast<uint64_t>(std::abs(2 * static_cast<uint8_t>(pixel) - 255));
+  for (const Image8& image : images) {
+    for (const uint8_t pixel : image.pixels) {
+      sum += static_cast<uint64_t>(std::abs(2 * pixel - 255));
     }
     count += image.pixels.size();
   }
@@ -56,7 +56,7 @@ Evaluation::Evaluation(Options options, std::vector<v1::Prompt> prompts,
       rewards_(rewards) {}
 
 absl::StatusOr<EvaluationResult> Evaluation::Run(const model::VelocityModel& model) {
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<reward::Image> images, Draw(model));
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<Image8> images, Draw(model));
   OXBOW_ASSIGN_OR_RETURN(const std::vector<Verdict> verdicts, Score(images));
   EvaluationResult result;
   result.metrics = MetricsOf(verdicts);
@@ -69,10 +69,10 @@ absl::StatusOr<EvaluationResult> Evaluation::Run(const model::VelocityModel& mod
 
 // Image i shows prompt i mod N; its noise key names prompt and repetition, never the batch. The
 // conditioning of thousands of prompts would take gigabytes, so each batch asks for its own.
-absl::StatusOr<std::vector<reward::Image>> Evaluation::Draw(const model::VelocityModel& model) {
+absl::StatusOr<std::vector<Image8>> Evaluation::Draw(const model::VelocityModel& model) {
   const uint32_t count = static_cast<uint32_t>(prompts_.size());
   const flow::SamplingSpec spec = model::OdeSpec(options_.sigmas, options_.solver);
-  std::vector<reward::Image> images;
+  std::vector<Image8> images;
   images.reserve(options_.images);
   while (images.size() < options_.images) {
     const auto first = static_cast<uint32_t>(images.size());
@@ -88,10 +88,7 @@ absl::StatusOr<std::vector<reward::Image>> Evaluation::Draw(const model::Velocit
     const at::Tensor drawn =
         model::SampleImages(model, decoder_, spec, requests, options_.latent_shape, kImagesAtOnce);
     for (int64_t i = 0; i < drawn.size(0); ++i) {
-      images.push_back({.width = static_cast<uint32_t>(drawn.size(2)),
-                        .height = static_cast<uint32_t>(drawn.size(1)),
-                        .channels = static_cast<uint32_t>(drawn.size(3)),
-                        .pixels = model::PixelsOf(drawn, i)});
+      images.push_back(model::ImageOf(drawn, i));
     }
   }
   return images;
@@ -99,7 +96,7 @@ absl::StatusOr<std::vector<reward::Image>> Evaluation::Draw(const model::Velocit
 
 // One call per prompt, several at a time: a call is mostly waiting.
 absl::StatusOr<std::vector<Evaluation::Verdict>> Evaluation::Score(
-    const std::vector<reward::Image>& images) {
+    const std::vector<Image8>& images) {
   const uint32_t prompts = static_cast<uint32_t>(std::min<size_t>(prompts_.size(), images.size()));
   std::vector<Verdict> verdicts(images.size());
   std::vector<absl::Status> outcomes(prompts);
@@ -120,9 +117,9 @@ absl::StatusOr<std::vector<Evaluation::Verdict>> Evaluation::Score(
 }
 
 // Scores the images of one prompt: i, i + N, ...
-absl::Status Evaluation::ScorePrompt(uint32_t prompt, const std::vector<reward::Image>& images,
+absl::Status Evaluation::ScorePrompt(uint32_t prompt, const std::vector<Image8>& images,
                                      std::vector<Verdict>& verdicts) {
-  std::vector<reward::Image> batch;
+  std::vector<Image8> batch;
   for (size_t i = prompt; i < images.size(); i += prompts_.size()) batch.push_back(images[i]);
   auto scores = rewards_.Score(prompts_[prompt].text(), prompts_[prompt].metadata_json(), batch);
   for (size_t k = 0; k < scores.size(); ++k) {
@@ -165,14 +162,11 @@ std::map<std::string, double> Evaluation::MetricsOf(const std::vector<Verdict>& 
   return metrics;
 }
 
-io::Image8 Evaluation::SheetOf(const std::vector<reward::Image>& images,
-                               const std::vector<Verdict>& verdicts) const {
+Image8 Evaluation::SheetOf(const std::vector<Image8>& images,
+                           const std::vector<Verdict>& verdicts) const {
   std::vector<io::GridCell> cells(std::min<size_t>(images.size(), options_.sheet_images));
   for (size_t i = 0; i < cells.size(); ++i) {
-    cells[i].image = {.width = static_cast<int>(images[i].width),
-                      .height = static_cast<int>(images[i].height),
-                      .channels = static_cast<int>(images[i].channels),
-                      .pixels = {images[i].pixels.begin(), images[i].pixels.end()}};
+    cells[i].image = images[i];
     cells[i].frame = verdicts[i].right ? io::kRightColour : io::kWrongColour;
     cells[i].label = ShortName(prompts_[i % prompts_.size()].text());
   }

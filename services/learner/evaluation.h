@@ -19,7 +19,7 @@ namespace oxbow::learner {
 
 struct EvaluationResult {
   std::map<std::string, double> metrics;  // "eval/reward_mean", "eval/strict_mean", ...
-  io::Image8 sheet;                       // The first images, framed by right and wrong.
+  Image8 sheet;                           // The first images, framed by right and wrong.
   std::string caption;
 };
 
@@ -51,13 +51,12 @@ class Evaluation {
     bool right = false;  // The reward is full: that of an image whose every term scores 1.
   };
 
-  absl::StatusOr<std::vector<reward::Image>> Draw(const model::VelocityModel& model);
-  absl::StatusOr<std::vector<Verdict>> Score(const std::vector<reward::Image>& images);
-  absl::Status ScorePrompt(uint32_t prompt, const std::vector<reward::Image>& images,
+  absl::StatusOr<std::vector<Image8>> Draw(const model::VelocityModel& model);
+  absl::StatusOr<std::vector<Verdict>> Score(const std::vector<Image8>& images);
+  absl::Status ScorePrompt(uint32_t prompt, const std::vector<Image8>& images,
                            std::vector<Verdict>& verdicts);
   std::map<std::string, double> MetricsOf(const std::vector<Verdict>& verdicts) const;
-  io::Image8 SheetOf(const std::vector<reward::Image>& images,
-                     const std::vector<Verdict>& verdicts) const;
+  Image8 SheetOf(const std::vector<Image8>& images, const std::vector<Verdict>& verdicts) const;
   Verdict VerdictOf(reward::Scores scores) const;
 
   const Options options_;

@@ -126,7 +126,8 @@ TEST(EvaluationTest, ImagesAreThoseOfOneBatchAndConditioningIsHeldForSixtyFour) 
   std::map<std::string, std::vector<std::string>> expected;
   double sum = 0;
   for (uint32_t i = 0; i < kImages; ++i) {
-    expected[prompts[i % kPrompts].text()].push_back(model::PixelsOf(drawn, i));
+    const Image8 image = model::ImageOf(drawn, i);
+    expected[prompts[i % kPrompts].text()].emplace_back(image.pixels.begin(), image.pixels.end());
     sum += drawn[i].flatten()[0].item<double>();
   }
   EXPECT_TRUE(gallery.images() == expected);

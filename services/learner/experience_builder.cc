@@ -54,7 +54,7 @@ absl::Status CompleteHeads(
     const PlannedGroup& planned,
     const std::function<absl::StatusOr<rl::Trajectory>(const v1::Trajectory&)>& read,
     rl::Group& group) {
-  for (rl::Trajectory& sample : group.samples) {
+  for (rl::Trajectory& sample : group.trajectories) {
     if (!sample.replayed) continue;
     if (!planned.head.has_value())
       return absl::InvalidArgumentError("replayed sample without a head");
@@ -93,8 +93,8 @@ absl::StatusOr<rl::Group> BuildOutline(const v1::Group& received, const PlannedG
   v1::Group bare = received;
   for (v1::Trajectory& trajectory : *bare.mutable_trajectories()) trajectory.clear_latents();
   OXBOW_ASSIGN_OR_RETURN(rl::Group group, rpc::GroupFromProto(bare));
-  for (size_t i = 0; i < group.samples.size(); ++i) {
-    group.samples[i].latents = Outline(received.trajectories(static_cast<int>(i)).latents());
+  for (size_t i = 0; i < group.trajectories.size(); ++i) {
+    group.trajectories[i].latents = Outline(received.trajectories(static_cast<int>(i)).latents());
   }
   OXBOW_RETURN_IF_ERROR(CompleteHeads(planned, SampleOutline, group));
   return group;

@@ -56,8 +56,8 @@ TEST(ExperienceBuilderTest, ReplayedSampleIsTheStoredHeadAndTheFreshTailBitForBi
   const Mixed mixed = MakeMixed(Path().slice(0, kKept));
   const auto group = BuildGroup(mixed.group, mixed.planned, {});
   ASSERT_TRUE(group.ok()) << group.status();
-  EXPECT_TRUE(at::equal(group->samples[0].latents, Path()));
-  const rl::Trajectory& replayed = group->samples[1];
+  EXPECT_TRUE(at::equal(group->trajectories[0].latents, Path()));
+  const rl::Trajectory& replayed = group->trajectories[1];
   EXPECT_TRUE(at::equal(replayed.latents, Path()));
   EXPECT_EQ(replayed.first_latent, 0);
   EXPECT_EQ(replayed.behaviour_version, (std::vector<uint64_t>{4, 4, 10, 10}));
@@ -70,7 +70,7 @@ TEST(ExperienceBuilderTest, TailThatWasNotKeptLeavesTheHead) {
   const Mixed mixed = MakeMixed({});
   const auto group = BuildGroup(mixed.group, mixed.planned, {});
   ASSERT_TRUE(group.ok()) << group.status();
-  EXPECT_TRUE(at::equal(group->samples[1].latents, Path().slice(0, 0, kKept + 1)));
+  EXPECT_TRUE(at::equal(group->trajectories[1].latents, Path().slice(0, 0, kKept + 1)));
 }
 
 // A head whose window begins at step 1 has no x_0.
@@ -83,7 +83,7 @@ TEST(ExperienceBuilderTest, AHeadMayBeginAtItsFirstStochasticStep) {
     head.set_sde(0, false);
     const auto group = BuildGroup(mixed.group, mixed.planned, {});
     ASSERT_TRUE(group.ok()) << group.status();
-    const rl::Trajectory& replayed = group->samples[1];
+    const rl::Trajectory& replayed = group->trajectories[1];
     EXPECT_EQ(replayed.first_latent, 1);
     EXPECT_TRUE(
         at::equal(replayed.latents, Path().slice(0, 1, with_tail ? kSteps + 1 : kKept + 1)));

@@ -82,12 +82,12 @@ struct RewardClient::Impl {
   absl::Status Describe();
   absl::Status CheckDescription(const std::string& endpoint, const v1::DescribeResponse& response);
   std::vector<Replica*> ReplicasInTurn();
-  std::vector<std::vector<size_t>> Split(const std::vector<Image>& images,
+  std::vector<std::vector<size_t>> Split(const std::vector<Image8>& images,
                                          std::vector<std::optional<Result>>& results) const;
-  void ScoreBatch(const v1::Prompt& prompt, const std::vector<Image>& images,
+  void ScoreBatch(const v1::Prompt& prompt, const std::vector<Image8>& images,
                   const std::vector<size_t>& batch, std::vector<std::optional<Result>>& results);
   absl::Status TryBatch(Replica& replica, const v1::Prompt& prompt,
-                        const std::vector<Image>& images, const std::vector<size_t>& batch,
+                        const std::vector<Image8>& images, const std::vector<size_t>& batch,
                         std::vector<std::optional<Result>>& results);
 
   Options options;  // Describe fills in `rewards` and `batch_max`.
@@ -167,7 +167,7 @@ std::vector<Replica*> RewardClient::Impl::ReplicasInTurn() {
 // Cuts batches of at most batch_max images and kBatchBytesMax bytes. An image that is too large for
 // any batch gets its error here.
 std::vector<std::vector<size_t>> RewardClient::Impl::Split(
-    const std::vector<Image>& images, std::vector<std::optional<Result>>& results) const {
+    const std::vector<Image8>& images, std::vector<std::optional<Result>>& results) const {
   std::vector<std::vector<size_t>> batches;
   uint64_t bytes = 0;
   for (size_t i = 0; i < images.size(); ++i) {
@@ -189,7 +189,7 @@ std::vector<std::vector<size_t>> RewardClient::Impl::Split(
 
 std::vector<absl::StatusOr<Scores>> RewardClient::Score(const std::string& prompt_text,
                                                         const std::string& prompt_metadata_json,
-                                                        const std::vector<Image>& images) {
+                                                        const std::vector<Image8>& images) {
   v1::Prompt prompt;
   prompt.set_text(prompt_text);
   prompt.set_metadata_json(prompt_metadata_json);
@@ -203,7 +203,7 @@ std::vector<absl::StatusOr<Scores>> RewardClient::Score(const std::string& promp
 }
 
 // Sets every result of the batch.
-void RewardClient::Impl::ScoreBatch(const v1::Prompt& prompt, const std::vector<Image>& images,
+void RewardClient::Impl::ScoreBatch(const v1::Prompt& prompt, const std::vector<Image8>& images,
                                     const std::vector<size_t>& batch,
                                     std::vector<std::optional<Result>>& results) {
   const std::vector<Replica*> order = ReplicasInTurn();
@@ -227,7 +227,7 @@ void RewardClient::Impl::ScoreBatch(const v1::Prompt& prompt, const std::vector<
 // Sends the images that have no result yet to one replica, under one deadline, and stores its
 // answers.
 absl::Status RewardClient::Impl::TryBatch(Replica& replica, const v1::Prompt& prompt,
-                                          const std::vector<Image>& images,
+                                          const std::vector<Image8>& images,
                                           const std::vector<size_t>& batch,
                                           std::vector<std::optional<Result>>& results) {
   v1::ScoreRequest request;
@@ -243,7 +243,7 @@ absl::Status RewardClient::Impl::TryBatch(Replica& replica, const v1::Prompt& pr
     item.mutable_image()->set_height(images[i].height);
     item.mutable_image()->set_channels(images[i].channels);
     item.mutable_image()->set_frames(1);
-    item.mutable_image()->set_pixels(images[i].pixels);
+    item.mutable_image()->set_pixels(images[i].pixels.data(), images[i].pixels.size());
   }
   const auto context = rpc::ContextWithDeadline(options.timeout);
   const auto stream = replica.stub->Score(context.get());

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
-#include "core/reward/image.h"
+#include "base/image8.h"
 
 namespace oxbow::reward {
 
@@ -38,7 +38,7 @@ class RewardClient {
   // transport, the next replica gets the images that are still unanswered. Thread-safe.
   std::vector<absl::StatusOr<Scores>> Score(const std::string& prompt_text,
                                             const std::string& prompt_metadata_json,
-                                            const std::vector<Image>& images);
+                                            const std::vector<Image8>& images);
 
  private:
   struct Impl;

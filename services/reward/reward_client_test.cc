@@ -81,11 +81,13 @@ grpc::Status AnswerAll(const v1::ScoreRequest& request, Stream& stream) {
   return grpc::Status::OK;
 }
 
-std::vector<Image> Images(uint32_t count) {
-  std::vector<Image> images;
+std::vector<Image8> Images(uint32_t count) {
+  std::vector<Image8> images;
   for (uint32_t i = 0; i < count; ++i) {
-    images.push_back(
-        {.width = i + 1, .height = 1, .channels = 1, .pixels = std::string(i + 1, 'x')});
+    images.push_back({.width = static_cast<int>(i) + 1,
+                      .height = 1,
+                      .channels = 1,
+                      .pixels = std::vector<uint8_t>(i + 1, 'x')});
   }
   return images;
 }

@@ -10,16 +10,16 @@
 namespace oxbow::reward {
 namespace {
 
-// Moves the pixels out of the message. No scorer of this build supports videos.
-absl::StatusOr<Image> TakeImage(v1::Image& message) {
+// The image of the message. No scorer of this build supports videos.
+absl::StatusOr<Image8> TakeImage(const v1::Image& message) {
   if (message.frames() > 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("no scorer here reads videos: ", message.frames(), " frames"));
   }
-  Image image{.width = message.width(),
-              .height = message.height(),
-              .channels = message.channels(),
-              .pixels = std::move(*message.mutable_pixels())};
+  Image8 image{.width = static_cast<int>(message.width()),
+               .height = static_cast<int>(message.height()),
+               .channels = static_cast<int>(message.channels()),
+               .pixels = {message.pixels().begin(), message.pixels().end()}};
   OXBOW_RETURN_IF_ERROR(Validate(image));
   return image;
 }
@@ -95,7 +95,7 @@ v1::ScoreResponse RewardService::ScoreItem(const v1::Prompt& prompt, v1::ScoreIt
                                            const std::vector<const Scorer*>& scorers) {
   v1::ScoreResponse response;
   response.set_item(item.item());
-  const absl::StatusOr<Image> image = TakeImage(*item.mutable_image());
+  const absl::StatusOr<Image8> image = TakeImage(item.image());
   absl::Status failure;
   for (const Scorer* scorer : scorers) {
     const absl::StatusOr<double> score =

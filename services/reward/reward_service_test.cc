@@ -25,7 +25,7 @@ class ConstantScorer final : public Scorer {
   double value_max() const override { return 1; }
   std::string help() const override { return "constant"; }
   absl::StatusOr<double> Score(const std::string&, const std::string&,
-                               const Image&) const override {
+                               const Image8&) const override {
     return value_;
   }
 
@@ -151,14 +151,16 @@ TEST_F(RewardServiceTest, WrongCallsEndWithTheReason) {
 }
 
 TEST(ScorerPanelTest, RefusesImagesThatDoNotHoldTogether) {
-  const auto code = [](Image image) { return Validate(image).code(); };
-  EXPECT_TRUE(Validate({.width = 2, .height = 1, .channels = 3, .pixels = "abcdef"}).ok());
-  EXPECT_NE(code({.width = 2, .height = 1, .channels = 3, .pixels = "abcde"}),
+  const auto code = [](Image8 image) { return Validate(image).code(); };
+  EXPECT_TRUE(
+      Validate({.width = 2, .height = 1, .channels = 3, .pixels = std::vector<uint8_t>(6)}).ok());
+  EXPECT_NE(code({.width = 2, .height = 1, .channels = 3, .pixels = std::vector<uint8_t>(5)}),
             absl::StatusCode::kOk);
-  EXPECT_NE(code({.width = 0, .height = 1, .channels = 1, .pixels = ""}), absl::StatusCode::kOk);
-  EXPECT_NE(code({.width = 1, .height = 1, .channels = 2, .pixels = "ab"}), absl::StatusCode::kOk);
+  EXPECT_NE(code({.width = 0, .height = 1, .channels = 1, .pixels = {}}), absl::StatusCode::kOk);
+  EXPECT_NE(code({.width = 1, .height = 1, .channels = 2, .pixels = std::vector<uint8_t>(2)}),
+            absl::StatusCode::kOk);
   // 65536 * 65536 wraps to 0 in 32 bits.
-  EXPECT_NE(code({.width = 65536, .height = 65536, .channels = 1, .pixels = ""}),
+  EXPECT_NE(code({.width = 65536, .height = 65536, .channels = 1, .pixels = {}}),
             absl::StatusCode::kOk);
 }
 

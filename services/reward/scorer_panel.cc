@@ -49,8 +49,8 @@ absl::StatusOr<std::vector<const Scorer*>> ScorerPanel::Select(
   return selected;
 }
 
-absl::Status Validate(const Image& image) {
-  const auto side_fits = [](uint32_t side) { return side >= 1 && side <= kImageSideMax; };
+absl::Status Validate(const Image8& image) {
+  const auto side_fits = [](int side) { return side >= 1 && side <= kImageSideMax; };
   if (!side_fits(image.width) || !side_fits(image.height)) {
     return absl::InvalidArgumentError(absl::StrCat("image side is not in 1..", kImageSideMax, ": ",
                                                    image.width, " x ", image.height));
@@ -59,7 +59,7 @@ absl::Status Validate(const Image& image) {
     return absl::InvalidArgumentError(
         absl::StrCat("image has neither 1 nor 3 channels: ", image.channels));
   }
-  const uint64_t bytes = uint64_t{image.width} * image.height * image.channels;
+  const uint64_t bytes = static_cast<uint64_t>(image.width) * image.height * image.channels;
   if (image.pixels.size() != bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
         "image has other bytes than its size says: ", image.pixels.size(), " for ", bytes));
@@ -68,7 +68,7 @@ absl::Status Validate(const Image& image) {
 }
 
 absl::StatusOr<double> ScoreOne(const Scorer& scorer, const std::string& prompt_text,
-                                const std::string& prompt_metadata_json, const Image& image) {
+                                const std::string& prompt_metadata_json, const Image8& image) {
   absl::StatusOr<double> score = scorer.Score(prompt_text, prompt_metadata_json, image);
   if (!score.ok()) return Annotate(score.status(), scorer.name());
   if (!std::isfinite(*score)) {

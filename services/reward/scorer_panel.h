@@ -12,7 +12,7 @@
 
 namespace oxbow::reward {
 
-inline constexpr uint32_t kImageSideMax = 8192;
+inline constexpr int kImageSideMax = 8192;
 
 class ScorerPanel {
  public:
@@ -34,10 +34,10 @@ class ScorerPanel {
 
 // OK iff width and height are in 1..kImageSideMax, channels is 1 or 3, and the number of bytes
 // matches.
-absl::Status Validate(const Image& image);
+absl::Status Validate(const Image8& image);
 
 // One score. Requires a valid image. kInternal if the score is not finite.
 absl::StatusOr<double> ScoreOne(const Scorer& scorer, const std::string& prompt_text,
-                                const std::string& prompt_metadata_json, const Image& image);
+                                const std::string& prompt_metadata_json, const Image8& image);
 
 }  // namespace oxbow::reward

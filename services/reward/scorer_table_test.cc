@@ -7,10 +7,10 @@
 namespace oxbow::reward {
 namespace {
 
-Image ImageOf(int number) {
-  Image image{.width = 20, .height = 8, .channels = 1, .pixels = ""};
+Image8 ImageOf(int number) {
+  Image8 image{.width = 20, .height = 8, .channels = 1, .pixels = {}};
   for (const float x : tasks::RenderDigits(tasks::DigitsOf(number), 1)) {
-    image.pixels += static_cast<char>(x > 0 ? 255 : 0);
+    image.pixels.push_back(x > 0 ? 255 : 0);
   }
   return image;
 }
@@ -20,14 +20,14 @@ TEST(ScorerTableTest, WhatDoesNotFitIsAnErrorAndNoScore) {
     const auto scorer = MakeScorer(name);
     ASSERT_TRUE(scorer.ok());
     EXPECT_EQ((*scorer)->name(), name);
-    const auto code = [&](const char* prompt, const Image& image) {
+    const auto code = [&](const char* prompt, const Image8& image) {
       return (*scorer)->Score(prompt, "{}", image).status().code();
     };
     EXPECT_EQ(code("a red cube", ImageOf(1)), absl::StatusCode::kInvalidArgument);
-    Image transposed = ImageOf(1);
+    Image8 transposed = ImageOf(1);
     std::swap(transposed.width, transposed.height);
     EXPECT_EQ(code("text 001", transposed), absl::StatusCode::kInvalidArgument);
-    Image truncated = ImageOf(1);
+    Image8 truncated = ImageOf(1);
     truncated.pixels.pop_back();
     EXPECT_EQ(code("text 001", truncated), absl::StatusCode::kInvalidArgument);
   }

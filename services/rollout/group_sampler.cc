@@ -79,14 +79,11 @@ rl::Trajectory SampleFrom(const flow::SamplingSpec& spec, const flow::Paths& pat
   return result;
 }
 
-std::vector<reward::Image> ImagesOf(const model::ImageDecoder& decoder, const at::Tensor& latents) {
-  const at::Tensor images = decoder.Decode(latents);  // [B, height, width, channels]
-  std::vector<reward::Image> images;
-  for (int64_t i = 0; i < images.size(0); ++i) {
-    images.push_back({.width = static_cast<uint32_t>(images.size(2)),
-                      .height = static_cast<uint32_t>(images.size(1)),
-                      .channels = static_cast<uint32_t>(images.size(3)),
-                      .pixels = model::PixelsOf(images, i)});
+std::vector<Image8> ImagesOf(const model::ImageDecoder& decoder, const at::Tensor& latents) {
+  const at::Tensor decoded = decoder.Decode(latents);  // [B, height, width, channels]
+  std::vector<Image8> images;
+  for (int64_t i = 0; i < decoded.size(0); ++i) {
+    images.push_back(model::ImageOf(decoded, i));
   }
   return images;
 }
@@ -106,13 +103,13 @@ void SampleFresh(const RunSpec& spec, const flow::SamplingSpec& sampling,
   const flow::Paths paths =
       flow::ContinuePaths(sampling, keys, StartsOf(spec, keys), /*first_step=*/0, spec.storage,
                           VelocityOf(model, ConditioningOf(tasks, rows)));
-  std::vector<reward::Image> images = ImagesOf(decoder, paths.latents[sampling.steps()]);
+  std::vector<Image8> images = ImagesOf(decoder, paths.latents[sampling.steps()]);
   const flow::LatentSpan span = spec.final_latent
                                     ? flow::LatentSpan{.first = sampling.steps(), .count = 1}
                                     : flow::SpanOf(sampling.sde);
   for (size_t i = 0; i < rows.size(); ++i) {
     SampledGroup& group = groups[rows[i].task];
-    group.samples.push_back(
+    group.trajectories.push_back(
         SampleFrom(sampling, paths, static_cast<int64_t>(i), rows[i].sample, version, span));
     group.images.push_back(std::move(images[i]));
   }
@@ -139,7 +136,7 @@ void SampleTails(const RunSpec& spec, flow::SamplingSpec tail, const model::Velo
   const flow::Paths paths =
       flow::ContinuePaths(tail, KeysOf(spec, tasks, rows), at::stack(starts), kept_steps,
                           spec.storage, VelocityOf(model, ConditioningOf(tasks, rows)));
-  std::vector<reward::Image> images = ImagesOf(decoder, paths.latents[paths.latents.size(0) - 1]);
+  std::vector<Image8> images = ImagesOf(decoder, paths.latents[paths.latents.size(0) - 1]);
   const flow::LatentSpan span = TailSpan(tail, kept_steps);
   for (size_t i = 0; i < rows.size(); ++i) {
     const rl::Trajectory& head = *tasks[rows[i].task].head;
@@ -149,7 +146,7 @@ void SampleTails(const RunSpec& spec, flow::SamplingSpec tail, const model::Velo
     sample.entry_id = head.entry_id;
     sample.kept_steps = head.kept_steps;
     sample.stored_reward = head.stored_reward;
-    groups[rows[i].task].samples.push_back(std::move(sample));
+    groups[rows[i].task].trajectories.push_back(std::move(sample));
     groups[rows[i].task].images.push_back(std::move(images[i]));
   }
 }
@@ -157,8 +154,8 @@ void SampleTails(const RunSpec& spec, flow::SamplingSpec tail, const model::Velo
 void Compare(double radius, SampledGroup& group) {
   const std::vector<reward::Likeness> likeness = reward::LikenessOf(group.images, radius);
   for (size_t i = 0; i < likeness.size(); ++i) {
-    group.samples[i].group_distance = likeness[i].mean_distance;
-    group.samples[i].duplicate_share = likeness[i].duplicate_share;
+    group.trajectories[i].group_distance = likeness[i].mean_distance;
+    group.trajectories[i].duplicate_share = likeness[i].duplicate_share;
   }
 }
 

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/image8.h"
 #include "core/model/image_decoder.h"
 #include "core/model/velocity_model.h"
-#include "core/reward/image.h"
 #include "core/rl/experience.h"
 #include "services/rollout/run_spec.h"
 
@@ -33,8 +33,8 @@ struct GroupTask {
 };
 
 struct SampledGroup {
-  std::vector<rl::Trajectory> samples;  // Without rewards.
-  std::vector<reward::Image> images;    // One per sample, in order.
+  std::vector<rl::Trajectory> trajectories;  // Without rewards.
+  std::vector<Image8> images;                // One per sample, in order.
 };
 
 // Samples all tasks with `model`, whose weights have version `version`. Must run on the torch

@@ -53,14 +53,14 @@ class GroupSamplerTest : public testing::Test {
   }
 
   static void ExpectSameBits(const SampledGroup& a, const SampledGroup& b) {
-    ASSERT_EQ(a.samples.size(), b.samples.size());
-    for (size_t i = 0; i < a.samples.size(); ++i) {
-      EXPECT_EQ(a.samples[i].index, b.samples[i].index);
-      EXPECT_EQ(a.samples[i].log_prob, b.samples[i].log_prob);
+    ASSERT_EQ(a.trajectories.size(), b.trajectories.size());
+    for (size_t i = 0; i < a.trajectories.size(); ++i) {
+      EXPECT_EQ(a.trajectories[i].index, b.trajectories[i].index);
+      EXPECT_EQ(a.trajectories[i].log_prob, b.trajectories[i].log_prob);
       EXPECT_EQ(a.images[i].pixels, b.images[i].pixels);
-      ASSERT_EQ(a.samples[i].latents.defined(), b.samples[i].latents.defined());
-      if (a.samples[i].latents.defined()) {
-        EXPECT_TRUE(at::equal(a.samples[i].latents, b.samples[i].latents));
+      ASSERT_EQ(a.trajectories[i].latents.defined(), b.trajectories[i].latents.defined());
+      if (a.trajectories[i].latents.defined()) {
+        EXPECT_TRUE(at::equal(a.trajectories[i].latents, b.trajectories[i].latents));
       }
     }
   }
@@ -78,7 +78,7 @@ TEST_F(GroupSamplerTest, TheSameLeaseGivesTheSameBitsInAnyCompany) {
         spec, {MixedTask(4, 2, 2), MixedTask(2, 3, 2), Task(3, 5), Task(1, 3), MixedTask(5, 4, 3)});
     ExpectSameBits(alone[0], together[3]);
     ExpectSameBits(mixed_alone[0], together[1]);
-    EXPECT_FALSE(at::equal(alone[0].samples[0].latents, alone[0].samples[1].latents));
+    EXPECT_FALSE(at::equal(alone[0].trajectories[0].latents, alone[0].trajectories[1].latents));
   }
 }
 
@@ -87,7 +87,7 @@ TEST_F(GroupSamplerTest, StoredLatentsScoreToTheSameLogProbsInAnotherBatch) {
     const RunSpec spec = Spec(storage);
     const GroupTask task = Task(1, 3);
     const SampledGroup group = Sample(spec, {task, Task(2, 4)})[0];
-    for (const rl::Trajectory& sample : group.samples) {
+    for (const rl::Trajectory& sample : group.trajectories) {
       ASSERT_EQ(sample.latents.size(0), 4);
       EXPECT_TRUE(at::equal(sample.latents, sample.latents.to(storage).to(at::kFloat)));
       for (int64_t step = 0; step < 3; ++step) {
@@ -117,12 +117,12 @@ TEST_F(GroupSamplerTest, WindowsOfOneBatchDoNotTouchEachOther) {
   const std::vector<SampledGroup> together = Sample(spec, tasks);
   for (size_t i = 0; i < tasks.size(); ++i)
     ExpectSameBits(Sample(spec, {tasks[i]})[0], together[i]);
-  for (const rl::Trajectory& sample : together[0].samples) {
+  for (const rl::Trajectory& sample : together[0].trajectories) {
     EXPECT_EQ(sample.sde, flow::StepFlags({1}, kSteps));
     EXPECT_EQ(sample.log_prob[0], 0);
     EXPECT_NE(sample.log_prob[1], 0);
   }
-  EXPECT_EQ(together[3].samples[0].sde, spec.sampling.sde);
+  EXPECT_EQ(together[3].trajectories[0].sde, spec.sampling.sde);
 }
 
 // Deterministic steps need no latents: the worker sends exactly the latents of the window.
@@ -131,7 +131,7 @@ TEST_F(GroupSamplerTest, OnlyTheLatentsOfTheWindowAreSent) {
   const GroupTask task = WindowTask(1, 2, {1, 2});
   const SampledGroup group = Sample(spec, {task})[0];
   spec.sampling.sde = task.sde;
-  for (const rl::Trajectory& sample : group.samples) {
+  for (const rl::Trajectory& sample : group.trajectories) {
     EXPECT_EQ(sample.first_latent, 1);
     ASSERT_EQ(sample.latents.size(0), 3);
     for (const int step : {1, 2}) {
@@ -152,10 +152,10 @@ TEST_F(GroupSamplerTest, TheFinalLatentAloneIsSentWhereTrainingWantsNoTransition
   spec.final_latent = true;
   const SampledGroup last = Sample(spec, {Task(1, 2)})[0];
   for (size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(last.samples[i].first_latent, kSteps);
-    ASSERT_EQ(last.samples[i].latents.size(0), 1);
+    EXPECT_EQ(last.trajectories[i].first_latent, kSteps);
+    ASSERT_EQ(last.trajectories[i].latents.size(0), 1);
     EXPECT_EQ(last.images[i].pixels, all.images[i].pixels);
-    EXPECT_EQ(decoder_->Decode(last.samples[i].latents).numel(),
+    EXPECT_EQ(decoder_->Decode(last.trajectories[i].latents).numel(),
               static_cast<int64_t>(last.images[i].pixels.size()));
   }
 }
@@ -166,30 +166,30 @@ TEST_F(GroupSamplerTest, ATailIsStochasticWhereTheStepsWindowGoesOn) {
   const RunSpec spec = Spec(at::kFloat, /*sde_tail=*/true);
   GroupTask task = MixedTask(2, 3, /*kept_steps=*/1);
   task.sde = flow::StepFlags({0, 2}, kSteps);
-  const rl::Trajectory tail = Sample(spec, {task})[0].samples[2];
+  const rl::Trajectory tail = Sample(spec, {task})[0].trajectories[2];
   EXPECT_EQ(tail.sde, flow::StepFlags({2}, kSteps));
   EXPECT_EQ(tail.first_latent, 1);
   ASSERT_EQ(tail.latents.size(0), 3);  // x_1 .. x_3
   EXPECT_TRUE(at::equal(tail.latents[0], task.head->latents[0]));
   task.sde = flow::StepFlags({0}, kSteps);
-  EXPECT_FALSE(Sample(spec, {task})[0].samples[2].latents.defined());
+  EXPECT_FALSE(Sample(spec, {task})[0].trajectories[2].latents.defined());
 }
 
 TEST_F(GroupSamplerTest, TheLastMemberOfAMixedGroupIsTheRegeneratedHead) {
   for (const bool sde_tail : {false, true}) {
     const GroupTask task = MixedTask(2, 3, 2);
     const SampledGroup group = Sample(Spec(at::kFloat, sde_tail), {task})[0];
-    ASSERT_EQ(group.samples.size(), 3u);
+    ASSERT_EQ(group.trajectories.size(), 3u);
     EXPECT_EQ(group.images.size(), 3u);
     for (uint32_t i = 0; i < 3; ++i) {
-      EXPECT_EQ(group.samples[i].index, i);
-      EXPECT_EQ(group.samples[i].replayed, i == 2);
+      EXPECT_EQ(group.trajectories[i].index, i);
+      EXPECT_EQ(group.trajectories[i].replayed, i == 2);
     }
-    const rl::Trajectory& head = group.samples[2];
+    const rl::Trajectory& head = group.trajectories[2];
     const std::vector<reward::Likeness> likeness = reward::LikenessOf(group.images, kDuplicate);
     for (size_t i = 0; i < 3; ++i) {
-      EXPECT_EQ(group.samples[i].duplicate_share, likeness[i].duplicate_share);
-      EXPECT_EQ(group.samples[i].group_distance, likeness[i].mean_distance);
+      EXPECT_EQ(group.trajectories[i].duplicate_share, likeness[i].duplicate_share);
+      EXPECT_EQ(group.trajectories[i].group_distance, likeness[i].mean_distance);
       EXPECT_GT(likeness[i].mean_distance, 0);
     }
     EXPECT_EQ(head.entry_id, EntryId(99));
@@ -210,7 +210,7 @@ TEST_F(GroupSamplerTest, TheLastMemberOfAMixedGroupIsTheRegeneratedHead) {
 // x_0 of every member; it is sent because the window begins with step 0.
 std::vector<at::Tensor> StartsOf(const SampledGroup& group) {
   std::vector<at::Tensor> starts;
-  for (const rl::Trajectory& sample : group.samples) {
+  for (const rl::Trajectory& sample : group.trajectories) {
     if (!sample.replayed) starts.push_back(sample.latents[0]);
   }
   return starts;
@@ -226,12 +226,13 @@ TEST_F(GroupSamplerTest, ASharedStartIsTheGroupsOwnAndItsMembersPartAfterIt) {
     EXPECT_TRUE(at::equal(first[i], first[0])) << i;
     EXPECT_TRUE(at::equal(second[i], second[0])) << i;
     for (size_t j = 0; j < i; ++j) {
-      EXPECT_FALSE(at::equal(shared[0].samples[i].latents[1], shared[0].samples[j].latents[1]));
+      EXPECT_FALSE(
+          at::equal(shared[0].trajectories[i].latents[1], shared[0].trajectories[j].latents[1]));
     }
   }
   EXPECT_FALSE(at::equal(first[0], second[0]));
   // The first member is unchanged: it does not depend on the batch.
-  EXPECT_TRUE(at::equal(shared[0].samples[0].latents, apart.samples[0].latents));
+  EXPECT_TRUE(at::equal(shared[0].trajectories[0].latents, apart.trajectories[0].latents));
   ExpectSameBits(Sample(spec, {Task(2, 3)})[0], shared[1]);
 }
 
@@ -251,13 +252,13 @@ TEST_F(GroupSamplerTest, ASharedStartAndOneStochasticStepAreBranchesOfOneTrunk) 
         trunk, {{}}, start, 0, at::kFloat, [&](const at::Tensor& x, const at::Tensor& sigma) {
           return policy_->current().Velocity(x, sigma, task.conditioning);
         });
-    for (size_t i = 0; i < group.samples.size(); ++i) {
-      const rl::Trajectory& sample = group.samples[i];
+    for (size_t i = 0; i < group.trajectories.size(); ++i) {
+      const rl::Trajectory& sample = group.trajectories[i];
       ASSERT_EQ(sample.first_latent, branch);
       ASSERT_EQ(sample.latents.size(0), 2);  // x_k and x_{k+1}.
       EXPECT_TRUE(at::equal(sample.latents[0], ode.latents[branch][0])) << branch << " " << i;
       for (size_t j = 0; j < i; ++j) {
-        EXPECT_FALSE(at::equal(sample.latents[1], group.samples[j].latents[1])) << branch;
+        EXPECT_FALSE(at::equal(sample.latents[1], group.trajectories[j].latents[1])) << branch;
         EXPECT_NE(group.images[i].pixels, group.images[j].pixels) << branch;
       }
       // The rest of the path is an ODE: the image is a function of x_{k+1}.
@@ -267,7 +268,7 @@ TEST_F(GroupSamplerTest, ASharedStartAndOneStochasticStepAreBranchesOfOneTrunk) 
                                 return policy_->current().Velocity(x, sigma, task.conditioning);
                               });
       const at::Tensor image = decoder_->Decode(rest.latents[rest.latents.size(0) - 1]);
-      EXPECT_EQ(model::PixelsOf(image, 0), group.images[i].pixels) << branch << " " << i;
+      EXPECT_EQ(model::ImageOf(image, 0), group.images[i]) << branch << " " << i;
     }
   }
 }
@@ -280,7 +281,7 @@ TEST_F(GroupSamplerTest, TheFreshMembersOfAMixedGroupShareAStartAndTheHeadKeepsI
   const std::vector<at::Tensor> starts = StartsOf(shared);
   ASSERT_EQ(starts.size(), 3u);
   EXPECT_TRUE(at::equal(starts[0], starts[1]) && at::equal(starts[0], starts[2]));
-  EXPECT_TRUE(at::equal(shared.samples[3].latents, apart.samples[3].latents));
+  EXPECT_TRUE(at::equal(shared.trajectories[3].latents, apart.trajectories[3].latents));
   EXPECT_EQ(shared.images[3].pixels, apart.images[3].pixels);
 }
 

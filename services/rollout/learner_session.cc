@@ -292,7 +292,7 @@ void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
   const double seconds = absl::ToDoubleSeconds(clock_.Now() - start);
   uint64_t samples = 0;
   for (size_t i = 0; i < groups.size(); ++i) {
-    samples += groups[i].samples.size();
+    samples += groups[i].trajectories.size();
     // Shared, because std::function requires copyable captures.
     auto group = std::make_shared<SampledGroup>(std::move(groups[i]));
     tasks_.Push([this, lease = std::move(leases[i]), group, seconds] {
@@ -342,14 +342,14 @@ absl::StatusOr<v1::InsertResponse::Ack> LearnerSession::ScoreAndSend(const v1::L
       rewards_->Score(lease.prompt().text(), lease.prompt().metadata_json(), sampled.images);
   const double reward_seconds = absl::ToDoubleSeconds(clock_.Now() - start);
   metrics_.GroupScored(reward_seconds);
-  OXBOW_RETURN_IF_ERROR(ApplyScores(spec_.reward, scores, sampled.samples));
+  OXBOW_RETURN_IF_ERROR(ApplyScores(spec_.reward, scores, sampled.trajectories));
 
   rl::Group group;
   group.id = GroupId(lease.group_id());
   group.prompt_id = PromptId(lease.prompt().id());
   group.prompt_text = lease.prompt().text();
   group.prompt_metadata_json = lease.prompt().metadata_json();
-  group.samples = std::move(sampled.samples);
+  group.trajectories = std::move(sampled.trajectories);
   v1::Group message = rpc::ToProto(group, spec_.sampling.Id(), spec_.storage);
   message.set_learner_step(lease.learner_step());
   message.set_lease_id(lease.lease_id());

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/reward/image.h"
+#include "base/image8.h"
 #include "core/rl/experience.h"
 #include "oxbow/v1/config.pb.h"
 #include "services/reward/reward_client.h"

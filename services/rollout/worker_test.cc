@@ -70,7 +70,7 @@ TEST(WorkerTest, LeasedGroupsArriveWholeScoredAndOnce) {
     ASSERT_EQ(group.trajectories_size(), 3);
     const absl::StatusOr<rl::Group> parsed = rpc::GroupFromProto(group);
     ASSERT_TRUE(parsed.ok()) << parsed.status();
-    for (const rl::Trajectory& sample : parsed->samples) {
+    for (const rl::Trajectory& sample : parsed->trajectories) {
       EXPECT_EQ(sample.latents.sizes(), (std::vector<int64_t>{3, 1, 4, 4}));
       EXPECT_EQ(sample.behaviour_version, std::vector<uint64_t>(4, 5));
       EXPECT_EQ(sample.reward, 2 * sample.rewards.at("brightness"));

@@ -74,8 +74,14 @@ TEST(ChosenMethodTest, OwnSettingsAreNumbers) {
 }
 
 TEST(ChosenMethodTest, ListsNameTheMethodsThatAFactHoldsFor) {
-  EXPECT_EQ(FinalLatentMethods(" and "), "nft, awm and v_grpo");
-  EXPECT_EQ(FinalLatentMethods(", "), "nft, awm, v_grpo");
+  const auto one = [](const rl::MethodFacts& m) { return std::string(m.name) == "guard"; };
+  EXPECT_EQ(MethodsThat(one, " and "), "guard");
+  const auto family = [](const rl::MethodFacts& m) {
+    const std::string name = m.name;
+    return name == "nft" || name == "awm" || name == "v_grpo";
+  };
+  EXPECT_EQ(MethodsThat(family, " and "), "nft, awm and v_grpo");
+  EXPECT_EQ(MethodsThat(family, ", "), "nft, awm, v_grpo");
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ TEST(FingerprintTest, AValueThatOlderConfigsMeantIsLikeNone) {
 // Each line: the fingerprint that checkpoints of this config have, a recipe, overrides. A recipe
 // whose settings change on purpose gets a new line; for any other reason no line may change.
 TEST(FingerprintTest, CheckpointsOfShippedRecipesStillFit) {
-  std::ifstream lines(std::string(OXBOW_SOURCE_DIR) + "/tests/golden/fingerprints.txt");
+  std::ifstream lines(OXBOW_SOURCE_DIR "/tests/golden/fingerprints.txt");
   int count = 0;
   for (std::string line; std::getline(lines, line); ++count) {
     std::istringstream words(line);

@@ -7,18 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/image8.h"
+
 namespace oxbow::io {
-
-// Rows from the top, pixels from the left, channels interleaved: pixels[(y * width + x) * channels
-// + c].
-struct Image8 {
-  int width = 0;
-  int height = 0;
-  int channels = 1;  // 1: grey. 3: red, green, blue.
-  std::vector<uint8_t> pixels;
-
-  bool operator==(const Image8&) const = default;
-};
 
 // True if the sizes are positive, the channels 1 or 3 and `pixels` has the length they imply.
 bool IsValid(const Image8& image);

@@ -183,7 +183,7 @@ v1::Group ToProto(const rl::Group& group, uint64_t schedule_id, at::ScalarType s
   v1::Group message;
   message.set_group_id(group.id.value);
   *message.mutable_prompt() = run::MakePrompt(group.prompt_text, group.prompt_metadata_json);
-  for (const rl::Trajectory& sample : group.samples) {
+  for (const rl::Trajectory& sample : group.trajectories) {
     *message.add_trajectories() = ToProto(sample, schedule_id, storage);
   }
   return message;
@@ -210,7 +210,7 @@ absl::StatusOr<rl::Group> GroupFromProto(const v1::Group& group) {
       return absl::InvalidArgumentError(
           absl::StrCat("sample index repeats in a group: ", sample->index));
     }
-    result.samples.push_back(*std::move(sample));
+    result.trajectories.push_back(*std::move(sample));
   }
   return result;
 }

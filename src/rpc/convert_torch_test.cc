@@ -56,7 +56,8 @@ TEST(ConvertTorchTest, GroupsSurviveTheWireBitForBitInEveryStorageDType) {
     group.id = GroupId(random());
     group.prompt_text = "text 473";
     group.prompt_metadata_json = "{}";
-    for (uint32_t i = 0; i < 3; ++i) group.samples.push_back(RandomSample(random, i, 6, storage));
+    for (uint32_t i = 0; i < 3; ++i)
+      group.trajectories.push_back(RandomSample(random, i, 6, storage));
     v1::Group parsed;
     ASSERT_TRUE(parsed.ParseFromString(ToProto(group, 7, storage).SerializeAsString()));
     const absl::StatusOr<rl::Group> back = GroupFromProto(parsed);
@@ -64,8 +65,8 @@ TEST(ConvertTorchTest, GroupsSurviveTheWireBitForBitInEveryStorageDType) {
     EXPECT_EQ(back->id, group.id);
     EXPECT_EQ(back->prompt_text, group.prompt_text);
     EXPECT_EQ(parsed.trajectories(0).schedule_id(), 7);
-    for (size_t i = 0; i < group.samples.size(); ++i) {
-      const rl::Trajectory &sent = group.samples[i], &got = back->samples[i];
+    for (size_t i = 0; i < group.trajectories.size(); ++i) {
+      const rl::Trajectory &sent = group.trajectories[i], &got = back->trajectories[i];
       EXPECT_TRUE(SameBits(sent.latents, got.latents));
       EXPECT_EQ(sent.index, got.index);
       EXPECT_EQ(sent.first_latent, got.first_latent);

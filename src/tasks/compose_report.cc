@@ -8,7 +8,7 @@
 
 namespace oxbow::tasks {
 
-void ComposeReport::Add(const Scene& wanted, std::span<const uint8_t> pixels) {
+void ComposeCounter::Add(const Scene& wanted, std::span<const uint8_t> pixels) {
   const ComposeReading reading = ReadCompose(pixels);
   const SceneCredit credit = CreditOf(reading, wanted);
   ++sums_.images;
@@ -25,7 +25,7 @@ void ComposeReport::Add(const Scene& wanted, std::span<const uint8_t> pixels) {
   if (place && credit.strict()) ++places_[static_cast<size_t>(wanted.relation)][*place];
 }
 
-ComposeReport ComposeReport::Report() const {
+ComposeReport ComposeCounter::Report() const {
   ComposeReport report = sums_;
   if (report.images == 0) return report;
   const auto count = static_cast<double>(report.images);
@@ -40,7 +40,7 @@ ComposeReport ComposeReport::Report() const {
   return report;
 }
 
-double ComposeReport::PlaceBalance() const {
+double ComposeCounter::PlaceBalance() const {
   double sum = 0;
   int seen = 0;
   for (const auto& counts : places_) {

@@ -28,7 +28,7 @@ struct ComposeReport {
 };
 
 // Counts images one by one.
-class ComposeReport {
+class ComposeCounter {
  public:
   // `pixels`: as for ReadCompose.
   void Add(const Scene& wanted, std::span<const uint8_t> pixels);

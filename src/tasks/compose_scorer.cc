@@ -10,17 +10,16 @@
 namespace oxbow::reward {
 namespace {
 
-absl::StatusOr<tasks::SceneCredit> CreditOf(const std::string& prompt_text, const Image& image) {
+absl::StatusOr<tasks::SceneCredit> CreditOf(const std::string& prompt_text, const Image8& image) {
   OXBOW_ASSIGN_OR_RETURN(const tasks::Scene wanted, tasks::ParseScenePrompt(prompt_text));
-  if (image.width != task::kComposeSide || image.height != task::kComposeSide ||
-      image.channels != task::kComposeChannels ||
-      image.pixels.size() != task::kComposePixels * task::kComposeChannels) {
+  if (image.width != tasks::kComposeSide || image.height != tasks::kComposeSide ||
+      image.channels != tasks::kComposeChannels ||
+      image.pixels.size() != tasks::kComposePixels * tasks::kComposeChannels) {
     return absl::InvalidArgumentError(
         absl::StrCat("image is not in colour of 16 x 16: ", image.width, " x ", image.height, ", ",
                      image.channels, " channels, ", image.pixels.size(), " bytes"));
   }
-  const auto* bytes = reinterpret_cast<const uint8_t*>(image.pixels.data());
-  return tasks::CreditOf(tasks::ReadCompose({bytes, image.pixels.size()}), wanted);
+  return tasks::CreditOf(tasks::ReadCompose(image.pixels), wanted);
 }
 
 class Compose final : public Scorer {
@@ -32,7 +31,7 @@ class Compose final : public Scorer {
     return "mean of four parts: two objects, their shapes, their colours, their relation";
   }
   absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
-                               const Image& image) const override {
+                               const Image8& image) const override {
     OXBOW_ASSIGN_OR_RETURN(const tasks::SceneCredit credit, CreditOf(prompt_text, image));
     return credit.reward();
   }
@@ -47,7 +46,7 @@ class ComposeStrict final : public Scorer {
     return "1 if exactly the two objects stand as asked, else 0";
   }
   absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
-                               const Image& image) const override {
+                               const Image8& image) const override {
     OXBOW_ASSIGN_OR_RETURN(const tasks::SceneCredit credit, CreditOf(prompt_text, image));
     return credit.strict() ? 1.0 : 0.0;
   }

@@ -8,20 +8,20 @@ namespace oxbow::reward {
 namespace {
 
 // Red square in cell 0, blue disc in cell 1.
-Image RightImage() {
-  Image image{.width = 16, .height = 16, .channels = 3, .pixels = ""};
+Image8 RightImage() {
+  Image8 image{.width = 16, .height = 16, .channels = 3, .pixels = {}};
   const auto rendered = tasks::RenderArrangement(
       {tasks::Object{0, 0}, tasks::Object{2, 1}, std::nullopt, std::nullopt});
-  for (int i = 0; i < task::kComposePixels; ++i) {
+  for (int i = 0; i < tasks::kComposePixels; ++i) {
     for (int channel = 0; channel < 3; ++channel) {
-      image.pixels += rendered[channel * task::kComposePixels + i] > 0 ? '\xff' : '\0';
+      image.pixels.push_back(rendered[channel * tasks::kComposePixels + i] > 0 ? 255 : 0);
     }
   }
   return image;
 }
 
 TEST(ComposeScorerTest, ChannelsAndRowsAreReadInOrder) {
-  const Image image = RightImage();
+  const Image8 image = RightImage();
   EXPECT_EQ(MakeCompose()->Score("red square left of blue disc", "", image).value(), 1);
   EXPECT_EQ(MakeComposeStrict()->Score("red square left of blue disc", "", image).value(), 1);
   EXPECT_EQ(MakeCompose()->Score("blue square left of red disc", "", image).value(), 0.75);
@@ -29,7 +29,7 @@ TEST(ComposeScorerTest, ChannelsAndRowsAreReadInOrder) {
 }
 
 TEST(ComposeScorerTest, WhatDoesNotFitIsAnErrorAndNoScore) {
-  Image grey = RightImage();
+  Image8 grey = RightImage();
   grey.channels = 1;
   EXPECT_EQ(MakeCompose()->Score("red square left of blue disc", "", grey).status().code(),
             absl::StatusCode::kInvalidArgument);

@@ -110,20 +110,20 @@ TEST(ComposeTest, WhatIsHalfDrawnIsSomethingButNoObject) {
 }
 
 TEST(ComposeTest, ReportCountsPartsPlacesAndDust) {
-  ComposeReport report;
-  EXPECT_EQ(report.Report().reward, 0);
+  ComposeCounter counter;
+  EXPECT_EQ(counter.Report().reward, 0);
   for (const auto& [first, second] : PlacesOf(kScene.relation)) {
     Arrangement cells;
     cells[first] = kRedSquare;
     cells[second] = kBlueDisc;
-    report.Add(kScene, PixelsOf(cells));
+    counter.Add(kScene, PixelsOf(cells));
   }
-  EXPECT_DOUBLE_EQ(report.Report().place_balance, 1);
-  EXPECT_DOUBLE_EQ(report.Report().strict, 1);
-  EXPECT_DOUBLE_EQ(report.Report().speckle, 0);
-  for (int i = 0; i < 4; ++i) report.Add(kScene, PixelsOf({kRedSquare, kBlueDisc, {}, {}}));
-  report.Add(kScene, PixelsOf({}));
-  const ComposeReport report = report.Report();
+  EXPECT_DOUBLE_EQ(counter.Report().place_balance, 1);
+  EXPECT_DOUBLE_EQ(counter.Report().strict, 1);
+  EXPECT_DOUBLE_EQ(counter.Report().speckle, 0);
+  for (int i = 0; i < 4; ++i) counter.Add(kScene, PixelsOf({kRedSquare, kBlueDisc, {}, {}}));
+  counter.Add(kScene, PixelsOf({}));
+  const ComposeReport report = counter.Report();
   EXPECT_EQ(report.images, 9);
   EXPECT_DOUBLE_EQ(report.place_balance, 0.5) << "one of eight, times four";
   EXPECT_DOUBLE_EQ(report.reward, 8.0 / 9);

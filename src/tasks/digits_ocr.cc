@@ -11,19 +11,18 @@
 namespace oxbow::reward {
 namespace {
 
-absl::StatusOr<tasks::Reading> ReadingOf(const Image& image) {
-  if (image.width != task::kImageWidth || image.height != task::kImageHeight ||
-      image.channels != 1 || image.pixels.size() != task::kImagePixels) {
+absl::StatusOr<tasks::Reading> ReadingOf(const Image8& image) {
+  if (image.width != tasks::kImageWidth || image.height != tasks::kImageHeight ||
+      image.channels != 1 || image.pixels.size() != tasks::kImagePixels) {
     return absl::InvalidArgumentError(absl::StrCat("image is not grey of 20 x 8: ", image.width,
                                                    " x ", image.height, ", ", image.channels,
                                                    " channels, ", image.pixels.size(), " bytes"));
   }
-  const auto* bytes = reinterpret_cast<const uint8_t*>(image.pixels.data());
-  return tasks::ReadDigits({bytes, image.pixels.size()});
+  return tasks::ReadDigits(image.pixels);
 }
 
 // Edit distance, 0..3, between the digits in the image and those in the prompt.
-absl::StatusOr<int> Distance(const std::string& prompt_text, const Image& image) {
+absl::StatusOr<int> Distance(const std::string& prompt_text, const Image8& image) {
   OXBOW_ASSIGN_OR_RETURN(const tasks::Digits wanted, tasks::ParseDigitsPrompt(prompt_text));
   OXBOW_ASSIGN_OR_RETURN(const tasks::Reading reading, ReadingOf(image));
   return tasks::EditDistance(reading, wanted);
@@ -36,7 +35,7 @@ class DigitsOcr final : public Scorer {
   double value_max() const override { return 1; }
   std::string help() const override { return "1 - edit distance / 3 of the digits read"; }
   absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
-                               const Image& image) const override {
+                               const Image8& image) const override {
     OXBOW_ASSIGN_OR_RETURN(const int distance, Distance(prompt_text, image));
     return 1.0 - std::min(distance, 3) / 3.0;
   }
@@ -49,7 +48,7 @@ class DigitsStrict final : public Scorer {
   double value_max() const override { return 1; }
   std::string help() const override { return "1 if all three digits are right, else 0"; }
   absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
-                               const Image& image) const override {
+                               const Image8& image) const override {
     OXBOW_ASSIGN_OR_RETURN(const int distance, Distance(prompt_text, image));
     return distance == 0 ? 1.0 : 0.0;
   }
@@ -64,7 +63,7 @@ class DigitsRow final : public Scorer {
   double value_max() const override { return 1; }
   std::string help() const override { return "the row the digits stand in, 0 or 1"; }
   absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
-                               const Image& image) const override {
+                               const Image8& image) const override {
     // An image of another task has no row.
     OXBOW_RETURN_IF_ERROR(tasks::ParseDigitsPrompt(prompt_text).status());
     OXBOW_ASSIGN_OR_RETURN(const tasks::Reading reading, ReadingOf(image));

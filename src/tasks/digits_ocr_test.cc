@@ -7,10 +7,10 @@
 namespace oxbow::reward {
 namespace {
 
-Image ImageOf(int number) {
-  Image image{.width = 20, .height = 8, .channels = 1, .pixels = ""};
+Image8 ImageOf(int number) {
+  Image8 image{.width = 20, .height = 8, .channels = 1, .pixels = {}};
   for (const float x : tasks::RenderDigits(tasks::DigitsOf(number), 1)) {
-    image.pixels += static_cast<char>(x > 0 ? 255 : 0);
+    image.pixels.push_back(x > 0 ? 255 : 0);
   }
   return image;
 }
@@ -29,9 +29,10 @@ TEST(DigitsOcrTest, RewardFallsByAThirdPerEdit) {
 }
 
 TEST(DigitsOcrTest, RowSaysWhereTheImageStandsWhateverItShows) {
-  Image image = ImageOf(808);  // Drawn in row 1.
+  Image8 image = ImageOf(808);  // Drawn in row 1.
   EXPECT_EQ(MakeDigitsRow()->Score("text 473", "", image).value(), 1);
-  image.pixels = image.pixels.substr(20) + std::string(20, '\0');
+  image.pixels.erase(image.pixels.begin(), image.pixels.begin() + 20);
+  image.pixels.resize(160);
   EXPECT_EQ(MakeDigitsRow()->Score("text 473", "", image).value(), 0);
 }
 

@@ -5,7 +5,7 @@
 
 namespace oxbow::tasks {
 
-void DigitsReport::Add(const Digits& wanted, std::span<const uint8_t> pixels) {
+void DigitsCounter::Add(const Digits& wanted, std::span<const uint8_t> pixels) {
   const Reading reading = ReadDigits(pixels);
   const int distance = EditDistance(reading, wanted);
   const double reward = 1 - std::min(distance, 3) / 3.0;
@@ -21,7 +21,7 @@ void DigitsReport::Add(const Digits& wanted, std::span<const uint8_t> pixels) {
   rows_.Add(reading);
 }
 
-DigitsReport DigitsReport::Report() const {
+DigitsReport DigitsCounter::Report() const {
   DigitsReport report;
   if (images_ == 0) return report;
   const auto count = static_cast<double>(images_);

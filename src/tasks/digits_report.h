@@ -23,7 +23,7 @@ struct DigitsReport {
 };
 
 // Counts images one by one.
-class DigitsReport {
+class DigitsCounter {
  public:
   // `pixels`: kImagePixels bytes.
   void Add(const Digits& wanted, std::span<const uint8_t> pixels);

@@ -29,7 +29,7 @@ std::vector<Measure> CommonMeasures(const Report& report) {
 
 struct DigitsTraits {
   using Wanted = Digits;
-  using TaskReport = DigitsReport;
+  using Counter = DigitsCounter;
   static constexpr const char* kName = "digits";
   static constexpr ImageFormat kFormat = {kImageWidth, kImageHeight, 1};
   static absl::StatusOr<Digits> Parse(const std::string& prompt) {
@@ -48,7 +48,7 @@ struct DigitsTraits {
 
 struct ComposeTraits {
   using Wanted = Scene;
-  using TaskReport = ComposeReport;
+  using Counter = ComposeCounter;
   static constexpr const char* kName = "compose";
   static constexpr ImageFormat kFormat = {kComposeSide, kComposeSide, kComposeChannels};
   static absl::StatusOr<Scene> Parse(const std::string& prompt) { return ParseScenePrompt(prompt); }
@@ -65,23 +65,23 @@ struct ComposeTraits {
 };
 
 template <typename Traits>
-class ReportOf final : public TaskReport {
+class CountedReport final : public TaskReport {
  public:
   absl::Status Add(const std::string& prompt, std::span<const uint8_t> pixels) override {
     OXBOW_ASSIGN_OR_RETURN(const typename Traits::Wanted wanted, Traits::Parse(prompt));
     OXBOW_RETURN_IF_ERROR(CheckSize(Traits::kFormat, pixels));
-    report_.Add(wanted, pixels);
+    counter_.Add(wanted, pixels);
     return absl::OkStatus();
   }
   std::vector<Measure> Report() const override {
-    const auto report = report_.Report();
+    const auto report = counter_.Report();
     std::vector<Measure> measures = CommonMeasures(report);
     for (Measure& own : Traits::OwnMeasures(report)) measures.push_back(std::move(own));
     return measures;
   }
 
  private:
-  typename Traits::TaskReport report_;
+  typename Traits::Counter counter_;
 };
 
 template <typename Traits>
@@ -90,7 +90,7 @@ class TaskOf final : public SyntheticTask {
   std::string name() const override { return Traits::kName; }
   ImageFormat format() const override { return Traits::kFormat; }
   std::unique_ptr<TaskReport> NewReport() const override {
-    return std::make_unique<ReportOf<Traits>>();
+    return std::make_unique<CountedReport<Traits>>();
   }
   absl::StatusOr<bool> IsRight(const std::string& prompt,
                                std::span<const uint8_t> pixels) const override {

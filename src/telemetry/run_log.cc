@@ -145,7 +145,7 @@ absl::Status RunLog::Step(int64_t step, double wall_seconds,
 }
 
 absl::Status RunLog::Images(int64_t step, const std::string& tag, std::string_view caption,
-                            const io::Image8& sheet) {
+                            const Image8& sheet) {
   OXBOW_CHECK(IsTag(tag)) << "sample tag is not a file name: " << tag;
   const std::filesystem::path directory = SampleDirectory(run_dir_, step);
   OXBOW_RETURN_IF_ERROR(CreateDirectory(directory));

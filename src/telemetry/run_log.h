@@ -48,7 +48,7 @@ class RunLog {
 
   // Stores a sheet made by io::Grid. `tag` names the file ("eval"): letters, digits, '_' and '-'.
   absl::Status Images(int64_t step, const std::string& tag, std::string_view caption,
-                      const io::Image8& sheet);
+                      const Image8& sheet);
 
   // A page for TensorBoard's text tab, such as the resolved configuration.
   absl::Status Text(const std::string& tag, std::string_view markdown);

@@ -34,7 +34,7 @@ class RunLogTest : public testing::Test {
   const std::filesystem::path run_dir_ =
       std::filesystem::path(testing::TempDir()) / "run_log_test" /
       testing::UnitTest::GetInstance()->current_test_info()->name();
-  const io::Image8 sheet_{2, 1, 1, {0, 255}};
+  const Image8 sheet_{2, 1, 1, {0, 255}};
 };
 
 TEST_F(RunLogTest, EveryStepIsReadableAsSoonAsItIsLogged) {

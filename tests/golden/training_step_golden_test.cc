@@ -150,7 +150,7 @@ class TrainingStepGoldenTest : public testing::TestWithParam<std::string> {
         for (int64_t i = 0; i < kSteps; ++i) {
           sample.log_prob.push_back(paths.log_prob[i][row].item<float>());
         }
-        group.samples.push_back(std::move(sample));
+        group.trajectories.push_back(std::move(sample));
       }
     }
     return made;

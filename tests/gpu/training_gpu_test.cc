@@ -87,7 +87,7 @@ std::vector<rl::Group> GroupsOf(const VelocityModel& model) {
       }
       sample.reward = std::sin(static_cast<double>(3 * s) + static_cast<double>(g));
       sample.rewards["made_up"] = sample.reward;
-      group.samples.push_back(std::move(sample));
+      group.trajectories.push_back(std::move(sample));
     }
   }
   return groups;

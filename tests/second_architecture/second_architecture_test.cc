@@ -155,9 +155,9 @@ std::vector<rl::Group> GroupsOf(const learner::RunSetup& setup, const rollout::R
                    .prompt_id = PromptId(prompt.id()),
                    .prompt_text = prompt.text(),
                    .prompt_metadata_json = prompt.metadata_json()};
-    for (rl::Trajectory& sample : sampled[i].samples) {
+    for (rl::Trajectory& sample : sampled[i].trajectories) {
       sample.reward = -sample.latents[-1].mean().item<double>();
-      sent.samples.push_back(std::move(sample));
+      sent.trajectories.push_back(std::move(sample));
     }
     const v1::Group message = rpc::ToProto(sent, setup.sampling.Id(), spec.storage);
     const absl::Status header = learner::CheckHeader(message, learner::GroupRulesOf(setup));

@@ -61,10 +61,14 @@ at::Tensor SampleImages(const VelocityModel& model, const ImageDecoder& decoder,
   return at::cat(images).contiguous();
 }
 
-std::string PixelsOf(const at::Tensor& images, int64_t index) {
+Image8 ImageOf(const at::Tensor& images, int64_t index) {
   const at::Tensor image = images[index].contiguous();
   OXBOW_CHECK(image.scalar_type() == at::kByte && image.dim() == 3) << "images [B, H, W, C]";
-  return std::string(reinterpret_cast<const char*>(image.data_ptr<uint8_t>()), image.numel());
+  const uint8_t* const pixels = image.const_data_ptr<uint8_t>();
+  return {.width = static_cast<int>(image.size(1)),
+          .height = static_cast<int>(image.size(0)),
+          .channels = static_cast<int>(image.size(2)),
+          .pixels = {pixels, pixels + image.numel()}};
 }
 
 }  // namespace oxbow::model

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/image8.h"
 #include "core/flow/sampler.h"
 #include "core/flow/schedule.h"
 #include "core/model/image_decoder.h"
@@ -40,7 +41,7 @@ at::Tensor SampleImages(const VelocityModel& model, const ImageDecoder& decoder,
                         const flow::SamplingSpec& spec, const std::vector<ImageRequest>& requests,
                         at::IntArrayRef latent_shape, int64_t batch_max = 64);
 
-// The bytes of one image of SampleImages, rows top to bottom, channels interleaved.
-std::string PixelsOf(const at::Tensor& images, int64_t index);
+// One image of SampleImages.
+Image8 ImageOf(const at::Tensor& images, int64_t index);
 
 }  // namespace oxbow::model

@@ -48,7 +48,7 @@ TEST(ImageSamplerTest, EveryImageFollowsItsOwnConditioning) {
   for (int64_t i = 0; i < 6; ++i) {
     // Float rounding of x - sigma v may fall on either side of 127.5.
     EXPECT_NEAR(images[i].to(at::kFloat).mean().item<float>(), expected[i], 1) << i;
-    EXPECT_EQ(PixelsOf(images, i).size(), 10);
+    EXPECT_EQ(ImageOf(images, i).pixels.size(), 10);
   }
 }
 

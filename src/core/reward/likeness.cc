@@ -9,14 +9,13 @@ namespace {
 
 constexpr double kFullRange = 255;
 
-double Distance(const Image& a, const Image& b) {
+double Distance(const Image8& a, const Image8& b) {
   OXBOW_CHECK(a.pixels.size() == b.pixels.size())
       << "images of " << a.pixels.size() << " and " << b.pixels.size() << " bytes";
   if (a.pixels.empty()) return 0;
   int64_t squares = 0;
   for (size_t i = 0; i < a.pixels.size(); ++i) {
-    const int difference =
-        static_cast<unsigned char>(a.pixels[i]) - static_cast<unsigned char>(b.pixels[i]);
+    const int difference = a.pixels[i] - b.pixels[i];
     squares += static_cast<int64_t>(difference) * difference;
   }
   const double mean = static_cast<double>(squares) / static_cast<double>(a.pixels.size());
@@ -25,7 +24,7 @@ double Distance(const Image& a, const Image& b) {
 
 }  // namespace
 
-std::vector<Likeness> LikenessOf(const std::vector<Image>& images, double radius) {
+std::vector<Likeness> LikenessOf(const std::vector<Image8>& images, double radius) {
   const size_t n = images.size();
   std::vector<double> distance(n, 0);
   std::vector<size_t> near(n, 1);

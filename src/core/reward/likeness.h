@@ -2,13 +2,13 @@
 //
 // Distance of two images: root mean square of their differences over pixels and channels, in units
 // of the full range (0: equal, 1: black against white). Images that are closer than a radius are
-// near duplicates. The share of near duplicates is the set of near-duplicates count of fitness
+// near duplicates. The share of near duplicates is the niche count of fitness
 // sharing (Goldberg and Richardson, 1987), divided by the group size.
 #pragma once
 
 #include <vector>
 
-#include "core/reward/image.h"
+#include "base/image8.h"
 
 namespace oxbow::reward {
 
@@ -18,6 +18,6 @@ struct Likeness {
 };
 
 // One result per image. Requires images of equal size. Costs members^2 / 2 comparisons.
-std::vector<Likeness> LikenessOf(const std::vector<Image>& images, double radius);
+std::vector<Likeness> LikenessOf(const std::vector<Image8>& images, double radius);
 
 }  // namespace oxbow::reward

@@ -8,8 +8,8 @@
 namespace oxbow::reward {
 namespace {
 
-Image Flat(int value) {
-  return {.width = 3, .height = 2, .pixels = std::string(6, static_cast<char>(value))};
+Image8 Flat(uint8_t value) {
+  return {.width = 3, .height = 2, .pixels = std::vector<uint8_t>(6, value)};
 }
 
 TEST(LikenessTest, BlackAndWhiteAreOneApart) {
@@ -21,8 +21,8 @@ TEST(LikenessTest, BlackAndWhiteAreOneApart) {
 }
 
 TEST(LikenessTest, DistanceIsTheRootMeanSquareOverPixels) {
-  Image one = Flat(0);
-  one.pixels[4] = static_cast<char>(255);  // One of six.
+  Image8 one = Flat(0);
+  one.pixels[4] = 255;  // One of six.
   EXPECT_DOUBLE_EQ(LikenessOf({Flat(0), one}, 0.1)[0].mean_distance, std::sqrt(1. / 6));
 }
 
@@ -30,11 +30,11 @@ TEST(LikenessTest, DistanceIsTheRootMeanSquareOverPixels) {
 // nothing.
 TEST(LikenessTest, MembersWithinTheRadiusAreDuplicates) {
   RandomStream stream({.seed = 11});
-  std::vector<Image> images;
+  std::vector<Image8> images;
   for (int i = 0; i < 8; ++i) {
-    Image image = Flat(i < 5 ? 40 : 200);
-    for (char& pixel : image.pixels) {
-      pixel = static_cast<char>(static_cast<unsigned char>(pixel) + stream.NextBelow(20));
+    Image8 image = Flat(i < 5 ? 40 : 200);
+    for (uint8_t& pixel : image.pixels) {
+      pixel = static_cast<uint8_t>(pixel + stream.NextBelow(20));
     }
     images.push_back(std::move(image));
   }

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/reward/image.h"
+#include "base/image8.h"
 
 namespace oxbow::reward {
 
@@ -22,7 +22,7 @@ class Scorer {
   // check that the number of bytes matches the dimensions.
   virtual absl::StatusOr<double> Score(const std::string& prompt_text,
                                        const std::string& prompt_metadata_json,
-                                       const Image& image) const = 0;
+                                       const Image8& image) const = 0;
 };
 
 }  // namespace oxbow::reward

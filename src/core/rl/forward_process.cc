@@ -33,7 +33,7 @@ at::Tensor SampleMeans(const at::Tensor& rows, int64_t pairs) {
 std::vector<EntryId> ReplayedEntries(const TrainingPlan& plan, const std::vector<Group>& groups) {
   std::vector<EntryId> entries;
   for (const PlannedTrajectory& planned : plan.trajectories) {
-    const Trajectory& trajectory = groups[planned.group].trajectories[planned.sample];
+    const Trajectory& trajectory = groups[planned.group].trajectories[planned.trajectory];
     if (trajectory.replayed) entries.push_back(trajectory.entry_id);
   }
   return entries;
@@ -85,7 +85,7 @@ RowBatch ForwardProcess::Gather(LearnerStep step, const std::vector<Group>& grou
   RowBatch batch;
   for (const RowRef& ref : refs) {
     const Group& group = groups[ref.address.group];
-    const Trajectory& trajectory = group.trajectories[ref.address.sample];
+    const Trajectory& trajectory = group.trajectories[ref.address.trajectory];
     clean.push_back(trajectory.latents[-1]);
     noise.push_back(DrawPairNoise(options_.times,
                                   {options_.run_seed, step.value, group.id.value, trajectory.index},

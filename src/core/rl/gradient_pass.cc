@@ -21,7 +21,7 @@ std::vector<int64_t> RowsInKl(const std::vector<RowRef>& refs) {
 std::vector<size_t> FirstRows(const std::vector<RowRef>& refs) {
   std::vector<size_t> first;
   for (size_t r = 0; r < refs.size(); ++r) {
-    if (r == 0 || refs[r].sample != refs[r - 1].sample) first.push_back(r);
+    if (r == 0 || refs[r].trajectory != refs[r - 1].trajectory) first.push_back(r);
   }
   return first;
 }

@@ -63,7 +63,7 @@ RowTerms Nft::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
   std::vector<double> optimality;
   for (const RowRef& ref : refs) {
     optimality.push_back(
-        NftOptimality(NftAdvantageOf(nft_.advantage, ref.sample->advantage), clip));
+        NftOptimality(NftAdvantageOf(nft_.advantage, ref.trajectory->advantage), clip));
   }
   return {.loss = NftLoss(batch.x, batch.clean, batch.sigma, v, OldCopyVelocity(batch),
                           at::tensor(optimality, at::kDouble), nft_.beta, clip),

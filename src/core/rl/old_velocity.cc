@@ -20,7 +20,7 @@ void OldVelocities::Compute(const model::VelocityModel& policy, TrainingPlan& pl
   std::vector<RowRef> wanted;
   for (const size_t s : later) AppendRows(plan.trajectories[s], wanted);
   std::erase_if(wanted, [&](const RowRef& ref) {
-    return !ref.row->trained || ref.sample->weight <= 0 || !own(ref.address.group);
+    return !ref.row->trained || ref.trajectory->weight <= 0 || !own(ref.address.group);
   });
   for (size_t begin = 0; begin < wanted.size(); begin += rows_max) {
     const size_t end = std::min(begin + rows_max, wanted.size());

@@ -27,7 +27,7 @@ at::Tensor AnchorPull(const AnchorOptions& options, uint64_t run_seed, const mod
   std::vector<at::Tensor> noise;
   for (const RowRef& ref : refs) {
     const Group& group = groups[ref.address.group];
-    const Trajectory& trajectory = group.trajectories[ref.address.sample];
+    const Trajectory& trajectory = group.trajectories[ref.address.trajectory];
     RandomStream stream({.seed = run_seed,
                          .group = group.id.value,
                          .sample = trajectory.index,

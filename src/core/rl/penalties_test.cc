@@ -48,7 +48,7 @@ struct Plan {
   explicit Plan(const std::vector<Group>& groups) : trajectories(groups.size() * kMembers) {
     for (size_t i = 0; i < trajectories.size(); ++i) {
       trajectories[i].group = i / kMembers;
-      trajectories[i].sample = i % kMembers;
+      trajectories[i].trajectory = i % kMembers;
       trajectories[i].rows.emplace_back();
       AppendRows(trajectories[i], refs);
     }

@@ -167,12 +167,13 @@ absl::StatusOr<Preparation> PolicyGradient::Prepare(LearnerStep, TrainingPlan& p
     if (!planned.weighted) continue;
     prepared.weights.emplace_back();
     if (!own.Has(planned.group)) continue;
-    prepared.weights.back() = WeightOf(planned, groups[planned.group].trajectories[planned.sample]);
+    prepared.weights.back() =
+        WeightOf(planned, groups[planned.group].trajectories[planned.trajectory]);
   }
   OXBOW_RETURN_IF_ERROR(ShareWeights(ranks_, prepared.weights));
   auto weight = prepared.weights.begin();
   for (PlannedTrajectory& planned : plan.trajectories) {
-    const Trajectory& trajectory = groups[planned.group].trajectories[planned.sample];
+    const Trajectory& trajectory = groups[planned.group].trajectories[planned.trajectory];
     if (planned.weighted) {
       planned.weight = weight->weight;
       if (weight->evict && trajectory.replayed) prepared.evict.push_back(trajectory.entry_id);
@@ -202,7 +203,7 @@ at::Tensor PolicyGradient::OldLogProbs(const std::vector<RowRef>& refs) {
 }
 
 at::Tensor PolicyGradient::Weights(const std::vector<RowRef>& refs) {
-  return Column(refs, [](const RowRef& r) { return r.sample->weight * r.row->weight; });
+  return Column(refs, [](const RowRef& r) { return r.trajectory->weight * r.row->weight; });
 }
 
 double PolicyGradient::KlScaleOf(const PlannedRow& row) const {

@@ -35,7 +35,7 @@ std::vector<Pass> PassesOf(const std::vector<RowRef>& refs, size_t rows_max) {
   std::vector<Pass> passes;
   for (size_t begin = 0, end = 0; begin < refs.size(); begin = end) {
     const auto sample_end = [&](size_t r) {
-      while (r < refs.size() && refs[r].sample == refs[end].sample) ++r;
+      while (r < refs.size() && refs[r].trajectory == refs[end].trajectory) ++r;
       return r;
     };
     do {

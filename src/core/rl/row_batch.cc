@@ -8,8 +8,8 @@ namespace oxbow::rl {
 
 void AppendRows(PlannedTrajectory& trajectory, std::vector<RowRef>& refs) {
   for (PlannedRow& row : trajectory.rows) {
-    refs.push_back({.address = {trajectory.group, trajectory.sample, row.step},
-                    .sample = &trajectory,
+    refs.push_back({.address = {trajectory.group, trajectory.trajectory, row.step},
+                    .trajectory = &trajectory,
                     .row = &row});
   }
 }
@@ -39,7 +39,7 @@ at::Tensor Column(const std::vector<RowRef>& refs, double (*value)(const RowRef&
 }
 
 at::Tensor AdvantageColumn(const std::vector<RowRef>& refs) {
-  return Column(refs, [](const RowRef& ref) { return ref.sample->advantage; });
+  return Column(refs, [](const RowRef& ref) { return ref.trajectory->advantage; });
 }
 
 RowBatch GatherTransitions(const std::vector<Group>& groups, const std::vector<RowRef>& refs) {
@@ -48,7 +48,7 @@ RowBatch GatherTransitions(const std::vector<Group>& groups, const std::vector<R
   std::vector<at::Tensor> x_next;
   RowBatch batch;
   for (const RowRef& ref : refs) {
-    const Trajectory& trajectory = groups[ref.address.group].trajectories[ref.address.sample];
+    const Trajectory& trajectory = groups[ref.address.group].trajectories[ref.address.trajectory];
     const int64_t at_latent = ref.address.step - trajectory.first_latent;
     x.push_back(trajectory.latents[at_latent]);
     x_next.push_back(trajectory.latents[at_latent + 1]);

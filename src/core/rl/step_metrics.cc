@@ -35,14 +35,14 @@ void AppendRewards(const std::vector<Group>& groups, const TrainingPlan& plan,
   Summary reward;
   Summary change;
   Summary distance;
-  Summary set of near - duplicates;
+  Summary duplicates;
   std::map<std::string, Summary> by_name;
   for (const Group& group : groups) {
     for (const Trajectory& trajectory : group.trajectories) {
       if (trajectory.reward_failed) continue;
       reward.Add(trajectory.reward);
       distance.Add(trajectory.group_distance);
-      set of near - duplicates.Add(trajectory.duplicate_share);
+      duplicates.Add(trajectory.duplicate_share);
       for (const auto& [name, value] : trajectory.rewards) by_name[name].Add(value);
       if (trajectory.replayed) change.Add(trajectory.reward - trajectory.stored_reward);
     }
@@ -59,7 +59,7 @@ void AppendRewards(const std::vector<Group>& groups, const TrainingPlan& plan,
     metrics[metric::kTrainRewardNameMean.Of(name)] = summary.mean();
   }
   metrics[metric::kTrainGroupDistanceMean] = distance.mean();
-  metrics[metric::kTrainDuplicateShareMean] = set of near - duplicates.mean();
+  metrics[metric::kTrainDuplicateShareMean] = duplicates.mean();
   metrics[metric::kTrainRewardZeroStdRatio] = without_variance.mean();
   metrics[metric::kTrainRewardGroupStdMean] = group_std.mean();
   if (change.count > 0) metrics[metric::kTrainReplayRewardChange] = change.mean();
@@ -79,7 +79,7 @@ void AppendPlanMetrics(const TrainerOptions& options, PolicyVersion version,
     advantage.Add(planned.advantage);
     size.Add(std::abs(planned.advantage));
     trained += planned.weight > 0;
-    const Trajectory& trajectory = groups[planned.group].trajectories[planned.sample];
+    const Trajectory& trajectory = groups[planned.group].trajectories[planned.trajectory];
     if (trajectory.replayed) continue;
     staleness.Add((static_cast<double>(version.value) - static_cast<double>(planned.drawn)) /
                   options.UpdatesPerStep());
@@ -172,9 +172,9 @@ double StepTotals::Count(size_t update, const std::vector<RowRef>& refs,
     anchor += outcomes[r].anchor;
     if (!has_ratio_) continue;
     const double log_ratio = outcomes[r].log_ratio;
-    ratios_.Add(ref.sample->origin, ref.row->step, log_ratio, ref.sample->advantage,
+    ratios_.Add(ref.trajectory->origin, ref.row->step, log_ratio, ref.trajectory->advantage,
                 options_.clip());
-    if (update == 0 && ref.sample->origin == Origin::kFresh && ref.row->on_policy) {
+    if (update == 0 && ref.trajectory->origin == Origin::kFresh && ref.row->on_policy) {
       const double error = std::abs(std::expm1(log_ratio));
       onpolicy_error_ = std::max(onpolicy_error_.value_or(0), error);
     }

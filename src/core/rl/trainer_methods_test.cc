@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <functional>
+#include <set>
 
 #include "core/parallel/share.h"
 #include "core/rl/awm.h"
@@ -122,6 +123,12 @@ struct Bench {
   std::unique_ptr<parallel::Ranks> ranks = parallel::MakeSingleRank();
   Trainer trainer{options, policy, *ranks};
 };
+
+TEST(MethodCasesTest, EveryMethodIsACase) {
+  std::set<MethodKind> kinds;
+  for (const Case& c : kCases) kinds.insert(Options(c).method);
+  EXPECT_EQ(kinds.size(), AllMethods().size());
+}
 
 class TrainerMethodsTest : public testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(Of, TrainerMethodsTest, testing::ValuesIn(kCases),

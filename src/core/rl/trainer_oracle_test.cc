@@ -242,7 +242,7 @@ std::vector<OracleRow> RowsOf(const World& world, const std::vector<Group>& grou
         if (stale && correction != Correction::kBypass && i >= kKept) continue;
         const bool drawn_now = trajectory.behaviour_version[static_cast<size_t>(i)] == kNow;
         OracleRow row{
-            .sample = g * 5 + s,
+            .trajectory = g * 5 + s,
             .kernel = Kernel(world.options.sampling.sigmas, i),
             .tokens = ToVector(groups[g].conditioning.at(model::kPromptTokens)),
             .x = ToVector(trajectory.latents[i]),
@@ -357,7 +357,7 @@ TEST(TrainerKlTest, OneRandomStepPerSampleIsUnbiased) {
   const std::vector<Group> groups = world.Groups();
   std::map<size_t, Vector> of_sample;
   for (const OracleRow& row : RowsOf(world, groups)) {
-    of_sample[row.sample].push_back(KlOf(row, world.theta, KlSpace::kVelocity));
+    of_sample[row.trajectory].push_back(KlOf(row, world.theta, KlSpace::kVelocity));
   }
   double expected = 0;
   for (const auto& [trajectory, values] : of_sample) {

@@ -95,7 +95,7 @@ TrainingPlan PlanTraining(const TrainerOptions& options, LearnerStep step,
       PlannedTrajectory planned = plan_sample(groups[g], trajectory);
       if (planned.rows.empty()) continue;
       planned.group = g;
-      planned.sample = s;
+      planned.trajectory = s;
       planned.advantage = plan.groups[g].advantages[s];
       plan.trajectories.push_back(std::move(planned));
     }

@@ -25,7 +25,7 @@ constexpr uint32_t kOfStep = 0xfffffffeu;
 flow::NoiseKey KeyFor(Sharing sharing, const PairKey& key) {
   switch (sharing) {
     case Sharing::kSample:
-      return {key.run_seed, key.group, key.sample};
+      return {key.run_seed, key.group, key.trajectory};
     case Sharing::kGroup:
       return {key.run_seed, key.group, kOfGroup};
     case Sharing::kStep:

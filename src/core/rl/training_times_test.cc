@@ -22,7 +22,7 @@ const std::vector<double>& Grid() {
 std::vector<double> Draw(const TimeOptions& options, uint32_t trajectory, uint64_t group = 1,
                          uint64_t step = 5) {
   return DrawTimes(options, Grid(),
-                   {.run_seed = 3, .step = step, .group = group, .sample = trajectory});
+                   {.run_seed = 3, .step = step, .group = group, .trajectory = trajectory});
 }
 
 int LevelOf(double sigma) {

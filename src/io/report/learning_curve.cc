@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/statistics.h"
+#include "metrics/step_metrics.h"
 
 namespace oxbow::io {
 namespace {

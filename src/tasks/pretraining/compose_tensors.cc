@@ -27,7 +27,7 @@ class ComposeTaskTensors final : public TaskTensors {
  public:
   explicit ComposeTaskTensors(std::vector<Scene> prompts) : prompts_(std::move(prompts)) {}
 
-  const SyntheticTask& world() const override { return **TaskNamed("compose"); }
+  const SyntheticTask& synthetic_task() const override { return **TaskNamed("compose"); }
   double caption_noise() const override { return 0.3; }
   int64_t steps() const override { return 12000; }
   std::vector<std::string> merges() const override { return ComposeMerges(); }

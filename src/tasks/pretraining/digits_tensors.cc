@@ -23,7 +23,7 @@ class DigitsTaskTensors final : public TaskTensors {
  public:
   explicit DigitsTaskTensors(std::vector<Digits> prompts) : prompts_(std::move(prompts)) {}
 
-  const SyntheticTask& world() const override { return **TaskNamed("digits"); }
+  const SyntheticTask& synthetic_task() const override { return **TaskNamed("digits"); }
   double caption_noise() const override { return 0.5; }
   int64_t steps() const override { return 6000; }
   // The merges that make the word "text" one token.

@@ -71,7 +71,7 @@ struct Pretraining::Impl {
   Impl(PretrainingOptions o, const TaskTensors& w, const model::NamedTensors& transformer_tensors,
        const model::NamedTensors& text_tensors)
       : options(std::move(o)),
-        world(w),
+        task(w),
         transformer(OptimizerOptions(options), transformer_tensors),
         text(OptimizerOptions(options), text_tensors) {}
 
@@ -171,13 +171,13 @@ absl::StatusOr<std::vector<Measure>> EvaluatePretrained(
                          model::MakeClipTextEncoder(task.text(), text));
   OXBOW_ASSIGN_OR_RETURN(const at::Tensor ids, task.TokenIds(prompts));
   const auto conditioning = model::MakeSingleClipConditioning(std::move(encoder));
-  const ImageFormat format = task.world().format();
+  const ImageFormat format = task.synthetic_task().format();
   const at::Tensor images = model::SampleImages(
       *velocity_model, *model::MakePixelDecoder(), model::OdeSpec(sigmas),
       model::RequestsFor(model::ComposeSingleClip(conditioning->Encode({ids})), per_prompt, seed),
       {format.channels, format.height, format.width});
   OXBOW_CHECK(images.is_contiguous()) << "images are read as bytes";
-  const std::unique_ptr<TaskReport> report = task.world().NewReport();
+  const std::unique_ptr<TaskReport> report = task.synthetic_task().NewReport();
   const size_t bytes = static_cast<size_t>(images[0].numel());
   const auto* pixels = images.data_ptr<uint8_t>();
   for (int64_t i = 0; i < images.size(0); ++i) {

@@ -43,7 +43,7 @@ double DecayFactor(const PretrainingOptions& options, int64_t step);
 
 class Pretraining {
  public:
-  // `world` outlives the run.
+  // `task` outlives the run.
   static absl::StatusOr<std::unique_ptr<Pretraining>> Create(PretrainingOptions options,
                                                              const TaskTensors& task);
   ~Pretraining();

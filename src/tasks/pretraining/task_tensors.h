@@ -28,7 +28,7 @@ class TaskTensors {
  public:
   virtual ~TaskTensors() = default;
 
-  virtual const SyntheticTask& world() const = 0;
+  virtual const SyntheticTask& synthetic_task() const = 0;
   virtual model::Sd3Params transformer() const = 0;
   virtual model::ClipTextParams text() const = 0;
   // The merges of the tokenizer, in order.
