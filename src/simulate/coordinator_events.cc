@@ -1,5 +1,5 @@
-// What the coordinator of a simulated run hears and does besides granting leases: renewals,
-// results, failures, and what becomes possible by time alone. The lease table decides.
+// What the coordinator of a simulated run does besides granting leases: it hears of renewals,
+// results and failures, and does what becomes possible by time alone. The lease table decides.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -62,10 +62,22 @@ void RunInMotion::CancelAtWorker(const lease::LeaseGrant& grant) {
   if (worker != by_name_.end()) ForgetUntaken(worker->second, grant.id);
 }
 
-// A worker renews all its leases at once, and says as often that it is there if it holds none.
+// A worker renews all its leases at once. Workers renew equally often, but each at its own moment.
+void RunInMotion::StartRenewing(uint32_t index) {
+  Worker& worker = workers_[index];
+  if (std::exchange(worker.renewing, true)) return;
+  const double phase = (index + 1.0) / model_.workers;
+  double at = renewal_s_ * (std::floor(now() / renewal_s_ - phase) + 1 + phase);
+  if (at <= now()) at += renewal_s_;
+  queue_.Add(EventKind::kRenew, at, index, worker.life);
+}
+
 void RunInMotion::OnRenew(uint32_t index) {
-  queue_.AddInOrder(EventKind::kRenew, now() + renewal_s_, index, workers_[index].life);
-  if (workers_[index].stalled_until <= now()) RenewHeld(index);
+  Worker& worker = workers_[index];
+  worker.renewing = !worker.held.empty();
+  if (!worker.renewing) return;
+  queue_.AddInOrder(EventKind::kRenew, now() + renewal_s_, index, worker.life);
+  if (worker.stalled_until <= now()) RenewHeld(index);
 }
 
 void RunInMotion::RenewHeld(uint32_t index) {

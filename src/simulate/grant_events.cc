@@ -48,6 +48,7 @@ void RunInMotion::OnGrant() {
   grant_armed_ = false;
   uint32_t index = 0;
   if (phase_ == Phase::kDown || !FindWanting(index)) return;
+  Account();  // Groups may begin to run.
   const Worker& worker = workers_[index];
   const auto grant = table_->Acquire(worker.name, LearnerStep(worker.queued_step));
   if (!grant.has_value()) return ArmStraggler();
@@ -86,7 +87,6 @@ void RunInMotion::HelpStragglers() {
 
 // Gives a lease to a waiting worker, which goes to the end of the queue if it has room for more.
 void RunInMotion::Give(uint32_t index, const lease::LeaseGrant& grant) {
-  Account();  // The first group may begin to run.
   Worker& worker = workers_[index];
   std::deque<uint32_t>& queue = wanting_[worker.queued_step];
   queue.erase(std::find(queue.begin(), queue.end(), index));
@@ -103,6 +103,7 @@ void RunInMotion::Send(uint32_t index, const lease::LeaseGrant& grant) {
   const double arrives = coordinator_.FreeAt(now()) + costs_.latency_s;
   queue_.Add(EventKind::kLeaseArrives, arrives, index, 0, grant.id.value);
   ArmTick(*table_->NextExpiry());
+  StartRenewing(index);
 }
 
 }  // namespace oxbow::simulate

@@ -58,6 +58,7 @@ class RunInMotion {
     bool taking = false;        // A batch is about to be taken.
     bool queued = false;        // Waits for leases.
     bool silent = false;        // It lost a lease by silence: no lease until it speaks again.
+    bool renewing = false;      // Its next renewal is queued.
     uint64_t weights_step = 0;  // L_V, applied.
     uint64_t fetched_step = 0;
     uint64_t applying_step = 0;
@@ -124,6 +125,7 @@ class RunInMotion {
   void OnReported(uint32_t worker, uint64_t step);
   void OnTick();
   void ExpireLeases();
+  void StartRenewing(uint32_t worker);
   void OnRenew(uint32_t worker);
   void RenewHeld(uint32_t worker);
   void OnDelivered(uint32_t worker, HeldLease& held);
@@ -135,7 +137,7 @@ class RunInMotion {
 
   // Workers.
   bool Stalled(const Event& event);  // True: the event was put off.
-  void StartWorker(uint32_t index, double renews_after_s);
+  void StartWorker(uint32_t index);
   void StartFetch(uint32_t index, double seconds, bool from_learner);
   void OnFetched(uint32_t index, uint64_t step);
   double ApplySeconds(uint32_t index) const;

@@ -50,7 +50,7 @@ void RunInMotion::Start() {
   for (uint32_t i = 0; i < model_.workers; ++i) {
     RandomStream random({.seed = model_.seed, .group = i, .sample = 0, .step = kSpeed});
     workers_[i].factor = std::exp(costs_.worker_spread * random.NextNormal());
-    StartWorker(i, renewal_s_ * (i + 1) / model_.workers);  // Each at its own moment.
+    StartWorker(i);
   }
   OnLearnerStarts();
 }
@@ -116,7 +116,7 @@ void RunInMotion::Handle(const Event& event) {
     case EventKind::kWorkerDies:
       return OnWorkerDies(subject);
     case EventKind::kWorkerStarts:
-      return StartWorker(subject, renewal_s_);
+      return StartWorker(subject);
     case EventKind::kWorkerStalls:
       return OnWorkerStalls(subject);
     case EventKind::kWorkerGoesOn:

@@ -74,6 +74,18 @@ TEST(SimulationTest, OneOnPolicyWorkerTakesTheSumOfTheParts) {
   ExpectBalanced(outcome);
 }
 
+TEST(SimulationTest, TheLearnerWaitsForWeightsUntilTheFirstGroupRuns) {
+  RunModel model = Distinct();
+  model.costs.apply_s = 2;
+  const Costs& c = model.costs;
+  const double fetched = 2 * c.latency_s + 2e6 / 1e7 + c.apply_s + c.latency_s;
+  const double sampled = c.latency_s + c.batch_s + 5 * c.group_s + 2 * c.latency_s +
+                         c.reward_latency_s + 3e5 / 2e7 + 5 * 3e5 / 1e7 + c.latency_s;
+  const Outcome outcome = Simulated(model);
+  EXPECT_NEAR(outcome.learner.wait_weights_s, 7 * (fetched - c.plan_s - c.finish_s), 1e-9);
+  EXPECT_NEAR(outcome.learner.wait_rollouts_s, 7 * sampled, 1e-9);
+}
+
 TEST(SimulationTest, OneLeaseAtATimePaysTheRoundTripForEachGroup) {
   RunModel model = Distinct();
   model.groups_in_flight = 1;

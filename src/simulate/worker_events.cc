@@ -35,13 +35,12 @@ bool RunInMotion::Stalled(const Event& event) {
 }
 
 // The worker registers at the learner and asks it for the weights that are published already.
-void RunInMotion::StartWorker(uint32_t index, double renews_after_s) {
+void RunInMotion::StartWorker(uint32_t index) {
   Worker& worker = workers_[index];
   if (!worker.up) outcome_.worker_down_s += now() - worker.down_since;
   worker.up = true;
   worker.name = absl::StrCat(index, ".", worker.life);
   by_name_[worker.name] = index;
-  queue_.AddInOrder(EventKind::kRenew, now() + renews_after_s, index, worker.life);
   if (model_.failures_per_hour > 0) {
     queue_.Add(EventKind::kWorkerDies,
                now() + Exponential(kDeath, index, worker.life, model_.failures_per_hour), index,
@@ -227,7 +226,7 @@ void RunInMotion::OnWorkerDies(uint32_t index) {
   ++outcome_.worker_deaths;
   ++worker.life;
   worker.up = worker.has_weights = worker.fetched = worker.fetching = worker.applying = false;
-  worker.reported = worker.queued = worker.silent = false;
+  worker.reported = worker.queued = worker.silent = worker.renewing = false;
   worker.stalled_until = 0;
   worker.down_since = now();
   queue_.Add(EventKind::kWorkerStarts, now() + costs_.worker_restart_s, index, worker.life);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rpc/convert.h"
+#include "run/prompt.h"
 #include "services/learner/replay/group_tables.h"
 #include "tests/testing/linked_buffer.h"
 
