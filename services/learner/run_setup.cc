@@ -14,6 +14,7 @@
 #include "run/prompt_files.h"
 #include "run/sampling_spec.h"
 #include "run/scalar_type.h"
+#include "run/trainer_options.h"
 #include "run/window.h"
 
 namespace oxbow::learner {

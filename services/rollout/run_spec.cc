@@ -37,6 +37,7 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
   spec.run_seed = config.run().seed();
   OXBOW_ASSIGN_OR_RETURN(spec.sampling, run::SamplingSpecFromConfig(config.sampling()));
   OXBOW_ASSIGN_OR_RETURN(spec.storage, run::StorageFromConfig(config.sampling()));
+  OXBOW_ASSIGN_OR_RETURN(spec.architecture, ArchitectureOf(response.transformer_config_json()));
   if (spec.sampling.guidance != 1) {
     auto negative =
         rpc::ConditioningFromProto(response.negative(), spec.architecture->conditioning());

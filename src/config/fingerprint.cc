@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "absl/strings/str_replace.h"
 #include "base/sha256.h"
 #include "config/yaml_message.h"
 
@@ -31,11 +32,17 @@ void ApplyRules(pb::Message& message) {
   }
 }
 
+// Names of keys and values that have changed. Checkpoints were made under the former ones.
+std::string WithFormerNames(const std::string& text) {
+  return absl::StrReplaceAll(text, {{"  dynamic_sampling_max: ", "  refill_max: "},
+                                    {" CORRECTION_BEHAVIOUR_CLIP\n", " CORRECTION_MROUEH\n"}});
+}
+
 }  // namespace
 
 std::string FingerprintOf(v1::RunConfig config) {
   ApplyRules(config);
-  return Sha256Hex(config.DebugString());
+  return Sha256Hex(WithFormerNames(config.DebugString()));
 }
 
 }  // namespace oxbow::config

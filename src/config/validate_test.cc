@@ -19,9 +19,10 @@ struct RuleCase {
 
 std::ostream& operator<<(std::ostream& out, const RuleCase& c) { return out << c.name; }
 
-ResolvedConfig ValidRun(std::vector<std::string> set) {
-  set.insert(set.begin(), "recipe=digits-op-grpo");
-  return LoadRunConfig({}, set, {}).value();
+ResolvedConfig ValidRun(const std::vector<std::string>& set) {
+  std::vector<std::string> all = {"recipe=digits-op-grpo"};
+  all.insert(all.end(), set.begin(), set.end());
+  return LoadRunConfig({}, all, {}).value();
 }
 
 TEST(ValidateTest, AValidRunHasNoProblems) {

@@ -55,7 +55,11 @@ TEST(SafetensorsTest, WritesWideTensorsFirstAndAlignsData) {
   const uint64_t header =
       static_cast<unsigned char>(bytes[0]) + 256u * static_cast<unsigned char>(bytes[1]);
   EXPECT_EQ(header % 8, 0u);
-  EXPECT_EQ(bytes.substr(8 + header), std::string(8, 'b') + std::string(24, 'z') + "dd" + "aaaaa");
+  EXPECT_EQ(bytes.substr(8 + header),
+            "bbbbbbbb"
+            "zzzzzzzzzzzzzzzzzzzzzzzz"
+            "dd"
+            "aaaaa");
 }
 
 TEST(SafetensorsTest, EveryTruncationIsDataLoss) {

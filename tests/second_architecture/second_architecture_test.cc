@@ -18,9 +18,9 @@
 #include "io/tensor_torch.h"
 #include "rpc/convert_torch.h"
 #include "run/model_facts.h"
+#include "run/trainer_options.h"
 #include "services/learner/registration.h"
 #include "services/learner/run_setup.h"
-#include "services/learner/trainer_options.h"
 #include "services/rollout/group_sampler.h"
 #include "services/rollout/sampler_model.h"
 #include "services/weights/snapshot_maker.h"
@@ -182,7 +182,7 @@ TEST_P(SecondArchitectureTest, TrainsThroughTheWholeStack) {
   const auto prompts = learner::WarmConditioning(*setup, 0, 1);
   ASSERT_TRUE(prompts.ok()) << prompts.status();
   const auto ranks = parallel::MakeSingleRank();
-  rl::Trainer trainer(learner::MakeTrainerOptions(setup->config, setup->sampling, setup->window),
+  rl::Trainer trainer(run::MakeTrainerOptions(setup->config, setup->sampling, setup->window),
                       policy, *ranks);
 
   const rollout::RunSpec spec = RegisteredAs(*setup);
