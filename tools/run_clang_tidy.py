@@ -21,7 +21,7 @@ DROPPED = {"-fpch-preprocess", "-Winvalid-pch", "-Werror"}
 
 
 def is_torch(command):
-    return "-idirafter" in command or "cmake_pch" in command
+    return "-idirafter" in command
 
 
 def wanted(entry, prefixes):
@@ -39,6 +39,9 @@ def for_clang(entry):
     while not words[0].endswith(("c++", "g++", "clang++", "gcc")):  # Skips ccache and its environment.
         words.pop(0)
     words = [w for w in words if w not in DROPPED and not w.startswith("-fsanitize")]
+    for i in reversed(range(len(words))):  # g++'s precompiled header is not clang's.
+        if words[i].endswith("cmake_pch.hxx"):
+            del words[i - 1:i + 1]
     return {"directory": entry["directory"], "file": entry["file"], "arguments": words}
 
 

@@ -21,7 +21,7 @@ struct EvalFlags {
   ModelSource source;
   std::string prompts = "configs/prompts/digits_eval.txt";
   uint32_t images = 128;
-  ImageOptions images;
+  ImageOptions drawing;
   bool json = false;
 };
 
@@ -31,13 +31,13 @@ absl::StatusOr<std::vector<tasks::Measure>> Evaluate(EvalFlags flags) {
   const tasks::SyntheticTask* const task = tasks::TaskOfPrompt(prompts.front());
   if (task == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("prompt is of no synthetic task, the only ones that can be measured here: ",
+        absl::StrCat("prompt is of no synthetic task, the only prompts that can be measured here: ",
                      prompts.front()));
   }
   const auto count = static_cast<uint32_t>(prompts.size());
-  flags.images.per_prompt = std::max(1U, (flags.images + count - 1) / count);
+  flags.drawing.per_prompt = std::max(1U, (flags.images + count - 1) / count);
   OXBOW_ASSIGN_OR_RETURN(const std::vector<DrawnImage> images,
-                         DrawImages(flags.source, prompts, flags.images));
+                         DrawImages(flags.source, prompts, flags.drawing));
   const std::unique_ptr<tasks::TaskReport> report = task->NewReport();
   for (const DrawnImage& drawn : images) {
     OXBOW_RETURN_IF_ERROR(report->Add(drawn.prompt, drawn.image.pixels));
@@ -70,7 +70,7 @@ void AddEval(CLI::App& app, int& exit_code) {
   command->add_option("--images", flags->images, "images, rounded up to whole rounds of prompts")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
-  AddImageFlags(*command, flags->images);
+  AddImageFlags(*command, flags->drawing);
   command->add_flag("--json", flags->json, "for programs");
   command->callback([flags, &exit_code] {
     const absl::StatusOr<std::vector<tasks::Measure>> report = Evaluate(*flags);

@@ -36,10 +36,11 @@ bool IsMixedPrecision(const v1::RunConfig& config) {
 uint64_t ActivationBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
   if (facts.architecture == nullptr) return 0;
   // An anchor asks for one more row of each sample.
-  const uint64_t anchored = config.method().anchor().weight() > 0
-                                ? RowsOfPass(config) / std::max<uint64_t>(1, TrainedSteps(config))
-                                : 0;
-  const auto rows = static_cast<int64_t>(RowsOfPass(config) + anchored);
+  const uint64_t anchored =
+      config.method().anchor().weight() > 0
+          ? run::RowsOfPass(config) / std::max<uint64_t>(1, run::TrainedSteps(config))
+          : 0;
+  const auto rows = static_cast<int64_t>(run::RowsOfPass(config) + anchored);
   return facts.architecture->ActivationBytes(
       {.compute = IsMixedPrecision(config) ? at::kBFloat16 : at::kFloat,
        .checkpoint_activations = config.model().checkpoint_activations()},

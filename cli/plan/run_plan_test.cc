@@ -7,7 +7,6 @@
 #include "config/run_config.h"
 #include "core/model/sd3.h"
 #include "run/group_bytes.h"
-#include "services/buffer/offer_limits.h"
 #include "services/buffer/replay_client.h"
 
 namespace oxbow::cli {

@@ -67,8 +67,8 @@ TEST_F(ChildProcessTest, StopSignalsReachAChildThoughTheParentBlocksThem) {
 
 TEST_F(ChildProcessTest, AChildDiesWithAParentThatIsKilled) {
   // The middle process stands for a supervisor: it starts a child, says its pid, and is killed.
-  const auto parent = Shell(std::string(OXBOW_BINARY_DIR) +
-                            "/oxbow_spawn $$ /bin/sh -c 'echo $$; exec sleep 60' & wait");
+  const auto parent =
+      Shell(OXBOW_BINARY_DIR "/oxbow_spawn $$ /bin/sh -c 'echo $$; exec sleep 60' & wait");
   std::vector<std::string> lines;
   ASSERT_TRUE(Eventually([&] { return !(lines = parent->TakeLines()).empty(); }));
   const pid_t grandchild = std::stoi(lines[0]);
