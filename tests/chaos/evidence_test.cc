@@ -26,7 +26,7 @@ Evidence Read(const std::string& step_log) {
 }
 
 TEST(EvidenceTest, AStepIsReadWhole) {
-  const Evidence evidence = Read(std::string(kRow) + "\n");
+  const Evidence evidence = Read(std::string(kRow).append("\n"));
   ASSERT_EQ(evidence.step_log.size(), 1u);
   EXPECT_EQ(evidence.step_log[0].epoch, 1u);
   EXPECT_EQ(evidence.step_log[0].step, 2u);

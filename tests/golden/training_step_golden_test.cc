@@ -79,16 +79,17 @@ class TrainingStepGoldenTest : public testing::TestWithParam<std::string> {
   }
 
   std::unique_ptr<Policy> MakePolicy() const {
-    auto policy = Policy::Create(
-        {.architecture = *ReadSd3Architecture(golden_.config),
-         .base = golden_.weights,
-         .trained = Trained::kLora,
-         .lora = {.rank = std::stol(golden_.metadata.at("rank")),
-                  .alpha = Number("alpha"),
-                  .targets = nlohmann::json::parse(golden_.metadata.at("targets"))},
-         .with_ema = false,
-         .guidance = Number("guidance"),
-         .negative = {golden_.in.at("negative_tokens"), golden_.in.at("negative_pooled")}});
+    auto policy =
+        Policy::Create({.architecture = *ReadSd3Architecture(golden_.config),
+                        .base = golden_.weights,
+                        .trained = Trained::kLora,
+                        .lora = {.rank = std::stol(golden_.metadata.at("rank")),
+                                 .alpha = Number("alpha"),
+                                 .targets = nlohmann::json::parse(golden_.metadata.at("targets"))},
+                        .with_ema = false,
+                        .guidance = Number("guidance"),
+                        .negative = {{kPromptTokens, golden_.in.at("negative_tokens")},
+                                     {kPooledPrompt, golden_.in.at("negative_pooled")}}});
     EXPECT_TRUE(policy.ok()) << policy.status();
     EXPECT_TRUE((*policy)->Load(golden_.adapter).ok());
     return *std::move(policy);
