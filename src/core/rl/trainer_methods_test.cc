@@ -124,6 +124,12 @@ struct Bench {
   Trainer trainer{options, policy, *ranks};
 };
 
+// The weights of the policy, and of its old copy if it has one.
+at::Tensor WeightsOf(model::Policy& policy) {
+  const at::Tensor own = policy.parameters().flat().detach();
+  return policy.has_old() ? at::cat({own, policy.old_parameters().flat()}) : own;
+}
+
 TEST(MethodCasesTest, EveryMethodIsACase) {
   std::set<MethodKind> kinds;
   for (const Case& c : kCases) kinds.insert(Options(c).method);
@@ -198,8 +204,7 @@ std::vector<at::Tensor> TrainOn(int ranks, const TrainerOptions& options) {
       const auto result = trainer.Step(LearnerStep(step), groups);
       ASSERT_TRUE(result.ok()) << result.status();
     }
-    weights[static_cast<size_t>(world.rank())] =
-        at::cat({policy.parameters().flat().detach(), policy.old_parameters().flat()});
+    weights[static_cast<size_t>(world.rank())] = WeightsOf(policy);
   });
   return weights;
 }
@@ -254,8 +259,7 @@ TEST_P(TrainerMethodsTest, ARunResumedFromItsStateHasTheSameBits) {
     for (const auto& [name, value] : a) EXPECT_EQ(b.at(name), value) << name;
   }
   EXPECT_TRUE(at::equal(whole.weights(), second.weights()));
-  EXPECT_TRUE(
-      at::equal(whole.policy.old_parameters().flat(), second.policy.old_parameters().flat()));
+  EXPECT_TRUE(at::equal(WeightsOf(whole.policy), WeightsOf(second.policy)));
 }
 
 // On-policy, every correction and the off-policy objective are Flow-GRPO.
