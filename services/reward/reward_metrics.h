@@ -1,4 +1,4 @@
-// What a reward server counts, as verbs. Names, units and help stand in metrics/exported_metrics.h.
+// What a reward server counts, as verbs. Names and help: metrics/exported_metrics.h.
 #pragma once
 
 #include <prometheus/registry.h>

@@ -18,9 +18,9 @@ constexpr absl::Duration kAliveEvery = absl::Seconds(1);
 
 }  // namespace
 
-RankLeader::RankLeader(Options options, const Clock& clock, ResultReceiver& desk,
+RankLeader::RankLeader(Options options, const Clock& clock, ResultReceiver& results,
                        std::function<void(const absl::Status&)> lost)
-    : options_(options), clock_(clock), desk_(desk), lost_(std::move(lost)) {}
+    : options_(options), clock_(clock), results_(results), lost_(std::move(lost)) {}
 
 absl::Status RankLeader::AwaitAll(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
@@ -189,7 +189,7 @@ grpc::Status RankLeader::Accept(grpc::ServerContext*, grpc::ServerReader<v1::Ins
   ack.set_group_id(received.group.group_id());
   ack.set_lease_id(received.group.lease_id());
   std::string error;
-  ack.set_outcome(desk_.Submit(std::move(received), error));
+  ack.set_outcome(results_.Submit(std::move(received), error));
   ack.set_error(error);
   return grpc::Status::OK;
 }

@@ -34,7 +34,7 @@ class RankLeader final : public v1::LearnerRanks::Service {
     uint64_t group_bytes_max = 0;  // Latent bytes of one group.
   };
   // `lost` is called once, from some thread, with why the learner cannot go on.
-  RankLeader(Options options, const Clock& clock, ResultReceiver& desk,
+  RankLeader(Options options, const Clock& clock, ResultReceiver& results,
              std::function<void(const absl::Status&)> lost);
 
   // Waits until all ranks have joined. kDeadlineExceeded names those that have not.
@@ -75,7 +75,7 @@ class RankLeader final : public v1::LearnerRanks::Service {
 
   const Options options_;
   const Clock& clock_;
-  ResultReceiver& desk_;
+  ResultReceiver& results_;
   const std::function<void(const absl::Status&)> lost_;
 
   mutable absl::Mutex mutex_;

@@ -35,7 +35,7 @@ v1::Group MakeGroup(uint64_t id, uint64_t lease) {
 }
 
 // Takes what it is told to take.
-class Desk final : public ResultReceiver {
+class RecordedResults final : public ResultReceiver {
  public:
   v1::InsertOutcome Submit(ReceivedGroup group, std::string&) override {
     absl::MutexLock lock(&mutex_);
@@ -73,7 +73,7 @@ struct Loss {
 
 struct World {
   explicit World(absl::Duration timeout = kDeadline)
-      : leader({.ranks = 2, .timeout = timeout, .group_bytes_max = 64}, Clock::Steady(), desk,
+      : leader({.ranks = 2, .timeout = timeout, .group_bytes_max = 64}, Clock::Steady(), results,
                leader_lost.Hook()),
         server(*rpc::Server::Start({}, {&leader})) {}
   ~World() { server->Shutdown(absl::ZeroDuration()); }
@@ -86,7 +86,7 @@ struct World {
     return std::make_unique<RankStream>(options, Clock::Steady(), line_lost.Hook());
   }
 
-  Desk desk;
+  RecordedResults results;
   Loss leader_lost;
   Loss line_lost;
   RankLeader leader;
@@ -176,12 +176,12 @@ TEST(HeldGroupsTest, RankZeroDecidesAndKeepsOnlyWhatMayBeOffered) {
                   [&](const v1::Group& group) { return line->Accept(group); });
   std::string error;
   EXPECT_EQ(held.Submit({.group = MakeGroup(14, 100)}, error), v1::INSERT_OUTCOME_ACCEPTED);
-  const std::vector<v1::Group> told = world.desk.submitted();
+  const std::vector<v1::Group> told = world.results.submitted();
   ASSERT_EQ(told.size(), 1u);
   EXPECT_TRUE(told[0].trajectories(0).latents().data().empty());
   EXPECT_EQ(told[0].trajectories(1).latents().data(), std::string(16, 'b'));
 
-  world.desk.Answer(v1::INSERT_OUTCOME_FENCED);
+  world.results.Answer(v1::INSERT_OUTCOME_FENCED);
   EXPECT_EQ(held.Submit({.group = MakeGroup(14, 101)}, error), v1::INSERT_OUTCOME_FENCED);
 
   const auto kept = held.Take(LeaseId(100));
