@@ -1,4 +1,4 @@
-// A reward: a function of an image and its prompt. One file per scorer; scorer_table.h lists them.
+// A reward: a function of an image and its prompt. services/reward/scorer_table.cc lists all.
 #pragma once
 
 #include <string>
@@ -18,8 +18,8 @@ class Scorer {
   virtual std::string help() const = 0;  // One line for people.
 
   // Scores one image. An image that cannot be scored is an error (kInvalidArgument if prompt or
-  // image do not fit the scorer), never an invented value. Pure and thread-safe. The caller must
-  // check that the number of bytes matches the dimensions.
+  // image do not fit the scorer), never an invented value: the prompt, the size, the channels and
+  // the number of bytes are checked. Pure and thread-safe.
   virtual absl::StatusOr<double> Score(const std::string& prompt_text,
                                        const std::string& prompt_metadata_json,
                                        const Image8& image) const = 0;
