@@ -30,7 +30,7 @@ struct Drawing {
   std::unique_ptr<model::Policy> policy;
 };
 
-// The config of a directory. An synthetic task sets the size, else the transformer does.
+// The config of a directory. A synthetic task sets the size, else the transformer does.
 v1::RunConfig ConfigOfModel(const ModelSource& source, const std::string& prompt) {
   v1::RunConfig config;
   config.mutable_model()->set_path(source.model);
