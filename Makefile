@@ -4,6 +4,7 @@
 #                     its tests need a GPU and are skipped without one
 # make test-gpu   build the core with CUDA LibTorch; run all its tests, including those that need a GPU, and
 # sd35m_bench
+# make gpu-fleets   build everything with CUDA LibTorch and train short runs on the CPU and on a GPU (tests/gpu/fleets.py)
 # make check-observe   check alerts and dashboards with promtool, manifests against published types, and run oxbow
 #                     under a live Prometheus; installs what it needs into .deps
 # make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: that many runs, each with kills, stops, a bad network or a full disk
@@ -18,7 +19,7 @@ RUN ?= configs/digits.yaml
 INSTALL ?= yes
 INSTALL_FLAGS ?=
 
-.PHONY: all build train test check-cuda test-gpu check-observe chaos images deploy-test bench lint quick-lint format clean deps
+.PHONY: all build train test check-cuda test-gpu gpu-fleets check-observe chaos images deploy-test bench lint quick-lint format clean deps
 all: build
 
 deps:
@@ -59,6 +60,15 @@ endif
 	@cmake --preset cuda-core $(CMAKE_FLAGS)
 	@cmake --build build/cuda-core -j $(JOBS)
 	@BENCH_FLAGS="$(BENCH_FLAGS)" tests/gpu/run.sh build/cuda-core
+
+FLEET_FLAGS ?=
+gpu-fleets:
+ifeq ($(INSTALL),yes)
+	@tools/install_deps.sh --cuda $(CUDA_INSTALL_FLAGS)
+endif
+	@cmake --preset cuda $(CMAKE_FLAGS)
+	@cmake --build build/cuda -j $(JOBS) --target oxbow learner rollout_worker replay_buffer reward_server
+	@tests/gpu/fleets.py build/cuda $(FLEET_FLAGS)
 
 check-observe: deps $(BUILD)/build.ninja
 ifeq ($(INSTALL),yes)

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Trains short runs on the CPU and on a GPU with the real binaries and compares their metrics.
+
+    tests/gpu/fleets.py BUILD [--device cuda] [--only NAME ...] [--out DIR]
+
+Each run has learner, worker, replay buffer and reward server. On the GPU, learner and worker share one device. Both runs
+draw the same noise (it comes from the CPU), so they differ by rounding alone until the first update, and by what training
+makes of that rounding after it. A run passes if both end with exit code 0 and every compared metric of the first
+committed step agrees: within 1e-4 relative in float32, 2e-2 in bf16. Later steps are printed, not judged.
+The last line is a summary; the exit code is 1 if a run failed.
+"""
+import argparse
+import concurrent.futures
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+SMALL = ["run.steps=3", "eval.every=0", "checkpoint.every=0", "off_policy.staleness_max=0", "batch.groups=4",
+         "batch.group_size=8"]
+LORA = ["model.trained=lora", "model.lora.rank=8", "model.lora.alpha=16"]
+# name: (recipe, settings of both sides, settings of the GPU alone, tolerance)
+FLEETS = {
+    "full": ("digits-flow-grpo", [], [], 1e-4),
+    "lora": ("digits-flow-grpo", LORA, [], 1e-4),
+    "merged": ("digits-flow-grpo", LORA + ["model.lora.merge_for_rollouts=true"], [], 1e-4),
+    "bf16": ("digits-flow-grpo", LORA + ["model.compute_dtype=bf16"], [], 2e-2),
+    "recompute": ("digits-flow-grpo", ["model.checkpoint_activations=true"], [], 1e-4),
+    "rows_per_pass": ("digits-flow-grpo", ["batch.rows_per_pass=10"], [], 1e-4),
+    "guided": ("digits-flow-grpo", ["sampling.guidance=2"], [], 1e-4),
+    "replay": ("digits-op-grpo", ["replay.fraction=0.5", "run.steps=5"], [], 1e-4),
+    "kl": ("digits-flow-grpo", ["method.kl_weight=0.01", "method.kl_space=mean"], [], 1e-4),
+    "nft": ("digits-nft", [], [], 1e-4),
+    "awm": ("digits-diverse", [], [], 1e-4),
+    "deterministic": ("digits-flow-grpo", ["run.deterministic=true"], [], 1e-4),
+    "encoders": ("digits-flow-grpo", [], ["model.encoder_device=cuda"], 1e-4),
+    "graphs": ("digits-flow-grpo", [], ["model.cuda_graphs=true"], 1e-4),
+    "broadcast": ("digits-flow-grpo", [], ["publish.transport=broadcast"], 1e-4),
+}
+COMPARED = ["train/reward_mean", "train/reward_group_std_mean", "train/loss", "train/grad_norm", "train/kl_div", "train/update_norm"]
+
+
+def train(build, root, name, device, recipe, settings):
+    """A run under `root`; the same name on both sides, because draws of replayed trajectories depend on it."""
+    root.mkdir(parents=True, exist_ok=True)
+    directory, plan = root / name, root / f"{name}.yaml"
+    plan.write_text(f"recipe: {recipe}\nrun: {{name: {name}, directory: {root}}}\n")
+    command = [build / "bin/oxbow", "train", plan]
+    for setting in SMALL + settings + [f"model.device={device}"]:
+        command += ["--set", setting]
+    start = time.monotonic()
+    with open(root / f"{name}.log", "w") as log:
+        try:
+            code = subprocess.run([str(c) for c in command], stdout=log, stderr=log, timeout=240).returncode
+        except subprocess.TimeoutExpired:
+            code = 124
+    path = directory / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return {"code": code, "seconds": time.monotonic() - start, "log": root / f"{name}.log",
+            "steps": {line["step"]: line for line in lines}}
+
+
+def difference(one, two, step):
+    """Largest relative difference of the compared metrics of a step, and whose it is."""
+    a, b = one["steps"].get(step, {}), two["steps"].get(step, {})
+    worst = (0.0, "nothing")
+    for key in COMPARED:
+        if key in a and key in b:
+            scale = max(abs(a[key]), abs(b[key]), 1e-2)  # A loss is a small difference of large sums.
+            worst = max(worst, (abs(a[key] - b[key]) / scale, key))
+        elif key in a or key in b:
+            worst = max(worst, (float("inf"), key))
+    return worst if a and b else (float("inf"), f"step {step} is missing")
+
+
+def judge(name, cpu, gpu, tolerance):
+    worst, key = difference(cpu, gpu, 1)
+    last = max(gpu["steps"], default=0)
+    passed = cpu["code"] == 0 and gpu["code"] == 0 and worst <= tolerance
+    later = difference(cpu, gpu, last)
+    print(f"{'ok  ' if passed else 'FAIL'} {name:14} exit {cpu['code']} {gpu['code']}  {cpu['seconds']:5.1f} s {gpu['seconds']:5.1f} s"
+          f"  step 1: {worst:.1e} {key}  step {last}: {later[0]:.1e} {later[1]}", flush=True)
+    if not passed:
+        for side in (cpu, gpu):
+            print("".join("    " + line for line in side["log"].read_text().splitlines(keepends=True)[-12:]))
+    return passed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--only", nargs="+", choices=FLEETS, default=list(FLEETS))
+    parser.add_argument("--out", type=pathlib.Path, help="keep the runs here")
+    parser.add_argument("--jobs", type=int, default=3, help="runs at a time")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        root = (args.out or pathlib.Path(scratch)).absolute()
+        pairs = {}
+        for name in args.only:
+            recipe, both, gpu_alone, _ = FLEETS[name]
+            pairs[name] = [pool.submit(train, args.build, root / "cpu", name, "cpu", recipe, both),
+                           pool.submit(train, args.build, root / "gpu", name, args.device, recipe, both + gpu_alone)]
+        passed = sum(judge(name, cpu.result(), gpu.result(), FLEETS[name][3]) for name, (cpu, gpu) in pairs.items())
+    print(f"fleets: {passed} passed, {len(pairs) - passed} failed on {args.device}")
+    return passed != len(pairs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
