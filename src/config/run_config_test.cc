@@ -213,7 +213,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"DuplicateSection", "run: {name: a}\nrun: {seed: 1}\n",
                 "2: run: the key is given twice; keep one"},
         Mistake{"Syntax", "run:\n  name: [a\nbatch: 3\n", "3:"},
-        Mistake{"SecondDocument", "run: {name: a}\n---\nrun: {name: b}\n", "3: a second document"},
+        Mistake{"BeginsWithAComma", ", steps: 3\n", "1:1: not valid YAML"},
+        Mistake{"SecondDocument", "run: {name: a}\n---\nrun: {name: b}\n", "2: a second document"},
         Mistake{"ListAtTop", "- run\n", "1: expected sections"},
         Mistake{
             "UnknownRecipe", "run: {name: a}\nrecipe: digits-op-grp\n",

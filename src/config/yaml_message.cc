@@ -1,11 +1,13 @@
 #include "config/yaml_message.h"
 
 #include <google/protobuf/descriptor.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <cmath>
 #include <limits>
 #include <set>
+#include <sstream>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -173,6 +175,23 @@ absl::Status MergeField(const YAML::Node& node, const Spot& spot, const FieldDes
   return absl::OkStatus();
 }
 
+// Where the documents of a text begin.
+struct DocumentStarts final : YAML::EventHandler {
+  std::vector<YAML::Mark> marks;
+  void OnDocumentStart(const YAML::Mark& mark) override { marks.push_back(mark); }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
 }  // namespace
 
 std::string YamlSource::Place(const YAML::Node& node) const {
@@ -182,10 +201,18 @@ std::string YamlSource::Place(const YAML::Node& node) const {
 
 absl::StatusOr<YAML::Node> ParseYaml(const std::string& text, const YamlSource& source) {
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() <= 1) return documents.empty() ? YAML::Node() : documents[0];
-    return absl::InvalidArgumentError(absl::StrCat(
-        source.Place(documents[1]), ": a second document (---) would be ignored; keep one"));
+    YAML::Node root = YAML::Load(text);
+    std::istringstream stream(text);
+    YAML::Parser parser(stream);
+    DocumentStarts starts;
+    // At most two: on some malformed text yaml-cpp begins a document again and again.
+    if (!parser.HandleNextDocument(starts) || !parser.HandleNextDocument(starts)) return root;
+    const YAML::Mark& first = starts.marks.front();
+    const YAML::Mark& last = starts.marks.back();
+    if (last.pos == first.pos) throw YAML::ParserException(first, "no key or value can begin so");
+    return absl::InvalidArgumentError(
+        absl::StrCat(source.name, source.has_lines ? absl::StrCat(":", last.line + 1) : "",
+                     ": a second document (---) would be ignored; keep one"));
   } catch (const YAML::Exception& error) {
     return absl::InvalidArgumentError(
         source.has_lines ? absl::StrCat(source.name, ":", error.mark.line + 1, ":",

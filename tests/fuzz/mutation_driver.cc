@@ -6,6 +6,9 @@
 //   TARGET FILE               runs one input, to look at what a fuzzer found
 //
 // A run that crashes leaves its input as crash-input in the working directory.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdint>
@@ -124,8 +127,10 @@ std::string Content(const fs::path& path) {
 
 std::string running;  // The current input, for the signal handler.
 
+// Takes no memory: there may be none left.
 void OnAbort(int) {
-  std::ofstream("crash-input", std::ios::binary) << running;
+  const int file = ::open("crash-input", O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  if (file < 0 || ::write(file, running.data(), running.size()) < 0) std::_Exit(135);
   std::_Exit(134);
 }
 
