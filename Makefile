@@ -8,6 +8,7 @@
 # make check-observe   check alerts and dashboards with promtool, manifests against published types, and run oxbow
 #                     under a live Prometheus; installs what it needs into .deps
 # make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: that many runs, each with kills, stops, a bad network or a full disk
+# make soak   SOAK_FLAGS="--minutes 90": one long run with a fault every half minute, against runs without faults
 # make images   container images oxbow/buffer and oxbow/torch (docker/README.md), and the secrets of deploy/compose
 # make deploy-test   build the images and run under compose; install and start Docker if needed (root)
 # make build | bench | lint | quick-lint | format | clean
@@ -19,7 +20,7 @@ RUN ?= configs/digits.yaml
 INSTALL ?= yes
 INSTALL_FLAGS ?=
 
-.PHONY: all build train test check-cuda test-gpu gpu-fleets check-observe chaos images deploy-test bench lint quick-lint format clean deps
+.PHONY: all build train test check-cuda test-gpu gpu-fleets check-observe chaos soak images deploy-test bench lint quick-lint format clean deps
 all: build
 
 deps:
@@ -83,6 +84,11 @@ CHAOS_FLAGS ?=
 chaos: deps $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS) --target chaos
 	@$(BUILD)/bin/chaos --runs $(CHAOS_RUNS) --seed $(CHAOS_SEED) $(CHAOS_FLAGS)
+
+SOAK_FLAGS ?=
+soak: deps $(BUILD)/build.ninja
+	@cmake --build $(BUILD) -j $(JOBS) --target oxbow learner rollout_worker replay_buffer reward_server
+	@tests/chaos/soak.py $(BUILD) $(SOAK_FLAGS)
 
 IMAGES ?=
 IMAGE_FLAGS ?=
