@@ -13,11 +13,11 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/descriptor.h"
+#include "base/listening_sockets.h"
 
 namespace oxbow::rpc {
 
@@ -29,9 +29,7 @@ class Listener {
  public:
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
 
-  // Listens on all addresses of "HOST:PORT" or "[V6]:PORT", on one port; port 0: the system picks
-  // one. A wildcard (0.0.0.0, [::]) takes IPv4 and IPv6 where the machine has both. kUnavailable if
-  // no address can be bound; the message names the reason.
+  // Listens as base/listening_sockets.h says, but accepts nothing yet.
   static absl::StatusOr<std::unique_ptr<Listener>> Bind(const std::string& address);
   ~Listener();  // Ends Serve and closes the sockets.
 
@@ -40,18 +38,17 @@ class Listener {
   // Accepts no more.
   void Stop();
 
-  int port() const { return port_; }
+  int port() const { return sockets_.port; }
   // Connections that were closed at once because too many descriptors were in use.
   uint64_t refused() const { return refused_.load(); }
 
  private:
-  explicit Listener(std::vector<Descriptor> sockets, int port);
+  explicit Listener(ListeningSockets sockets);
   void AcceptLoop();
   bool AcceptOne(int socket);
   void Refuse(const char* reason);
 
-  const std::vector<Descriptor> sockets_;
-  const int port_;
+  const ListeningSockets sockets_;
   Descriptor ended_;  // An eventfd that wakes the thread.
   // Given up for a moment when no descriptor is free, so that a connection can be closed.
   Descriptor reserve_;

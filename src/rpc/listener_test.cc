@@ -104,6 +104,10 @@ TEST(ListenerTest, BothAddressFamiliesAreListenedOn) {
     ASSERT_TRUE(server.ok()) << server.status();
     EXPECT_EQ(Ask((*server)->endpoint()), grpc::StatusCode::OK) << (*server)->endpoint();
   }
+  const auto bare = Server::Start({.listen = "::1:0"}, {});  // As manifests write a pod's address.
+  ASSERT_TRUE(bare.ok()) << bare.status();
+  EXPECT_THAT((*bare)->endpoint(), ::testing::StartsWith("[::1]:"));
+  EXPECT_EQ(Ask((*bare)->endpoint()), grpc::StatusCode::OK);
   const auto wildcard = Listener::Bind("[::]:0");
   ASSERT_TRUE(wildcard.ok()) << wildcard.status();
   EXPECT_GE(Stranger((*wildcard)->port()).value, 0) << "IPv4 reaches the wildcard of IPv6";

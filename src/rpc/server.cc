@@ -55,8 +55,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options,
     return absl::InternalError(absl::StrCat("cannot start a server: ", options.listen));
   }
   listener->Serve(std::move(acceptor));
-  const std::string host = options.listen.substr(0, options.listen.rfind(':'));
-  const std::string endpoint = absl::StrCat(host, ":", listener->port());
+  const std::string address = WithBrackets(options.listen);
+  const std::string endpoint =
+      absl::StrCat(address.substr(0, address.rfind(':')), ":", listener->port());
   return std::unique_ptr<Server>(
       new Server(std::move(listener), std::move(server), endpoint, options.probe));
 }
