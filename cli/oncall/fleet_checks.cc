@@ -181,8 +181,7 @@ class FleetJudge {
         absl::StrFormat("%d known, %d silent for more than %.0f s", status.workers_size(), silent,
                         patience),
         "they died or cannot reach the learner: see their logs; others do their work meanwhile");
-    Add("worker ids",
-        status.duplicate_worker_ids().empty() ? Verdict::kOk : Verdict::kWarn,
+    Add("worker ids", status.duplicate_worker_ids().empty() ? Verdict::kOk : Verdict::kWarn,
         status.duplicate_worker_ids().empty()
             ? "each process has its own"
             : absl::StrCat("several processes call themselves ",

@@ -41,8 +41,8 @@ absl::StatusOr<std::string> FetchMetrics(const std::string& endpoint, absl::Dura
   addrinfo* found = nullptr;
   absl::string_view host = absl::string_view(endpoint).substr(0, colon);
   if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
-  if (getaddrinfo(std::string(host).c_str(), endpoint.substr(colon + 1).c_str(), &hints,
-                  &found) != 0) {
+  if (getaddrinfo(std::string(host).c_str(), endpoint.substr(colon + 1).c_str(), &hints, &found) !=
+      0) {
     return away;
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, freeaddrinfo);

@@ -91,7 +91,8 @@ LogEvent::~LogEvent() {
     out = absl::StrCat(std::string(1, letter), " ",
                        absl::FormatTime("%H:%M:%E3S", time, absl::UTCTimeZone()), " ",
                        Settings().service, ": ", message_);
-    for (const Field& field : fields_) absl::StrAppend(&out, " ", field.key, "=", TextValue(field.value));
+    for (const Field& field : fields_)
+      absl::StrAppend(&out, " ", field.key, "=", TextValue(field.value));
     if (level_ >= LogLevel::kError) absl::StrAppend(&out, " (", file_, ":", line_, ")");
     out += "\n";
   }

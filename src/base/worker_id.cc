@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -23,7 +24,8 @@ absl::Status CheckWorkerId(std::string_view id) {
   if (known && !id.empty() && id.size() <= kBytesMax) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("worker_id must be 1 to ", kBytesMax, " letters, digits or \"", kMarks,
-                   "\" (rollout_worker --id): \"", absl::CHexEscape(id.substr(0, kBytesMax)), "\""));
+                   "\" (rollout_worker --id): \"",
+                   absl::CHexEscape(std::string(id.substr(0, kBytesMax))), "\""));
 }
 
 }  // namespace oxbow

@@ -20,7 +20,7 @@
 namespace oxbow::rpc {
 namespace {
 
-constexpr int kPauseMs = 100;           // After an error of accept that may last.
+constexpr int kPauseMs = 100;  // After an error of accept that may last.
 constexpr absl::Duration kSayEvery = absl::Minutes(1);
 
 uint64_t DescriptorLimit() {

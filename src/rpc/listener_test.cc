@@ -60,7 +60,9 @@ Descriptor Stranger(int port) {
   return socket;
 }
 
-int PortOf(const std::string& endpoint) { return std::stoi(endpoint.substr(endpoint.rfind(':') + 1)); }
+int PortOf(const std::string& endpoint) {
+  return std::stoi(endpoint.substr(endpoint.rfind(':') + 1));
+}
 
 class DescriptorsTest : public ::testing::Test {
  protected:

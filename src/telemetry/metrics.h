@@ -18,7 +18,8 @@ namespace oxbow::telemetry {
 
 class Metrics {
  public:
-  // Serves on `listen` ("127.0.0.1:0", "[::1]:0"). Adds oxbow_build_info. kUnavailable if it cannot be bound.
+  // Serves on `listen` ("127.0.0.1:0", "[::1]:0"). Adds oxbow_build_info. kUnavailable if it cannot
+  // be bound.
   static absl::StatusOr<std::unique_ptr<Metrics>> Serve(const std::string& listen);
   ~Metrics();
 

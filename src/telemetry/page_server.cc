@@ -28,8 +28,7 @@ absl::StatusOr<std::unique_ptr<PageServer>> PageServer::Start(const std::string&
                                                               const Options& options,
                                                               std::function<std::string()> page) {
   OXBOW_ASSIGN_OR_RETURN(ListeningSockets sockets, Listen(address));
-  return std::unique_ptr<PageServer>(
-      new PageServer(std::move(sockets), options, std::move(page)));
+  return std::unique_ptr<PageServer>(new PageServer(std::move(sockets), options, std::move(page)));
 }
 
 PageServer::PageServer(ListeningSockets sockets, const Options& options,
@@ -67,8 +66,8 @@ void PageServer::Loop() {
     if (polled[0].revents != 0) return;
     size_t index = 1 + sockets_.sockets.size();
     for (auto one = connections_.begin(); one != connections_.end(); ++index) {
-      const bool over = Clock::Steady().Now() >= one->end ||
-                        (polled[index].revents != 0 && !Serve(*one));
+      const bool over =
+          Clock::Steady().Now() >= one->end || (polled[index].revents != 0 && !Serve(*one));
       one = over ? connections_.erase(one) : std::next(one);
     }
     accepts = true;

@@ -53,7 +53,7 @@ class PageServer {
   const Options options_;
   const std::function<std::string()> page_;
   const ListeningSockets sockets_;
-  const Descriptor ended_;  // An eventfd that wakes the thread.
+  const Descriptor ended_;             // An eventfd that wakes the thread.
   std::list<Connection> connections_;  // The thread's; oldest first.
   std::thread thread_;
 };

@@ -72,9 +72,9 @@ TEST(PageServerTest, CallersThatSayOrReadNothingDelayNobody) {
       PageServer::Start("127.0.0.1:0", {.time_max = absl::Hours(1)}, [&] { return large; }).value();
   std::vector<Descriptor> idle;
   for (int i = 0; i < 20; ++i) idle.push_back(Connected(server->port()));
-  Say(idle[0], "GET /metr");                        // Half a request,
-  Say(idle[1], "GET /metrics HTTP/1.1\r\n\r\n");    // an answer that nobody reads,
-  Say(idle[2], std::string(100'000, 'g'));          // and far too much of nothing.
+  Say(idle[0], "GET /metr");                      // Half a request,
+  Say(idle[1], "GET /metrics HTTP/1.1\r\n\r\n");  // an answer that nobody reads,
+  Say(idle[2], std::string(100'000, 'g'));        // and far too much of nothing.
   EXPECT_GT(Get(server->port()).size(), large.size());
   EXPECT_EQ(Rest(idle[2]), "");
   Say(idle[0], "ics HTTP/1.1\r\n\r\n");

@@ -89,9 +89,8 @@ void Coordinator::Tick() {
   std::erase_if(workers_, [&](const auto& item) {
     return item.second.session == nullptr && clock_.Now() - item.second.seen > kForgotten;
   });
-  std::erase_if(duplicates_, [&](const auto& item) {
-    return clock_.Now() - item.second > kDuplicateShown;
-  });
+  std::erase_if(duplicates_,
+                [&](const auto& item) { return clock_.Now() - item.second > kDuplicateShown; });
   Report();
 }
 

@@ -69,9 +69,8 @@ absl::Status Coordinator::Open(Session& session, const std::string& worker, uint
     metrics_.WorkerRefused();
     OXBOW_LOG(Warning) << "two processes have one worker id: the newer one is refused"
                        << Field("worker", worker);
-    return absl::AlreadyExistsError(
-        absl::StrCat("another process is connected as this worker; give each its own --id: ",
-                     worker));
+    return absl::AlreadyExistsError(absl::StrCat(
+        "another process is connected as this worker; give each its own --id: ", worker));
   }
   if (entry.session != nullptr) {
     OXBOW_LOG(Info) << "worker came back on another stream" << Field("worker", worker);

@@ -168,8 +168,8 @@ TEST(LeaseTableTest, ALeaseThatIsRenewedForEverEndsAtItsMaximumAgeWhichDoublesWi
   for (int attempt = 2; attempt <= 5; ++attempt) {
     lives.push_back(LifeOf(table, clock, *table.Acquire("hangs", LearnerStep(0))));
   }
-  EXPECT_EQ(lives, (std::vector<absl::Duration>{absl::Minutes(4), absl::Minutes(8), absl::Minutes(8),
-                                                absl::Minutes(8)}))
+  EXPECT_EQ(lives, (std::vector<absl::Duration>{absl::Minutes(4), absl::Minutes(8),
+                                                absl::Minutes(8), absl::Minutes(8)}))
       << "at least four lease times, doubled once and twice";
   for (int i = 0; i < 3; ++i) finish(absl::Seconds(25));
   const auto slow = table.Acquire("hangs", LearnerStep(0));
