@@ -57,6 +57,7 @@ void Listener::Stop() {
   const uint64_t one = 1;
   OXBOW_CHECK(::write(ended_.value, &one, sizeof one) == sizeof one) << "wake the listener";
   thread_.join();
+  sockets_.sockets.clear();  // Callers are refused from now on, and do not wait for an answer.
 }
 
 void Listener::AcceptLoop() {

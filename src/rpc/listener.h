@@ -35,7 +35,7 @@ class Listener {
 
   // Accepts in a thread of its own from now on. Call it once, after the server was started.
   void Serve(std::unique_ptr<Acceptor> acceptor);
-  // Accepts no more.
+  // Accepts no more; the port is free again.
   void Stop();
 
   int port() const { return sockets_.port; }
@@ -48,7 +48,7 @@ class Listener {
   bool AcceptOne(int socket);
   void Refuse(const char* reason);
 
-  const ListeningSockets sockets_;
+  ListeningSockets sockets_;
   Descriptor ended_;  // An eventfd that wakes the thread.
   // Given up for a moment when no descriptor is free, so that a connection can be closed.
   Descriptor reserve_;

@@ -48,15 +48,18 @@ grpc::StatusCode Ask(const std::string& endpoint) {
   return status.error_code();
 }
 
-// A connection on which nothing is said; no value if this process has no descriptor for it.
-Descriptor Stranger(int port) {
-  Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (socket.value < 0) return socket;
+bool Connects(const Descriptor& socket, int port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(connect(socket.value, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  return connect(socket.value, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+}
+
+// A connection on which nothing is said; no value if this process has no descriptor for it.
+Descriptor Stranger(int port) {
+  Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (socket.value >= 0) EXPECT_TRUE(Connects(socket, port));
   return socket;
 }
 
@@ -113,6 +116,15 @@ TEST(ListenerTest, BothAddressFamiliesAreListenedOn) {
   const auto wildcard = Listener::Bind("[::]:0");
   ASSERT_TRUE(wildcard.ok()) << wildcard.status();
   EXPECT_GE(Stranger((*wildcard)->port()).value, 0) << "IPv4 reaches the wildcard of IPv6";
+}
+
+TEST(ListenerTest, AServerThatEndsRefusesCallersAtOnce) {
+  const auto server = Server::Start({}, {}).value();
+  const int port = PortOf(server->endpoint());
+  server->Shutdown(absl::ZeroDuration());
+  Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_FALSE(Connects(socket, port));
+  EXPECT_TRUE(Server::Start({.listen = server->endpoint()}, {}).ok());
 }
 
 TEST(ListenerTest, APortThatIsTakenIsOneLine) {
