@@ -55,9 +55,9 @@ bool SelfProbe::Answers() const {
   grpc::GenericStub stub(grpc::CreateCustomChannel(endpoint_, OwnCredentials(), arguments));
   grpc::CompletionQueue queue;
   const std::unique_ptr<grpc::ClientContext> context = ContextWithDeadline(options_.timeout);
-  // An empty HealthCheckRequest asks for the server as a whole.
+  const grpc::Slice empty;  // A HealthCheckRequest that asks for the server as a whole.
   auto call = stub.PrepareUnaryCall(context.get(), "/grpc.health.v1.Health/Check",
-                                    grpc::ByteBuffer(), &queue);
+                                    grpc::ByteBuffer(&empty, 1), &queue);
   call->StartCall();
   grpc::ByteBuffer answer;
   grpc::Status status;
