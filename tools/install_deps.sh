@@ -33,7 +33,7 @@ if [ -z "$torch_version" ]; then
   [ "$venv" = .deps/venv ] && torch_version=2.13.0 || torch_version=2.11.0
 fi
 
-runtime=(libgrpc++1.51 libprotobuf32 librocksdb7.8 libprometheus-cpp-core1.0 libprometheus-cpp-pull1.0
+runtime=(libgrpc++1.51 libprotobuf32 librocksdb7.8 libprometheus-cpp-core1.0
   libyaml-cpp0.7 libpng16-16 libre2-9 libssl3 libicu72 libxxhash0)
 build=(g++ cmake ninja-build ccache mold make git pkg-config python3 python3-venv
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev librocksdb-dev

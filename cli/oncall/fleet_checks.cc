@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "cli/replay/replay_rows.h"
 #include "cli/run/progress_line.h"
 #include "metrics/exported_metrics.h"
@@ -180,6 +181,12 @@ class FleetJudge {
         absl::StrFormat("%d known, %d silent for more than %.0f s", status.workers_size(), silent,
                         patience),
         "they died or cannot reach the learner: see their logs; others do their work meanwhile");
+    Add("worker ids", status.duplicate_worker_ids().empty() ? Verdict::kOk : Verdict::kWarn,
+        status.duplicate_worker_ids().empty()
+            ? "each process has its own"
+            : absl::StrCat("several processes call themselves ",
+                           absl::StrJoin(status.duplicate_worker_ids(), ", ")),
+        "only one of them gets work: leave out rollout_worker --id, or give each its own");
     Add("weights lag", behind == 0 ? Verdict::kOk : Verdict::kWarn,
         absl::StrFormat("slowest worker %.1f learner steps behind version %d", lag_most,
                         status.published_version()),

@@ -133,6 +133,8 @@ INSTANTIATE_TEST_SUITE_P(
                   for (auto& w : *f.status->mutable_workers()) w.set_seconds_since_seen(100);
                 }},
         Trouble{"workers", Verdict::kFail, [](FleetFacts& f) { f.status->clear_workers(); }},
+        Trouble{"worker ids", Verdict::kWarn,
+                [](FleetFacts& f) { f.status->add_duplicate_worker_ids("gpu-1"); }},
         Trouble{"weights lag", Verdict::kWarn,
                 [](FleetFacts& f) { f.status->mutable_workers(1)->set_policy_version(60); }},
         Trouble{"leases", Verdict::kWarn,

@@ -58,14 +58,15 @@ Check Disk(const MachineFacts& facts, uint64_t needs) {
 
 Check Descriptors(const MachineFacts& facts) {
   const Verdict verdict =
-      Graded(static_cast<double>(facts.descriptors), static_cast<double>(kDescriptorsLeast),
+      Graded(static_cast<double>(facts.descriptors_max), static_cast<double>(kDescriptorsLeast),
              static_cast<double>(kDescriptorsWanted));
   return Machine(
-      "open files", verdict, absl::StrCat("limit ", facts.descriptors),
+      "open files", verdict, absl::StrCat("hard limit ", facts.descriptors_max),
       verdict == Verdict::kOk
           ? ""
-          : absl::StrCat("ulimit -n ", std::min(facts.descriptors_max, kDescriptorsWanted),
-                         " (LimitNOFILE= of a unit)"));
+          : absl::StrCat("ulimit -Hn ", kDescriptorsWanted,
+                         " (LimitNOFILE= of a unit, ulimits: of compose): a process has a "
+                         "connection to each of its peers"));
 }
 
 Check Cores(const MachineFacts& facts, const MachineNeeds& needs) {

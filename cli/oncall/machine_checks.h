@@ -19,8 +19,7 @@ struct MachineFacts {
   std::string disk_path;  // Directory where runs are written.
   uint64_t disk_free = 0;
   bool disk_writable = true;
-  uint64_t descriptors = 0;      // The soft limit of open files.
-  uint64_t descriptors_max = 0;  // The hard limit.
+  uint64_t descriptors_max = 0;  // The hard limit of open files; processes raise theirs to it.
   double cores = 0;              // Cores that this process may use; a quota can make it fractional.
   double load = 0;               // Runnable processes, averaged over a minute.
   std::optional<bool> clock_synchronised;

@@ -20,7 +20,6 @@ MachineFacts Good() {
   return {.memory_available = 8 * kGiB,
           .disk_path = "/runs",
           .disk_free = 50 * kGiB,
-          .descriptors = 65536,
           .descriptors_max = 1048576,
           .cores = 8,
           .load = 0.5,
@@ -78,8 +77,8 @@ INSTANTIATE_TEST_SUITE_P(
                [](MachineFacts& f) { f.memory_available = 4 * kGiB + (kGiB >> 2); }},
         Spoilt{"disk", Verdict::kFail, [](MachineFacts& f) { f.disk_free = kGiB; }},
         Spoilt{"disk", Verdict::kFail, [](MachineFacts& f) { f.disk_writable = false; }},
-        Spoilt{"open files", Verdict::kFail, [](MachineFacts& f) { f.descriptors = 256; }},
-        Spoilt{"open files", Verdict::kWarn, [](MachineFacts& f) { f.descriptors = 1024; }},
+        Spoilt{"open files", Verdict::kFail, [](MachineFacts& f) { f.descriptors_max = 256; }},
+        Spoilt{"open files", Verdict::kWarn, [](MachineFacts& f) { f.descriptors_max = 1024; }},
         Spoilt{"cores", Verdict::kWarn, [](MachineFacts& f) { f.cores = 2; }},
         Spoilt{"cores", Verdict::kWarn, [](MachineFacts& f) { f.load = 20; }},
         Spoilt{"OpenMP", Verdict::kWarn, [](MachineFacts& f) { f.omp_num_threads = "16"; }},
@@ -145,7 +144,7 @@ TEST(MachineFactsTest, ThisMachineIsLookedAt) {
       LookAtMachine(directory.path() / "not" / "there", {"127.0.0.1:0", "no port"});
   EXPECT_GT(facts.memory_available, 0u);
   EXPECT_GT(facts.disk_free, 0u);
-  EXPECT_GT(facts.descriptors, 0u);
+  EXPECT_GT(facts.descriptors_max, 0u);
   EXPECT_GT(facts.cores, 0);
   EXPECT_EQ(facts.disk_path, directory.path().string()) << "the nearest that is there";
   ASSERT_EQ(facts.ports.size(), 2u);

@@ -140,7 +140,6 @@ MachineFacts LookAtMachine(const fs::path& directory, const std::vector<std::str
   LookAtCores(facts);
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-    facts.descriptors = files.rlim_cur;
     facts.descriptors_max = files.rlim_max;
   }
   timex time{};  // No modes: only reads the state.

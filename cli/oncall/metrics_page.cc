@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace oxbow::cli {
 namespace {
@@ -38,8 +39,10 @@ absl::StatusOr<std::string> FetchMetrics(const std::string& endpoint, absl::Dura
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (getaddrinfo(endpoint.substr(0, colon).c_str(), endpoint.substr(colon + 1).c_str(), &hints,
-                  &found) != 0) {
+  absl::string_view host = absl::string_view(endpoint).substr(0, colon);
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  if (getaddrinfo(std::string(host).c_str(), endpoint.substr(colon + 1).c_str(), &hints, &found) !=
+      0) {
     return away;
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, freeaddrinfo);

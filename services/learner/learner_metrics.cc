@@ -139,6 +139,7 @@ struct LearnerMetrics::Impl {
         ready(Metric(r, exported::kLearnerGroups, {{"state", "ready"}})),
         sink_bytes(Metric(r, exported::kLearnerSinkBytes)),
         workers(Metric(r, exported::kLearnerWorkers)),
+        duplicate_workers(Metric(r, exported::kLearnerDuplicateWorkersTotal)),
         weights_lag(Metric(r, exported::kLearnerWeightsLagVersions)),
         version(Metric(r, exported::kLearnerPolicyVersion)),
         published(Metric(r, exported::kLearnerPublishedVersion)),
@@ -174,6 +175,7 @@ struct LearnerMetrics::Impl {
   Gauge& ready;
   Gauge& sink_bytes;
   Gauge& workers;
+  Counter& duplicate_workers;
   Gauge& weights_lag;
   Gauge& version;
   Gauge& published;
@@ -200,6 +202,7 @@ LearnerMetrics::LearnerMetrics(Registry& registry, const std::vector<std::string
 LearnerMetrics::~LearnerMetrics() = default;
 
 void LearnerMetrics::LeaseGranted() { impl_->leases.Add("granted"); }
+void LearnerMetrics::WorkerRefused() { impl_->duplicate_workers.Increment(); }
 void LearnerMetrics::LeaseExpired() { impl_->leases.Add("expired"); }
 void LearnerMetrics::LeaseFailed() { impl_->leases.Add("failed"); }
 void LearnerMetrics::LeaseSpeculated() { impl_->leases.Add("speculated"); }

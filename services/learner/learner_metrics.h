@@ -25,6 +25,7 @@ class LearnerMetrics {
   void LeaseFailed();
   void LeaseSpeculated();  // A straggler's group was leased a second time.
   void LeaseSuperseded();  // Ended because the group's other lease was first.
+  void WorkerRefused();    // Another process of its name is connected.
   void ResultReceived(const std::string& outcome,
                       uint64_t bytes);  // accepted | duplicate | fenced | superseded | invalid
   void GroupsAre(uint64_t pending, uint64_t running, uint64_t ready);

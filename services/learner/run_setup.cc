@@ -162,7 +162,8 @@ Coordinator::Options CoordinatorOptionsOf(const RunSetup& setup, Epoch epoch,
                                     .factor = setup.config.services().speculation_factor()}},
           .rules = GroupRulesOf(setup),
           .run_id = RunIdOf(setup, epoch),
-          .ranks = static_cast<int>(setup.config.learner().ranks())};
+          .ranks = static_cast<int>(setup.config.learner().ranks()),
+          .credit_max = std::max(1u, setup.config.services().groups_in_flight())};
 }
 
 ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,

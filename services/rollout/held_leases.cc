@@ -18,6 +18,12 @@ void HeldLeases::Ready(ReadyLease lease) {
   if (held != held_.end()) held->second.ready = std::move(lease);
 }
 
+void HeldLeases::Sampled(uint64_t lease_id) {
+  absl::MutexLock lock(&mutex_);
+  const auto held = held_.find(lease_id);
+  if (held != held_.end()) held->second.sampled = true;
+}
+
 void HeldLeases::Done(uint64_t lease_id) {
   absl::MutexLock lock(&mutex_);
   held_.erase(lease_id);
@@ -88,6 +94,15 @@ std::vector<uint64_t> HeldLeases::held() const {
   absl::MutexLock lock(&mutex_);
   std::vector<uint64_t> ids;
   for (const auto& [id, held] : held_) ids.push_back(id);
+  return ids;
+}
+
+std::vector<uint64_t> HeldLeases::sampled() const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<uint64_t> ids;
+  for (const auto& [id, held] : held_) {
+    if (held.sampled) ids.push_back(id);
+  }
   return ids;
 }
 

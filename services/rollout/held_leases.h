@@ -1,6 +1,6 @@
 // The leases a worker holds, from their arrival to the learner's answer. Thread-safe.
 //
-//   Arrived -> (head is read) -> Ready -> TakeBatch -> (sampled, scored, sent) -> Done
+//   Arrived -> (head is read) -> Ready -> TakeBatch -> Sampled -> (scored, sent) -> Done
 //
 // A lease that the learner cancels is dropped unless it was taken. A taken lease is finished, and
 // the learner refuses its group.
@@ -32,6 +32,7 @@ class HeldLeases {
   // False if the lease is held already (a repeated message).
   bool Arrived(const v1::Lease& lease);
   void Ready(ReadyLease lease);
+  void Sampled(uint64_t lease_id);  // The sampler is done with it.
   void Done(uint64_t lease_id);
   void Cancel(uint64_t lease_id);
 
@@ -44,6 +45,7 @@ class HeldLeases {
   // How many more leases may be requested: capacity - held, 0 while draining.
   uint32_t free_places() const;
   std::vector<uint64_t> held() const;
+  std::vector<uint64_t> sampled() const;  // Those of the held ones.
   absl::Duration lease_time_min() const;  // The shortest of the held leases; zero if none.
 
   void Drain();  // Requests no more leases.
@@ -54,6 +56,7 @@ class HeldLeases {
   struct Held {
     double seconds = 0;
     bool taken = false;
+    bool sampled = false;
     std::optional<ReadyLease> ready;
   };
   size_t Takeable(std::optional<PolicyVersion> version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

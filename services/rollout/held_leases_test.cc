@@ -39,6 +39,18 @@ TEST(HeldLeasesTest, TakesAllReadyLeasesThatTheVersionAdmitsAndEachOnce) {
   EXPECT_EQ(board.held().size(), 4u);
 }
 
+TEST(HeldLeasesTest, WhatTheSamplerIsDoneWithIsHeldUntilItIsDelivered) {
+  HeldLeases board(3);
+  for (const uint64_t id : {1, 2, 3}) Hold(board, Lease(id));
+  ASSERT_EQ(board.TakeBatch(PolicyVersion(0), kLinger, kTimeout).size(), 3u);
+  EXPECT_TRUE(board.sampled().empty());
+  board.Sampled(1);
+  board.Sampled(2);
+  board.Done(1);
+  EXPECT_EQ(board.sampled(), std::vector<uint64_t>{2});
+  EXPECT_EQ(board.held(), (std::vector<uint64_t>{2, 3}));
+}
+
 TEST(HeldLeasesTest, FreePlacesFollowWhatIsHeldAndDrainTakesThemAway) {
   HeldLeases board(2);
   EXPECT_EQ(board.free_places(), 2u);

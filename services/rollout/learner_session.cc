@@ -1,5 +1,7 @@
 #include "services/rollout/learner_session.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -8,6 +10,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "core/lease/lease_times.h"
 #include "io/tensor_torch.h"
 #include "rpc/convert.h"
 #include "rpc/convert_torch.h"
@@ -35,6 +38,23 @@ const char* NameOf(v1::InsertOutcome outcome) {
       return "invalid";
   }
 }
+
+// A network whose every forward pass counts as progress of the sampler.
+class Watched final : public model::VelocityModel {
+ public:
+  Watched(const model::VelocityModel& network, SamplerProgress& progress)
+      : network_(network), progress_(progress) {}
+
+ private:
+  at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
+                     const model::Conditioning& conditioning) const override {
+    progress_.Advanced();
+    return network_.Velocity(x, sigma, conditioning);
+  }
+
+  const model::VelocityModel& network_;
+  SamplerProgress& progress_;
+};
 
 // The steps that the lease wants stochastic; all that may be stochastic if it names none.
 absl::StatusOr<std::vector<bool>> WindowOf(const v1::Lease& lease,
@@ -67,6 +87,7 @@ LearnerSession::LearnerSession(RunSpec spec, std::string worker_id,
       clock_(clock),
       stream_(coordinator, spec_.epoch, worker_id_),
       leases_(spec_.groups_in_flight),
+      progress_(clock_, lease::StandstillMax(spec_.lease_time)),
       model_(spec_) {
   for (const std::string& endpoint : spec_.buffer_endpoints) {
     buffers_.push_back(std::make_unique<buffer::ReplayClient>(endpoint, spec_.rpc_timeout));
@@ -211,7 +232,9 @@ absl::StatusOr<rl::Trajectory> LearnerSession::ReadHead(const v1::Lease& lease) 
 }
 
 void LearnerSession::SampleLoop() {
+  pthread_setname_np(pthread_self(), "sampler");
   while (!stopping_.HasBeenNotified()) {
+    progress_.Advanced();
     ApplyNewest();
     const absl::Duration idle_since = clock_.Now();
     std::vector<ReadyLease> batch = leases_.TakeBatch(
@@ -283,12 +306,14 @@ void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
   if (tasks.empty()) return;
   std::vector<SampledGroup> groups;
   try {
-    groups = SampleGroups(spec_, model_.model(), model_.version(), model_.decoder(), tasks);
+    groups = SampleGroups(spec_, Watched(model_.model(), progress_), model_.version(),
+                          model_.decoder(), tasks);
   } catch (const std::exception& error) {
     for (const v1::Lease& lease : leases)
       Finish(lease.lease_id(), absl::StrCat("torch: ", error.what()));
     return;
   }
+  for (const v1::Lease& lease : leases) leases_.Sampled(lease.lease_id());
   const double seconds = absl::ToDoubleSeconds(clock_.Now() - start);
   uint64_t samples = 0;
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -369,18 +394,35 @@ void LearnerSession::Finish(uint64_t lease_id, const std::string& failure) {
 
 void LearnerSession::OfferCredit() {
   absl::MutexLock lock(&credit_mutex_);
-  if (applied_.has_value()) stream_.Credit(*applied_, leases_.free_places());
+  if (!applied_.has_value()) return;
+  stream_.Credit(*applied_, progress_.Stalled() ? 0 : leases_.free_places());
+}
+
+// Says when the sampler comes to a standstill and when it goes on; the learner is told what the
+// worker can take then.
+bool LearnerSession::LookAtSampler(bool stalled) {
+  if (progress_.Stalled() == stalled) return stalled;
+  if (!stalled) {
+    OXBOW_LOG(Error) << "the sampler stands still: its leases are given up (does the GPU hang?)"
+                     << Field("worker", worker_id_) << Field("leases", leases_.held().size());
+  } else {
+    OXBOW_LOG(Info) << "the sampler goes on" << Field("worker", worker_id_);
+  }
+  OfferCredit();
+  return !stalled;
 }
 
 void LearnerSession::RenewLoop() {
   absl::Duration renewed = clock_.Now();
+  bool stalled = false;
   while (true) {
-    const absl::Duration third = leases_.lease_time_min() / 3;
-    if (stopping_.WaitForNotificationWithTimeout(third == absl::ZeroDuration() ? kIdle : third))
+    const absl::Duration pause = lease::RenewalInterval(leases_.lease_time_min());
+    if (stopping_.WaitForNotificationWithTimeout(pause == absl::ZeroDuration() ? kIdle : pause))
       return;
-    const std::vector<uint64_t> held = leases_.held();
+    stalled = LookAtSampler(stalled);
+    const std::vector<uint64_t> held = stalled ? leases_.sampled() : leases_.held();
     // A worker without leases sends a heartbeat equally often.
-    if (held.empty() && clock_.Now() - renewed < spec_.lease_time / 3) continue;
+    if (held.empty() && clock_.Now() - renewed < lease::RenewalInterval(spec_.lease_time)) continue;
     stream_.Renew(held);
     renewed = clock_.Now();
   }

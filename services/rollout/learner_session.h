@@ -4,7 +4,8 @@
 //   stream (caller's thread)    receives leases and answers to renewals
 //   I/O threads (a few)         read replayed heads; score, send and report finished groups
 //   sampler (one thread)        the only one that uses torch: applies weights, denoises batches
-//   renewer                     renews leases at a third of their time; sends heartbeats
+//   renewer                     renews leases at a third of their time, unless they wait for a
+//                               sampler that stands still; sends heartbeats
 #pragma once
 
 #include <functional>
@@ -25,6 +26,7 @@
 #include "services/rollout/rollout_metrics.h"
 #include "services/rollout/run_spec.h"
 #include "services/rollout/sampler_model.h"
+#include "services/rollout/sampler_progress.h"
 #include "services/rollout/work_stream.h"
 #include "services/weights/weight_follower.h"
 #include "services/weights/weight_relay.h"
@@ -69,6 +71,7 @@ class LearnerSession {
   void Finish(uint64_t lease_id, const std::string& failure);
   void OfferCredit();
   void RenewLoop();
+  bool LookAtSampler(bool stalled);
 
   const RunSpec spec_;
   const std::string worker_id_;
@@ -79,6 +82,7 @@ class LearnerSession {
 
   WorkStream stream_;
   HeldLeases leases_;
+  SamplerProgress progress_;
   std::vector<std::unique_ptr<buffer::ReplayClient>> buffers_;  // By shard.
   std::vector<std::unique_ptr<ExperienceSender>> senders_;      // By rank.
 

@@ -5,14 +5,16 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <random>
 #include <string>
 #include <thread>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "base/freed_memory.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/worker_id.h"
 #include "core/model/device.h"
 #include "rpc/server.h"
 #include "rpc/service_main.h"
@@ -44,7 +46,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--learner", flags.learner, "host:port of the learner; all else comes from there")
       ->required();
   app.add_option("--id", flags.id,
-                 "name of this worker, unique in the run (default: host and process id)");
+                 "name of this worker, unique in the run (default: host, process id and a random "
+                 "number)");
   app.add_option("--device", flags.device, "where the model runs: cpu, cuda or cuda:N")
       ->capture_default_str();
   app.add_option(
@@ -56,7 +59,13 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->check(CLI::Range(1, 256));
 }
 
+// Containers that share their host's network share its name, and each is its own process 1.
+std::string DefaultId(const std::string& host) {
+  return absl::StrFormat("%s-%d-%08x", host, ::getpid(), std::random_device()());
+}
+
 absl::Status Serve(const Flags& flags) {
+  if (!flags.id.empty()) OXBOW_RETURN_IF_ERROR(CheckWorkerId(flags.id));
   at::set_num_threads(flags.threads);
   at::set_num_interop_threads(1);
   OXBOW_ASSIGN_OR_RETURN(
@@ -72,7 +81,7 @@ absl::Status Serve(const Flags& flags) {
       weights::WeightRelay::Start({.listen = flags.service.listen}, follow_metrics));
   const std::string host = HostName();
   Worker worker({.learner = flags.learner,
-                 .worker_id = flags.id.empty() ? absl::StrCat(host, "-", ::getpid()) : flags.id,
+                 .worker_id = flags.id.empty() ? DefaultId(host) : flags.id,
                  .host = host,
                  .device = device,
                  .relay = relay.get(),

@@ -1,6 +1,7 @@
 #include "services/rollout/work_stream.h"
 
 #include <algorithm>
+#include <random>
 #include <utility>
 
 #include "rpc/channel.h"
@@ -15,6 +16,14 @@ constexpr absl::Duration kLineDeadline = absl::Hours(24 * 365);
 // If this many renewals are unanswered, no more are sent on this stream.
 constexpr size_t kRenewalsMax = 64;
 
+uint64_t NumberOfThisProcess() {
+  static const uint64_t number = [] {
+    std::random_device random;
+    return uint64_t{random()} << 32 | random();
+  }();
+  return number;
+}
+
 }  // namespace
 
 WorkStream::WorkStream(v1::Coordinator::Stub& stub, Epoch epoch, std::string worker_id)
@@ -24,6 +33,7 @@ v1::WorkRequest WorkStream::Request() const {
   v1::WorkRequest request;
   request.set_epoch(epoch_.value);
   request.set_worker_id(worker_id_);
+  request.set_process(NumberOfThisProcess());
   return request;
 }
 

@@ -1,6 +1,7 @@
 #include "services/rollout/worker.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
@@ -90,9 +91,14 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   // After a lost connection the worker reconnects with all its leases, as long as the learner is in
   // the same epoch.
   absl::Status status;
+  bool said = false;
   while (true) {
     status = session->Serve();
-    if (!Pause(options_.backoff_first)) break;
+    // The other process may be this worker's former life, whose end nobody has noticed yet.
+    const bool taken = absl::IsAlreadyExists(status);
+    if (taken && !std::exchange(said, true))
+      OXBOW_LOG(Error) << "this worker gets no work" << Field("reason", status.message());
+    if (!Pause(taken ? options_.backoff_max : options_.backoff_first)) break;
     const absl::StatusOr<v1::RegisterResponse> again = Register();
     if (!again.ok() || again->epoch() != registration.epoch()) break;
     metrics_.Reconnected();

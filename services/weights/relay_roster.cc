@@ -1,5 +1,6 @@
 #include "services/weights/relay_roster.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -11,17 +12,18 @@
 namespace oxbow::weights {
 namespace {
 
-constexpr size_t kAccusedMax = 2;  // A worker is believed about so many peers with corrupt bytes.
+constexpr size_t kAccusedMax = 2;  // A host is believed about so many peers with corrupt bytes.
 
 bool IsWildcard(const std::string& host) { return host == "0.0.0.0" || host == "[::]"; }
 
 }  // namespace
 
-RelayRoster::Ticket RelayRoster::Join(const std::string& worker, const std::string& endpoint) {
+RelayRoster::Ticket RelayRoster::Join(const std::string& worker, const std::string& endpoint,
+                                      const std::string& host) {
   for (auto it = watchers_.begin(); it != watchers_.end();) {
     it = it->second.worker == worker && !worker.empty() ? watchers_.erase(it) : std::next(it);
   }
-  watchers_[next_] = {worker, endpoint, {}};
+  watchers_[next_] = {worker, endpoint, host, {}};
   silent_.erase(worker);
   planned_ = false;
   return next_++;
@@ -62,13 +64,20 @@ std::vector<v1::WatchResponse::Peer> RelayRoster::PeersOf(Ticket ticket) {
   return found->second.peers;
 }
 
-bool RelayRoster::Accuse(const v1::ReportPeerRequest& report) {
+bool RelayRoster::WatchesFrom(const std::string& worker, const std::string& host) const {
+  return std::any_of(watchers_.begin(), watchers_.end(), [&](const auto& item) {
+    return item.second.worker == worker && item.second.host == host;
+  });
+}
+
+bool RelayRoster::Accuse(const v1::ReportPeerRequest& report, const std::string& host) {
+  if (!WatchesFrom(report.worker_id(), host)) return false;
   const std::string& peer = report.peer().worker_id();
   if (peer.empty() || peer == report.worker_id() || corrupt_.contains(peer)) return false;
   const bool corrupt = report.fault() == v1::PEER_FAULT_CORRUPT;
   if (!corrupt && silent_.contains(peer)) return false;
   if (corrupt) {
-    std::set<std::string>& accused = accused_by_[report.worker_id()];
+    std::set<std::string>& accused = accused_by_[host];
     if (accused.size() >= kAccusedMax && !accused.contains(peer)) return false;
     accused.insert(peer);
     corrupt_.insert(peer);
@@ -100,9 +109,8 @@ std::string RelayEndpoint(const std::string& advertised, const std::string& peer
   const std::string host = advertised.substr(0, colon);
   const std::string from = PeerHost(peer);
   if (IsWildcard(host)) return from.empty() ? "" : absl::StrCat(from, advertised.substr(colon));
-  const bool elsewhere = !from.empty() && !rpc::IsLoopback(from);
-  if (elsewhere && rpc::IsLoopback(host)) return "";
-  return advertised;
+  const bool here = from.empty() || rpc::IsLoopback(from);
+  return host == from || (here && rpc::IsLoopback(host)) ? advertised : "";
 }
 
 }  // namespace oxbow::weights

@@ -2,8 +2,11 @@
 //
 // A watcher is named by the worker's id and has its place from Join to Leave. A peer that sent
 // corrupt bytes is never given out as a source again; one that stalled or could not be reached is
-// given out again once it reports. A wrong accusation costs a peer its children and nothing else: a
-// worker that accuses many peers is taken to be the broken one. Not thread-safe.
+// given out again once it reports. A wrong accusation costs a peer its children and nothing else.
+//
+// A name is what a caller says of itself, so names count for nothing: an accusation is heard only
+// from the host of a watcher of that name, and a host that accuses many peers is taken to be the
+// broken one. Callers behind one NAT or proxy are one host. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -22,16 +25,17 @@ class RelayRoster {
   // `fanout` 0: no worker relays.
   explicit RelayRoster(size_t fanout) : fanout_(fanout) {}
 
-  // `endpoint` empty: cannot relay. An older place of the same worker is given up.
+  // `endpoint` empty: cannot relay. `host`: where the call comes from. An older place of the same
+  // worker is given up.
   using Ticket = uint64_t;
-  Ticket Join(const std::string& worker, const std::string& endpoint);
+  Ticket Join(const std::string& worker, const std::string& endpoint, const std::string& host);
   void Leave(Ticket ticket);
 
   // The peers that this watcher shall ask before the learner. Empty for a place that was given up.
   std::vector<v1::WatchResponse::Peer> PeersOf(Ticket ticket);
 
-  // True if the peer could be given out until this report.
-  bool Accuse(const v1::ReportPeerRequest& report);
+  // A report that came from `host`. True if the peer could be given out until then.
+  bool Accuse(const v1::ReportPeerRequest& report, const std::string& host);
 
   // The worker has just shown that it is alive.
   void HeardOf(const std::string& worker);
@@ -43,9 +47,11 @@ class RelayRoster {
   struct Watcher {
     std::string worker;
     std::string endpoint;
+    std::string host;
     std::vector<v1::WatchResponse::Peer> peers;  // From the last plan.
   };
   bool MayRelay(const Watcher& watcher) const;
+  bool WatchesFrom(const std::string& worker, const std::string& host) const;
   void Plan();
 
   const size_t fanout_;
@@ -54,16 +60,18 @@ class RelayRoster {
   std::map<Ticket, Watcher> watchers_;  // In the order they joined.
   std::set<std::string> corrupt_;
   std::set<std::string> silent_;
-  std::map<std::string, std::set<std::string>> accused_by_;
+  std::map<std::string, std::set<std::string>> accused_by_;  // By host.
 };
 
 // The host of a caller's address in gRPC's spelling ("ipv4:10.0.0.7:43210"), IPv6 in brackets.
 // Empty if the call did not come over a network.
 std::string PeerHost(const std::string& peer);
 
-// The address at which others reach a relay: `advertised`, or, if that is a wildcard, its port at
-// the host of `peer` (gRPC's spelling of the caller's address: "ipv4:10.0.0.7:43210"). Empty if
-// others cannot reach it: a loopback address of another machine, or no address.
+// The address at which others reach a relay: the host of `peer` (gRPC's spelling of the caller's
+// address: "ipv4:10.0.0.7:43210") and the port of `advertised`, whose host must be a wildcard, or
+// that host. Empty otherwise: nobody may send others to a third machine. So a worker that listens
+// on another interface than the one that leads to the learner, under a host name, or behind a NAT
+// does not relay; one that listens on a wildcard does.
 std::string RelayEndpoint(const std::string& advertised, const std::string& peer);
 
 }  // namespace oxbow::weights

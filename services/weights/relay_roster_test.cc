@@ -5,11 +5,13 @@
 namespace oxbow::weights {
 namespace {
 
-// Workers "w0", "w1", ... at "host:0", "host:1", ...
+constexpr char kHost[] = "10.0.0.7";
+
+// Workers "w0", "w1", ... at "host:0", "host:1", ..., all seen from one host.
 std::vector<RelayRoster::Ticket> JoinAll(RelayRoster& roster, int count) {
   std::vector<RelayRoster::Ticket> tickets;
   for (int i = 0; i < count; ++i) {
-    tickets.push_back(roster.Join("w" + std::to_string(i), "host:" + std::to_string(i)));
+    tickets.push_back(roster.Join("w" + std::to_string(i), "host:" + std::to_string(i), kHost));
   }
   return tickets;
 }
@@ -41,12 +43,12 @@ TEST(RelayRosterTest, WatchersAreHandedTheirPeersWithTheLearnerAsTheLastResort) 
 TEST(RelayRosterTest, CorruptPeerIsNeverHandedOutAgain) {
   RelayRoster roster(2);
   const auto tickets = JoinAll(roster, 3);
-  EXPECT_TRUE(roster.Accuse(Report("w2", "w0", v1::PEER_FAULT_CORRUPT)));
-  EXPECT_FALSE(roster.Accuse(Report("w2", "w0", v1::PEER_FAULT_CORRUPT)));  // Repeated.
+  EXPECT_TRUE(roster.Accuse(Report("w2", "w0", v1::PEER_FAULT_CORRUPT), kHost));
+  EXPECT_FALSE(roster.Accuse(Report("w2", "w0", v1::PEER_FAULT_CORRUPT), kHost));  // Repeated.
   roster.HeardOf("w0");
-  roster.Join("w0", "host:9");
+  roster.Join("w0", "host:9", kHost);
   for (int round = 0; round < 20; ++round) {
-    const auto ticket = roster.Join("late" + std::to_string(round), "");
+    const auto ticket = roster.Join("late" + std::to_string(round), "", kHost);
     for (const auto& peer : roster.PeersOf(ticket)) EXPECT_NE(peer.worker_id(), "w0");
   }
 }
@@ -54,7 +56,7 @@ TEST(RelayRosterTest, CorruptPeerIsNeverHandedOutAgain) {
 TEST(RelayRosterTest, SilentPeerIsHandedOutAgainWhenItIsHeardOf) {
   RelayRoster roster(2);
   const auto tickets = JoinAll(roster, 3);
-  EXPECT_TRUE(roster.Accuse(Report("w2", "w0", v1::PEER_FAULT_STALLED)));
+  EXPECT_TRUE(roster.Accuse(Report("w2", "w0", v1::PEER_FAULT_STALLED), kHost));
   EXPECT_EQ(ParentOf(roster, tickets[0]), "w1");  // A leaf: the others went before.
   EXPECT_EQ(ParentOf(roster, tickets[2]), "learner");
   EXPECT_EQ(roster.excluded(), 1u);
@@ -62,16 +64,32 @@ TEST(RelayRosterTest, SilentPeerIsHandedOutAgainWhenItIsHeardOf) {
   EXPECT_EQ(ParentOf(roster, tickets[2]), "w0");
 }
 
-TEST(RelayRosterTest, WhoAccusesManyIsNotBelieved) {
+TEST(RelayRosterTest, AHostThatAccusesManyIsNotBelievedWhateverNamesItUses) {
   RelayRoster roster(2);
   JoinAll(roster, 10);
+  const auto accuse = [&](const std::string& by, int peer, const std::string& host) {
+    return roster.Accuse(Report(by, "w" + std::to_string(peer), v1::PEER_FAULT_CORRUPT), host);
+  };
   int believed = 0;
-  for (int peer = 0; peer < 9; ++peer) {
-    believed += roster.Accuse(Report("w9", "w" + std::to_string(peer), v1::PEER_FAULT_CORRUPT));
+  for (int peer = 0; peer < 8; ++peer) {
+    believed += accuse("w" + std::to_string(8 + peer % 2), peer, kHost);
   }
   EXPECT_EQ(believed, 2);
-  EXPECT_TRUE(roster.Accuse(Report("w8", "w5", v1::PEER_FAULT_CORRUPT)));
-  EXPECT_FALSE(roster.Accuse(Report("w8", "w8", v1::PEER_FAULT_CORRUPT)));
+  roster.Join("other", "", "10.0.0.8");
+  EXPECT_TRUE(accuse("other", 5, "10.0.0.8"));
+  EXPECT_FALSE(roster.Accuse(Report("other", "other", v1::PEER_FAULT_CORRUPT), "10.0.0.8"));
+}
+
+TEST(RelayRosterTest, OnlyAWatcherIsHeardAndOnlyFromItsHost) {
+  RelayRoster roster(2);
+  const auto tickets = JoinAll(roster, 3);
+  for (const v1::PeerFault fault : {v1::PEER_FAULT_CORRUPT, v1::PEER_FAULT_STALLED}) {
+    EXPECT_FALSE(roster.Accuse(Report("made-up", "w0", fault), kHost));
+    EXPECT_FALSE(roster.Accuse(Report("w2", "w0", fault), "10.0.0.9"));
+  }
+  EXPECT_EQ(roster.excluded(), 0u);
+  roster.Leave(tickets[2]);
+  EXPECT_FALSE(roster.Accuse(Report("w2", "w0", v1::PEER_FAULT_CORRUPT), kHost));
 }
 
 TEST(RelayRosterTest, WhoLeavesIsNobodysSource) {
@@ -86,7 +104,7 @@ TEST(RelayRosterTest, WhoLeavesIsNobodysSource) {
 TEST(RelayRosterTest, AWorkerThatWatchesAgainHasOnePlace) {
   RelayRoster roster(2);
   const auto tickets = JoinAll(roster, 3);
-  const auto again = roster.Join("w0", "host:0");
+  const auto again = roster.Join("w0", "host:0", kHost);
   EXPECT_EQ(roster.watchers(), 3u);
   roster.Leave(tickets[0]);  // The old call notices last.
   EXPECT_EQ(roster.watchers(), 3u);
@@ -97,7 +115,12 @@ TEST(RelayRosterTest, EndpointIsWhereOthersReachIt) {
   EXPECT_EQ(RelayEndpoint("127.0.0.1:5", "ipv4:127.0.0.1:40"), "127.0.0.1:5");
   EXPECT_EQ(RelayEndpoint("0.0.0.0:5", "ipv4:10.0.0.7:40"), "10.0.0.7:5");
   EXPECT_EQ(RelayEndpoint("[::]:5", "ipv6:%5Bfe80::1%5D:40"), "[fe80::1]:5");
-  EXPECT_EQ(RelayEndpoint("node7:5", "ipv4:10.0.0.7:40"), "node7:5");
+  EXPECT_EQ(RelayEndpoint("10.0.0.7:5", "ipv4:10.0.0.7:40"), "10.0.0.7:5");
+  EXPECT_EQ(RelayEndpoint("localhost:5", "ipv6:%5B::1%5D:40"), "localhost:5");
+  // A third machine: others would be sent there.
+  EXPECT_EQ(RelayEndpoint("10.0.0.8:5", "ipv4:10.0.0.7:40"), "");
+  EXPECT_EQ(RelayEndpoint("node7:5", "ipv4:10.0.0.7:40"), "");
+  EXPECT_EQ(RelayEndpoint("10.0.0.8:5", "ipv4:127.0.0.1:40"), "");
   EXPECT_EQ(RelayEndpoint("127.0.0.1:5", "ipv4:10.0.0.7:40"), "");  // Another machine's loopback.
   EXPECT_EQ(RelayEndpoint("0.0.0.0:5", "unix:/tmp/socket"), "");
   EXPECT_EQ(RelayEndpoint("", "ipv4:10.0.0.7:40"), "");

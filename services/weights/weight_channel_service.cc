@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "base/worker_id.h"
 #include "rpc/status.h"
 
 namespace oxbow::weights {
@@ -157,13 +158,23 @@ grpc::Status WeightChannelService::CheckEpoch(uint64_t epoch) const {
 
 grpc::ServerWriteReactor<v1::WatchResponse>* WeightChannelService::Watch(
     grpc::CallbackServerContext* context, const v1::WatchRequest* request) {
-  if (grpc::Status status = CheckEpoch(request->epoch()); !status.ok()) return new Refusal(status);
+  grpc::Status status = CheckEpoch(request->epoch());
+  if (status.ok() && !request->worker_id().empty())
+    status = rpc::ToGrpc(CheckWorkerId(request->worker_id()));
+  if (!status.ok()) return new Refusal(status);
   std::shared_ptr<WatchStream> stream;
   {
     absl::MutexLock lock(&mutex_);
-    const RelayRoster::Ticket ticket = roster_.Join(
-        request->worker_id(), RelayEndpoint(request->relay_endpoint(), context->peer()));
-    if (groups_ != nullptr) groups_->Join(ticket, *request, PeerHost(context->peer()));
+    const std::string host = PeerHost(context->peer());
+    const std::string relay = RelayEndpoint(request->relay_endpoint(), context->peer());
+    if (relay.empty() && !request->relay_endpoint().empty()) {
+      OXBOW_LOG(Warning) << "worker cannot relay weights: it must listen on 0.0.0.0, [::] or the "
+                            "address from which it calls"
+                         << Field("worker", request->worker_id())
+                         << Field("listens", request->relay_endpoint()) << Field("calls", host);
+    }
+    const RelayRoster::Ticket ticket = roster_.Join(request->worker_id(), relay, host);
+    if (groups_ != nullptr) groups_->Join(ticket, *request, host);
     metrics_.WatchersAre(roster_.watchers(), roster_.excluded());
     stream = std::make_shared<WatchStream>(*this, *request, ticket);
     streams_[ticket] = stream;
@@ -247,12 +258,12 @@ grpc::Status WeightChannelService::ReportApplied(grpc::ServerContext*,
   return grpc::Status::OK;
 }
 
-grpc::Status WeightChannelService::ReportPeer(grpc::ServerContext*,
+grpc::Status WeightChannelService::ReportPeer(grpc::ServerContext* context,
                                               const v1::ReportPeerRequest* request,
                                               v1::ReportPeerResponse*) {
   if (grpc::Status status = CheckEpoch(request->epoch()); !status.ok()) return status;
   absl::MutexLock lock(&mutex_);
-  if (!roster_.Accuse(*request)) return grpc::Status::OK;
+  if (!roster_.Accuse(*request, PeerHost(context->peer()))) return grpc::Status::OK;
   const bool corrupt = request->fault() == v1::PEER_FAULT_CORRUPT;
   metrics_.PeerExcluded(corrupt);
   metrics_.WatchersAre(roster_.watchers(), roster_.excluded());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -22,6 +23,11 @@ constexpr absl::Duration kReportAtMost = absl::Seconds(5);
 bool IsRefusal(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsInvalidArgument(status) ||
          absl::IsResourceExhausted(status);
+}
+
+// Half of it or more, by name: workers that started together must not all come back together.
+absl::Duration WatchTime(const std::string& worker) {
+  return kWatchAtMost * (0.5 + static_cast<double>(absl::HashOf(worker) % 1024) / 2048);
 }
 
 }  // namespace
@@ -103,7 +109,7 @@ void WeightFollower::WatchLoop() {
 
 absl::Status WeightFollower::WatchOnce(const std::string& endpoint) {
   const auto stub = v1::WeightChannel::NewStub(rpc::Connect(endpoint));
-  const auto context = rpc::ContextWithDeadline(kWatchAtMost);
+  const auto context = rpc::ContextWithDeadline(WatchTime(options_.worker_id));
   v1::WatchRequest request;
   request.set_epoch(options_.epoch.value);
   request.set_worker_id(options_.worker_id);

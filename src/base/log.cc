@@ -42,6 +42,22 @@ std::string JsonString(std::string_view text) {
   return out + "\"";
 }
 
+// Values come from other processes, too: none may end a line, or move the cursor of a terminal.
+std::string TextValue(std::string_view value) {
+  std::string out;
+  for (const char c : value) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n') {
+      out += "\\n";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      absl::StrAppend(&out, "\\x", absl::Hex(byte, absl::kZeroPad2));
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
 constexpr const char* kNames[] = {"debug", "info", "warning", "error"};
 
 }  // namespace
@@ -75,7 +91,8 @@ LogEvent::~LogEvent() {
     out = absl::StrCat(std::string(1, letter), " ",
                        absl::FormatTime("%H:%M:%E3S", time, absl::UTCTimeZone()), " ",
                        Settings().service, ": ", message_);
-    for (const Field& field : fields_) absl::StrAppend(&out, " ", field.key, "=", field.value);
+    for (const Field& field : fields_)
+      absl::StrAppend(&out, " ", field.key, "=", TextValue(field.value));
     if (level_ >= LogLevel::kError) absl::StrAppend(&out, " (", file_, ":", line_, ")");
     out += "\n";
   }

@@ -34,6 +34,15 @@ TEST_F(LogTest, JsonIsOneObjectOnOneLineWhateverTheValues) {
   EXPECT_EQ(line.find('\n'), line.size() - 1);
 }
 
+TEST_F(LogTest, NoValueForgesALineOfText) {
+  ConfigureLog(LogLevel::kInfo, LogFormat::kText, "learner");
+  const std::string line = Written([] {
+    OXBOW_LOG(Info) << "worker registered" << Field("worker", "w\nE 12:00 learner: forged\x1b[2J");
+  });
+  EXPECT_THAT(line, HasSubstr("worker=w\\nE 12:00 learner: forged\\x1b[2J\n"));
+  EXPECT_EQ(line.find('\n'), line.size() - 1);
+}
+
 TEST_F(LogTest, LinesUnderATraceCarryIt) {
   ConfigureLog(LogLevel::kInfo, LogFormat::kText, "worker");
   const Trace trace = TraceOfGroup("digits-1", GroupId(7), LeaseId(9));

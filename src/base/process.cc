@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/strings/match.h"
@@ -87,6 +89,16 @@ absl::StatusOr<std::filesystem::path> ExecutablePath() {
   std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) return absl::UnavailableError(std::strerror(error.value()));
   return path;
+}
+
+uint64_t RaiseDescriptorLimit() {
+  constexpr rlim_t kEnough = 1 << 20;  // Some systems have no hard limit; tables cost memory.
+  rlimit limit{};
+  OXBOW_CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0) << "limit of descriptors";
+  const rlim_t wanted = std::min(limit.rlim_max, kEnough);
+  if (limit.rlim_cur >= wanted) return limit.rlim_cur;
+  const rlimit raised{.rlim_cur = wanted, .rlim_max = limit.rlim_max};
+  return setrlimit(RLIMIT_NOFILE, &raised) == 0 ? wanted : limit.rlim_cur;
 }
 
 }  // namespace oxbow

@@ -1,8 +1,9 @@
-// Starts other programs. They are spawned, never forked: gRPC does not survive a fork.
+// This process and its children. Children are spawned, never forked: gRPC does not survive a fork.
 #pragma once
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -40,5 +41,9 @@ absl::StatusOr<pid_t> Spawn(const SpawnOptions& options);
 // This executable, links resolved. kUnavailable where the system does not say; the message is its
 // reason alone.
 absl::StatusOr<std::filesystem::path> ExecutablePath();
+
+// Raises the soft limit of open descriptors to the hard one, or to 2^20 if that is less: the common
+// soft limit of 1024 is for programs that use select. Returns the limit that is in force.
+uint64_t RaiseDescriptorLimit();
 
 }  // namespace oxbow

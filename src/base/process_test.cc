@@ -4,11 +4,14 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
+#include "absl/strings/str_cat.h"
 #include "base/parent_death.h"
 
 namespace oxbow {
@@ -82,6 +85,17 @@ TEST(ProcessTest, TheExecutableIsThisTest) { EXPECT_EQ(ExecutablePath()->filenam
 TEST(ProcessTest, AChildSeesThatItsParentIsGone) {
   EXPECT_TRUE(DieWithParent(getppid()));
   EXPECT_FALSE(DieWithParent(-1)) << "that process is not the parent";
+}
+
+TEST(ProcessTest, TheSoftLimitOfDescriptorsIsRaisedToTheHardOne) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit low{.rlim_cur = 64, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  const uint64_t raised = RaiseDescriptorLimit();
+  EXPECT_EQ(raised, std::min<uint64_t>(before.rlim_max, 1 << 20));
+  EXPECT_EQ(OutputOf("ulimit -n"), absl::StrCat(raised, "\n"));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 }  // namespace

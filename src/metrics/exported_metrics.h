@@ -69,6 +69,9 @@ inline constexpr Counter kLearnerHeadsMissingTotal{
 inline constexpr Counter kLearnerHeadsRefusedTotal{
     "oxbow_learner_heads_refused_total", "reason: no_density, schedule, size, window",
     "Drawn replay entries that do not fit the run or the step's window."};
+inline constexpr Counter kLearnerDuplicateWorkersTotal{
+    "oxbow_learner_duplicate_workers_total", "",
+    "Streams of workers that were refused: another process of that id is connected."};
 inline constexpr Counter kLearnerEvaluationFailuresTotal{
     "oxbow_learner_evaluation_failures_total", "", "Evaluations that could not be scored."};
 inline constexpr Counter kLearnerCheckpointsTotal{

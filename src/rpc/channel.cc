@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "absl/time/clock.h"
+#include "base/listening_sockets.h"
 #include "base/trace.h"
 #include "rpc/tls.h"
 #include "rpc/trace.h"
@@ -28,7 +29,7 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint) {
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
   const std::shared_ptr<grpc::ChannelCredentials> credentials = ClientCredentials(arguments);
-  return grpc::CreateCustomChannel(endpoint, credentials, arguments);
+  return grpc::CreateCustomChannel(WithBrackets(endpoint), credentials, arguments);
 }
 
 std::unique_ptr<grpc::ClientContext> ContextWithDeadline(absl::Duration timeout) {

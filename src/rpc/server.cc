@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -34,11 +35,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options,
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(options.listen, ServerCredentials(), &port);
+  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener, Listener::Bind(options.listen));
+  auto acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, ServerCredentials());
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
   builder.SetMaxSendMessageSize(kMessageBytesMax);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // A caller that does not finish its handshake holds a connection no longer than this.
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);  // As clients do.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
@@ -48,22 +51,29 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options,
   builder.SetResourceQuota(quota);
   for (grpc::Service* service : services) builder.RegisterService(service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr || port == 0) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen (is the port taken?): ", options.listen));
+  if (server == nullptr) {
+    return absl::InternalError(absl::StrCat("cannot start a server: ", options.listen));
   }
-  const std::string host = options.listen.substr(0, options.listen.rfind(':'));
-  return std::unique_ptr<Server>(new Server(std::move(server), absl::StrCat(host, ":", port)));
+  listener->Serve(std::move(acceptor));
+  const std::string address = WithBrackets(options.listen);
+  const std::string endpoint =
+      absl::StrCat(address.substr(0, address.rfind(':')), ":", listener->port());
+  return std::unique_ptr<Server>(
+      new Server(std::move(listener), std::move(server), endpoint, options.probe));
 }
 
-Server::Server(std::unique_ptr<grpc::Server> server, std::string endpoint)
-    : server_(std::move(server)), endpoint_(std::move(endpoint)) {
+Server::Server(std::unique_ptr<Listener> listener, std::unique_ptr<grpc::Server> server,
+               std::string endpoint, const SelfProbe::Options& probe)
+    : listener_(std::move(listener)), server_(std::move(server)), endpoint_(std::move(endpoint)) {
   server_->GetHealthCheckService()->SetServingStatus(true);
+  probe_.emplace(endpoint_, probe, [this] { return listener_->refused(); });
 }
 
 Server::~Server() { Shutdown(absl::ZeroDuration()); }
 
 void Server::Shutdown(absl::Duration grace) {
+  probe_.reset();
+  listener_->Stop();
   server_->GetHealthCheckService()->SetServingStatus(false);
   server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(grace));
   server_->Wait();

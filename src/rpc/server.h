@@ -6,11 +6,14 @@
 #include <grpcpp/server_builder.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "rpc/listener.h"
+#include "rpc/self_probe.h"
 
 namespace oxbow::rpc {
 
@@ -19,6 +22,7 @@ class Server {
   struct Options {
     std::string listen = "127.0.0.1:0";  // Port 0: the system picks one.
     int threads_max = 64;
+    SelfProbe::Options probe;
   };
 
   // Binds and serves `services` (not owned; they outlive the server). Health says SERVING at once.
@@ -35,10 +39,13 @@ class Server {
   void Shutdown(absl::Duration grace);
 
  private:
-  Server(std::unique_ptr<grpc::Server> server, std::string endpoint);
+  Server(std::unique_ptr<Listener> listener, std::unique_ptr<grpc::Server> server,
+         std::string endpoint, const SelfProbe::Options& probe);
 
+  const std::unique_ptr<Listener> listener_;
   const std::unique_ptr<grpc::Server> server_;
   const std::string endpoint_;
+  std::optional<SelfProbe> probe_;  // Until Shutdown.
 };
 
 // Blocks SIGTERM and SIGINT in this and all later threads. Call it first in main.

@@ -5,6 +5,7 @@
 
 #include "base/exit_code.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/status_macros.h"
 #include "rpc/server.h"
 #include "rpc/tls_flags.h"
@@ -48,6 +49,7 @@ int RunService(const std::string& name, const std::string& purpose, int argc, ch
                ServiceFlags& flags, const std::function<void(CLI::App&)>& add_flags,
                const std::function<absl::Status()>& serve) {
   BlockStopSignals();
+  RaiseDescriptorLimit();
   CLI::App app(purpose, name);
   add_flags(app);
   AddSharedFlags(app, flags, name);

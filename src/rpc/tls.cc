@@ -28,6 +28,7 @@ namespace tls = grpc::experimental;
 struct Credentials {
   std::shared_ptr<grpc::ChannelCredentials> client = grpc::InsecureChannelCredentials();
   std::shared_ptr<grpc::ServerCredentials> server = grpc::InsecureServerCredentials();
+  std::shared_ptr<grpc::ChannelCredentials> own = client;
   std::string name;
   bool encrypted = false;
   bool plaintext = false;
@@ -83,6 +84,8 @@ Credentials MakeCredentials(const TlsOptions& options) {
   client.set_certificate_provider(files);
   client.watch_root_certs();
   client.watch_identity_key_cert_pairs();
+  tls::TlsChannelCredentialsOptions own = client;
+  own.set_certificate_verifier(std::make_shared<tls::NoOpCertificateVerifier>());
   tls::TlsServerCredentialsOptions server(files);
   server.watch_root_certs();
   server.watch_identity_key_cert_pairs();
@@ -93,6 +96,7 @@ Credentials MakeCredentials(const TlsOptions& options) {
   }
   return {.client = tls::TlsCredentials(client),
           .server = tls::TlsServerCredentials(server),
+          .own = tls::TlsCredentials(own),
           .name = options.name,
           .encrypted = true};
 }
@@ -171,5 +175,7 @@ std::shared_ptr<grpc::ChannelCredentials> ClientCredentials(grpc::ChannelArgumen
 std::shared_ptr<grpc::ServerCredentials> ServerCredentials() {
   return Process::This().Get().server;
 }
+
+std::shared_ptr<grpc::ChannelCredentials> OwnCredentials() { return Process::This().Get().own; }
 
 }  // namespace oxbow::rpc

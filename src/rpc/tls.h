@@ -51,5 +51,7 @@ bool IsLoopback(const std::string& address);
 // Only for Connect and Server::Start.
 std::shared_ptr<grpc::ChannelCredentials> ClientCredentials(grpc::ChannelArguments& arguments);
 std::shared_ptr<grpc::ServerCredentials> ServerCredentials();
+// For calls of this process to itself: as ClientCredentials, but the server may have any name.
+std::shared_ptr<grpc::ChannelCredentials> OwnCredentials();
 
 }  // namespace oxbow::rpc

@@ -12,7 +12,7 @@ RunInMotion::RunInMotion(const RunModel& model)
     : model_(model),
       costs_(model_.costs),
       update_s_(UpdateSeconds(model_)),
-      renewal_s_(model_.lease_s / 3),
+      renewal_s_(absl::ToDoubleSeconds(lease::RenewalInterval(absl::Seconds(model_.lease_s)))),
       workers_(model_.workers),
       rewards_(model_.reward_servers),
       ingest_(costs_.learner_link_bytes_per_s > 0 ? model_.ranks : 0),

@@ -11,35 +11,33 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "telemetry/page_server.h"
 #include "telemetry/process_metrics.h"
-
-namespace prometheus {
-class Exposer;
-}  // namespace prometheus
 
 namespace oxbow::telemetry {
 
 class Metrics {
  public:
-  // Serves on `listen` ("127.0.0.1:0"). Adds oxbow_build_info. kUnavailable if it cannot be bound.
+  // Serves on `listen` ("127.0.0.1:0", "[::1]:0"). Adds oxbow_build_info. kUnavailable if it cannot
+  // be bound.
   static absl::StatusOr<std::unique_ptr<Metrics>> Serve(const std::string& listen);
   ~Metrics();
 
-  prometheus::Registry& registry() { return *registry_; }
+  prometheus::Registry& registry() { return registry_; }
   // Adds the free and total size of the disk that holds `directory`; see process_metrics.h.
   void WatchDisk(const std::string& use, const std::filesystem::path& directory) {
-    process_->WatchDisk(use, directory);
+    process_.WatchDisk(use, directory);
   }
   const std::string& endpoint() const { return endpoint_; }
 
  private:
   Metrics();
-  // Shared: the exposer holds weak_ptrs to them.
-  std::shared_ptr<prometheus::Registry> registry_;
-  std::shared_ptr<ProcessMetrics> process_;
-  std::unique_ptr<prometheus::Exposer> exposer_;
+  std::string Text() const;
+
+  prometheus::Registry registry_;
+  ProcessMetrics process_;
   std::string endpoint_;
-  int port_ = 0;
+  std::unique_ptr<PageServer> server_;  // Ends before what it serves.
 };
 
 // The text that /metrics would serve, for tests.

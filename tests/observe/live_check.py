@@ -132,9 +132,7 @@ def page_problems(addresses, promtool):
         page = fetched(f"http://{address}/metrics")
         checked = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True,
                                  text=True, check=False)
-        # The families of prometheus-cpp's exposer do not follow our names.
-        found = [line for line in (checked.stdout + checked.stderr).splitlines()
-                 if line.strip() and not line.startswith("exposer_")]
+        found = [line for line in (checked.stdout + checked.stderr).splitlines() if line.strip()]
         problems += [f"promtool check metrics: {address}: {line}" for line in found]
         types.update(re.findall(r"^# TYPE (\w+) (\w+)", page, re.MULTILINE))
     return problems, types

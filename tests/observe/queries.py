@@ -14,7 +14,7 @@ RULES = ROOT / "deploy" / "prometheus" / "rules" / "oxbow.rules.yml"
 HISTOGRAM_PART = re.compile(r"_(bucket|sum|count)$")
 SELECTOR = re.compile(r"\b(?:oxbow_\w+|process_\w+|up\b)(?:\{[^}]*\})?")
 # Metrics that oxbow does not define: prometheus-cpp's own, and those that every client has.
-FOREIGN = re.compile(r"^(up|exposer_\w+|process_\w+)$")
+FOREIGN = re.compile(r"^(up|process_\w+)$")
 
 
 def dashboards():

@@ -9,6 +9,7 @@ namespace oxbow::learner {
 namespace {
 
 constexpr absl::Duration kForgotten = absl::Minutes(10);  // A worker that left without a word.
+constexpr absl::Duration kDuplicateShown = absl::Minutes(1);
 
 }  // namespace
 
@@ -88,6 +89,8 @@ void Coordinator::Tick() {
   std::erase_if(workers_, [&](const auto& item) {
     return item.second.session == nullptr && clock_.Now() - item.second.seen > kForgotten;
   });
+  std::erase_if(duplicates_,
+                [&](const auto& item) { return clock_.Now() - item.second > kDuplicateShown; });
   Report();
 }
 
@@ -125,6 +128,7 @@ void Coordinator::FillStatus(v1::StatusResponse& response) const {
     response.set_lease_age_max_seconds(
         absl::ToDoubleSeconds(clock_.Now() - running.begin()->first));
   }
+  for (const auto& [id, when] : duplicates_) response.add_duplicate_worker_ids(id);
   response.set_lease_seconds(absl::ToDoubleSeconds(options_.leases.lease_time));
 }
 

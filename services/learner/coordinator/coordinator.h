@@ -50,6 +50,7 @@ class Coordinator final : public ResultReceiver {
     std::string run_id;              // This start of the learner; names the traces of groups.
     uint32_t head_failures_max = 2;  // After these a mixed group is leased without its head.
     int ranks = 1;                   // Learner ranks; each holds an even share of a step's groups.
+    uint32_t credit_max = 64;        // Leases that a worker may hold, whatever it asks for.
   };
 
   // One worker's stream as the coordinator sees it. Shared, because it is woken without the lock,
@@ -59,10 +60,14 @@ class Coordinator final : public ResultReceiver {
     virtual ~Session() = default;
     // Take may have something. Called from any thread, without the coordinator's lock.
     virtual void Wake() = 0;
+    // A newer stream of the same process has taken its place: it is to end. Called with the
+    // coordinator's lock.
+    virtual void Replaced() = 0;
 
    private:
     friend class Coordinator;
     std::string worker;
+    uint64_t process = 0;
     uint32_t credit = 0;
     std::optional<LearnerStep> weights_step;  // L_V of the applied weights; none before the first.
     std::optional<std::pair<uint64_t, uint64_t>> place;  // Among those that wait for leases.
@@ -99,8 +104,9 @@ class Coordinator final : public ResultReceiver {
   // To be called a few times a second.
   void Tick();
 
-  // A session's side. Open supersedes an older session of the same worker.
-  void Open(Session& session, const std::string& worker);
+  // A session's side. Open ends an older session of the same process. kAlreadyExists while another
+  // process of this name is connected: the session gets nothing, and is not to be closed.
+  absl::Status Open(Session& session, const std::string& worker, uint64_t process);
   void Close(Session& session, bool goodbye);
   void SetCredit(Session& session, PolicyVersion version, uint32_t groups);
   void Renew(Session& session, const std::vector<LeaseId>& leases);
@@ -110,7 +116,7 @@ class Coordinator final : public ResultReceiver {
 
   // The sink's side. If another rank holds the group's latents, their bytes are missing here.
   v1::InsertOutcome Submit(ReceivedGroup group, std::string& error) override;
-  void Refuse(LeaseId lease, const std::string& reason) override;
+  void Refuse(LeaseId lease, const std::string& worker, const std::string& reason) override;
 
   // Fills workers, groups and versions, for `oxbow status`.
   void FillStatus(v1::StatusResponse& response) const;
@@ -172,6 +178,8 @@ class Coordinator final : public ResultReceiver {
   uint64_t tickets_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::shared_ptr<Session>> to_wake_ ABSL_GUARDED_BY(mutex_);
   Counts counts_ ABSL_GUARDED_BY(mutex_);
+  // Names that a second process claimed, and when it did so last.
+  std::map<std::string, absl::Duration> duplicates_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -54,8 +54,9 @@ inline StepPlan PlanOf(uint64_t step) {
 // A worker's two streams: leases and results.
 class WorkerStreams {
  public:
-  WorkerStreams(const std::string& endpoint, const std::string& id)
+  WorkerStreams(const std::string& endpoint, const std::string& id, uint64_t process = 1)
       : id_(id),
+        process_(process),
         coordinator_(v1::Coordinator::NewStub(rpc::Connect(endpoint))),
         sink_(v1::ExperienceSink::NewStub(rpc::Connect(endpoint))),
         work_context_(rpc::ContextWithDeadline(absl::Seconds(20))),
@@ -66,7 +67,7 @@ class WorkerStreams {
   ~WorkerStreams() {
     work_context_->TryCancel();
     sink_context_->TryCancel();
-    (void)work_->Finish();
+    if (work_ != nullptr) (void)work_->Finish();
     (void)insert_->Finish();
   }
 
@@ -82,6 +83,16 @@ class WorkerStreams {
     request.mutable_finished()->set_lease_id(lease);
     request.mutable_finished()->set_failure(reason);
     ASSERT_TRUE(work_->Write(request));
+  }
+
+  // The reason of the stream's end, after it has ended.
+  grpc::Status End() {
+    v1::WorkResponse response;
+    while (work_->Read(&response)) {
+    }
+    const grpc::Status status = work_->Finish();
+    work_.reset();
+    return status;
   }
 
   std::vector<uint64_t> Renew(uint64_t lease) {
@@ -151,10 +162,12 @@ class WorkerStreams {
     v1::WorkRequest request;
     request.set_epoch(kEpoch);
     request.set_worker_id(id_);
+    request.set_process(process_);
     return request;
   }
 
   const std::string id_;
+  const uint64_t process_;
   std::unique_ptr<v1::Coordinator::Stub> coordinator_;
   std::unique_ptr<v1::ExperienceSink::Stub> sink_;
   std::unique_ptr<grpc::ClientContext> work_context_;

@@ -91,7 +91,8 @@ void Coordinator::Finish(Session& session, LeaseId lease, const std::string& fai
   const WakeAfter wake(*this);
   absl::MutexLock lock(&mutex_);
   if (session.open) workers_[session.worker].seen = clock_.Now();
-  if (failure.empty()) return;
+  // A lease that has ended is nobody's; those of others are theirs to end.
+  if (failure.empty() || !table_.Holds(session.worker, lease)) return;
   FailLease(lease, failure);
   HandOut();
 }

@@ -17,6 +17,8 @@ v1::InsertOutcome Coordinator::Submit(ReceivedGroup received, std::string& error
   std::optional<lease::LeaseGrant> grant;  // If the lease lives and is of this group.
   if (const lease::LeaseGrant* live = table_.Find(id);
       live != nullptr && live->group.value == received.group.group_id()) {
+    // Only its holder may end a lease, by a result or otherwise.
+    if (live->worker != received.group.worker_id()) return Discard(v1::INSERT_OUTCOME_FENCED);
     grant = *live;
     absl::Status status =
         CheckGroup(received.group, planned_.at(grant->group.value), published_, options_.rules);
@@ -62,10 +64,11 @@ void Coordinator::Supersede(const lease::LeaseGrant& other) {
   PushCancel(other, "another attempt was first");
 }
 
-void Coordinator::Refuse(LeaseId lease, const std::string& reason) {
+void Coordinator::Refuse(LeaseId lease, const std::string& worker, const std::string& reason) {
   const WakeAfter wake(*this);
   absl::MutexLock lock(&mutex_);
   ++counts_.groups_discarded;
+  if (!table_.Holds(worker, lease)) return;
   FailLease(lease, absl::StrCat("invalid result: ", reason));
 }
 

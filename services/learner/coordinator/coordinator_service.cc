@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
+#include "base/worker_id.h"
 #include "rpc/status.h"
 
 namespace oxbow::learner {
@@ -25,8 +26,9 @@ grpc::Status WrongEpoch(uint64_t got, uint64_t want) {
 class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::WorkResponse>,
                          public learner::Coordinator::Session {
  public:
-  WorkStream(learner::Coordinator& coordinator, uint64_t epoch)
-      : coordinator_(coordinator), epoch_(epoch) {}
+  WorkStream(learner::Coordinator& coordinator, uint64_t epoch,
+             grpc::CallbackServerContext& context)
+      : coordinator_(coordinator), epoch_(epoch), context_(context) {}
 
   void Begin() {
     self_ = shared_from_this();
@@ -43,15 +45,18 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
     StartWrite(&response_);
   }
 
+  // The read under way fails then, and the reader ends the stream.
+  void Replaced() override { context_.TryCancel(); }
+
   void OnReadDone(bool ok) override {
     if (!ok) return End(grpc::Status::OK);
     if (request_.epoch() != epoch_) return End(WrongEpoch(request_.epoch(), epoch_));
     if (!open_) {
-      if (request_.worker_id().empty())
-        return End(rpc::ToGrpc(absl::InvalidArgumentError("worker_id is empty")));
-      open_ = true;
       worker_ = request_.worker_id();
-      coordinator_.Open(*this, worker_);
+      absl::Status status = CheckWorkerId(worker_);
+      if (status.ok()) status = coordinator_.Open(*this, worker_, request_.process());
+      if (!status.ok()) return End(rpc::ToGrpc(status));
+      open_ = true;
     }
     React();
     if (goodbye_) return End(grpc::Status::OK);
@@ -105,6 +110,7 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
 
   learner::Coordinator& coordinator_;
   const uint64_t epoch_;
+  grpc::CallbackServerContext& context_;  // Outlives the stream's end.
   std::shared_ptr<Session> self_;
   v1::WorkRequest request_;  // The reader's, as are the three below.
   bool open_ = false;
@@ -143,8 +149,8 @@ void CoordinatorService::SetRegistration(v1::RegisterResponse registration) {
 
 grpc::Status CoordinatorService::Register(grpc::ServerContext*, const v1::RegisterRequest* request,
                                           v1::RegisterResponse* response) {
-  if (request->worker_id().empty()) {
-    return rpc::ToGrpc(absl::InvalidArgumentError("worker_id is empty"));
+  if (const absl::Status status = CheckWorkerId(request->worker_id()); !status.ok()) {
+    return rpc::ToGrpc(status);
   }
   absl::MutexLock lock(&mutex_);
   if (registration_.sink_endpoints_size() == 0) {
@@ -157,13 +163,13 @@ grpc::Status CoordinatorService::Register(grpc::ServerContext*, const v1::Regist
 }
 
 grpc::ServerBidiReactor<v1::WorkRequest, v1::WorkResponse>* CoordinatorService::Work(
-    grpc::CallbackServerContext*) {
+    grpc::CallbackServerContext* context) {
   uint64_t epoch;
   {
     absl::MutexLock lock(&mutex_);
     epoch = registration_.epoch();
   }
-  const auto stream = std::make_shared<WorkStream>(coordinator_, epoch);
+  const auto stream = std::make_shared<WorkStream>(coordinator_, epoch, *context);
   stream->Begin();
   return stream.get();
 }

@@ -1,6 +1,8 @@
 // The coordinator's sessions: which workers are connected, which have credit, what each is told.
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "services/learner/coordinator/coordinator.h"
 
@@ -58,23 +60,34 @@ void Coordinator::WaitNoMore(Session& session) {
   session.place.reset();
 }
 
-void Coordinator::Open(Session& session, const std::string& worker) {
+absl::Status Coordinator::Open(Session& session, const std::string& worker, uint64_t process) {
   const WakeAfter wake(*this);
   absl::MutexLock lock(&mutex_);
   Worker& entry = workers_[worker];
+  if (entry.session != nullptr && entry.session->process != process) {
+    duplicates_[worker] = clock_.Now();
+    metrics_.WorkerRefused();
+    OXBOW_LOG(Warning) << "two processes have one worker id: the newer one is refused"
+                       << Field("worker", worker);
+    return absl::AlreadyExistsError(absl::StrCat(
+        "another process is connected as this worker; give each its own --id: ", worker));
+  }
   if (entry.session != nullptr) {
     OXBOW_LOG(Info) << "worker came back on another stream" << Field("worker", worker);
     entry.session->open = false;
     WaitNoMore(*entry.session);
+    entry.session->Replaced();
   }
   session.worker = worker;
+  session.process = process;
   session.open = true;
   entry.session = &session;
   entry.seen = clock_.Now();
-  if (!draining_) return;
+  if (!draining_) return absl::OkStatus();
   v1::WorkResponse response;
   response.mutable_drain();
   Push(session, std::move(response));
+  return absl::OkStatus();
 }
 
 void Coordinator::Close(Session& session, bool goodbye) {
@@ -96,7 +109,7 @@ void Coordinator::SetCredit(Session& session, PolicyVersion version, uint32_t gr
   const WakeAfter wake(*this);
   absl::MutexLock lock(&mutex_);
   if (!session.open) return;
-  session.credit = groups;
+  session.credit = std::min(groups, options_.credit_max);
   session.weights_step = published_.StepOf(version);
   Worker& worker = workers_[session.worker];
   worker.version = version.value;

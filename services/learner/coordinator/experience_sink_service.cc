@@ -109,7 +109,7 @@ class Inserting {
   bool Refuse(const absl::Status& status) {
     chunks_.reset();
     held_ = {};
-    receiver_.Refuse(LeaseId(group_.lease_id()), std::string(status.message()));
+    receiver_.Refuse(LeaseId(group_.lease_id()), group_.worker_id(), std::string(status.message()));
     return Acknowledge(v1::INSERT_OUTCOME_INVALID, std::string(status.message()), 0);
   }
 

@@ -17,8 +17,9 @@ class ResultReceiver {
   // Checks a group, fences it by its lease, and keeps it. `error` says why a group is INVALID.
   virtual v1::InsertOutcome Submit(ReceivedGroup group, std::string& error) = 0;
 
-  // Reports that a result was malformed before it was complete: its lease has failed.
-  virtual void Refuse(LeaseId lease, const std::string& reason) = 0;
+  // Reports that a result of `worker` was malformed before it was complete: its lease has failed,
+  // if it is this worker's.
+  virtual void Refuse(LeaseId lease, const std::string& worker, const std::string& reason) = 0;
 };
 
 }  // namespace oxbow::learner

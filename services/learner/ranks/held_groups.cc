@@ -14,7 +14,7 @@ HeldGroups::HeldGroups(GroupRules rules, bool offers, Ask ask)
 v1::InsertOutcome HeldGroups::Submit(ReceivedGroup received, std::string& error) {
   if (const absl::Status status = CheckFinite(received.group, rules_); !status.ok()) {
     error = std::string(status.message());
-    Refuse(LeaseId(received.group.lease_id()), error);
+    Refuse(LeaseId(received.group.lease_id()), received.group.worker_id(), error);
     return v1::INSERT_OUTCOME_INVALID;
   }
   const uint64_t lease = received.group.lease_id();
@@ -42,8 +42,9 @@ v1::InsertOutcome HeldGroups::Submit(ReceivedGroup received, std::string& error)
 }
 
 // Rank 0 learns of it when the worker gives the lease back, or when the lease expires.
-void HeldGroups::Refuse(LeaseId lease, const std::string& reason) {
-  OXBOW_LOG(Warning) << "result refused" << Field("lease", lease) << Field("reason", reason);
+void HeldGroups::Refuse(LeaseId lease, const std::string& worker, const std::string& reason) {
+  OXBOW_LOG(Warning) << "result refused" << Field("lease", lease) << Field("worker", worker)
+                     << Field("reason", reason);
 }
 
 absl::StatusOr<ReceivedGroup> HeldGroups::Take(LeaseId lease) {

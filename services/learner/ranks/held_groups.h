@@ -26,7 +26,7 @@ class HeldGroups final : public ResultReceiver {
   HeldGroups(GroupRules rules, bool offers, Ask ask);
 
   v1::InsertOutcome Submit(ReceivedGroup group, std::string& error) override;
-  void Refuse(LeaseId lease, const std::string& reason) override;
+  void Refuse(LeaseId lease, const std::string& worker, const std::string& reason) override;
 
   // The group of a lease that the manifest names. kInternal if it is not here.
   absl::StatusOr<ReceivedGroup> Take(LeaseId lease);

@@ -42,7 +42,7 @@ class RecordedResults final : public ResultReceiver {
     submitted_.push_back(std::move(group.group));
     return outcome_;
   }
-  void Refuse(LeaseId, const std::string&) override {}
+  void Refuse(LeaseId, const std::string&, const std::string&) override {}
 
   void Answer(v1::InsertOutcome outcome) {
     absl::MutexLock lock(&mutex_);

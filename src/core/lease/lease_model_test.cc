@@ -8,11 +8,12 @@
 //   - no result of an ended lease, or of an earlier start of the learner, is accepted,
 //   - no result of a live lease is refused,
 //   - no accepted result is staler than the budget,
+//   - no lease lives longer than its maximum age, though its worker renews it for ever,
 //   - a group has at most two live leases, and the run can still be finished (no deadlock).
 //
 // States are equal if they differ only in lease numbers, in the time of day or in which worker is
-// which. So the key of a state names leases by their order within a group, deadlines by whether
-// they have passed, and workers by their condition.
+// which. So the key of a state names leases by their order within a group and by their age,
+// deadlines by whether they have passed, and workers by their condition.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,6 +35,7 @@ namespace oxbow::lease {
 namespace {
 
 constexpr absl::Duration kLease = absl::Seconds(30);
+constexpr int kAgeMax = 2;  // In lease times.
 
 struct Scenario {
   std::string name;
@@ -52,6 +54,7 @@ struct Rules {
   bool expires = true;        // Overdue leases end.
   bool counts_starts = true;  // Lease ids of another start of the learner differ.
   bool honours_bound = true;  // Weights are what the worker says they are.
+  bool ages = true;           // A lease that is renewed for ever ends.
 };
 
 class SettableClock final : public Clock {
@@ -163,7 +166,10 @@ class Key {
         PutLease(group, lease.value);
         const auto live = state.live.find(lease.value);
         Put(live == state.live.end() ? 0 : 1 + (live->second.deadline <= world_.now));
-        if (live != state.live.end()) Put((live->second.grant.worker == kNames[0]) != swapped_);
+        if (live == state.live.end()) continue;
+        Put((live->second.grant.worker == kNames[0]) != swapped_);
+        const int64_t age = (world_.now - live->second.granted) / kLease;
+        Put(static_cast<uint64_t>(std::min<int64_t>(age, kAgeMax)));
       }
     }
     for (const uint64_t group : state.pending) Put(120 + group);
@@ -216,7 +222,12 @@ class Explorer {
                        .failures_max = 100,
                        .backoff_first = absl::Seconds(1),
                        // Every running group is a straggler, so no order of events is left out.
-                       .stragglers = {.quantile = 1, .factor = 1, .samples_min = 0, .window = 0}},
+                       .stragglers = {.quantile = 1, .factor = 1, .samples_min = 0, .window = 0},
+                       .ages = {.factor = rules_.ages ? 1.0 : 0.0,
+                                .floor = kAgeMax,
+                                .doublings_max = 0,
+                                .samples_min = 0,
+                                .window = 0}},
                       clock_);
   }
 
@@ -240,6 +251,10 @@ class Explorer {
           std::count_if(world.table.state().live.begin(), world.table.state().live.end(),
                         [&](const auto& item) { return item.second.grant.group.value == id; });
       if (live > 2) Break(parent, event, "more than two leases of a group live");
+    }
+    for (const auto& [id, live] : world.table.state().live) {
+      if (live.deadline - live.granted > kAgeMax * kLease)
+        Break(parent, event, "a lease outlives its maximum age");
     }
     const auto [found, fresh] =
         ids_.try_emplace(Key(world).text, static_cast<uint32_t>(states_.size()));
@@ -496,6 +511,7 @@ TEST(LeaseModelTest, EveryBrokenRuleIsSeen) {
   starts(seen(kTwoSteps, {.counts_starts = false}),
          "a result for an earlier start of the learner was accepted:");
   starts(seen(kTwoSteps, {.honours_bound = false}), "an accepted result is staler");
+  starts(seen(kOneStep, {.ages = false}), "a lease outlives its maximum age:");
 }
 
 }  // namespace

@@ -39,6 +39,7 @@ struct LeaseState {
   struct Live {
     LeaseGrant grant;
     absl::Duration deadline;
+    absl::Duration granted;
   };
   using Time = std::pair<absl::Duration, uint64_t>;
 

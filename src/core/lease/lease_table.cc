@@ -11,7 +11,13 @@
 namespace oxbow::lease {
 
 LeaseTable::LeaseTable(Options options, const Clock& clock)
-    : options_(options), clock_(clock), times_(options.stragglers) {
+    : options_(options),
+      clock_(clock),
+      times_(options.stragglers),
+      medians_({.quantile = options.ages.factor > 0 ? 0.5 : 0,
+                .factor = options.ages.factor,
+                .samples_min = options.ages.samples_min,
+                .window = options.ages.window}) {
   OXBOW_CHECK(options_.groups_per_step > 0) << "groups per step";
   OXBOW_CHECK(options_.lease_time > absl::ZeroDuration()) << "lease time";
   state_.planned = options_.first_step.value * options_.groups_per_step;
@@ -87,7 +93,7 @@ LeaseGrant LeaseTable::Grant(uint64_t group, const std::string& worker, bool spe
                          .worker = worker,
                          .speculative = speculative};
   const absl::Duration deadline = now + options_.lease_time;
-  state_.live.emplace(id.value, LeaseState::Live{grant, deadline});
+  state_.live.emplace(id.value, LeaseState::Live{grant, deadline, now});
   state_.checks.emplace(deadline, id.value);
   ++state_.live_by_worker[worker];
   return grant;
@@ -128,11 +134,22 @@ std::optional<absl::Duration> LeaseTable::NextStraggler() const {
   return std::nullopt;
 }
 
+std::optional<absl::Duration> LeaseTable::AgeMax(uint32_t attempt) const {
+  const std::optional<absl::Duration> usual = medians_.limit();
+  if (!usual.has_value()) return std::nullopt;
+  const uint32_t doublings = std::min(attempt - 1, options_.ages.doublings_max);
+  return std::max(*usual, options_.ages.floor * options_.lease_time) * (int64_t{1} << doublings);
+}
+
 bool LeaseTable::Renew(const std::string& worker, LeaseId lease) {
   const auto live = state_.live.find(lease.value);
   if (live == state_.live.end() || live->second.grant.worker != worker) return false;
   if (live->second.deadline <= clock_.Now()) return false;
-  live->second.deadline = clock_.Now() + options_.lease_time;
+  absl::Duration until = clock_.Now() + options_.lease_time;
+  if (const auto age_max = AgeMax(live->second.grant.attempt); age_max.has_value()) {
+    until = std::min(until, live->second.granted + *age_max);
+  }
+  live->second.deadline = std::max(live->second.deadline, until);
   return true;
 }
 
@@ -167,6 +184,7 @@ AcceptOutcome LeaseTable::Accept(GroupId group, LeaseId lease,
   state_.running.erase({record.since, group.value});
   // Counted from its first lease: a straggler that a second lease finished is still a slow group.
   times_.Add(clock_.Now() - record.since);
+  medians_.Add(clock_.Now() - record.since);
   record.accepted = true;
   ++state_.accepted;
   return AcceptOutcome::kAccepted;
@@ -243,6 +261,11 @@ void LeaseTable::Commit(LearnerStep step) {
   }
   if (begin < stride()) return;
   state_.groups.erase(state_.groups.begin(), state_.groups.lower_bound(begin - stride()));
+}
+
+bool LeaseTable::Holds(const std::string& worker, LeaseId lease) const {
+  const LeaseGrant* const live = Find(lease);
+  return live != nullptr && live->worker == worker;
 }
 
 const LeaseGrant* LeaseTable::Find(LeaseId lease) const {

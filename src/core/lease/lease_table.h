@@ -16,6 +16,10 @@
 // time, once, to a worker that holds no lease. Noise depends on the group alone, so with equal
 // weights both results are equal. The first result is accepted. The other lease ends at that
 // moment; its result is superseded and does not count as a failure.
+//
+// A lease has a maximum age, however often it is renewed: a worker may hang and renew nevertheless
+// (AgeRule). The next attempt at the group may last twice as long, so that a run whose workers are
+// all slow gets there.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +33,7 @@
 #include "base/ids.h"
 #include "core/lease/group_times.h"
 #include "core/lease/lease_state.h"
+#include "core/lease/lease_times.h"
 
 namespace oxbow::lease {
 
@@ -36,8 +41,16 @@ namespace oxbow::lease {
 // other lease came first. kFenced: the lease expired or failed, or its group is not known.
 enum class AcceptOutcome { kAccepted, kDuplicate, kFenced, kSuperseded };
 
-// How long the leases of a worker live on after its stream broke: it may come back on another one.
-inline absl::Duration DepartureGrace(absl::Duration lease_time) { return lease_time / 10; }
+// The maximum age of a lease: `factor` times the median time of recent groups, at least `floor`
+// lease times, twice as much for each earlier attempt at its group. No limit before `samples_min`
+// groups are known.
+struct AgeRule {
+  double factor = 8;  // 0: off.
+  double floor = 4;
+  uint32_t doublings_max = 10;
+  size_t samples_min = 8;
+  size_t window = 64;
+};
 
 // Not thread-safe. The clock is the only source of time.
 class LeaseTable {
@@ -54,6 +67,7 @@ class LeaseTable {
     absl::Duration backoff_first = absl::Seconds(1);
     absl::Duration backoff_max = absl::Seconds(10);
     StragglerRule stragglers;  // Off unless asked for.
+    AgeRule ages;
   };
 
   LeaseTable(Options options, const Clock& clock);
@@ -77,12 +91,16 @@ class LeaseTable {
   // past. Nothing if there is no such group, too few group times are known, or the rule is off.
   std::optional<absl::Duration> NextStraggler() const;
 
-  // Extends a live lease of this worker to now + lease_time. False if the lease is not live.
+  // Extends a live lease of this worker to now + lease_time, but not beyond its maximum age. False
+  // if the lease is not live.
   bool Renew(const std::string& worker, LeaseId lease);
 
   // Takes the result of a lease. `superseded` is set to the group's other lease if that ends here.
   AcceptOutcome Accept(GroupId group, LeaseId lease,
                        std::optional<LeaseGrant>* superseded = nullptr);
+
+  // Whether this lease lives and is this worker's.
+  bool Holds(const std::string& worker, LeaseId lease) const;
 
   // The holder gives up: the group becomes pending after a back-off, unless its other lease lives.
   // An unknown lease has no effect. kUnavailable, naming the group and `reason`, once a group has
@@ -118,6 +136,7 @@ class LeaseTable {
   // Group ids per step: U groups, then room for R refills.
   uint64_t stride() const { return options_.groups_per_step + options_.dynamic_sampling_max; }
   bool Admits(LearnerStep weights_step) const;
+  std::optional<absl::Duration> AgeMax(uint32_t attempt) const;
   void WarmUp();
   void Add(LearnerStep step, uint64_t count);
   LeaseGrant Grant(uint64_t group, const std::string& worker, bool speculative);
@@ -128,6 +147,7 @@ class LeaseTable {
   const Clock& clock_;
   LeaseState state_;
   GroupTimes times_;
+  GroupTimes medians_;  // Their limit is that of AgeRule.
 };
 
 }  // namespace oxbow::lease

@@ -135,6 +135,47 @@ TEST(LeaseTableTest, RenewalKeepsALeaseAliveForItsHolderOnly) {
   EXPECT_TRUE(table.Expire().empty());
 }
 
+// Renews as often as a worker does until the lease ends; returns its age then.
+absl::Duration LifeOf(LeaseTable& table, FakeClock& clock, const LeaseGrant& grant) {
+  const absl::Duration start = clock.Now();
+  while (table.Expire().empty() && clock.Now() - start < absl::Hours(24)) {
+    table.Renew(grant.worker, grant.id);
+    clock.Advance(absl::Seconds(1));
+  }
+  return clock.Now() - start;
+}
+
+TEST(LeaseTableTest, ALeaseThatIsRenewedForEverEndsAtItsMaximumAgeWhichDoublesWithEachAttempt) {
+  FakeClock clock;
+  LeaseTable::Options options = Spec(20, 0);
+  options.ages = {.factor = 8, .floor = 4, .doublings_max = 2, .samples_min = 3};
+  LeaseTable table(options, clock);
+  table.Plan(LearnerStep(0));
+  const auto finish = [&](absl::Duration took) {
+    const auto grant = table.Acquire("good", LearnerStep(0));
+    clock.Advance(took);
+    ASSERT_EQ(table.Accept(grant->group, grant->id), AcceptOutcome::kAccepted);
+  };
+  const auto early = table.Acquire("hangs", LearnerStep(0));
+  EXPECT_EQ(LifeOf(table, clock, *early), absl::Hours(24)) << "nothing is known of groups";
+  for (const int seconds : {5, 5, 20}) {
+    finish(absl::Seconds(seconds));
+    EXPECT_TRUE(table.Renew("hangs", early->id));
+  }
+  clock.Advance(absl::Seconds(11));
+  EXPECT_EQ(table.Expire().size(), 1u) << "the last renewal came after its maximum age";
+  std::vector<absl::Duration> lives;
+  for (int attempt = 2; attempt <= 5; ++attempt) {
+    lives.push_back(LifeOf(table, clock, *table.Acquire("hangs", LearnerStep(0))));
+  }
+  EXPECT_EQ(lives, (std::vector<absl::Duration>{absl::Minutes(4), absl::Minutes(8),
+                                                absl::Minutes(8), absl::Minutes(8)}))
+      << "at least four lease times, doubled once and twice";
+  for (int i = 0; i < 3; ++i) finish(absl::Seconds(25));
+  const auto slow = table.Acquire("hangs", LearnerStep(0));
+  EXPECT_EQ(LifeOf(table, clock, *slow), 8 * absl::Seconds(25)) << "eight times the median";
+}
+
 TEST(LeaseTableTest, DepartedWorkerKeepsItsLeasesForTheGraceUnlessItRenews) {
   FakeClock clock;
   LeaseTable table(Spec(2, 0), clock);

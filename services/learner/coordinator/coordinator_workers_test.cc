@@ -1,0 +1,86 @@
+// Who is who: names of workers, two processes of one name, and leases that belong to one of them.
+#include "services/learner/coordinator/coordinator_fixture.h"
+
+namespace oxbow::learner {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+v1::StatusResponse StatusOf(const Coordinator& coordinator) {
+  v1::StatusResponse status;
+  coordinator.FillStatus(status);
+  return status;
+}
+
+TEST_F(CoordinatorServiceTest, ASecondProcessOfANameIsRefusedWithAReasonAndSeen) {
+  WorkerStreams first(server_->endpoint(), "gpu-1", 1);
+  first.Credit(0, 1);
+  const v1::Lease lease = first.Next().lease();
+  WorkerStreams second(server_->endpoint(), "gpu-1", 2);
+  second.Credit(0, 1);
+  const grpc::Status refused = second.End();
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::ALREADY_EXISTS);
+  EXPECT_THAT(refused.error_message(), HasSubstr("give each its own --id: gpu-1"));
+  EXPECT_THAT(StatusOf(coordinator_).duplicate_worker_ids(), ElementsAre("gpu-1"));
+  EXPECT_THAT(telemetry::ScrapeText(registry_),
+              HasSubstr("oxbow_learner_duplicate_workers_total 1"));
+  EXPECT_EQ(first.Insert(first.Result(lease, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED)
+      << "the first goes on";
+  clock_.Advance(absl::Seconds(61));
+  coordinator_.Tick();
+  EXPECT_THAT(StatusOf(coordinator_).duplicate_worker_ids(), IsEmpty());
+}
+
+TEST_F(CoordinatorServiceTest, ANewStreamOfTheSameProcessTakesThePlaceOfTheOldOne) {
+  WorkerStreams old(server_->endpoint(), "a", 7);
+  old.Credit(0, 1);
+  const v1::Lease lease = old.Next().lease();
+  WorkerStreams again(server_->endpoint(), "a", 7);
+  EXPECT_THAT(again.Renew(lease.lease_id()), ElementsAre(lease.lease_id()));
+  EXPECT_FALSE(old.End().ok()) << "it does not stay open unserved";
+  again.Credit(0, 1);
+  EXPECT_TRUE(again.Next().has_lease());
+}
+
+TEST_F(CoordinatorServiceTest, OnlyItsHolderEndsALease) {
+  WorkerStreams holder(server_->endpoint(), "holder");
+  WorkerStreams other(server_->endpoint(), "other");
+  holder.Credit(0, 1);
+  const v1::Lease lease = holder.Next().lease();
+  other.Fail(lease.lease_id(), "not mine");
+  EXPECT_THAT(other.Renew(lease.lease_id()), IsEmpty());
+  EXPECT_EQ(other.Insert(other.Result(lease, 0)).outcome(), v1::INSERT_OUTCOME_FENCED);
+  v1::Group malformed = other.Result(lease, 0);
+  malformed.mutable_trajectories(0)->mutable_latents()->set_shape(2, 9);
+  EXPECT_EQ(other.Insert(malformed).outcome(), v1::INSERT_OUTCOME_INVALID);
+  EXPECT_THAT(telemetry::ScrapeText(registry_),
+              HasSubstr("oxbow_learner_leases_total{event=\"failed\"} 0"));
+  EXPECT_EQ(holder.Insert(holder.Result(lease, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
+}
+
+TEST_F(CoordinatorServiceTest, CreditBeyondWhatAWorkerMayHoldIsCut) {
+  WorkerStreams greedy(server_->endpoint(), "greedy");
+  for (uint64_t step = 1; step <= 40; ++step) coordinator_.Plan(PlanOf(step));
+  coordinator_.Published(PolicyVersion(99), LearnerStep(40));
+  greedy.Credit(99, 1'000'000);
+  for (uint32_t i = 0; i < Spec().credit_max; ++i) EXPECT_TRUE(greedy.Next().has_lease());
+  EXPECT_THAT(greedy.Renew(1), IsEmpty()) << "the next message is the answer, not a lease";
+}
+
+TEST_F(CoordinatorServiceTest, ANameThatCouldForgeALineOfALogIsRefused) {
+  WorkerStreams worker(server_->endpoint(), "w\nE learner: forged");
+  worker.Credit(0, 1);
+  EXPECT_EQ(worker.End().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  v1::RegisterRequest request;
+  request.set_worker_id(std::string(129, 'w'));
+  v1::RegisterResponse response;
+  const auto context = rpc::ContextWithDeadline(absl::Seconds(10));
+  const auto stub = v1::Coordinator::NewStub(rpc::Connect(server_->endpoint()));
+  EXPECT_EQ(stub->Register(context.get(), request, &response).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+}  // namespace
+}  // namespace oxbow::learner

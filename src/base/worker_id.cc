@@ -1,0 +1,31 @@
+#include "base/worker_id.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace oxbow {
+namespace {
+
+constexpr size_t kBytesMax = 128;
+constexpr std::string_view kMarks = "-_.:@/";
+
+}  // namespace
+
+absl::Status CheckWorkerId(std::string_view id) {
+  const bool known = std::all_of(id.begin(), id.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+           kMarks.find(c) != std::string_view::npos;
+  });
+  if (known && !id.empty() && id.size() <= kBytesMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("worker_id must be 1 to ", kBytesMax, " letters, digits or \"", kMarks,
+                   "\" (rollout_worker --id): \"",
+                   absl::CHexEscape(std::string(id.substr(0, kBytesMax))), "\""));
+}
+
+}  // namespace oxbow

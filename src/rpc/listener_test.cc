@@ -1,0 +1,184 @@
+// A server whose process runs out of descriptors, and a port that answers nobody.
+#include "rpc/listener.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/security/credentials.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "base/descriptor.h"
+#include "rpc/channel.h"
+#include "rpc/server.h"
+
+namespace oxbow::rpc {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kAnswer = absl::Seconds(20);
+
+// A health call over a connection of its own.
+grpc::StatusCode Ask(const std::string& endpoint) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  grpc::GenericStub stub(
+      grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments));
+  grpc::CompletionQueue queue;
+  const auto context = ContextWithDeadline(kAnswer);
+  context->set_wait_for_ready(true);
+  const grpc::Slice empty;
+  auto call = stub.PrepareUnaryCall(context.get(), "/grpc.health.v1.Health/Check",
+                                    grpc::ByteBuffer(&empty, 1), &queue);
+  call->StartCall();
+  grpc::ByteBuffer answer;
+  grpc::Status status;
+  call->Finish(&answer, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  return status.error_code();
+}
+
+bool Connects(const Descriptor& socket, int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return connect(socket.value, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+}
+
+// A connection on which nothing is said; no value if this process has no descriptor for it.
+Descriptor Stranger(int port) {
+  Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_TRUE(socket.value < 0 || Connects(socket, port));
+  return socket;
+}
+
+int PortOf(const std::string& endpoint) {
+  return std::stoi(endpoint.substr(endpoint.rfind(':') + 1));
+}
+
+class DescriptorsTest : public ::testing::Test {
+ protected:
+  DescriptorsTest() {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit few{.rlim_cur = 160, .rlim_max = before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  }
+  ~DescriptorsTest() override { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
+  rlimit before_{};
+};
+
+TEST_F(DescriptorsTest, AServerThatRanOutOfDescriptorsAcceptsAgainWhenSomeAreFree) {
+  const auto server = Server::Start({}, {}).value();
+  ASSERT_EQ(Ask(server->endpoint()), grpc::StatusCode::OK);
+  {
+    // Until none is left in this process, for the server as little as for the strangers.
+    std::vector<Descriptor> strangers;
+    do {
+      strangers.push_back(Stranger(PortOf(server->endpoint())));
+    } while (strangers.back().value >= 0);
+    ASSERT_GT(strangers.size(), 60u);
+    // The last one is refused: the server has closed its side.
+    pollfd closed{.fd = strangers[strangers.size() - 2].value, .events = POLLIN, .revents = 0};
+    ASSERT_EQ(poll(&closed, 1, 20'000), 1);
+    char byte = 0;
+    EXPECT_LE(recv(closed.fd, &byte, 1, 0), 0);
+  }
+  EXPECT_EQ(Ask(server->endpoint()), grpc::StatusCode::OK);
+}
+
+TEST_F(DescriptorsTest, SomeDescriptorsAreKeptFromConnections) {
+  EXPECT_EQ(ConnectionDescriptorsMax(16), 0u);
+  EXPECT_EQ(ConnectionDescriptorsMax(1024), 768u);
+  EXPECT_EQ(ConnectionDescriptorsMax(1 << 20), (1u << 20) - 1024);
+}
+
+TEST(ListenerTest, BothAddressFamiliesAreListenedOn) {
+  for (const char* address : {"127.0.0.1:0", "localhost:0", "[::1]:0"}) {
+    const auto server = Server::Start({.listen = address}, {});
+    ASSERT_TRUE(server.ok()) << server.status();
+    EXPECT_EQ(Ask((*server)->endpoint()), grpc::StatusCode::OK) << (*server)->endpoint();
+  }
+  const auto bare = Server::Start({.listen = "::1:0"}, {});  // As manifests write a pod's address.
+  ASSERT_TRUE(bare.ok()) << bare.status();
+  EXPECT_THAT((*bare)->endpoint(), ::testing::StartsWith("[::1]:"));
+  EXPECT_EQ(Ask((*bare)->endpoint()), grpc::StatusCode::OK);
+  const auto wildcard = Listener::Bind("[::]:0");
+  ASSERT_TRUE(wildcard.ok()) << wildcard.status();
+  EXPECT_GE(Stranger((*wildcard)->port()).value, 0) << "IPv4 reaches the wildcard of IPv6";
+}
+
+TEST(ListenerTest, AServerThatEndsRefusesCallersAtOnce) {
+  const auto server = Server::Start({}, {}).value();
+  const int port = PortOf(server->endpoint());
+  server->Shutdown(absl::ZeroDuration());
+  Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_FALSE(Connects(socket, port));
+  EXPECT_TRUE(Server::Start({.listen = server->endpoint()}, {}).ok());
+}
+
+TEST(ListenerTest, APortThatIsTakenIsOneLine) {
+  const auto server = Server::Start({}, {}).value();
+  const absl::Status status = Server::Start({.listen = server->endpoint()}, {}).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("is the port taken?"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(server->endpoint()));
+}
+
+SelfProbe::Options Fast(std::function<void(const std::string&)> deaf) {
+  return {.every = absl::Milliseconds(1),
+          .timeout = absl::Milliseconds(200),
+          .failures_max = 3,
+          .deaf = std::move(deaf)};
+}
+
+// The system completes connections of a socket that nobody accepts from.
+TEST(SelfProbeTest, APortThatAnswersNobodyIsReportedInOneLine) {
+  const auto silent = Listener::Bind("127.0.0.1:0").value();
+  const std::string endpoint = absl::StrCat("127.0.0.1:", silent->port());
+  absl::Notification reported;
+  std::string line;
+  const SelfProbe probe(endpoint, Fast([&](const std::string& said) {
+                          line = said;
+                          reported.Notify();
+                        }),
+                        [] { return 0; });
+  ASSERT_TRUE(reported.WaitForNotificationWithTimeout(kAnswer));
+  EXPECT_THAT(line, HasSubstr(endpoint));
+  EXPECT_THAT(line, HasSubstr("3 times in a row"));
+}
+
+// Also where the server refuses the call, and while it refuses connections for want of descriptors.
+TEST(SelfProbeTest, AnyAnswerIsOne) {
+  const auto server = Server::Start({}, {}).value();
+  const auto silent = Listener::Bind("127.0.0.1:0").value();
+  absl::Notification enough;
+  uint64_t asked = 0;
+  const auto never = [](const std::string& line) { ADD_FAILURE() << line; };
+  const SelfProbe answered(server->endpoint(), Fast(never), [] { return 0; });
+  SelfProbe::Options soon = Fast(never);
+  soon.timeout = absl::Milliseconds(5);
+  const SelfProbe refusing(absl::StrCat("127.0.0.1:", silent->port()), soon, [&] {
+    if (++asked == 20) enough.Notify();  // Counts twice a probe.
+    return asked;
+  });
+  EXPECT_TRUE(enough.WaitForNotificationWithTimeout(kAnswer));
+}
+
+TEST(SelfProbeDeathTest, TheProcessEndsWithTheExitCodeOfWhatIsUnavailable) {
+  EXPECT_EXIT(EndDeafProcess("the own port is deaf"), ::testing::ExitedWithCode(3), "is deaf");
+}
+
+}  // namespace
+}  // namespace oxbow::rpc
