@@ -12,7 +12,7 @@ CheckpointWriter::CheckpointWriter(std::function<void(const absl::Status&)> fail
 }
 
 CheckpointWriter::~CheckpointWriter() {
-  (void)Finish();  // Whoever wants its error has asked for it.
+  (void)Finish();  // Its error was for an earlier call.
   {
     absl::MutexLock lock(&mutex_);
     ending_ = true;
