@@ -69,7 +69,8 @@ absl::Status CheckpointStore::WriteFiles(const fs::path& directory, const RunSta
 }
 
 absl::StatusOr<uint64_t> CheckpointStore::Write(
-    const RunState& state, const std::map<std::string, FileContent>& files) const {
+    const RunState& state, const std::map<std::string, FileContent>& files,
+    const std::function<absl::Status()>& may_commit) const {
   const std::string name = CheckpointName(state.committed_steps);
   const fs::path target = directory_ / name;
   const fs::path temporary = directory_ / (name + ".tmp");
@@ -81,7 +82,9 @@ absl::StatusOr<uint64_t> CheckpointStore::Write(
         absl::StrCat("cannot create directory: ", error.message(), ": ", temporary.string()));
   }
   uint64_t bytes = 0;
-  if (const absl::Status status = WriteFiles(temporary, state, files, bytes); !status.ok()) {
+  absl::Status status = WriteFiles(temporary, state, files, bytes);
+  if (status.ok() && may_commit) status = may_commit();
+  if (!status.ok()) {
     fs::remove_all(temporary, error);
     return Annotate(status, "checkpoint");
   }

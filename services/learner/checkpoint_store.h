@@ -43,10 +43,12 @@ class CheckpointStore {
   // Keeps the `keep` newest checkpoints, including the one just written; at least 1.
   CheckpointStore(std::filesystem::path directory, uint32_t keep);
 
-  // Returns the number of bytes written. kResourceExhausted when the disk is full; older
-  // checkpoints are then unchanged.
+  // Returns the number of bytes written. `may_commit` is asked when all files are written, before
+  // the first rename. After its error or that of a file, older checkpoints are unchanged;
+  // kResourceExhausted when the disk is full.
   absl::StatusOr<uint64_t> Write(const RunState& state,
-                                 const std::map<std::string, FileContent>& files) const;
+                                 const std::map<std::string, FileContent>& files,
+                                 const std::function<absl::Status()>& may_commit = {}) const;
 
   // Whether the directory has no checkpoint, valid or damaged.
   bool empty() const;

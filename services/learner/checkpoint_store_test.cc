@@ -199,6 +199,20 @@ TEST_F(CheckpointStoreTest, AnErrorWhileAFileIsGivenLeavesNothing) {
   EXPECT_EQ(store.LoadNewest()->state.committed_steps, 1u);
 }
 
+TEST_F(CheckpointStoreTest, ARefusalBeforeTheRenameLeavesNothing) {
+  const CheckpointStore store(directory_, 1);
+  ASSERT_TRUE(Write(store, 1).ok());
+  const auto refuse = [&]() -> absl::Status {
+    EXPECT_TRUE(std::filesystem::exists(directory_ / "step_000002.tmp/manifest.json"));
+    return absl::AbortedError("another learner has the directory");
+  };
+  EXPECT_EQ(
+      store.Write(StateAt(2), {{"weights.safetensors", InPieces("w")}}, refuse).status().code(),
+      absl::StatusCode::kAborted);
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "step_000002.tmp"));
+  EXPECT_EQ(store.LoadNewest()->state.committed_steps, 1u);
+}
+
 TEST_F(CheckpointStoreTest, NothingThereIsNotFoundAndNothingWholeIsLost) {
   const CheckpointStore store(directory_, 2);
   EXPECT_TRUE(store.empty());

@@ -141,12 +141,13 @@ void Checkpointing::AddTrainerState(model::NamedTensors state, HostCopy& copy) {
   }
 }
 
-absl::StatusOr<uint64_t> Checkpointing::Write(RunState state, HostCopy copy) const {
+absl::StatusOr<uint64_t> Checkpointing::Write(
+    RunState state, HostCopy copy, const std::function<absl::Status()>& may_commit) const {
   state.config_sha256 = fingerprint_;
   state.prompts_sha256 = prompts_sha256_;
   std::map<std::string, FileContent> files;
   for (auto& [file, tensors] : copy) files[file] = ContentOf(tensors);
-  return store_.Write(state, files);
+  return store_.Write(state, files, may_commit);
 }
 
 }  // namespace oxbow::learner

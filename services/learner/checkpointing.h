@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -51,7 +52,9 @@ class Checkpointing {
 
   // Returns the bytes written. Fills in the state's hashes of config and prompts. Frees each file's
   // tensors once they are written. Thread-safe, one call at a time.
-  absl::StatusOr<uint64_t> Write(RunState state, HostCopy copy) const;
+  // `may_commit` as in CheckpointStore::Write.
+  absl::StatusOr<uint64_t> Write(RunState state, HostCopy copy,
+                                 const std::function<absl::Status()>& may_commit = {}) const;
 
  private:
   absl::Status CheckPrompts(const RunState& state) const;
