@@ -51,10 +51,16 @@ class ExportedRunTest : public ::testing::Test {
     ASSERT_TRUE(config::WriteResolved(*resolved, run_ / "config.resolved.yaml").ok());
     const learner::CheckpointStore store(run_ / "checkpoints", 5);
     for (const uint64_t step : {1, 2}) {
-      learner::Checkpoint checkpoint{.state = {.committed_steps = step, .policy_version = step}};
-      checkpoint.files["weights.safetensors"] = Serialized(Weights(trained, 10 * step));
-      checkpoint.files["ema.safetensors"] = Serialized(Weights(trained, 10 * step + 1));
-      ASSERT_TRUE(store.Write(checkpoint).ok());
+      const auto file = [&](uint64_t seed) -> learner::FileContent {
+        return [bytes = Serialized(Weights(trained, seed))](const learner::WritePiece& write) {
+          return write(bytes);
+        };
+      };
+      ASSERT_TRUE(store
+                      .Write({.committed_steps = step, .policy_version = step},
+                             {{"weights.safetensors", file(10 * step)},
+                              {"ema.safetensors", file(10 * step + 1)}})
+                      .ok());
     }
   }
   static std::string Serialized(const model::NamedTensors& tensors) {

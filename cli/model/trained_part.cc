@@ -22,17 +22,15 @@ absl::StatusOr<TrainedPart> ReadTrainedPart(const std::filesystem::path& run,
   TrainedPart trained;
   OXBOW_ASSIGN_OR_RETURN(trained.config, config::LoadResolved(run / "config.resolved.yaml"));
   const learner::CheckpointStore store(run / "checkpoints", 1);
-  OXBOW_ASSIGN_OR_RETURN(learner::Checkpoint checkpoint,
+  OXBOW_ASSIGN_OR_RETURN(const learner::Checkpoint checkpoint,
                          step.has_value() ? store.LoadAt(*step) : store.LoadNewest());
   const bool average = !raw && checkpoint.files.contains(kAverage);
   const char* const file = average ? kAverage : kWeights;
-  const std::string name =
-      absl::StrCat(learner::CheckpointName(checkpoint.state.committed_steps), "/", file);
+  const std::filesystem::path path = checkpoint.directory / file;
   if (!checkpoint.files.contains(file)) {
-    return absl::DataLossError("checkpoint lacks a file: " + name);
+    return absl::DataLossError("checkpoint lacks a file: " + path.string());
   }
-  OXBOW_ASSIGN_OR_RETURN(io::Safetensors weights,
-                         io::ParseSafetensors(checkpoint.files.at(file), name));
+  OXBOW_ASSIGN_OR_RETURN(io::Safetensors weights, io::ReadSafetensors(path));
   trained.tensors = std::move(weights.tensors);
   const BuildFacts build = ThisBuild();
   trained.provenance = {{"oxbow.run", trained.config.run().name()},

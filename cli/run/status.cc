@@ -123,6 +123,13 @@ std::string BufferLine(const v1::StatusResponse& status) {
   return line + "\n";
 }
 
+std::string CopiesLine(const v1::StatusResponse& status) {
+  const auto failed = Metric(status, metric::kCheckpointCopiesFailed);
+  if (!failed.has_value() || *failed == 0) return "";
+  return absl::StrFormat(
+      "copies     %.0f copies of checkpoints failed: the learner's log says why\n", *failed);
+}
+
 std::string PeersText(const v1::StatusResponse& status) {
   std::string text;
   for (const v1::RankStatus& rank : status.ranks()) {
@@ -180,7 +187,7 @@ std::string StatusText(const v1::StatusResponse& status, std::optional<double> s
                     status.leases_speculated(), " of stragglers given twice; ",
                     status.groups_discarded(), " results discarded\n");
   }
-  return absl::StrCat(text, BufferLine(status), PeersText(status));
+  return absl::StrCat(text, BufferLine(status), CopiesLine(status), PeersText(status));
 }
 
 std::string StatusJson(const v1::StatusResponse& status) {

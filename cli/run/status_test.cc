@@ -46,6 +46,15 @@ TEST(StatusTest, TextSaysWhatAPersonAsksFirst) {
                   HasSubstr("no worker is connected"), Not(HasSubstr("group_std"))));
 }
 
+TEST(StatusTest, TextSaysThatCopiesOfCheckpointsFailed) {
+  v1::StatusResponse status = SomeStatus();
+  v1::NamedValue& failed = *status.add_metrics();
+  failed.set_name("checkpoint/copies_failed");
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("copies ")));
+  failed.set_value(3);
+  EXPECT_THAT(StatusText(status), HasSubstr("copies     3 copies of checkpoints failed"));
+}
+
 TEST(StatusTest, TextTakesTheRateThatWasWatched) {
   v1::StatusResponse status = SomeStatus();
   v1::NamedValue& samples = *status.add_metrics();

@@ -1,64 +1,50 @@
 #include "services/learner/checkpoint_store.h"
 
 #include <algorithm>
-#include <cstring>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <system_error>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/atomic_file.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/sha256.h"
 #include "base/status_macros.h"
 
 namespace oxbow::learner {
 namespace {
 
-using nlohmann::json;
+namespace fs = std::filesystem;
+
 constexpr char kManifest[] = "manifest.json";
+constexpr uint64_t kManifestBytesMax = uint64_t{16} << 20;
+constexpr std::string_view kPrefix = "step_";
 
-json StateToJson(const RunState& state) {
-  return {{"committed_steps", state.committed_steps},
-          {"policy_version", state.policy_version},
-          {"epoch", state.epoch},
-          {"prompt_pass", state.prompts.pass},
-          {"prompts_taken", state.prompts.taken},
-          {"config_sha256", state.config_sha256},
-          {"buffer_checkpoint", state.buffer_checkpoint},
-          {"wall_seconds", state.wall_seconds},
-          {"best_reward", state.best_reward}};
+// The number in "step_000025"; nothing for other names.
+std::optional<uint64_t> StepsIn(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  uint64_t steps = 0;
+  const bool digits =
+      std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (!digits || !absl::SimpleAtoi(absl::string_view(name.data(), name.size()), &steps))
+    return std::nullopt;
+  return steps;
 }
 
-RunState StateFromJson(const json& object) {
-  RunState state;
-  state.committed_steps = object.value("committed_steps", uint64_t{0});
-  state.policy_version = object.value("policy_version", uint64_t{0});
-  state.epoch = object.value("epoch", uint64_t{0});
-  state.prompts = {.pass = object.value("prompt_pass", uint64_t{0}),
-                   .taken = object.value("prompts_taken", uint64_t{0})};
-  state.config_sha256 = object.value("config_sha256", "");
-  state.buffer_checkpoint = object.value("buffer_checkpoint", "");
-  state.wall_seconds = object.value("wall_seconds", 0.0);
-  state.best_reward = object.value("best_reward", 0.0);
-  return state;
-}
-
-// The checkpoints in a directory, newest first.
-std::vector<std::filesystem::path> Listed(const std::filesystem::path& directory) {
-  std::vector<std::filesystem::path> paths;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
-    const std::string name = entry.path().filename().string();
-    if (absl::StartsWith(name, "step_") && entry.path().extension().empty())
-      paths.push_back(entry.path());
-  }
-  std::sort(paths.rbegin(), paths.rend());
-  return paths;
+absl::StatusOr<FileDigest> WriteContent(const fs::path& path, const FileContent& content) {
+  OXBOW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
+  Sha256Stream hash;
+  OXBOW_RETURN_IF_ERROR(content([&](std::string_view piece) {
+    hash.Update(piece);
+    return file.Append(piece);
+  }));
+  OXBOW_RETURN_IF_ERROR(file.Commit());
+  const uint64_t bytes = hash.bytes();
+  return FileDigest{.sha256 = hash.Hex(), .bytes = bytes};
 }
 
 }  // namespace
@@ -67,76 +53,97 @@ std::string CheckpointName(uint64_t committed_steps) {
   return absl::StrFormat("step_%06d", committed_steps);
 }
 
-CheckpointStore::CheckpointStore(std::filesystem::path directory, uint32_t keep)
+CheckpointStore::CheckpointStore(fs::path directory, uint32_t keep)
     : directory_(std::move(directory)), keep_(std::max(keep, 1u)) {}
 
-absl::StatusOr<uint64_t> CheckpointStore::Write(const Checkpoint& checkpoint) const {
-  const std::string name = CheckpointName(checkpoint.state.committed_steps);
-  const std::filesystem::path target = directory_ / name;
-  const std::filesystem::path temporary = directory_ / (name + ".tmp");
+absl::Status CheckpointStore::WriteFiles(const fs::path& directory, const RunState& state,
+                                         const std::map<std::string, FileContent>& files,
+                                         uint64_t& bytes) const {
+  CheckpointManifest manifest{.state = state, .files = {}};
+  for (const auto& [name, content] : files) {
+    OXBOW_ASSIGN_OR_RETURN(const FileDigest digest, WriteContent(directory / name, content));
+    manifest.files[name] = digest;
+    bytes += digest.bytes;
+  }
+  return WriteFileAtomically(directory / kManifest, ManifestText(manifest));
+}
+
+absl::StatusOr<uint64_t> CheckpointStore::Write(
+    const RunState& state, const std::map<std::string, FileContent>& files,
+    const std::function<absl::Status()>& may_commit) const {
+  const std::string name = CheckpointName(state.committed_steps);
+  const fs::path target = directory_ / name;
+  const fs::path temporary = directory_ / (name + ".tmp");
   std::error_code error;
-  std::filesystem::remove_all(temporary, error);
-  std::filesystem::create_directories(temporary, error);
+  fs::remove_all(temporary, error);
+  fs::create_directories(temporary, error);
   if (error) {
     return absl::InternalError(
         absl::StrCat("cannot create directory: ", error.message(), ": ", temporary.string()));
   }
-  json files = json::object();
   uint64_t bytes = 0;
-  absl::Status status;
-  for (const auto& [file, content] : checkpoint.files) {
-    files[file] = {{"sha256", Sha256Hex(content)}, {"bytes", content.size()}};
-    bytes += content.size();
-    if (status.ok()) status = WriteFileAtomically(temporary / file, content);
-  }
-  const json manifest = {{"state", StateToJson(checkpoint.state)}, {"files", files}};
-  if (status.ok()) status = WriteFileAtomically(temporary / kManifest, manifest.dump(2) + "\n");
+  absl::Status status = WriteFiles(temporary, state, files, bytes);
+  if (status.ok() && may_commit) status = may_commit();
   if (!status.ok()) {
-    std::filesystem::remove_all(temporary, error);
+    fs::remove_all(temporary, error);
     return Annotate(status, "checkpoint");
   }
-  std::filesystem::remove_all(target, error);
-  std::filesystem::rename(temporary, target, error);
+  fs::remove_all(target, error);
+  fs::rename(temporary, target, error);
   if (error) {
     return absl::InternalError(
         absl::StrCat("cannot rename: ", error.message(), ": ", target.string()));
   }
   // Names the newest checkpoint for people; writing this file also makes the rename durable.
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory_ / "newest", name + "\n"));
-  OXBOW_RETURN_IF_ERROR(Annotate(Load(target).status(), "checkpoint does not read back"));
-  Prune(target);
+  OXBOW_RETURN_IF_ERROR(
+      Annotate(Load(state.committed_steps).status(), "checkpoint does not read back"));
+  Prune(state.committed_steps);
   return bytes;
 }
 
-absl::StatusOr<Checkpoint> CheckpointStore::Load(const std::filesystem::path& path) const {
-  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path / kManifest));
-  const json manifest = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!manifest.is_object() || !manifest.contains("state") || !manifest.contains("files") ||
-      !manifest["state"].is_object() || !manifest["files"].is_object()) {
-    return absl::DataLossError(absl::StrCat("checkpoint manifest is corrupt: ", path.string()));
+absl::StatusOr<Checkpoint> CheckpointStore::Load(uint64_t committed_steps) const {
+  const fs::path path = directory_ / CheckpointName(committed_steps);
+  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path / kManifest, kManifestBytesMax));
+  const absl::StatusOr<CheckpointManifest> manifest = ParseManifest(text);
+  if (!manifest.ok()) return Annotate(manifest.status(), path.string());
+  if (manifest->state.committed_steps != committed_steps) {
+    return absl::DataLossError(absl::StrCat("checkpoint is of another step, ",
+                                            manifest->state.committed_steps, ": ", path.string()));
   }
-  Checkpoint checkpoint{.state = StateFromJson(manifest["state"]), .files = {}};
-  for (const auto& [name, properties] : manifest["files"].items()) {
-    OXBOW_ASSIGN_OR_RETURN(std::string content, ReadFile(path / name));
-    const bool fits =
-        properties.is_object() && properties.value("sha256", "") == Sha256Hex(content);
-    if (!fits)
+  Checkpoint checkpoint{.state = manifest->state, .directory = path, .files = {}};
+  for (const auto& [name, expected] : manifest->files) {
+    OXBOW_ASSIGN_OR_RETURN(const FileDigest found, DigestOfFile(path / name));
+    if (found != expected) {
       return absl::DataLossError(
           absl::StrCat("checkpoint file is corrupt: ", (path / name).string()));
-    checkpoint.files[name] = std::move(content);
+    }
+    checkpoint.files.insert(name);
   }
   return checkpoint;
 }
 
-bool CheckpointStore::empty() const { return Listed(directory_).empty(); }
+std::vector<uint64_t> CheckpointStore::Listed() const {
+  std::vector<uint64_t> steps;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory_, error)) {
+    const std::string name = entry.path().filename().string();
+    const std::optional<uint64_t> number = StepsIn(name);
+    if (number.has_value() && name == CheckpointName(*number)) steps.push_back(*number);
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+bool CheckpointStore::empty() const { return Listed().empty(); }
 
 absl::StatusOr<Checkpoint> CheckpointStore::LoadNewest() const {
-  const std::vector<std::filesystem::path> present = Listed(directory_);
-  for (const std::filesystem::path& path : present) {
-    absl::StatusOr<Checkpoint> checkpoint = Load(path);
+  const std::vector<uint64_t> present = Listed();
+  for (const uint64_t steps : present) {
+    absl::StatusOr<Checkpoint> checkpoint = Load(steps);
     if (checkpoint.ok()) return checkpoint;
     OXBOW_LOG(Warning) << "checkpoint is skipped, an older one is tried"
-                       << Field("path", path.string())
+                       << Field("path", (directory_ / CheckpointName(steps)).string())
                        << Field("error", std::string(checkpoint.status().message()));
   }
   if (present.empty()) {
@@ -147,47 +154,45 @@ absl::StatusOr<Checkpoint> CheckpointStore::LoadNewest() const {
 }
 
 absl::StatusOr<Checkpoint> CheckpointStore::LoadAt(uint64_t committed_steps) const {
-  const std::filesystem::path target = directory_ / CheckpointName(committed_steps);
-  const std::vector<std::filesystem::path> present = Listed(directory_);
-  if (std::find(present.begin(), present.end(), target) == present.end()) {
+  const std::vector<uint64_t> present = Listed();
+  if (std::find(present.begin(), present.end(), committed_steps) == present.end()) {
     std::vector<std::string> names;
-    for (const auto& path : present) names.push_back(path.filename().string());
+    for (const uint64_t steps : present) names.push_back(CheckpointName(steps));
     return absl::NotFoundError(absl::StrCat("no checkpoint of step ", committed_steps,
                                             "; there is ",
                                             names.empty() ? "none" : absl::StrJoin(names, ", ")));
   }
-  return Load(target);
+  return Load(committed_steps);
 }
 
 absl::StatusOr<RunState> CheckpointStore::RollBack(uint64_t committed_steps) const {
-  const std::string name = CheckpointName(committed_steps);
-  const std::filesystem::path target = directory_ / name;
   OXBOW_ASSIGN_OR_RETURN(const Checkpoint checkpoint, LoadAt(committed_steps));
-  for (const std::filesystem::path& path :
-       Listed(directory_)) {  // Newest first: a crash leaves a gapless history.
-    if (path == target) break;
-    std::string aside = path.filename().string();
-    aside.replace(0, std::strlen("step"), "rolled_back");
+  for (const uint64_t steps : Listed()) {  // Newest first: a crash leaves a gapless history.
+    if (steps == committed_steps) break;
+    std::string aside = CheckpointName(steps);
+    const fs::path path = directory_ / aside;
+    aside.replace(0, kPrefix.size(), "rolled_back_");
     std::error_code error;
-    std::filesystem::remove_all(directory_ / aside, error);
-    std::filesystem::rename(path, directory_ / aside, error);
+    fs::remove_all(directory_ / aside, error);
+    fs::rename(path, directory_ / aside, error);
     if (error) {
       return absl::InternalError(
           absl::StrCat("cannot rename: ", error.message(), ": ", path.string()));
     }
   }
-  OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory_ / "newest", name + "\n"));
+  OXBOW_RETURN_IF_ERROR(
+      WriteFileAtomically(directory_ / "newest", CheckpointName(committed_steps) + "\n"));
   return checkpoint.state;
 }
 
 // If the run resumed from an older checkpoint because a newer one was damaged, the newer one
 // belongs to a discarded history.
-void CheckpointStore::Prune(const std::filesystem::path& written) const {
+void CheckpointStore::Prune(uint64_t written) const {
   uint32_t kept = 0;
-  for (const std::filesystem::path& path : Listed(directory_)) {
-    if (path <= written && ++kept <= keep_) continue;
+  for (const uint64_t steps : Listed()) {
+    if (steps <= written && ++kept <= keep_) continue;
     std::error_code error;
-    std::filesystem::remove_all(path, error);
+    fs::remove_all(directory_ / CheckpointName(steps), error);
   }
 }
 

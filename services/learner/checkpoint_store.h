@@ -1,8 +1,8 @@
 // Step-atomic checkpoints on disk: a directory appears complete or not at all, and is loaded only
-// if every hash matches.
+// if every hash matches. Files of any size: none is held in memory.
 //
 //   checkpoints/step_000025/   FILE...           as given
-//                              manifest.json     {"state": {...}, "files": {name: {sha256, bytes}}}
+//                              manifest.json     checkpoint_manifest.h
 //
 // Files are written to step_000025.tmp and fsynced, the directory is renamed, and the new
 // checkpoint is read back. Only then are older checkpoints deleted, and newer ones that could not
@@ -11,31 +11,29 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
-#include <optional>
+#include <set>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "services/learner/coordinator/prompt_order.h"
+#include "services/learner/checkpoint_manifest.h"
 
 namespace oxbow::learner {
 
-// The state of a run, except its tensors.
-struct RunState {
-  uint64_t committed_steps = 0;
-  uint64_t policy_version = 0;
-  uint64_t epoch = 0;             // Epoch that wrote the checkpoint.
-  PromptPosition prompts;         // Position before the plan of step `committed_steps`.
-  std::string config_sha256;      // Hash of the config values that must not change over a resume.
-  std::string buffer_checkpoint;  // Name in the replay buffer; empty: none.
-  double wall_seconds = 0;
-  double best_reward = 0;  // Best held-out reward, for the publication gate.
-};
+// Takes the next piece of a file.
+using WritePiece = std::function<absl::Status(std::string_view piece)>;
+// Gives a file's bytes to `write`, piece by piece in order. Its first error ends the checkpoint.
+using FileContent = std::function<absl::Status(const WritePiece& write)>;
 
+// A checkpoint whose every hash fitted when it was loaded.
 struct Checkpoint {
   RunState state;
-  std::map<std::string, std::string> files;  // Name -> content.
+  std::filesystem::path directory;
+  std::set<std::string> files;  // Names in `directory`.
 };
 
 std::string CheckpointName(uint64_t committed_steps);  // "step_000025"
@@ -45,9 +43,12 @@ class CheckpointStore {
   // Keeps the `keep` newest checkpoints, including the one just written; at least 1.
   CheckpointStore(std::filesystem::path directory, uint32_t keep);
 
-  // Returns the number of bytes written. kResourceExhausted when the disk is full; older
-  // checkpoints are then unchanged.
-  absl::StatusOr<uint64_t> Write(const Checkpoint& checkpoint) const;
+  // Returns the number of bytes written. `may_commit` is asked when all files are written, before
+  // the first rename. After its error or that of a file, older checkpoints are unchanged;
+  // kResourceExhausted when the disk is full.
+  absl::StatusOr<uint64_t> Write(const RunState& state,
+                                 const std::map<std::string, FileContent>& files,
+                                 const std::function<absl::Status()>& may_commit = {}) const;
 
   // Whether the directory has no checkpoint, valid or damaged.
   bool empty() const;
@@ -66,8 +67,12 @@ class CheckpointStore {
   absl::StatusOr<RunState> RollBack(uint64_t committed_steps) const;
 
  private:
-  absl::StatusOr<Checkpoint> Load(const std::filesystem::path& path) const;
-  void Prune(const std::filesystem::path& written) const;
+  absl::Status WriteFiles(const std::filesystem::path& directory, const RunState& state,
+                          const std::map<std::string, FileContent>& files, uint64_t& bytes) const;
+  absl::StatusOr<Checkpoint> Load(uint64_t committed_steps) const;
+  // Numbers of committed steps, newest first.
+  std::vector<uint64_t> Listed() const;
+  void Prune(uint64_t written) const;
 
   const std::filesystem::path directory_;
   const uint32_t keep_;

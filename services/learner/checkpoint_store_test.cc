@@ -6,6 +6,8 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "base/status_macros.h"
 #include "services/learner/step_log.h"
 
 namespace oxbow::learner {
@@ -20,18 +22,42 @@ class CheckpointStoreTest : public testing::Test {
   }
   ~CheckpointStoreTest() override { std::filesystem::remove_all(directory_); }
 
-  static Checkpoint At(uint64_t step) {
-    Checkpoint checkpoint;
-    checkpoint.state = {.committed_steps = step,
-                        .policy_version = 2 * step,
-                        .epoch = 3,
-                        .prompts = {.pass = 1, .taken = step},
-                        .config_sha256 = "c0ffee",
-                        .buffer_checkpoint = CheckpointName(step),
-                        .wall_seconds = 1.5};
-    checkpoint.files = {{"weights.safetensors", absl::StrCat("weights ", step)},
-                        {"optimizer.safetensors", std::string(1000, static_cast<char>(step))}};
-    return checkpoint;
+  static RunState StateAt(uint64_t step) {
+    return {.committed_steps = step,
+            .policy_version = 2 * step,
+            .epoch = 3,
+            .prompts = {.pass = 1, .taken = step},
+            .config_sha256 = "c0ffee",
+            .buffer_checkpoint = CheckpointName(step),
+            .wall_seconds = 1.5};
+  }
+  static std::map<std::string, std::string> FilesAt(uint64_t step) {
+    return {{"weights.safetensors", absl::StrCat("weights ", step)},
+            {"optimizer.safetensors", std::string(1000, static_cast<char>(step))}};
+  }
+
+  // In pieces of 100 bytes.
+  static FileContent InPieces(const std::string& bytes) {
+    return [bytes](const WritePiece& write) -> absl::Status {
+      for (size_t at = 0; at < bytes.size(); at += 100) {
+        OXBOW_RETURN_IF_ERROR(write(std::string_view(bytes).substr(at, 100)));
+      }
+      return absl::OkStatus();
+    };
+  }
+
+  static absl::Status Write(const CheckpointStore& store, uint64_t step) {
+    std::map<std::string, FileContent> files;
+    for (const auto& [name, bytes] : FilesAt(step)) files[name] = InPieces(bytes);
+    return store.Write(StateAt(step), files).status();
+  }
+
+  static std::map<std::string, std::string> Read(const Checkpoint& checkpoint) {
+    std::map<std::string, std::string> files;
+    for (const std::string& name : checkpoint.files) {
+      files[name] = ReadFile(checkpoint.directory / name).value();
+    }
+    return files;
   }
 
   void Damage(const std::string& file) {
@@ -45,10 +71,10 @@ class CheckpointStoreTest : public testing::Test {
 
 TEST_F(CheckpointStoreTest, ComesBackAsItWasWritten) {
   const CheckpointStore store(directory_, 2);
-  ASSERT_TRUE(store.Write(At(25)).ok());
+  ASSERT_TRUE(Write(store, 25).ok());
   const auto loaded = store.LoadNewest();
   ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_EQ(loaded->files, At(25).files);
+  EXPECT_EQ(Read(*loaded), FilesAt(25));
   EXPECT_EQ(loaded->state.committed_steps, 25u);
   EXPECT_EQ(loaded->state.policy_version, 50u);
   EXPECT_EQ(loaded->state.prompts, (PromptPosition{1, 25}));
@@ -57,7 +83,7 @@ TEST_F(CheckpointStoreTest, ComesBackAsItWasWritten) {
 
 TEST_F(CheckpointStoreTest, RollBackMakesAnEarlierOneTheNewestAndKeepsTheOthersAside) {
   const CheckpointStore store(directory_, 9);
-  for (const uint64_t step : {1u, 2u, 3u}) ASSERT_TRUE(store.Write(At(step)).ok());
+  for (const uint64_t step : {1u, 2u, 3u}) ASSERT_TRUE(Write(store, step).ok());
   EXPECT_EQ(store.RollBack(7).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(store.LoadNewest()->state.committed_steps, 3u);
   const auto state = store.RollBack(1);
@@ -69,7 +95,7 @@ TEST_F(CheckpointStoreTest, RollBackMakesAnEarlierOneTheNewestAndKeepsTheOthersA
 
 TEST_F(CheckpointStoreTest, RollBackToADamagedOneChangesNothing) {
   const CheckpointStore store(directory_, 9);
-  for (const uint64_t step : {1u, 2u}) ASSERT_TRUE(store.Write(At(step)).ok());
+  for (const uint64_t step : {1u, 2u}) ASSERT_TRUE(Write(store, step).ok());
   Damage("step_000001/weights.safetensors");
   EXPECT_EQ(store.RollBack(1).status().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(store.LoadNewest()->state.committed_steps, 2u);
@@ -77,7 +103,7 @@ TEST_F(CheckpointStoreTest, RollBackToADamagedOneChangesNothing) {
 
 TEST_F(CheckpointStoreTest, KeepsTheNewestAndDeletesTheRest) {
   const CheckpointStore store(directory_, 2);
-  for (const uint64_t step : {1u, 2u, 3u}) ASSERT_TRUE(store.Write(At(step)).ok());
+  for (const uint64_t step : {1u, 2u, 3u}) ASSERT_TRUE(Write(store, step).ok());
   EXPECT_FALSE(std::filesystem::exists(directory_ / "step_000001"));
   EXPECT_TRUE(std::filesystem::exists(directory_ / "step_000002"));
   EXPECT_TRUE(std::filesystem::exists(directory_ / "step_000003"));
@@ -87,8 +113,8 @@ TEST_F(CheckpointStoreTest, FallsBackWhenTheNewestIsDamagedInAnyFile) {
   const CheckpointStore store(directory_, 3);
   for (const std::string file : {"weights.safetensors", "manifest.json", "optimizer.safetensors"}) {
     SCOPED_TRACE(file);
-    ASSERT_TRUE(store.Write(At(1)).ok());
-    ASSERT_TRUE(store.Write(At(2)).ok());
+    ASSERT_TRUE(Write(store, 1).ok());
+    ASSERT_TRUE(Write(store, 2).ok());
     Damage(absl::StrCat("step_000002/", file));
     const auto loaded = store.LoadNewest();
     ASSERT_TRUE(loaded.ok()) << loaded.status();
@@ -100,9 +126,9 @@ TEST_F(CheckpointStoreTest, FallsBackWhenTheNewestIsDamagedInAnyFile) {
 // only checkpoints that it writes itself are valid.
 TEST_F(CheckpointStoreTest, ADamagedNewerOneTakesNoPlace) {
   const CheckpointStore store(directory_, 1);
-  ASSERT_TRUE(store.Write(At(9)).ok());
+  ASSERT_TRUE(Write(store, 9).ok());
   Damage("step_000009/weights.safetensors");
-  ASSERT_TRUE(store.Write(At(5)).ok());
+  ASSERT_TRUE(Write(store, 5).ok());
   const auto loaded = store.LoadNewest();
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->state.committed_steps, 5u);
@@ -110,17 +136,88 @@ TEST_F(CheckpointStoreTest, ADamagedNewerOneTakesNoPlace) {
 
 TEST_F(CheckpointStoreTest, AnUnfinishedCheckpointIsNotSeen) {
   const CheckpointStore store(directory_, 2);
-  ASSERT_TRUE(store.Write(At(1)).ok());
+  ASSERT_TRUE(Write(store, 1).ok());
   std::filesystem::copy(directory_ / "step_000001", directory_ / "step_000002.tmp");
   EXPECT_EQ(store.LoadNewest()->state.committed_steps, 1u);
-  EXPECT_TRUE(store.Write(At(2)).ok()) << "what a crash left behind is in nobody's way";
+  EXPECT_TRUE(Write(store, 2).ok()) << "what a crash left behind is in nobody's way";
+}
+
+// A file of 4 GiB and 8 bytes, all of them a hole.
+TEST_F(CheckpointStoreTest, AFileOfMoreThanFourGibibytesIsReadBack) {
+  constexpr uint64_t kBytes = (uint64_t{4} << 30) + 8;
+  constexpr char kHash[] = "5521ceac294c5e831f90c7de21c6385912da4944ecfe7e840868f4d8f335c463";
+  const CheckpointStore store(directory_, 2);
+  ASSERT_TRUE(Write(store, 1).ok());
+  const std::filesystem::path path = directory_ / "step_000001";
+  std::filesystem::resize_file(path / "weights.safetensors", 0);
+  std::filesystem::resize_file(path / "weights.safetensors", kBytes);
+  CheckpointManifest manifest = *ParseManifest(ReadFile(path / "manifest.json").value());
+  manifest.files["weights.safetensors"] = {.sha256 = kHash, .bytes = kBytes};
+  std::ofstream(path / "manifest.json") << ManifestText(manifest);
+  const auto loaded = store.LoadNewest();
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_TRUE(loaded->files.contains("weights.safetensors"));
+  ASSERT_TRUE(store.RollBack(1).ok());
+}
+
+TEST_F(CheckpointStoreTest, AManifestOfAnotherStepIsDamage) {
+  const CheckpointStore store(directory_, 3);
+  ASSERT_TRUE(Write(store, 1).ok());
+  std::filesystem::copy(directory_ / "step_000001", directory_ / "step_000002");
+  EXPECT_EQ(store.LoadNewest()->state.committed_steps, 1u);
+}
+
+TEST_F(CheckpointStoreTest, AManifestWithAValueOfAnotherTypeFallsBackAndIsNoRollBack) {
+  const CheckpointStore store(directory_, 3);
+  for (const uint64_t step : {1u, 2u}) ASSERT_TRUE(Write(store, step).ok());
+  std::ofstream(directory_ / "step_000002/manifest.json")
+      << R"({"state": {"committed_steps": "two"}, "files": {}})";
+  EXPECT_EQ(store.LoadNewest()->state.committed_steps, 1u);
+  EXPECT_EQ(store.RollBack(2).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(CheckpointStoreTest, TheNewestIsThatOfTheHighestNumber) {
+  const CheckpointStore store(directory_, 2);
+  for (const uint64_t step : {999'998u, 999'999u, 1'000'000u}) ASSERT_TRUE(Write(store, step).ok());
+  EXPECT_EQ(store.LoadNewest()->state.committed_steps, 1'000'000u);
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "step_999998"));
+  EXPECT_TRUE(std::filesystem::exists(directory_ / "step_999999"));
+  ASSERT_TRUE(store.RollBack(999'999).ok());
+  EXPECT_EQ(store.LoadNewest()->state.committed_steps, 999'999u);
+}
+
+TEST_F(CheckpointStoreTest, AnErrorWhileAFileIsGivenLeavesNothing) {
+  const CheckpointStore store(directory_, 2);
+  ASSERT_TRUE(Write(store, 1).ok());
+  const auto failing = [](const WritePiece& write) -> absl::Status {
+    OXBOW_RETURN_IF_ERROR(write("half"));
+    return absl::ResourceExhaustedError("no more");
+  };
+  EXPECT_EQ(store.Write(StateAt(2), {{"weights.safetensors", failing}}).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "step_000002.tmp"));
+  EXPECT_EQ(store.LoadNewest()->state.committed_steps, 1u);
+}
+
+TEST_F(CheckpointStoreTest, ARefusalBeforeTheRenameLeavesNothing) {
+  const CheckpointStore store(directory_, 1);
+  ASSERT_TRUE(Write(store, 1).ok());
+  const auto refuse = [&]() -> absl::Status {
+    EXPECT_TRUE(std::filesystem::exists(directory_ / "step_000002.tmp/manifest.json"));
+    return absl::AbortedError("another learner has the directory");
+  };
+  EXPECT_EQ(
+      store.Write(StateAt(2), {{"weights.safetensors", InPieces("w")}}, refuse).status().code(),
+      absl::StatusCode::kAborted);
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "step_000002.tmp"));
+  EXPECT_EQ(store.LoadNewest()->state.committed_steps, 1u);
 }
 
 TEST_F(CheckpointStoreTest, NothingThereIsNotFoundAndNothingWholeIsLost) {
   const CheckpointStore store(directory_, 2);
   EXPECT_TRUE(store.empty());
   EXPECT_EQ(store.LoadNewest().status().code(), absl::StatusCode::kNotFound);
-  ASSERT_TRUE(store.Write(At(1)).ok());
+  ASSERT_TRUE(Write(store, 1).ok());
   Damage("step_000001/weights.safetensors");
   EXPECT_FALSE(store.empty());
   EXPECT_EQ(store.LoadNewest().status().code(), absl::StatusCode::kDataLoss);

@@ -3,9 +3,14 @@
 //   weights.safetensors     the trained part
 //   ema.safetensors         its running average, where EMA is on
 //   optimizer.safetensors   moments and counters
+//
+// A checkpoint is written from a copy of the tensors in host memory, so that training goes on
+// meanwhile. That copy is all the memory it takes, whatever the size of the files.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 
 #include "absl/status/status.h"
@@ -17,32 +22,47 @@
 
 namespace oxbow::learner {
 
-// Owned by the thread that owns torch.
+// What a checkpoint is written from, by file name: tensors on the CPU that nobody else changes.
+using HostCopy = std::map<std::string, model::NamedTensors>;
+
 class Checkpointing {
  public:
-  Checkpointing(const std::filesystem::path& run_directory, const v1::RunConfig& config);
+  // `prompts_sha256`: as in RunState, of the prompts that this start has read.
+  Checkpointing(const std::filesystem::path& run_directory, const v1::RunConfig& config,
+                std::map<std::string, std::string> prompts_sha256 = {});
 
   // Whether there is no checkpoint, whole or damaged.
   bool empty() const { return store_.empty(); }
 
   // The newest whole checkpoint. Errors as CheckpointStore::LoadNewest; kFailedPrecondition if its
-  // config has another fingerprint (config/fingerprint.h).
+  // config has another fingerprint (config/fingerprint.h), or if the content of a prompt file,
+  // which it names, has changed.
   absl::StatusOr<Checkpoint> LoadNewest() const;
 
-  // Restores weights, running average and optimiser. kDataLoss names what is missing.
-  absl::Status Restore(const Checkpoint& checkpoint, model::Policy& policy,
-                       rl::Trainer& trainer) const;
+  // Restores weights and running average. kDataLoss names what is missing.
+  absl::Status RestoreWeights(const Checkpoint& checkpoint, model::Policy& policy) const;
 
   // Optimiser moments and counters, as Trainer::State returned them.
   absl::StatusOr<model::NamedTensors> TrainerState(const Checkpoint& checkpoint) const;
 
-  // Returns the bytes written. Fills in the state's config_sha256.
-  absl::StatusOr<uint64_t> Write(RunState state, model::Policy& policy,
-                                 const rl::Trainer& trainer) const;
+  // Copies weights and running average to the host.
+  HostCopy CopyWeights(model::Policy& policy) const;
+  // Adds what Trainer::State returned; tensors that nobody else holds are taken, not copied.
+  static void AddTrainerState(model::NamedTensors state, HostCopy& copy);
+
+  // Returns the bytes written. Fills in the state's hashes of config and prompts. Frees each file's
+  // tensors once they are written. Thread-safe, one call at a time.
+  // `may_commit` as in CheckpointStore::Write.
+  absl::StatusOr<uint64_t> Write(RunState state, HostCopy copy,
+                                 const std::function<absl::Status()>& may_commit = {}) const;
 
  private:
+  absl::Status CheckPrompts(const RunState& state) const;
+
   const CheckpointStore store_;
   const std::string fingerprint_;
+  const std::map<std::string, std::string> prompts_sha256_;
+  const std::map<std::string, std::string> prompt_files_;  // By config key, for messages.
   const bool ema_;
 };
 

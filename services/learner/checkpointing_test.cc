@@ -7,8 +7,10 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <memory>
 
+#include "base/status_macros.h"
 #include "core/parallel/ranks.h"
 #include "tests/testing/scoped_directory.h"
 #include "tests/testing/tiny_model.h"
@@ -75,7 +77,26 @@ bool Equal(const std::map<std::string, at::Tensor>& a, const std::map<std::strin
 
 class CheckpointingTest : public ::testing::Test {
  protected:
-  RunState StateAt(uint64_t step) { return {.committed_steps = step, .policy_version = 2 * step}; }
+  static RunState StateAt(uint64_t step) {
+    return {.committed_steps = step, .policy_version = 2 * step};
+  }
+
+  static absl::Status Write(const Checkpointing& checkpointing, uint64_t step,
+                            const Learner& learner) {
+    HostCopy copy = checkpointing.CopyWeights(*learner.policy);
+    Checkpointing::AddTrainerState(*learner.trainer->State(), copy);
+    return checkpointing.Write(StateAt(step), std::move(copy)).status();
+  }
+  absl::Status Write(uint64_t step, const Learner& learner) const {
+    return Write(checkpointing_, step, learner);
+  }
+
+  static absl::Status Restore(const Checkpointing& checkpointing, const Checkpoint& checkpoint,
+                              Learner& learner) {
+    OXBOW_RETURN_IF_ERROR(checkpointing.RestoreWeights(checkpoint, *learner.policy));
+    OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors state, checkpointing.TrainerState(checkpoint));
+    return learner.trainer->LoadState(state);
+  }
 
   const oxbow::testing::ScopedDirectory directory_{oxbow::testing::ScopedDirectory::Memory()};
   const Checkpointing checkpointing_{directory_.path(), Config()};
@@ -83,8 +104,8 @@ class CheckpointingTest : public ::testing::Test {
 
 TEST_F(CheckpointingTest, EveryTensorComesBackBitForBitFromTheNewest) {
   const Learner first(1), second(2);
-  ASSERT_TRUE(checkpointing_.Write(StateAt(3), *first.policy, *first.trainer).ok());
-  ASSERT_TRUE(checkpointing_.Write(StateAt(4), *second.policy, *second.trainer).ok());
+  ASSERT_TRUE(Write(3, first).ok());
+  ASSERT_TRUE(Write(4, second).ok());
 
   Learner resumed(3);
   const auto newest = checkpointing_.LoadNewest();
@@ -92,7 +113,7 @@ TEST_F(CheckpointingTest, EveryTensorComesBackBitForBitFromTheNewest) {
   EXPECT_EQ(newest->state.committed_steps, 4u);
   EXPECT_EQ(newest->state.policy_version, 8u);
   ASSERT_FALSE(Equal(resumed.Everything(), second.Everything()));
-  const absl::Status restored = checkpointing_.Restore(*newest, *resumed.policy, *resumed.trainer);
+  const absl::Status restored = Restore(checkpointing_, *newest, resumed);
   ASSERT_TRUE(restored.ok()) << restored;
   EXPECT_TRUE(Equal(resumed.Everything(), second.Everything()));
   EXPECT_EQ(resumed.trainer->version(), PolicyVersion(12));
@@ -104,7 +125,7 @@ TEST_F(CheckpointingTest, NoCheckpointIsNotFound) {
 
 TEST_F(CheckpointingTest, OnlyHowLongHowOftenAndWhereMayChangeOverAResume) {
   const Learner learner(1);
-  ASSERT_TRUE(checkpointing_.Write(StateAt(3), *learner.policy, *learner.trainer).ok());
+  ASSERT_TRUE(Write(3, learner).ok());
 
   v1::RunConfig longer = Config();
   longer.mutable_run()->set_steps(500);
@@ -123,23 +144,91 @@ TEST_F(CheckpointingTest, OnlyHowLongHowOftenAndWhereMayChangeOverAResume) {
 
 TEST_F(CheckpointingTest, AFileThatIsMissingIsNamed) {
   const Learner learner(1);
-  ASSERT_TRUE(checkpointing_.Write(StateAt(3), *learner.policy, *learner.trainer).ok());
+  ASSERT_TRUE(Write(3, learner).ok());
   for (const std::string file :
        {"weights.safetensors", "ema.safetensors", "optimizer.safetensors"}) {
     Checkpoint checkpoint = *checkpointing_.LoadNewest();
     ASSERT_EQ(checkpoint.files.erase(file), 1u);
     Learner resumed(2);
-    const absl::Status status =
-        checkpointing_.Restore(checkpoint, *resumed.policy, *resumed.trainer);
+    const absl::Status status = Restore(checkpointing_, checkpoint, resumed);
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(file));
   }
 }
 
+// What is written is the copy: the policy may move on meanwhile.
+TEST_F(CheckpointingTest, WhatMovesAfterTheCopyIsNotInIt) {
+  const Learner learner(1);
+  const auto before = learner.Everything();
+  HostCopy copy = checkpointing_.CopyWeights(*learner.policy);
+  Checkpointing::AddTrainerState(*learner.trainer->State(), copy);
+  {
+    const at::NoGradGuard no_grad;
+    learner.policy->parameters().flat().add_(1);
+    learner.policy->ema_parameters().flat().add_(1);
+    model::NamedTensors state = *learner.trainer->State();
+    state["adamw.first_moment"].add_(1);
+    ASSERT_TRUE(learner.trainer->LoadState(state).ok());
+  }
+  ASSERT_TRUE(checkpointing_.Write(StateAt(3), std::move(copy)).ok());
+  Learner resumed(2);
+  const absl::Status restored = Restore(checkpointing_, *checkpointing_.LoadNewest(), resumed);
+  ASSERT_TRUE(restored.ok()) << restored;
+  EXPECT_TRUE(Equal(resumed.Everything(), before));
+}
+
+TEST_F(CheckpointingTest, AChangedPromptFileIsRefusedByNameAndAnUnknownOneIsNot) {
+  const Learner learner(1);
+  v1::RunConfig config = Config();
+  config.mutable_prompts()->set_train("prompts/train.txt");
+  const auto with = [&](const std::string& train) {
+    return Checkpointing(directory_.path(), config, {{"prompts.train", train}});
+  };
+  ASSERT_TRUE(Write(Checkpointing(directory_.path(), config), 3, learner).ok());
+  EXPECT_TRUE(with("a").LoadNewest().ok()) << "a checkpoint of an older version knows no hash";
+  ASSERT_TRUE(Write(with("a"), 4, learner).ok());
+  EXPECT_TRUE(with("a").LoadNewest().ok());
+  const absl::Status refused = with("b").LoadNewest().status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("prompts/train.txt"));
+}
+
+// A line of /proc/self/status, in bytes.
+uint64_t OwnMemory(const std::string& field) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    uint64_t kib = 0;
+    if (word == field + ":" && status >> kib) return kib << 10;
+  }
+  return 0;
+}
+
+// The files take 192 MiB. They are written to memory that counts for no process.
+TEST_F(CheckpointingTest, WritingTakesAtMostATenthMoreThanOneCopy) {
+  constexpr int64_t kValues = int64_t{16} << 20;
+  constexpr double kBytes = 3 * 4.0 * kValues;
+  const at::Tensor weights = at::full({kValues}, 0.5F);
+  model::NamedTensors moments;
+  for (const char* name : {"adamw.first_moment", "adamw.second_moment"}) {
+    moments[name] = at::full({kValues}, 0.25F);
+  }
+  std::ofstream("/proc/self/clear_refs") << 5;  // VmHWM starts again at VmRSS.
+  const uint64_t before = OwnMemory("VmRSS");
+  HostCopy copy;
+  Checkpointing::AddTrainerState({{"weights", weights}}, copy);
+  Checkpointing::AddTrainerState({moments.begin(), moments.end()}, copy);
+  const auto written = checkpointing_.Write(StateAt(3), std::move(copy));
+  ASSERT_TRUE(written.ok()) << written.status();
+  EXPECT_GE(*written, static_cast<uint64_t>(kBytes));
+  const uint64_t peak = OwnMemory("VmHWM");
+  EXPECT_LE(static_cast<double>(peak - before), 1.1 * kBytes) << peak << " after " << before;
+  EXPECT_GE(static_cast<double>(peak - before), 0.9 * kBytes) << "the copy itself is measured";
+}
+
 TEST_F(CheckpointingTest, KeepsAsManyAsTheConfigSays) {
   const Learner learner(1);
   for (const uint64_t step : {3u, 6u, 9u}) {
-    ASSERT_TRUE(checkpointing_.Write(StateAt(step), *learner.policy, *learner.trainer).ok());
+    ASSERT_TRUE(Write(step, learner).ok());
   }
   const std::filesystem::path kept = directory_.path() / "checkpoints";
   EXPECT_FALSE(std::filesystem::exists(kept / "step_000003"));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/statistics.h"
 #include "base/status_macros.h"
@@ -65,8 +66,14 @@ LearnerLoop::LearnerLoop(Options options, Parts parts)
 }
 
 void LearnerLoop::RequestDrain() {
-  drain_ = true;
+  if (!drain_.exchange(true)) {
+    drain_end_ns_ = absl::ToInt64Nanoseconds(Clock::Steady().Now() + options_.drain_grace);
+  }
   parts_.coordinator.Drain();
+}
+
+bool LearnerLoop::DrainOverdue() const {
+  return absl::ToInt64Nanoseconds(Clock::Steady().Now()) >= drain_end_ns_;
 }
 
 absl::Status LearnerLoop::Run() {
@@ -85,7 +92,8 @@ absl::Status LearnerLoop::Run() {
     }
     OXBOW_RETURN_IF_ERROR(status);
   }
-  return checkpointed_ == committed_ && committed_ > 0 ? absl::OkStatus() : WriteCheckpoint();
+  if (checkpointed_ != committed_ || committed_ == 0) OXBOW_RETURN_IF_ERROR(WriteCheckpoint());
+  return parts_.await_checkpoint();
 }
 
 absl::Status LearnerLoop::PlanAhead() {
@@ -150,6 +158,9 @@ absl::Status LearnerLoop::FinishStep() {
       samples != numbers_.end() && total > 0) {
     numbers_[metric::kThroughputSamplesPerS] = samples->second / total;
   }
+  if (parts_.copies_failed) {
+    numbers_[metric::kCheckpointCopiesFailed] = static_cast<double>(parts_.copies_failed());
+  }
   const double wall = options_.wall_seconds_before + parts_.progress.wall_seconds();
   OXBOW_RETURN_IF_ERROR(parts_.log.Step(static_cast<int64_t>(committed_), wall, numbers_));
   parts_.progress.StepCommitted(committed_, parts_.trainer.version().value, numbers_);
@@ -164,13 +175,15 @@ absl::Status LearnerLoop::FinishStep() {
   return absl::OkStatus();
 }
 
+// A run that drains has no time for it: its checkpoint is due.
 bool LearnerLoop::EvaluationDue() const {
-  return options_.eval_every > 0 && evaluated_ != committed_ &&
-         (committed_ % options_.eval_every == 0 || last());
+  return options_.eval_every > 0 && evaluated_ != committed_ && !drain_ &&
+         (committed_ % options_.eval_every == 0 || committed_ == options_.steps);
 }
 
 // Tries withheld weights again after every step: a new evaluation may admit them.
 absl::Status LearnerLoop::PublishIfDue() {
+  if (drain_) return absl::OkStatus();  // Nobody samples with them, and the checkpoint is due.
   if (committed_ % options_.publish_every != 0 && !publication_owed_) return absl::OkStatus();
   if (options_.eval_before_publish && EvaluationDue()) Evaluate();
   parts_.progress.Enter("publish");
@@ -289,7 +302,8 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
       parts_.step_log.Freeze(options_.epoch, step, parts_.trainer.version(), received,
                              adaptation_.has_value() ? adaptation_->choice() : StepChoice()));
   parts_.announce(step, received, planned);
-  OXBOW_ASSIGN_OR_RETURN(rl::StepResult result, parts_.trainer.Step(step, groups));
+  OXBOW_ASSIGN_OR_RETURN(rl::StepResult result,
+                         parts_.trainer.Step(step, groups, [this] { return DrainOverdue(); }));
   parts_.metrics.PolicyVersionIs(parts_.trainer.version().value);
   numbers_ = std::move(result.metrics);
   if (adaptation_.has_value()) {
@@ -389,6 +403,8 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
 
 absl::Status LearnerLoop::WriteCheckpoint() {
   parts_.progress.Enter("checkpoint");
+  // First: until the one before is whole, the buffer must keep what that one names.
+  OXBOW_RETURN_IF_ERROR(parts_.await_checkpoint());
   const std::string name = CheckpointName(committed_);
   RunState state{.committed_steps = committed_,
                  .policy_version = parts_.trainer.version().value,
@@ -399,7 +415,7 @@ absl::Status LearnerLoop::WriteCheckpoint() {
   state.prompts = planned != positions_.end() ? planned->second : parts_.prompts.position();
   state.wall_seconds = options_.wall_seconds_before + parts_.progress.wall_seconds();
   if (parts_.buffer != nullptr) {
-    const absl::Status kept = parts_.buffer->Checkpoint(name, options_.checkpoints_kept);
+    const absl::Status kept = parts_.buffer->Checkpoint(name, options_.checkpoints_kept + 1);
     if (kept.ok()) state.buffer_checkpoint = name;
     if (!kept.ok()) {
       OXBOW_LOG(Warning) << "checkpoint without the replay buffer" << Field("step", committed_)

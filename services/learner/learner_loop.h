@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -20,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/ids.h"
 #include "core/flow/window.h"
 #include "core/rl/trainer.h"
@@ -68,6 +70,7 @@ class LearnerLoop {
     std::optional<rl::BatchAdaptation> adaptation;  // None: a step trains on all its groups.
     uint32_t group_size = 0;                        // G
     int rows_per_step = 1;  // Network rows per sampling step; guidance takes two.
+    absl::Duration drain_grace = absl::Seconds(10);  // For an update, once a drain is requested.
   };
 
   // The objects that the loop works with; all outlive it.
@@ -88,16 +91,23 @@ class LearnerLoop {
         announce;
     std::function<absl::StatusOr<bool>(PolicyVersion, LearnerStep)> publish;  // False: withheld.
     std::function<absl::StatusOr<EvaluationResult>()> evaluate;
+    // Waits until the checkpoint that is being written is whole. An error ends the run.
+    std::function<absl::Status()> await_checkpoint;
+    // Copies the tensors and begins to write a checkpoint, after await_checkpoint.
     std::function<absl::Status(RunState)> checkpoint;
+    // Copies of checkpoints that failed so far; empty: none is made.
+    std::function<uint64_t()> copies_failed;
   };
 
   LearnerLoop(Options options, Parts parts);
 
   // Runs to the last step, or until a drain request. Returns OK when the run is complete or was
-  // drained; then a checkpoint of the last step exists.
+  // drained; then a checkpoint of the last step is whole on disk.
   absl::Status Run();
 
-  // Ends the run, after the step in progress if all its groups have arrived. Thread-safe.
+  // Ends the run, after the step in progress if all its groups have arrived and its update ends
+  // within `drain_grace`; else the step is left as if it had not begun. The checkpoint of the last
+  // committed step comes before anything else. Thread-safe.
   void RequestDrain();
 
   uint64_t committed() const { return committed_; }
@@ -129,10 +139,12 @@ class LearnerLoop {
                const std::vector<PlannedGroup>& planned);
   absl::Status WriteCheckpoint();
   bool last() const { return committed_ == options_.steps || drain_; }
+  bool DrainOverdue() const;
 
   const Options options_;
   const Parts parts_;
   std::atomic<bool> drain_ = false;
+  std::atomic<int64_t> drain_end_ns_ = std::numeric_limits<int64_t>::max();  // Steady clock.
   std::optional<StepAdaptation> adaptation_;
   uint64_t committed_;
   uint64_t planned_;

@@ -160,7 +160,10 @@ struct LearnerMetrics::Impl {
                       {"schedule", "no_density", "window", "size"}),
         evaluation_failures(Metric(r, exported::kLearnerEvaluationFailuresTotal)),
         checkpoints(Metric(r, exported::kLearnerCheckpointsTotal)),
-        checkpoint_bytes(Metric(r, exported::kLearnerCheckpointBytes)) {
+        checkpoint_copies(r, exported::kLearnerCheckpointCopiesTotal, "outcome",
+                          {"copied", "failed"}),
+        checkpoint_bytes(Metric(r, exported::kLearnerCheckpointBytes)),
+        checkpoint_seconds(Metric(r, exported::kLearnerCheckpointWriteSeconds)) {
     for (const GaugeOfStep& row : GaugesOfStep(rewards)) {
       step_gauges.emplace(row.key, SometimesGauge(r, row));
     }
@@ -192,7 +195,9 @@ struct LearnerMetrics::Impl {
   Counters heads_refused;
   Counter& evaluation_failures;
   Counter& checkpoints;
+  Counters checkpoint_copies;
   Gauge& checkpoint_bytes;
+  Gauge& checkpoint_seconds;
   absl::Mutex mutex;
   std::map<std::string, SometimesGauge> step_gauges ABSL_GUARDED_BY(mutex);  // By key.
 };
@@ -277,9 +282,14 @@ void LearnerMetrics::HeadMissing() { impl_->heads_missing.Increment(); }
 void LearnerMetrics::HeadRefused(const std::string& reason) { impl_->heads_refused.Add(reason); }
 void LearnerMetrics::EvaluationFailed() { impl_->evaluation_failures.Increment(); }
 
-void LearnerMetrics::CheckpointWritten(uint64_t bytes) {
+void LearnerMetrics::CheckpointCopied(bool copied) {
+  impl_->checkpoint_copies.Add(copied ? "copied" : "failed");
+}
+
+void LearnerMetrics::CheckpointWritten(uint64_t bytes, double seconds) {
   impl_->checkpoints.Increment();
   impl_->checkpoint_bytes.Set(static_cast<double>(bytes));
+  impl_->checkpoint_seconds.Set(seconds);
 }
 
 }  // namespace oxbow::learner

@@ -50,7 +50,8 @@ class LearnerMetrics {
   void HeadRefused(const std::string& reason);  // schedule | no_density | window | size
 
   void EvaluationFailed();
-  void CheckpointWritten(uint64_t bytes);
+  void CheckpointWritten(uint64_t bytes, double seconds);
+  void CheckpointCopied(bool copied);
 
  private:
   struct Impl;

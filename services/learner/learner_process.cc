@@ -4,12 +4,17 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "config/copy_target.h"
 #include "core/parallel/c10d_ranks.h"
 #include "metrics/step_metrics.h"
 #include "run/rewards.h"
@@ -31,22 +36,41 @@ void LogRefusal(const v1::ReportAppliedRequest& report) {
                      << Field("reason", report.failure());
 }
 
-// Calls `stop` at the first stop signal. The destructor ends the wait if none came.
+// A launcher and its group may each pass on the same request: a signal so soon is not another one.
+constexpr absl::Duration kSameRequest = absl::Seconds(3);
+// At the end of the run, and of one that drains.
+constexpr absl::Duration kCopyMax = absl::Hours(2);
+constexpr absl::Duration kCopyMaxOnDrain = absl::Seconds(60);
+
+// Calls `stop` at the first stop signal; the second one ends the process at once. The destructor
+// ends the wait for either.
 class StopSignal {
  public:
   explicit StopSignal(std::function<void()> stop) {
-    thread_ = std::thread([stop = std::move(stop)] {
-      const int signal = rpc::WaitForStopSignal();
-      OXBOW_LOG(Info) << "stopping" << Field("signal", signal);
-      stop();
-    });
+    thread_ = std::thread([this, stop = std::move(stop)] { Run(stop); });
   }
   ~StopSignal() {
+    ending_ = true;
     pthread_kill(thread_.native_handle(), SIGTERM);
     thread_.join();
   }
 
  private:
+  void Run(const std::function<void()>& stop) {
+    int signal = rpc::WaitForStopSignal();
+    if (ending_) return;
+    OXBOW_LOG(Info) << "stopping" << Field("signal", signal);
+    const absl::Duration first = Clock::Steady().Now();
+    stop();
+    do {
+      signal = rpc::WaitForStopSignal();
+      if (ending_) return;
+    } while (Clock::Steady().Now() - first < kSameRequest);
+    OXBOW_LOG(Warning) << "stopping at once" << Field("signal", signal);
+    std::_Exit(signal == SIGINT ? kExitInterrupted : kExitTerminated);
+  }
+
+  std::atomic<bool> ending_ = false;
   std::thread thread_;
 };
 
@@ -55,7 +79,7 @@ class StopSignal {
 LearnerProcess::LearnerProcess(const RunOptions& options, RunSetup setup)
     : options_(options),
       setup_(std::move(setup)),
-      checkpointing_(options_.directory, setup_.config) {}
+      checkpointing_(options_.directory, setup_.config, PromptDigestsOf(setup_)) {}
 
 absl::Status LearnerProcess::MakeStart() {
   // Launchers restart all ranks with the same arguments. So --resume must work without a
@@ -70,6 +94,11 @@ absl::Status LearnerProcess::MakeStart() {
   if (used) {
     OXBOW_ASSIGN_OR_RETURN(resumed_, checkpointing_.LoadNewest());
     from_ = resumed_->state;
+    if (from_.prompts.taken > setup_.train.size()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the checkpoint has taken ", from_.prompts.taken, " prompts of a file that has ",
+          setup_.train.size(), " now: bring its prompts back: ", setup_.config.prompts().train()));
+    }
   }
   OXBOW_ASSIGN_OR_RETURN(epoch_, NextEpoch(options_.directory / "epoch"));
   return absl::OkStatus();
@@ -88,17 +117,20 @@ absl::Status LearnerProcess::MakeTrainer() {
   }
   trainer_ = std::make_unique<rl::Trainer>(
       run::MakeTrainerOptions(setup_.config, setup_.sampling, setup_.window), *policy_, *ranks_);
-  model::NamedTensors state;
-  if (resumed_.has_value()) {
-    OXBOW_ASSIGN_OR_RETURN(state, checkpointing_.TrainerState(*resumed_));
-    OXBOW_RETURN_IF_ERROR(checkpointing_.Restore(*resumed_, *policy_, *trainer_));
-    resumed_->files.clear();  // The files are as large as the model and no longer needed.
-  }
-  if (options_.place.size > 1) {
-    OXBOW_RETURN_IF_ERROR(trainer_->TakeStateOfRankZero(std::move(state)));
-  }
+  OXBOW_RETURN_IF_ERROR(RestoreTrainer());
   prompts_ = std::make_unique<PromptOrder>(setup_.train, setup_.config.run().seed(), from_.prompts);
   return absl::OkStatus();
+}
+
+absl::Status LearnerProcess::RestoreTrainer() {
+  model::NamedTensors state;
+  if (resumed_.has_value()) {
+    OXBOW_RETURN_IF_ERROR(checkpointing_.RestoreWeights(*resumed_, *policy_));
+    OXBOW_ASSIGN_OR_RETURN(state, checkpointing_.TrainerState(*resumed_));
+    OXBOW_RETURN_IF_ERROR(trainer_->LoadState(state));
+  }
+  return options_.place.size > 1 ? trainer_->TakeStateOfRankZero(std::move(state))
+                                 : absl::OkStatus();
 }
 
 absl::Status LearnerProcess::ConnectPeers() {
@@ -135,8 +167,44 @@ void LearnerProcess::MakeDesk() {
   buffer_->Restore(from_.buffer_checkpoint);
 }
 
+absl::Status LearnerProcess::MakeCheckpointWriter() {
+  const v1::CheckpointConfig& config = setup_.config.checkpoint();
+  if (!config.copy_to().empty()) {
+    OXBOW_ASSIGN_OR_RETURN(config::CopyTarget target, config::ParseCopyTarget(config.copy_to()));
+    copier_ = std::make_unique<CheckpointCopier>(
+        CheckpointCopier::Options{.checkpoints = options_.directory / "checkpoints",
+                                  .target = std::move(target),
+                                  .keep = config.keep(),
+                                  .command_max = kCopyMax},
+        [this](bool copied) { metrics_->CheckpointCopied(copied); });
+  }
+  writer_ = std::make_unique<CheckpointWriter>([this](const absl::Status& why) {
+    OXBOW_LOG(Error) << "checkpoint was not written" << Field("error", std::string(why.message()));
+    assembler_.Stop(why);
+  });
+  return absl::OkStatus();
+}
+
+// The weights are copied before the other ranks are told: none of them waits for that.
+absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
+  state.best_reward = publisher_->best_reward();
+  HostCopy copy = checkpointing_.CopyWeights(*policy_);
+  leader_->AnnounceSave();
+  OXBOW_ASSIGN_OR_RETURN(model::NamedTensors moments, trainer_->State());
+  Checkpointing::AddTrainerState(std::move(moments), copy);
+  return writer_->Begin(
+      [this, state = std::move(state), copy = std::move(copy)]() mutable -> absl::Status {
+        const absl::Duration began = Clock::Steady().Now();
+        OXBOW_ASSIGN_OR_RETURN(const uint64_t bytes, checkpointing_.Write(state, std::move(copy)));
+        metrics_->CheckpointWritten(bytes, absl::ToDoubleSeconds(Clock::Steady().Now() - began));
+        if (copier_ != nullptr) copier_->Copy(state.committed_steps);
+        return absl::OkStatus();
+      });
+}
+
 absl::Status LearnerProcess::MakeLoop() {
   const v1::RunConfig& config = setup_.config;
+  OXBOW_RETURN_IF_ERROR(MakeCheckpointWriter());
   OXBOW_ASSIGN_OR_RETURN(weights::ProbeShape probe_shape,
                          weights::ProbeShapeOf(*setup_.model.architecture,
                                                setup_.model.latent_shape, setup_.negative));
@@ -184,14 +252,8 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
     publisher_->Evaluated(result.metrics.at(metric::kEvalRewardMean));
     return result;
   };
-  const auto checkpoint = [this](RunState state) -> absl::Status {
-    state.best_reward = publisher_->best_reward();
-    leader_->AnnounceSave();
-    OXBOW_ASSIGN_OR_RETURN(const uint64_t bytes,
-                           checkpointing_.Write(std::move(state), *policy_, *trainer_));
-    metrics_->CheckpointWritten(bytes);
-    return absl::OkStatus();
-  };
+  std::function<uint64_t()> copies_failed;
+  if (copier_ != nullptr) copies_failed = [this] { return copier_->failures(); };
   const auto announce = [this](LearnerStep step, const std::vector<ReceivedGroup>& received,
                                const std::vector<PlannedGroup>& planned) {
     leader_->Announce(step, received, planned);
@@ -209,7 +271,9 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
           .announce = announce,
           .publish = publish,
           .evaluate = evaluate,
-          .checkpoint = checkpoint};
+          .await_checkpoint = [this] { return writer_->Finish(); },
+          .checkpoint = [this](RunState state) { return BeginCheckpoint(std::move(state)); },
+          .copies_failed = copies_failed};
 }
 
 absl::Status LearnerProcess::Serve() {
@@ -248,12 +312,22 @@ absl::Status LearnerProcess::Serve() {
   return absl::OkStatus();
 }
 
+// The last checkpoint is worth a copy more than any other, but not for ever.
+void LearnerProcess::AwaitCopies() {
+  if (copier_ == nullptr) return;
+  const bool complete = loop_->committed() == setup_.config.run().steps();
+  if (copier_->Finish(complete ? kCopyMax : kCopyMaxOnDrain)) return;
+  OXBOW_LOG(Warning) << "the run ends before the last checkpoint was copied"
+                     << Field("step", loop_->committed());
+}
+
 absl::Status LearnerProcess::Run() {
   const StopSignal stop([this] { loop_->RequestDrain(); });
   absl::Status status = loop_->Run();
   if (status.ok()) {
     status = WriteFinalWeights(options_.directory / "weights", *policy_, setup_.config,
                                setup_.model.transformer_config_json, trainer_->version());
+    AwaitCopies();
   }
   coordinator_->Drain();
   channel_->Stop();

@@ -10,6 +10,8 @@
 #include "absl/status/status.h"
 #include "core/parallel/ranks.h"
 #include "rpc/server.h"
+#include "services/learner/checkpoint_copier.h"
+#include "services/learner/checkpoint_writer.h"
 #include "services/learner/checkpointing.h"
 #include "services/learner/coordinator/coordinator_service.h"
 #include "services/learner/coordinator/experience_sink_service.h"
@@ -45,7 +47,11 @@ class LearnerProcess {
   absl::Status Run();
 
  private:
+  absl::Status RestoreTrainer();
+  absl::Status MakeCheckpointWriter();
   LearnerLoop::Parts PartsOfLoop();
+  absl::Status BeginCheckpoint(RunState state);
+  void AwaitCopies();
 
   const RunOptions& options_;
   RunSetup setup_;
@@ -82,6 +88,10 @@ class LearnerProcess {
   std::unique_ptr<ExperienceSinkService> sink_service_;
   std::unique_ptr<RankLeader> leader_;
   std::unique_ptr<rpc::Server> server_;
+
+  // Last: their threads use what is above.
+  std::unique_ptr<CheckpointCopier> copier_;  // Null: no second place.
+  std::unique_ptr<CheckpointWriter> writer_;
 };
 
 }  // namespace oxbow::learner

@@ -135,6 +135,17 @@ absl::StatusOr<std::unique_ptr<ConditioningCache>> WarmConditioning(RunSetup& se
   return conditioning;
 }
 
+std::map<std::string, std::string> PromptDigestsOf(const RunSetup& setup) {
+  const auto digest = [](const std::vector<v1::Prompt>& prompts) {
+    Sha256Stream stream;
+    for (const v1::Prompt& prompt : prompts) stream.Update(absl::StrCat(prompt.id(), "\n"));
+    return stream.Hex();
+  };
+  std::map<std::string, std::string> digests = {{"prompts.train", digest(setup.train)}};
+  if (!setup.held_out.empty()) digests["prompts.eval"] = digest(setup.held_out);
+  return digests;
+}
+
 GroupRules GroupRulesOf(const RunSetup& setup) {
   return {.latent_shape = setup.model.latent_shape,
           .storage = StorageDType(setup.config.sampling()),

@@ -1,6 +1,7 @@
 // What a run is made from, read and checked before anything starts: config, model, prompts.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,6 +49,9 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup);
 // rank does the same and shares the work, so that no rank waits for another.
 absl::StatusOr<std::unique_ptr<ConditioningCache>> WarmConditioning(RunSetup& setup, int rank,
                                                                     int ranks);
+
+// A hash of the prompts that were read, by config key: of their ids in the file's order.
+std::map<std::string, std::string> PromptDigestsOf(const RunSetup& setup);
 
 GroupRules GroupRulesOf(const RunSetup& setup);
 // Names one start of the learner: "digits-1".

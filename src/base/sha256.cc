@@ -1,6 +1,11 @@
 #include "base/sha256.h"
 
+#include <openssl/evp.h>
 #include <openssl/sha.h>
+
+#include "base/check.h"
+#include "base/file_pieces.h"
+#include "base/status_macros.h"
 
 namespace oxbow {
 
@@ -30,6 +35,43 @@ uint64_t Fingerprint64(std::string_view bytes) {
   for (int i = 0; i < 8; ++i)
     value = (value << 8) | static_cast<unsigned char>(digest[static_cast<size_t>(i)]);
   return value;
+}
+
+struct Sha256Stream::Context {
+  Context() : evp(EVP_MD_CTX_new()) {
+    OXBOW_CHECK(evp != nullptr && EVP_DigestInit_ex(evp, EVP_sha256(), nullptr) == 1) << "SHA-256";
+  }
+  ~Context() { EVP_MD_CTX_free(evp); }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  EVP_MD_CTX* const evp;
+};
+
+Sha256Stream::Sha256Stream() : context_(std::make_unique<Context>()) {}
+Sha256Stream::Sha256Stream(Sha256Stream&&) noexcept = default;
+Sha256Stream::~Sha256Stream() = default;
+
+void Sha256Stream::Update(std::string_view bytes) {
+  OXBOW_CHECK(EVP_DigestUpdate(context_->evp, bytes.data(), bytes.size()) == 1) << "SHA-256";
+  bytes_ += bytes.size();
+}
+
+std::string Sha256Stream::Hex() {
+  std::string digest(SHA256_DIGEST_LENGTH, '\0');
+  OXBOW_CHECK(EVP_DigestFinal_ex(context_->evp, reinterpret_cast<unsigned char*>(digest.data()),
+                                 nullptr) == 1)
+      << "SHA-256";
+  return HexOf(digest);
+}
+
+absl::StatusOr<FileDigest> DigestOfFile(const std::filesystem::path& path) {
+  Sha256Stream stream;
+  OXBOW_RETURN_IF_ERROR(ReadInPieces(path, [&](std::string_view piece) {
+    stream.Update(piece);
+    return absl::OkStatus();
+  }));
+  const uint64_t bytes = stream.bytes();
+  return FileDigest{.sha256 = stream.Hex(), .bytes = bytes};
 }
 
 }  // namespace oxbow

@@ -1,5 +1,8 @@
 #include "base/sha256.h"
 
+#include <filesystem>
+#include <fstream>
+
 #include "gtest/gtest.h"
 
 namespace oxbow {
@@ -13,6 +16,20 @@ TEST(Sha256Test, MatchesTheStandardsExamples) {
 
 TEST(Sha256Test, FingerprintIsTheLeadingEightBytes) {
   EXPECT_EQ(Fingerprint64("abc"), 0xba7816bf8f01cfeau);
+}
+
+TEST(Sha256Test, PiecesAndFilesHaveTheDigestOfTheWhole) {
+  const std::string whole(3'000'001, 'x');
+  Sha256Stream stream;
+  for (size_t at = 0; at < whole.size(); at += 777'777) stream.Update(whole.substr(at, 777'777));
+  EXPECT_EQ(stream.bytes(), whole.size());
+  EXPECT_EQ(stream.Hex(), Sha256Hex(whole));
+
+  const auto path = std::filesystem::path(testing::TempDir()) / "sha256_test";
+  std::ofstream(path) << whole;
+  EXPECT_EQ(*DigestOfFile(path), (FileDigest{Sha256Hex(whole), whole.size()}));
+  std::filesystem::remove(path);
+  EXPECT_EQ(DigestOfFile(path).status().code(), absl::StatusCode::kNotFound);
 }
 
 }  // namespace

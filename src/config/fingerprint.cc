@@ -1,11 +1,16 @@
 #include "config/fingerprint.h"
 
 #include <google/protobuf/descriptor.h>
-#include <google/protobuf/message.h>
 
-#include <string>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/check.h"
 #include "base/sha256.h"
 #include "config/yaml_message.h"
 
@@ -14,20 +19,110 @@ namespace {
 
 namespace pb = google::protobuf;
 
-void ApplyRules(pb::Message& message) {
-  const pb::Reflection& reflection = *message.GetReflection();
-  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
-    const pb::FieldDescriptor& field = *message.GetDescriptor()->field(i);
-    const v1::FingerprintRules& rules = field.options().GetExtension(v1::fingerprint);
+void AppendFields(const pb::Message& message, const std::string& indent, std::string& text);
+
+// The shortest of 15 and 17 digits that reads back as the same number.
+std::string DoubleText(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.15g", value);
+  if (std::strtod(text, nullptr) != value) std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
+// One value of a field that holds no section; `index` counts where it is repeated, else it is -1.
+std::string ValueText(const pb::Message& message, const pb::FieldDescriptor& field, int index) {
+  const pb::Reflection& r = *message.GetReflection();
+  const bool one = index < 0;
+  switch (field.cpp_type()) {
+    case pb::FieldDescriptor::CPPTYPE_BOOL:
+      return (one ? r.GetBool(message, &field) : r.GetRepeatedBool(message, &field, index))
+                 ? "true"
+                 : "false";
+    case pb::FieldDescriptor::CPPTYPE_DOUBLE:
+      return DoubleText(one ? r.GetDouble(message, &field)
+                            : r.GetRepeatedDouble(message, &field, index));
+    case pb::FieldDescriptor::CPPTYPE_UINT64:
+      return absl::StrCat(one ? r.GetUInt64(message, &field)
+                              : r.GetRepeatedUInt64(message, &field, index));
+    case pb::FieldDescriptor::CPPTYPE_UINT32:
+      return absl::StrCat(one ? r.GetUInt32(message, &field)
+                              : r.GetRepeatedUInt32(message, &field, index));
+    case pb::FieldDescriptor::CPPTYPE_ENUM:
+      return (one ? r.GetEnum(message, &field) : r.GetRepeatedEnum(message, &field, index))->name();
+    case pb::FieldDescriptor::CPPTYPE_STRING:
+      return absl::StrCat("\"",
+                          absl::CEscape(one ? r.GetString(message, &field)
+                                            : r.GetRepeatedString(message, &field, index)),
+                          "\"");
+    default:
+      OXBOW_CHECK(false) << "a config has no field of this type: " << field.full_name();
+      return "";
+  }
+}
+
+// As YAML writes it, for a comparison with `unset_as`.
+std::string YamlText(const pb::Message& message, const pb::FieldDescriptor& field) {
+  const pb::Reflection& r = *message.GetReflection();
+  if (field.cpp_type() == pb::FieldDescriptor::CPPTYPE_ENUM) {
+    return EnumText(*r.GetEnum(message, &field));
+  }
+  if (field.cpp_type() == pb::FieldDescriptor::CPPTYPE_STRING) return r.GetString(message, &field);
+  return ValueText(message, field, -1);
+}
+
+std::vector<const pb::FieldDescriptor*> FieldsByNumber(const pb::Descriptor& type) {
+  std::vector<const pb::FieldDescriptor*> fields;
+  for (int i = 0; i < type.field_count(); ++i) fields.push_back(type.field(i));
+  std::sort(fields.begin(), fields.end(),
+            [](const auto* a, const auto* b) { return a->number() < b->number(); });
+  return fields;
+}
+
+// Whether a value enters. Without `unset_as`, one that is 0, false or empty does not.
+bool Enters(const pb::Message& message, const pb::FieldDescriptor& field,
+            const std::string& unset_as) {
+  const bool set = message.GetReflection()->HasField(message, &field);
+  if (unset_as.empty() || field.cpp_type() == pb::FieldDescriptor::CPPTYPE_ENUM) {
+    return set && (unset_as.empty() || YamlText(message, field) != unset_as);
+  }
+  return YamlText(message, field) != unset_as;
+}
+
+void AppendSection(const std::string& name, const pb::Message& section, const std::string& indent,
+                   std::string& text) {
+  absl::StrAppend(&text, indent, name, " {\n");
+  AppendFields(section, indent + "  ", text);
+  absl::StrAppend(&text, indent, "}\n");
+}
+
+void AppendRepeated(const pb::Message& message, const pb::FieldDescriptor& field,
+                    const std::string& indent, std::string& text) {
+  const pb::Reflection& r = *message.GetReflection();
+  for (int i = 0; i < r.FieldSize(message, &field); ++i) {
+    if (field.cpp_type() == pb::FieldDescriptor::CPPTYPE_MESSAGE) {
+      AppendSection(field.name(), r.GetRepeatedMessage(message, &field, i), indent, text);
+    } else {
+      absl::StrAppend(&text, indent, field.name(), ": ", ValueText(message, field, i), "\n");
+    }
+  }
+}
+
+void AppendFields(const pb::Message& message, const std::string& indent, std::string& text) {
+  for (const pb::FieldDescriptor* field : FieldsByNumber(*message.GetDescriptor())) {
+    const v1::FingerprintRules& rules = field->options().GetExtension(v1::fingerprint);
     if (!rules.constant().empty()) {
-      reflection.SetString(&message, &field, rules.constant());
+      absl::StrAppend(&text, indent, field->name(), ": \"", absl::CEscape(rules.constant()),
+                      "\"\n");
     } else if (rules.left_out()) {
-      reflection.ClearField(&message, &field);
-    } else if (!rules.unset_as().empty()) {
-      const std::string value = EnumText(*reflection.GetEnum(message, &field));
-      if (value == rules.unset_as()) reflection.ClearField(&message, &field);
-    } else if (!field.is_repeated() && field.cpp_type() == pb::FieldDescriptor::CPPTYPE_MESSAGE) {
-      ApplyRules(*reflection.MutableMessage(&message, &field));
+      continue;
+    } else if (field->is_repeated()) {
+      AppendRepeated(message, *field, indent, text);
+    } else if (field->cpp_type() == pb::FieldDescriptor::CPPTYPE_MESSAGE) {
+      const pb::Message& section = message.GetReflection()->GetMessage(message, field);
+      if (rules.unset_as() == "{}" && FingerprintText(section).empty()) continue;
+      AppendSection(field->name(), section, indent, text);
+    } else if (Enters(message, *field, rules.unset_as())) {
+      absl::StrAppend(&text, indent, field->name(), ": ", ValueText(message, *field, -1), "\n");
     }
   }
 }
@@ -40,9 +135,14 @@ std::string WithFormerNames(const std::string& text) {
 
 }  // namespace
 
-std::string FingerprintOf(v1::RunConfig config) {
-  ApplyRules(config);
-  return Sha256Hex(WithFormerNames(config.DebugString()));
+std::string FingerprintText(const pb::Message& message) {
+  std::string text;
+  AppendFields(message, "", text);
+  return text;
+}
+
+std::string FingerprintOf(const v1::RunConfig& config) {
+  return Sha256Hex(WithFormerNames(FingerprintText(config)));
 }
 
 }  // namespace oxbow::config

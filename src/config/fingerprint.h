@@ -3,7 +3,12 @@
 // Two configs have the same fingerprint if runs with them are the same but for how long they are,
 // how often they evaluate and save, and where they compute. Which fields those are is an option of
 // each field: FingerprintRules in proto/oxbow/v1/config.proto.
+//
+// The text that is hashed is written here, byte for byte, and not by a library: checkpoints outlive
+// the version of protobuf that they were written with.
 #pragma once
+
+#include <google/protobuf/message.h>
 
 #include <string>
 
@@ -11,8 +16,12 @@
 
 namespace oxbow::config {
 
-// SHA-256 in hex of the config's text form after the rules of all fields are applied. A section
-// that is absent counts as an empty one.
-std::string FingerprintOf(v1::RunConfig config);
+// SHA-256 in hex of FingerprintText, with the former names of keys. A section that is absent counts
+// as an empty one.
+std::string FingerprintOf(const v1::RunConfig& config);
+
+// The fields of a message that enter by their rules, by number: one a line, "name: value", sections
+// in braces and indented by two.
+std::string FingerprintText(const google::protobuf::Message& message);
 
 }  // namespace oxbow::config

@@ -2,7 +2,10 @@
 // configs stay what they are, so that old checkpoints go on.
 #include "config/fingerprint.h"
 
+#include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/dynamic_message.h>
+#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -82,6 +85,67 @@ TEST(FingerprintTest, AFieldChangesItUnlessItsOptionLeavesItOut) {
                  ++fields;
                });
   EXPECT_GT(fields, 150);
+}
+
+// A schema that got keys of every type, and a section, after the first checkpoints were made.
+constexpr char kGrownSchema[] = R"(
+  name: "grown.proto" package: "grown" syntax: "proto3" dependency: "oxbow/v1/config.proto"
+  message_type {
+    name: "Config"
+    field { name: "old" number: 1 type: TYPE_UINT32 label: LABEL_OPTIONAL }
+    field { name: "share" number: 2 type: TYPE_DOUBLE label: LABEL_OPTIONAL
+            options { [oxbow.v1.fingerprint] { unset_as: "0.1" } } }
+    field { name: "count" number: 3 type: TYPE_UINT64 label: LABEL_OPTIONAL
+            options { [oxbow.v1.fingerprint] { unset_as: "25" } } }
+    field { name: "on" number: 4 type: TYPE_BOOL label: LABEL_OPTIONAL
+            options { [oxbow.v1.fingerprint] { unset_as: "true" } } }
+    field { name: "word" number: 5 type: TYPE_STRING label: LABEL_OPTIONAL
+            options { [oxbow.v1.fingerprint] { unset_as: "plain" } } }
+    field { name: "section" number: 6 type: TYPE_MESSAGE type_name: ".grown.Section"
+            label: LABEL_OPTIONAL options { [oxbow.v1.fingerprint] { unset_as: "{}" } } }
+  }
+  message_type {
+    name: "Section"
+    field { name: "rate" number: 1 type: TYPE_DOUBLE label: LABEL_OPTIONAL
+            options { [oxbow.v1.fingerprint] { unset_as: "1e-05" } } }
+    field { name: "free" number: 2 type: TYPE_BOOL label: LABEL_OPTIONAL }
+  })";
+
+TEST(FingerprintTest, ANewKeyOfAnyTypeAtTheValueOlderConfigsMeantIsLikeNone) {
+  pb::FileDescriptorProto file;
+  ASSERT_TRUE(pb::TextFormat::ParseFromString(kGrownSchema, &file));
+  pb::DescriptorPool pool(pb::DescriptorPool::generated_pool());
+  const pb::FileDescriptor* built = pool.BuildFile(file);
+  ASSERT_NE(built, nullptr);
+  pb::DynamicMessageFactory factory;
+  const auto text = [&](const std::string& values) {
+    const std::unique_ptr<pb::Message> config(
+        factory.GetPrototype(built->FindMessageTypeByName("Config"))->New());
+    EXPECT_TRUE(pb::TextFormat::ParseFromString(values, config.get())) << values;
+    return FingerprintText(*config);
+  };
+  EXPECT_EQ(text("old: 7 share: 0.1 count: 25 on: true word: 'plain' section { rate: 1e-5 }"),
+            "old: 7\n");
+  EXPECT_EQ(text("old: 7 share: 0.3 count: 0 on: false word: '' section { free: true }"),
+            "old: 7\nshare: 0.3\ncount: 0\non: false\nword: \"\"\n"
+            "section {\n  rate: 0\n  free: true\n}\n")
+      << "a value that is set to 0, false or nothing is another one";
+}
+
+// As protobuf 3.21 wrote it when the first checkpoints were made.
+TEST(FingerprintTest, ItsTextIsFixedByteForByte) {
+  v1::RunConfig config;
+  config.mutable_run()->set_name("a\n\"b\" \xc3\xa9 'c'");
+  config.mutable_optimizer()->set_learning_rate(0.1 + 0.2);
+  config.mutable_model()->mutable_lora()->add_targets("to_q");
+  config.mutable_model()->mutable_lora()->add_targets("to_k");
+  const std::string text = FingerprintText(config);
+  EXPECT_THAT(text, ::testing::StartsWith(
+                        "run {\n  name: \"a\\n\\\"b\\\" \\303\\251 \\'c\\'\"\n}\n"
+                        "model {\n  lora {\n    targets: \"to_q\"\n    targets: \"to_k\"\n  }\n"
+                        "  device: \"cpu\"\n}\n"
+                        "prompts {\n}\n"));
+  EXPECT_THAT(text, ::testing::HasSubstr("  learning_rate: 0.30000000000000004\n"));
 }
 
 TEST(FingerprintTest, AValueThatOlderConfigsMeantIsLikeNone) {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "config/adaptation_rules.h"
 #include "config/chosen_method.h"
+#include "config/copy_target.h"
 #include "config/findings.h"
 #include "config/method_rules.h"
 #include "config/window_rules.h"
@@ -333,6 +334,9 @@ void EvalRules(const RunConfig& c, Findings& f) {
   }
   f.Require(c.checkpoint().keep() >= 1, "checkpoint.keep", "must be at least 1",
             c.checkpoint().keep());
+  if (const auto target = ParseCopyTarget(c.checkpoint().copy_to()); !target.ok()) {
+    f.Error("checkpoint.copy_to", std::string(target.status().message()));
+  }
 }
 
 void LearnerRules(const RunConfig& c, Findings& f) {

@@ -111,18 +111,34 @@ absl::Status WriteSafetensors(const std::filesystem::path& path, const Safetenso
   return WriteFileAtomically(path, SerializeSafetensors(content));
 }
 
+absl::Status StreamSafetensors(
+    const std::map<std::string, TensorHeader>& tensors,
+    const std::map<std::string, std::string>& metadata,
+    const std::function<absl::StatusOr<std::string_view>(const std::string& name)>& bytes_of,
+    const std::function<absl::Status(std::string_view piece)>& write) {
+  const Plan plan = PlanFor(tensors, metadata);
+  OXBOW_RETURN_IF_ERROR(write(plan.head));
+  for (const std::string& name : plan.order) {
+    OXBOW_ASSIGN_OR_RETURN(const std::string_view bytes, bytes_of(name));
+    OXBOW_CHECK(bytes.size() == SizeOf(tensors.at(name))) << name << ": " << bytes.size();
+    OXBOW_RETURN_IF_ERROR(write(bytes));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status WriteSafetensorsPiecewise(
     const std::filesystem::path& path, const std::map<std::string, TensorHeader>& tensors,
     const std::map<std::string, std::string>& metadata,
     const std::function<absl::StatusOr<std::string>(const std::string& name)>& bytes_of) {
-  const Plan plan = PlanFor(tensors, metadata);
   OXBOW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
-  OXBOW_RETURN_IF_ERROR(file.Append(plan.head));
-  for (const std::string& name : plan.order) {
-    OXBOW_ASSIGN_OR_RETURN(const std::string bytes, bytes_of(name));
-    OXBOW_CHECK(bytes.size() == SizeOf(tensors.at(name))) << name << ": " << bytes.size();
-    OXBOW_RETURN_IF_ERROR(file.Append(bytes));
-  }
+  std::string held;
+  OXBOW_RETURN_IF_ERROR(StreamSafetensors(
+      tensors, metadata,
+      [&](const std::string& name) -> absl::StatusOr<std::string_view> {
+        OXBOW_ASSIGN_OR_RETURN(held, bytes_of(name));
+        return held;
+      },
+      [&](std::string_view piece) { return file.Append(piece); }));
   return file.Commit();
 }
 

@@ -1,6 +1,6 @@
 // Whole safetensors files: named tensors with a JSON header (safetensors_header.h has the layout).
 //
-// For files too large to hold twice, WeightFiles reads tensor by tensor and SafetensorsWriter
+// For files too large to hold twice, WeightFiles reads tensor by tensor and StreamSafetensors
 // writes so.
 #pragma once
 
@@ -41,6 +41,15 @@ std::string SerializeSafetensors(const Safetensors& content);
 
 // Replaces `path` atomically with SerializeSafetensors(content).
 absl::Status WriteSafetensors(const std::filesystem::path& path, const Safetensors& content);
+
+// The bytes of such a file, in order, given to `write` piece by piece: for files of any size.
+// `bytes_of` is asked for one tensor after the other, and gives as many bytes as its header says;
+// they stay valid until it is asked again. The first error of either ends it and is returned.
+absl::Status StreamSafetensors(
+    const std::map<std::string, TensorHeader>& tensors,
+    const std::map<std::string, std::string>& metadata,
+    const std::function<absl::StatusOr<std::string_view>(const std::string& name)>& bytes_of,
+    const std::function<absl::Status(std::string_view piece)>& write);
 
 // The same file without holding it: `bytes_of` is asked for one tensor after the other, and must
 // give as many bytes as its header says. Its errors are passed on, `path` is then untouched.

@@ -1,12 +1,16 @@
 #include "io/safetensors.h"
 
+#include <sys/mman.h>
+
 #include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "io/weight_files.h"
 
 namespace oxbow::io {
 namespace {
@@ -141,6 +145,42 @@ TEST(SafetensorsTest, NamesUnsupportedDTypesAndMissingFiles) {
   EXPECT_EQ(exotic.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(exotic.message()), HasSubstr("F8_E4M3"));
   EXPECT_EQ(ReadSafetensors("/nowhere/x.safetensors").status().code(), absl::StatusCode::kNotFound);
+}
+
+// One tensor of 4 GiB and 4 bytes beside a small one; its bytes are a hole, in memory and on disk.
+TEST(SafetensorsTest, AFileOfMoreThanFourGibibytesIsStreamedAndMapped) {
+  constexpr uint64_t kLarge = (uint64_t{4} << 30) + 4;
+  void* const hole =
+      mmap(nullptr, kLarge, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(hole, MAP_FAILED);
+  const std::map<std::string, TensorHeader> headers = {
+      {"large", {.dtype = DType::kF32, .shape = {static_cast<int64_t>(kLarge / 4)}}},
+      {"small", {.dtype = DType::kU8, .shape = {3}}}};
+  const auto path = std::filesystem::path(::testing::TempDir()) / "large.safetensors";
+  std::ofstream file(path, std::ios::binary);
+  const absl::Status status = StreamSafetensors(
+      headers, {},
+      [&](const std::string& name) -> absl::StatusOr<std::string_view> {
+        if (name == "small") return "abc";
+        return std::string_view(static_cast<const char*>(hole), kLarge);
+      },
+      [&](std::string_view piece) {
+        if (piece.data() == hole) {
+          file.seekp(static_cast<std::streamoff>(piece.size()), std::ios::cur);
+        } else {
+          file << piece;
+        }
+        return absl::OkStatus();
+      });
+  file.close();
+  munmap(hole, kLarge);
+  ASSERT_TRUE(status.ok()) << status;
+  const auto files = WeightFiles::OpenFile(path);
+  std::filesystem::remove(path);
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_EQ(files->headers().at("large").shape, headers.at("large").shape);
+  EXPECT_EQ(files->BytesOf("large").size(), kLarge);
+  EXPECT_EQ(files->BytesOf("small"), "abc");
 }
 
 }  // namespace

@@ -62,6 +62,10 @@ absl::StatusOr<at::Tensor> ToTorch(const TensorBytes& tensor) {
   return CopyOf(tensor.dtype, tensor.shape, tensor.data);
 }
 
+TensorHeader HeaderOf(const at::Tensor& tensor) {
+  return {.dtype = DTypeOf(tensor.scalar_type()), .shape = tensor.sizes().vec()};
+}
+
 TensorBytes FromTorch(const at::Tensor& tensor) {
   const at::Tensor source = tensor.detach().to(at::kCPU).contiguous();
   TensorBytes result{.dtype = DTypeOf(source.scalar_type()), .shape = source.sizes().vec()};

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "io/safetensors_header.h"
 #include "io/tensor_bytes.h"
 
 namespace at {
@@ -26,6 +27,9 @@ at::Tensor CopyOf(DType dtype, const std::vector<int64_t>& shape, std::string_vi
 // Copies. The result owns its memory, is contiguous and on the CPU. Fails if the bytes do not fit
 // the shape.
 absl::StatusOr<at::Tensor> ToTorch(const TensorBytes& tensor);
+
+// Dtype and shape. Requires a dtype of DType.
+TensorHeader HeaderOf(const at::Tensor& tensor);
 
 // Copies to contiguous CPU bytes. Requires a dtype of DType.
 TensorBytes FromTorch(const at::Tensor& tensor);

@@ -76,6 +76,9 @@ inline constexpr Counter kLearnerEvaluationFailuresTotal{
     "oxbow_learner_evaluation_failures_total", "", "Evaluations that could not be scored."};
 inline constexpr Counter kLearnerCheckpointsTotal{
     "oxbow_learner_checkpoints_total", "", "Checkpoints written."};
+inline constexpr Counter kLearnerCheckpointCopiesTotal{
+    "oxbow_learner_checkpoint_copies_total", "outcome: copied, failed",
+    "Copies of checkpoints to `checkpoint.copy_to`."};
 inline constexpr Gauge kLearnerGroups{
     "oxbow_learner_groups", "state: pending, ready, running", "Planned groups by state."};
 inline constexpr Gauge kLearnerSinkBytes{
@@ -93,6 +96,9 @@ inline constexpr Gauge kLearnerBufferAttached{
     "1 while the replay buffer answers, 0 while the run goes on without."};
 inline constexpr Gauge kLearnerCheckpointBytes{
     "oxbow_learner_checkpoint_bytes", "", "Size of the newest checkpoint."};
+inline constexpr Gauge kLearnerCheckpointWriteSeconds{
+    "oxbow_learner_checkpoint_write_seconds", "",
+    "Time to write and read back the newest checkpoint, while training went on."};
 inline constexpr Gauge kLearnerSequenceWeightMean{
     "oxbow_learner_sequence_weight_mean", "", "Mean weight W of off-policy samples."};
 inline constexpr Gauge kLearnerSequenceWeightMin{

@@ -74,8 +74,13 @@ inline constexpr StepMetric kTimeOfferS{
 inline constexpr StepMetric kTimeEvalS{
     "time/eval_s", "s", "evaluation", "no evaluation at this step"};
 inline constexpr StepMetric kTimeCheckpointS{
-    "time/checkpoint_s", "s", "writing the checkpoint", "none was due"};
+    "time/checkpoint_s", "s",
+    "waiting for the checkpoint before, and copying tensors to the host; writing is not in it",
+    "none was due"};
 inline constexpr StepMetric kTimeLogS{"time/log_s", "s", "metrics and sheets", "never"};
+inline constexpr StepMetric kCheckpointCopiesFailed{
+    "checkpoint/copies_failed", "count",
+    "copies of checkpoints that failed since the learner's start", "no `checkpoint.copy_to`"};
 inline constexpr StepMetric kThroughputSamplesPerS{
     "throughput/samples_per_s", "1/s", "`train/samples / time/step_s`", "line 0"};
 

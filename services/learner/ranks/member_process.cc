@@ -110,9 +110,12 @@ absl::Status MemberProcess::TrainOne(const v1::StepManifest& manifest) {
   }
   heads_.clear();
   const absl::Duration started = Clock::Steady().Now();
-  OXBOW_ASSIGN_OR_RETURN(const rl::StepResult result, trainer_->Step(step, groups));
+  const absl::StatusOr<rl::StepResult> result = trainer_->Step(step, groups);
+  if (absl::IsCancelled(result.status()))
+    return absl::OkStatus();  // Rank 0 drains; a save follows.
+  OXBOW_RETURN_IF_ERROR(result.status());
   metrics_->PolicyVersionIs(trainer_->version().value);
-  metrics_->StepCommitted(absl::ToDoubleSeconds(Clock::Steady().Now() - started), result.metrics);
+  metrics_->StepCommitted(absl::ToDoubleSeconds(Clock::Steady().Now() - started), result->metrics);
   groups_->Forget(LearnerStep(step.value + 1));
   return absl::OkStatus();
 }

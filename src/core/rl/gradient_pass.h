@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "core/rl/experience.h"
@@ -27,6 +28,7 @@ struct UpdateInputs {
   LearnerStep step;
   const std::vector<Group>& groups;
   LossDenominators denominators;
+  std::function<bool()> interrupted = {};  // As for Trainer::Step.
 };
 
 // The terms of one row's loss, not divided.

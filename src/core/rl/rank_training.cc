@@ -74,13 +74,15 @@ absl::StatusOr<model::RowCount> SumRowCounts(parallel::Ranks& ranks, const model
                          .backward = static_cast<int64_t>(values[1])};
 }
 
-absl::Status ShareOutcomes(parallel::Ranks& ranks, std::vector<RowOutcome>& outcomes) {
+absl::Status ShareOutcomes(parallel::Ranks& ranks, std::vector<RowOutcome>& outcomes, bool& stop) {
   std::vector<double> values;
   for (const RowOutcome& outcome : outcomes) {
     values.insert(values.end(), {outcome.log_ratio, outcome.policy_loss, outcome.kl, outcome.old_kl,
                                  outcome.anchor});
   }
+  values.push_back(stop ? 1 : 0);
   OXBOW_RETURN_IF_ERROR(SumOverRanks(ranks, values));
+  stop = values.back() != 0;
   for (size_t i = 0; i < outcomes.size(); ++i) {
     const double* of = &values[kOutcomeNumbers * i];
     outcomes[i] = {
@@ -122,9 +124,9 @@ absl::Status RankOptimizer::Step(double rate_factor) {
 
 // Adds the gradient of the rows of groups `part` and notes their outcomes. `before_last` is called
 // once, before the last backward pass or where there is none.
-void RankGradient::AddPart(const UpdateInputs& inputs, const std::vector<RowRef>& refs,
-                           parallel::Share part, const std::function<void()>& before_last,
-                           std::vector<RowOutcome>& outcomes) {
+absl::Status RankGradient::AddPart(const UpdateInputs& inputs, const std::vector<RowRef>& refs,
+                                   parallel::Share part, const std::function<void()>& before_last,
+                                   std::vector<RowOutcome>& outcomes) {
   std::vector<RowRef> chosen;
   std::vector<size_t> places;
   for (size_t r = 0; r < refs.size(); ++r) {
@@ -134,12 +136,16 @@ void RankGradient::AddPart(const UpdateInputs& inputs, const std::vector<RowRef>
   }
   if (chosen.empty()) before_last();
   for (const Pass& pass : PassesOf(chosen, static_cast<size_t>(options_.rows_per_pass))) {
+    if (ranks_.size() == 1 && inputs.interrupted && inputs.interrupted()) {
+      return absl::CancelledError("interrupted");
+    }
     if (pass.end == chosen.size()) before_last();
     const std::vector<RowRef> rows(chosen.begin() + static_cast<ptrdiff_t>(pass.begin),
                                    chosen.begin() + static_cast<ptrdiff_t>(pass.end));
     const std::vector<RowOutcome> brought = AddGradient(options_, policy_, method_, inputs, rows);
     for (size_t i = 0; i < brought.size(); ++i) outcomes[places[pass.begin + i]] = brought[i];
   }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<double> RankGradient::Sum(const UpdateInputs& inputs,
@@ -150,9 +156,9 @@ absl::StatusOr<double> RankGradient::Sum(const UpdateInputs& inputs,
     return optimizer_.TakeSum(options_.grad_norm_max);
   }
   policy_.parameters().ZeroGrad();
-  AddPart(
+  OXBOW_RETURN_IF_ERROR(AddPart(
       inputs, refs, parallel::ShareOf(inputs.groups.size(), ranks_.rank(), ranks_.size()),
-      [this] { optimizer_.Begin(); }, outcomes);
+      [this] { optimizer_.Begin(); }, outcomes));
   return optimizer_.Sum(options_.grad_norm_max);
 }
 
@@ -167,8 +173,8 @@ absl::Status RankGradient::SumInParts(const UpdateInputs& inputs, const std::vec
     owners.push_back(parallel::OwnerOf(group, inputs.groups.size(), ranks_.size()));
     if (owners.back() != ranks_.rank()) continue;
     policy_.parameters().ZeroGrad();
-    AddPart(
-        inputs, refs, {group, group + 1}, [] {}, outcomes);
+    OXBOW_RETURN_IF_ERROR(AddPart(
+        inputs, refs, {group, group + 1}, [] {}, outcomes));
     mine.push_back(grad.clone());
   }
   const at::Tensor held =

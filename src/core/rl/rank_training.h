@@ -22,7 +22,8 @@ namespace oxbow::rl {
 // Every list has the same length on every rank and holds zeros where an item is another rank's: the
 // sum over ranks then is the item itself, exactly. Errors as in parallel/ranks.h.
 absl::Status ShareWeights(parallel::Ranks& ranks, std::vector<SequenceWeight>& weights);
-absl::Status ShareOutcomes(parallel::Ranks& ranks, std::vector<RowOutcome>& outcomes);
+// Afterwards `stop` says whether it was set on any rank.
+absl::Status ShareOutcomes(parallel::Ranks& ranks, std::vector<RowOutcome>& outcomes, bool& stop);
 
 // The rows that all ranks computed.
 absl::StatusOr<model::RowCount> SumRowCounts(parallel::Ranks& ranks, const model::RowCount& own);
@@ -79,15 +80,18 @@ class RankGradient {
   // Sums the gradient of every rank's rows and limits its norm; returns the norm before. `refs` are
   // the rows of all ranks; fills in the outcomes of this rank's rows. Where deterministic, one
   // gradient per group, added in the order of groups: the same bits for every division of the
-  // groups among ranks. Errors as in parallel/ranks.h.
+  // groups among ranks. A single rank asks between passes whether it is interrupted, and returns
+  // kCancelled; several ranks agree on that between updates (ShareOutcomes). Errors as in
+  // parallel/ranks.h.
   absl::StatusOr<double> Sum(const UpdateInputs& inputs, const std::vector<RowRef>& refs,
                              std::vector<RowOutcome>& outcomes);
 
  private:
   absl::Status SumInParts(const UpdateInputs& inputs, const std::vector<RowRef>& refs,
                           std::vector<RowOutcome>& outcomes);
-  void AddPart(const UpdateInputs& inputs, const std::vector<RowRef>& refs, parallel::Share part,
-               const std::function<void()>& before_last, std::vector<RowOutcome>& outcomes);
+  absl::Status AddPart(const UpdateInputs& inputs, const std::vector<RowRef>& refs,
+                       parallel::Share part, const std::function<void()>& before_last,
+                       std::vector<RowOutcome>& outcomes);
 
   const TrainerOptions& options_;
   model::Policy& policy_;

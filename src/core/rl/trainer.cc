@@ -44,7 +44,7 @@ struct Trainer::Impl {
   void PutBack(const Before& before);
 
   absl::Status RunUpdates(LearnerStep step, TrainingPlan& plan, const std::vector<Group>& groups,
-                          StepTotals& totals);
+                          const std::function<bool()>& interrupted, StepTotals& totals);
   absl::Status Update(size_t update, const UpdateInputs& inputs, TrainingPlan& plan,
                       StepTotals& totals);
   std::vector<RowRef> RowsOf(LearnerStep step, size_t update, TrainingPlan& plan) const;
@@ -148,7 +148,9 @@ absl::Status Trainer::Impl::Update(size_t update, const UpdateInputs& inputs, Tr
   if (refs.empty()) return absl::OkStatus();
   std::vector<RowOutcome> outcomes(refs.size());
   OXBOW_ASSIGN_OR_RETURN(const double norm, gradient.Sum(inputs, refs, outcomes));
-  OXBOW_RETURN_IF_ERROR(ShareOutcomes(ranks, outcomes));
+  bool stop = inputs.interrupted && inputs.interrupted();
+  OXBOW_RETURN_IF_ERROR(ShareOutcomes(ranks, outcomes, stop));
+  if (stop) return absl::CancelledError("interrupted");
   const double loss = totals.Count(update, refs, outcomes, inputs.denominators);
   OXBOW_RETURN_IF_ERROR(CheckFinite(step, loss, norm));
   OXBOW_RETURN_IF_ERROR(optimizer.Step(RateFactorAt(options.rate_schedule, step.value)));
@@ -161,14 +163,17 @@ absl::Status Trainer::Impl::Update(size_t update, const UpdateInputs& inputs, Tr
 }
 
 absl::Status Trainer::Impl::RunUpdates(LearnerStep step, TrainingPlan& plan,
-                                       const std::vector<Group>& groups, StepTotals& totals) {
+                                       const std::vector<Group>& groups,
+                                       const std::function<bool()>& interrupted,
+                                       StepTotals& totals) {
   const double trajectories = static_cast<double>(plan.samples_counted) / options.updates;
   const int rows = method->RowsPerSample(step);
   const UpdateInputs inputs{.step = step,
                             .groups = groups,
                             .denominators = {.policy = trajectories * rows,
                                              .kl = trajectories * (options.kl.all_steps ? rows : 1),
-                                             .trajectories = trajectories}};
+                                             .trajectories = trajectories},
+                            .interrupted = interrupted};
   for (size_t update = 0; update < plan.updates.size(); ++update) {
     OXBOW_RETURN_IF_ERROR(Update(update, inputs, plan, totals));
     ++version;
@@ -184,7 +189,8 @@ Trainer::Trainer(TrainerOptions options, model::Policy& policy, parallel::Ranks&
 
 Trainer::~Trainer() = default;
 
-absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Group>& groups) {
+absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Group>& groups,
+                                         const std::function<bool()>& interrupted) {
   Impl& impl = *impl_;
   (void)impl.ranks.TakeCommunicationTime();
   const model::RowCount rows_before = impl.policy.rows();
@@ -203,7 +209,7 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
   result.metrics[metric::kTrainLr] =
       impl.optimizer.learning_rate() * RateFactorAt(impl.options.rate_schedule, step.value);
   StepTotals totals(impl.options, impl.method->has_ratio());
-  absl::Status status = impl.RunUpdates(step, plan, groups, totals);
+  absl::Status status = impl.RunUpdates(step, plan, groups, interrupted, totals);
   if (status.ok()) status = impl.AppendCost(rows_before, result.metrics);
   if (!status.ok()) {
     impl.PutBack(before);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -45,7 +46,10 @@ class Trainer {
   // == version() at entry. kInternal with the step and first bad tensor if loss or gradients are
   // not finite; weights are then as before the step. kDataLoss names the first tensor in which
   // ranks differ.
-  absl::StatusOr<StepResult> Step(LearnerStep step, const std::vector<Group>& groups);
+  // Once `interrupted` answers true, returns kCancelled, and weights are as before the step. One
+  // rank asks between passes; several ask after each update, and any rank's yes stops all.
+  absl::StatusOr<StepResult> Step(LearnerStep step, const std::vector<Group>& groups,
+                                  const std::function<bool()>& interrupted = {});
 
   // What Step would find in these groups, whose latents it does not read; see step_plan.h.
   std::vector<bool> HaveSignal(const std::vector<Group>& groups) const;

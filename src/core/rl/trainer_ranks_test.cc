@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "core/parallel/share.h"
 #include "core/rl/trainer.h"
@@ -69,8 +70,10 @@ struct Outcome {
   std::vector<EntryId> used;
 };
 
-// kSteps steps over `ranks` ranks; what each of them ended with.
-std::vector<Outcome> Train(int ranks, bool deterministic, bool shard = false) {
+// kSteps steps over `ranks` ranks; what each of them ended with. The last rank interrupts each step
+// of `interrupted` once, at its second update; then it is trained again.
+std::vector<Outcome> Train(int ranks, bool deterministic, bool shard = false,
+                           const std::set<uint64_t>& interrupted = {}) {
   std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
   parallel::ThreadWorld(ranks).Run([&](parallel::Ranks& world) {
     ToyPolicy policy;
@@ -79,6 +82,12 @@ std::vector<Outcome> Train(int ranks, bool deterministic, bool shard = false) {
     for (uint64_t step = 0; step < kSteps; ++step) {
       const auto groups = SeenBy(Rollout(policy.current(), step, trainer.version().value),
                                  world.rank(), world.size());
+      if (interrupted.contains(step)) {
+        int asked = 0;
+        const auto stop = [&] { return world.rank() + 1 == world.size() && ++asked == 2; };
+        EXPECT_EQ(trainer.Step(LearnerStep(step), groups, stop).status().code(),
+                  absl::StatusCode::kCancelled);
+      }
       const auto result = trainer.Step(LearnerStep(step), groups);
       ASSERT_TRUE(result.ok()) << result.status();
       mine.metrics.push_back(result->metrics);
@@ -105,6 +114,14 @@ TEST_P(TrainerRanksTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRank
         EXPECT_EQ(outcome.metrics[step].at(name), value) << name << " at step " << step;
       }
     }
+  }
+}
+
+TEST_P(TrainerRanksTest, AnInterruptionOfOneRankStopsAllAndChangesNoBit) {
+  const Outcome alone = Train(1, true)[0];
+  for (const Outcome& outcome : Train(GetParam(), true, /*shard=*/true, {1, 7})) {
+    EXPECT_TRUE(at::equal(outcome.weights, alone.weights));
+    EXPECT_TRUE(at::equal(outcome.average, alone.average));
   }
 }
 

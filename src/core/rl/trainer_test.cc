@@ -282,6 +282,38 @@ TEST(TrainerTest, ANonFiniteLossLeavesEverythingAsItWas) {
   bench.Step(1, bench.Rollout(1));
 }
 
+// Interrupted at the n-th question, for every n: the step after it has the bits of one that
+// followed no interruption.
+TEST(TrainerTest, AnInterruptedStepLeavesEverythingAsItWas) {
+  for (const bool deterministic : {true, false}) {
+    TrainerOptions options = Options();
+    options.deterministic = deterministic;
+    options.rows_per_pass = 4;
+    Bench bench(options);
+    bench.Step(0, bench.Rollout(0));
+    const at::Tensor before = bench.weights();
+    const auto state = *bench.trainer.State();
+    int questions = 0;
+    for (int yes = 1;; ++yes) {
+      questions = 0;
+      const auto result =
+          bench.trainer.Step(LearnerStep(1), bench.Rollout(1), [&] { return ++questions == yes; });
+      if (result.ok()) break;
+      ASSERT_EQ(result.status().code(), absl::StatusCode::kCancelled) << result.status();
+      EXPECT_TRUE(at::equal(bench.weights(), before));
+      const auto after = *bench.trainer.State();
+      for (const auto& [name, tensor] : after) {
+        EXPECT_TRUE(at::equal(tensor, state.at(name))) << name;
+      }
+    }
+    EXPECT_GT(questions, 4) << "passes and updates of one step";
+    Bench other(options);
+    other.Step(0, other.Rollout(0));
+    other.Step(1, other.Rollout(1));
+    EXPECT_TRUE(at::equal(bench.weights(), other.weights()));
+  }
+}
+
 TEST(TrainerTest, TheRewardOfAToyTaskRises) {
   TrainerOptions options = Options();
   options.adamw.learning_rate = 2e-2;

@@ -1,0 +1,143 @@
+#include "services/learner/checkpoint_copier.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/clock.h"
+#include "base/file_pieces.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/status_macros.h"
+#include "services/learner/checkpoint_store.h"
+
+namespace oxbow::learner {
+namespace {
+
+constexpr absl::Duration kChildSlice = absl::Milliseconds(50);  // Between looks at a command.
+
+absl::Status StatusOfExit(int wait_status) {
+  if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0) return absl::OkStatus();
+  if (WIFEXITED(wait_status)) {
+    return absl::UnavailableError(
+        absl::StrCat("the command ended with exit status ", WEXITSTATUS(wait_status)));
+  }
+  return absl::UnavailableError(
+      absl::StrCat("the command was killed by signal ", WTERMSIG(wait_status)));
+}
+
+}  // namespace
+
+std::string CommandFor(const std::string& command, const std::filesystem::path& checkpoint) {
+  const std::string quoted =
+      absl::StrCat("'", absl::StrReplaceAll(checkpoint.string(), {{"'", "'\\''"}}), "'");
+  return absl::StrReplaceAll(command, {{"{}", quoted}});
+}
+
+CheckpointCopier::CheckpointCopier(Options options, std::function<void(bool)> ended)
+    : options_(std::move(options)), ended_(std::move(ended)) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+CheckpointCopier::~CheckpointCopier() {
+  {
+    absl::MutexLock lock(&mutex_);
+    ending_ = true;
+  }
+  thread_.join();
+}
+
+void CheckpointCopier::Copy(uint64_t committed_steps) {
+  absl::MutexLock lock(&mutex_);
+  due_ = committed_steps;
+}
+
+bool CheckpointCopier::Finish(absl::Duration timeout) {
+  const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !copying_ && !due_.has_value();
+  };
+  absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(&idle), timeout);
+}
+
+uint64_t CheckpointCopier::failures() const {
+  absl::MutexLock lock(&mutex_);
+  return failures_;
+}
+
+void CheckpointCopier::Run() {
+  const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return due_.has_value() || ending_;
+  };
+  absl::MutexLock lock(&mutex_);
+  while (true) {
+    mutex_.Await(absl::Condition(&due));
+    if (ending_) return;
+    const uint64_t steps = *std::exchange(due_, std::nullopt);
+    copying_ = true;
+    mutex_.Unlock();
+    const absl::Status status = CopyOne(steps);
+    ended_(status.ok());
+    mutex_.Lock();
+    copying_ = false;
+    if (!status.ok()) ++failures_;
+  }
+}
+
+absl::Status CheckpointCopier::CopyOne(uint64_t committed_steps) {
+  const std::filesystem::path checkpoint = options_.checkpoints / CheckpointName(committed_steps);
+  const absl::Status status = options_.target.command.empty()
+                                  ? CopyToDirectory(committed_steps)
+                                  : RunCommand(CommandFor(options_.target.command, checkpoint));
+  if (!status.ok()) {
+    OXBOW_LOG(Warning) << "checkpoint was not copied, the run goes on"
+                       << Field("checkpoint", checkpoint.string())
+                       << Field("error", std::string(status.message()));
+  }
+  return status;
+}
+
+// Writes another checkpoint of the same state and bytes, with all that Write promises.
+absl::Status CheckpointCopier::CopyToDirectory(uint64_t committed_steps) const {
+  OXBOW_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
+                         CheckpointStore(options_.checkpoints, 1).LoadAt(committed_steps));
+  std::map<std::string, FileContent> files;
+  for (const std::string& name : checkpoint.files) {
+    files[name] = [path = checkpoint.directory / name](const WritePiece& write) {
+      return ReadInPieces(path, write);
+    };
+  }
+  return CheckpointStore(options_.target.directory, options_.keep)
+      .Write(checkpoint.state, files)
+      .status();
+}
+
+// Its output goes to this process's log; a process group of its own dies as a whole.
+absl::Status CheckpointCopier::RunCommand(const std::string& command) {
+  OXBOW_ASSIGN_OR_RETURN(
+      const pid_t pid,
+      Spawn({.binary = "/bin/sh",
+             .argv = {"sh", "-c", command},
+             .environment = {},
+             .output = SpawnOptions::Output{.out = STDERR_FILENO, .err = STDERR_FILENO},
+             .own_group = true,
+             .signals = ChildSignals::kDefault}));
+  const absl::Duration end = Clock::Steady().Now() + options_.command_max;
+  bool killed = false;
+  while (true) {
+    int wait_status = 0;
+    if (waitpid(pid, &wait_status, killed ? 0 : WNOHANG) == pid) return StatusOfExit(wait_status);
+    absl::MutexLock lock(&mutex_);
+    mutex_.AwaitWithTimeout(absl::Condition(&ending_), kChildSlice);
+    if (killed || (!ending_ && Clock::Steady().Now() < end)) continue;
+    kill(-pid, SIGKILL);
+    killed = true;
+  }
+}
+
+}  // namespace oxbow::learner

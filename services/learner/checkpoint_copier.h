@@ -1,0 +1,68 @@
+// Copies checkpoints to a second place, on a thread of its own: `checkpoint.copy_to`.
+//
+//   DIRECTORY         DIRECTORY/step_000025, verified as a checkpoint is, `keep` of them
+//   command: COMMAND  run by sh with the checkpoint's directory, quoted, for {}
+//
+// A copy that fails is a warning and a count; the run goes on. While one is made, only the newest
+// of the checkpoints that become due waits.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "config/copy_target.h"
+
+namespace oxbow::learner {
+
+// The command for one checkpoint: {} replaced by the directory, quoted for sh.
+std::string CommandFor(const std::string& command, const std::filesystem::path& checkpoint);
+
+class CheckpointCopier {
+ public:
+  struct Options {
+    std::filesystem::path checkpoints;  // Where they are written.
+    config::CopyTarget target;
+    uint32_t keep = 2;
+    absl::Duration command_max = absl::Hours(2);  // Then it is killed.
+  };
+
+  // `ended` is called after each copy, on the copier's thread.
+  CheckpointCopier(Options options, std::function<void(bool copied)> ended);
+  // Kills a command that runs; waits for a copy to a directory.
+  ~CheckpointCopier();
+
+  // Copies the checkpoint of `committed_steps`, which is written. Thread-safe; never waits.
+  void Copy(uint64_t committed_steps);
+
+  // Waits until nothing is left to copy; false after `timeout`.
+  bool Finish(absl::Duration timeout);
+
+  uint64_t failures() const;
+
+ private:
+  void Run();
+  absl::Status CopyOne(uint64_t committed_steps);
+  absl::Status CopyToDirectory(uint64_t committed_steps) const;
+  absl::Status RunCommand(const std::string& command);
+
+  const Options options_;
+  const std::function<void(bool)> ended_;
+  mutable absl::Mutex mutex_;
+  std::optional<uint64_t> due_ ABSL_GUARDED_BY(mutex_);
+  bool copying_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t failures_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace oxbow::learner

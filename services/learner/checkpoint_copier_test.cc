@@ -1,0 +1,141 @@
+// Copies of checkpoints: whole, in order of age, and never in anybody's way.
+#include "services/learner/checkpoint_copier.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <fstream>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "config/copy_target.h"
+#include "services/learner/checkpoint_store.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::learner {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr absl::Duration kSoon = absl::Seconds(30);
+
+class CheckpointCopierTest : public ::testing::Test {
+ protected:
+  fs::path Checkpoints() const { return directory_.path() / "it's a run/checkpoints"; }
+  fs::path Second() const { return directory_.path() / "second"; }
+
+  void Write(uint64_t step) {
+    const FileContent weights = [step](const WritePiece& write) {
+      return write(absl::StrCat("weights ", step));
+    };
+    ASSERT_TRUE(CheckpointStore(Checkpoints(), 9)
+                    .Write({.committed_steps = step, .policy_version = 2 * step},
+                           {{"weights.safetensors", weights}})
+                    .ok());
+  }
+
+  std::unique_ptr<CheckpointCopier> Copier(const std::string& copy_to) {
+    return std::make_unique<CheckpointCopier>(
+        CheckpointCopier::Options{.checkpoints = Checkpoints(),
+                                  .target = config::ParseCopyTarget(copy_to).value(),
+                                  .keep = 2},
+        [this](bool copied) { ++(copied ? copied_ : failed_); });
+  }
+
+  const oxbow::testing::ScopedDirectory directory_{oxbow::testing::ScopedDirectory::Memory()};
+  std::atomic<int> copied_ = 0;
+  std::atomic<int> failed_ = 0;
+};
+
+TEST_F(CheckpointCopierTest, ACopyIsACheckpointFromWhichARunGoesOn) {
+  const auto copier = Copier(Second().string());
+  for (const uint64_t step : {1u, 2u, 3u}) {
+    Write(step);
+    copier->Copy(step);
+    ASSERT_TRUE(copier->Finish(kSoon));
+  }
+  EXPECT_EQ(copied_, 3);
+  EXPECT_EQ(copier->failures(), 0u);
+  EXPECT_FALSE(fs::exists(Second() / "step_000001")) << "as many are kept as the config says";
+
+  fs::remove_all(Checkpoints());
+  fs::create_directories(Checkpoints());
+  fs::copy(Second() / "step_000003", Checkpoints() / "step_000003");
+  const auto back = CheckpointStore(Checkpoints(), 2).LoadNewest();
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->state.policy_version, 6u);
+  EXPECT_EQ(ReadFile(back->directory / "weights.safetensors").value(), "weights 3");
+}
+
+TEST_F(CheckpointCopierTest, ACommandGetsTheDirectoryAsOneArgument) {
+  Write(7);
+  const auto copier = Copier(absl::StrCat("command: cp -r {} '", Second().string(), "'"));
+  copier->Copy(7);
+  ASSERT_TRUE(copier->Finish(kSoon));
+  EXPECT_EQ(copier->failures(), 0u);
+  EXPECT_EQ(ReadFile(Second() / "weights.safetensors").value(), "weights 7");
+}
+
+TEST_F(CheckpointCopierTest, AFailureIsCountedAndTheNextCopyIsTried) {
+  std::ofstream(Second()) << "a file is in the way";
+  const auto copier = Copier(Second().string());
+  Write(1);
+  copier->Copy(1);
+  ASSERT_TRUE(copier->Finish(kSoon));
+  EXPECT_EQ(copier->failures(), 1u);
+  EXPECT_EQ(failed_, 1);
+  fs::remove(Second());
+  copier->Copy(1);
+  ASSERT_TRUE(copier->Finish(kSoon));
+  EXPECT_EQ(copied_, 1);
+
+  const auto failing = Copier("command: exit 3 # {}");
+  failing->Copy(1);
+  ASSERT_TRUE(failing->Finish(kSoon));
+  EXPECT_EQ(failing->failures(), 1u);
+}
+
+// The command copies nothing until the pipe is written to; three more become due meanwhile.
+TEST_F(CheckpointCopierTest, WhileOneIsMadeOnlyTheNewestWaits) {
+  const fs::path gate = directory_.path() / "gate";
+  const fs::path log = directory_.path() / "log";
+  ASSERT_EQ(mkfifo(gate.c_str(), 0600), 0);
+  const auto copier = Copier(
+      absl::StrCat("command: cat ", gate.string(), " > /dev/null; basename {} >> ", log.string()));
+  copier->Copy(1);
+  { std::ofstream opened(gate); }  // Opens once the command reads: the first copy is under way.
+  ASSERT_TRUE(copier->Finish(kSoon));
+  copier->Copy(2);
+  std::ofstream held(gate);
+  for (const uint64_t step : {3u, 4u, 5u}) copier->Copy(step);
+  EXPECT_FALSE(copier->Finish(absl::ZeroDuration()));
+  held.close();
+  { std::ofstream opened(gate); }
+  ASSERT_TRUE(copier->Finish(kSoon));
+  EXPECT_EQ(ReadFile(log).value(), "step_000001\nstep_000002\nstep_000005\n");
+}
+
+TEST_F(CheckpointCopierTest, TheEndKillsACommandThatHangs) {
+  const fs::path gate = directory_.path() / "gate";
+  ASSERT_EQ(mkfifo(gate.c_str(), 0600), 0);
+  auto copier = Copier(absl::StrCat("command: cat ", gate.string(), " # {}"));
+  copier->Copy(1);
+  const std::ofstream held(gate);  // Opened while `cat` reads, which then never ends by itself.
+  EXPECT_FALSE(copier->Finish(absl::ZeroDuration()));
+  copier.reset();
+  EXPECT_EQ(failed_, 1);
+}
+
+TEST(CopyTargetTest, IsADirectoryOrACommandWithAPlaceForTheCheckpoint) {
+  EXPECT_EQ(config::ParseCopyTarget("/mnt/backup/run")->directory, "/mnt/backup/run");
+  EXPECT_EQ(config::ParseCopyTarget("command: aws s3 cp --recursive {} s3://b/r")->command,
+            "aws s3 cp --recursive {} s3://b/r");
+  EXPECT_EQ(config::ParseCopyTarget("command: backup").status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CommandFor("cp -r {} {}.copy", "/a/it's"), R"(cp -r '/a/it'\''s' '/a/it'\''s'.copy)");
+}
+
+}  // namespace
+}  // namespace oxbow::learner

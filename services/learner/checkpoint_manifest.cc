@@ -1,0 +1,142 @@
+#include "services/learner/checkpoint_manifest.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace oxbow::learner {
+namespace {
+
+using nlohmann::json;
+constexpr char kHash[] = "sha256";
+constexpr size_t kDigits = 64;
+
+absl::Status Corrupt(const std::string& what) {
+  return absl::DataLossError(absl::StrCat("manifest is corrupt: ", what));
+}
+
+json StateToJson(const RunState& state) {
+  json object = {{"committed_steps", state.committed_steps},
+                 {"policy_version", state.policy_version},
+                 {"epoch", state.epoch},
+                 {"prompt_pass", state.prompts.pass},
+                 {"prompts_taken", state.prompts.taken},
+                 {"config_sha256", state.config_sha256},
+                 {"buffer_checkpoint", state.buffer_checkpoint},
+                 {"prompts_sha256", state.prompts_sha256}};
+  if (std::isfinite(state.wall_seconds)) object["wall_seconds"] = state.wall_seconds;
+  if (std::isfinite(state.best_reward)) object["best_reward"] = state.best_reward;
+  return object;
+}
+
+bool Fits(const json& value, uint64_t) { return value.is_number_unsigned(); }
+bool Fits(const json& value, double) { return value.is_number(); }
+bool Fits(const json& value, const std::string&) { return value.is_string(); }
+
+// Reads the values of an object; a key that is not there leaves its value as it is.
+class Reader {
+ public:
+  explicit Reader(const json& object) : object_(object) {}
+
+  template <typename T>
+  Reader& Read(const char* key, T& value) {
+    const auto found = object_.find(key);
+    if (found == object_.end() || !status_.ok()) return *this;
+    if (Fits(*found, value)) {
+      value = found->template get<T>();
+    } else {
+      status_ = Corrupt(absl::StrCat(key, " is ", found->dump().substr(0, 40)));
+    }
+    return *this;
+  }
+
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const json& object_;
+  absl::Status status_;
+};
+
+absl::StatusOr<RunState> StateFromJson(const json& object) {
+  RunState state;
+  Reader reader(object);
+  reader.Read("committed_steps", state.committed_steps)
+      .Read("policy_version", state.policy_version)
+      .Read("epoch", state.epoch)
+      .Read("prompt_pass", state.prompts.pass)
+      .Read("prompts_taken", state.prompts.taken)
+      .Read("config_sha256", state.config_sha256)
+      .Read("buffer_checkpoint", state.buffer_checkpoint)
+      .Read("wall_seconds", state.wall_seconds)
+      .Read("best_reward", state.best_reward);
+  OXBOW_RETURN_IF_ERROR(reader.status());
+  const json prompts = object.value("prompts_sha256", json::object());
+  if (!prompts.is_object()) return Corrupt("prompts_sha256");
+  for (const auto& [key, hash] : prompts.items()) {
+    if (!hash.is_string()) return Corrupt(absl::StrCat("prompts_sha256: ", key));
+    state.prompts_sha256[key] = hash.get<std::string>();
+  }
+  return state;
+}
+
+absl::StatusOr<std::map<std::string, FileDigest>> FilesFromJson(const json& object) {
+  std::map<std::string, FileDigest> files;
+  for (const auto& [name, properties] : object.items()) {
+    if (name.empty() || name[0] == '.' || name.find('/') != std::string::npos) {
+      return Corrupt(absl::StrCat("file name ", name));
+    }
+    if (!properties.is_object()) return Corrupt(absl::StrCat("files: ", name));
+    FileDigest digest;
+    Reader reader(properties);
+    reader.Read("sha256", digest.sha256).Read("bytes", digest.bytes);
+    OXBOW_RETURN_IF_ERROR(Annotate(reader.status(), name));
+    files[name] = digest;
+  }
+  return files;
+}
+
+// Whether the text has the hash that it says; one of an older version says none.
+absl::Status CheckHash(const json& manifest, const std::string& text) {
+  const auto found = manifest.find(kHash);
+  if (found == manifest.end()) return absl::OkStatus();
+  if (!found->is_string()) return Corrupt("its hash");
+  const std::string hash = found->get<std::string>();
+  const size_t at = text.find(hash);
+  if (hash.size() != kDigits || at == std::string::npos) return Corrupt("its hash");
+  std::string covered = text;
+  covered.replace(at, kDigits, kDigits, '0');
+  return Sha256Hex(covered) == hash ? absl::OkStatus() : Corrupt("its hash does not fit");
+}
+
+}  // namespace
+
+std::string ManifestText(const CheckpointManifest& manifest) {
+  json files = json::object();
+  for (const auto& [name, digest] : manifest.files) {
+    files[name] = {{"sha256", digest.sha256}, {"bytes", digest.bytes}};
+  }
+  const std::string zeros(kDigits, '0');
+  const json object = {{"state", StateToJson(manifest.state)}, {"files", files}, {kHash, zeros}};
+  std::string text = object.dump(2) + "\n";
+  // A file whose digest is all zeros does not exist; its hash is the only such value.
+  return text.replace(text.find(zeros), kDigits, Sha256Hex(text));
+}
+
+absl::StatusOr<CheckpointManifest> ParseManifest(const std::string& text) {
+  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return Corrupt("no JSON object");
+  OXBOW_RETURN_IF_ERROR(CheckHash(object, text));
+  const auto state = object.find("state");
+  const auto files = object.find("files");
+  if (state == object.end() || !state->is_object()) return Corrupt("state");
+  if (files == object.end() || !files->is_object()) return Corrupt("files");
+  CheckpointManifest manifest;
+  OXBOW_ASSIGN_OR_RETURN(manifest.state, StateFromJson(*state));
+  OXBOW_ASSIGN_OR_RETURN(manifest.files, FilesFromJson(*files));
+  return manifest;
+}
+
+}  // namespace oxbow::learner

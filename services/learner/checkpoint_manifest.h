@@ -1,0 +1,47 @@
+// The manifest of a checkpoint: the state of the run and the digests of the files, as JSON that is
+// covered by a hash of its own.
+//
+//   {"files": {NAME: {"sha256", "bytes"}}, "sha256": "...", "state": {...}}
+//
+// "sha256" is the hash of the whole text with the 64 digits of this hash as zeros. Manifests of
+// older versions have none and are read as they are.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/sha256.h"
+#include "services/learner/coordinator/prompt_order.h"
+
+namespace oxbow::learner {
+
+// The state of a run, except its tensors.
+struct RunState {
+  uint64_t committed_steps = 0;
+  uint64_t policy_version = 0;
+  uint64_t epoch = 0;             // Epoch that wrote the checkpoint.
+  PromptPosition prompts;         // Position before the plan of step `committed_steps`.
+  std::string config_sha256;      // Hash of the config values that must not change over a resume.
+  std::string buffer_checkpoint;  // Name in the replay buffer; empty: none.
+  double wall_seconds = 0;
+  double best_reward = 0;  // Best held-out reward, for the publication gate.
+  // Content of the prompts that were read, by config key ("prompts.train"); empty in checkpoints of
+  // older versions.
+  std::map<std::string, std::string> prompts_sha256;
+};
+
+struct CheckpointManifest {
+  RunState state;
+  std::map<std::string, FileDigest> files;  // By name.
+};
+
+// Numbers of `state` that are not finite are left out, and read as 0.
+std::string ManifestText(const CheckpointManifest& manifest);
+
+// kDataLoss, with what is wrong, for text that ManifestText (of this or an older version) did not
+// write: no JSON, a hash that does not fit, a value of another type, a file name with a slash.
+absl::StatusOr<CheckpointManifest> ParseManifest(const std::string& text);
+
+}  // namespace oxbow::learner

@@ -1,0 +1,118 @@
+// Checkpoints of real runs: at a stop, in a second place, and after their inputs have changed.
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "base/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/training_run.h"
+
+namespace oxbow::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+std::string TextOf(const fs::path& path) {
+  std::ifstream in(path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+std::set<std::string> NamesIn(const fs::path& directory) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    names.insert(entry.path().filename().string());
+  }
+  return names;
+}
+
+std::string NameOf(int64_t step) {
+  const std::string digits = std::to_string(step);
+  return "step_" + std::string(6 - digits.size(), '0') + digits;
+}
+
+// The run's own checkpoints are lost; it goes on from the copies.
+TEST(CheckpointRunTest, AStopWritesACheckpointAndNoEvaluationAndACopyIsEnoughToGoOn) {
+  const ScopedDirectory second;
+  const std::string copies = "checkpoint.copy_to=" + second.path().string();
+  TrainingRun run({"run.steps=500", "checkpoint.every=2", "eval.every=400", copies});
+  ASSERT_TRUE(run.WaitForStep(3)) << run.process().error_output();
+  run.process().Kill(SIGINT);
+  ASSERT_EQ(run.WaitExit(absl::Seconds(60)).value(), 130) << run.process().error_output();
+  const nlohmann::json last = run.metrics().back();
+  EXPECT_FALSE(last.contains("eval/reward_mean")) << last;
+
+  const std::string newest = NameOf(last["step"]);
+  const fs::path checkpoints = run.directory() / "checkpoints";
+  EXPECT_TRUE(NamesIn(checkpoints).contains(newest));
+  ASSERT_TRUE(NamesIn(second.path()).contains(newest));
+  fs::remove_all(checkpoints);
+  fs::create_directories(checkpoints);
+  fs::copy(second.path() / newest, checkpoints / newest);
+  const int64_t reached = last["step"];
+  run.Resume({"run.steps=" + std::to_string(reached + 1), copies});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  EXPECT_EQ(run.metrics().back()["step"], reached + 1);
+  EXPECT_EQ(run.metrics().back()["checkpoint/copies_failed"], 0);
+}
+
+TEST(CheckpointRunTest, ACopyThatFailsIsAWarningAndTheRunEndsWell) {
+  TrainingRun run({"run.steps=2", "checkpoint.copy_to=command: exit 7 # {}"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  EXPECT_THAT(TextOf(run.directory() / "logs/learner.log"),
+              ::testing::AllOf(HasSubstr("checkpoint was not copied"), HasSubstr("status 7")));
+}
+
+// The learner drains and then waits for a copy that never ends.
+TEST(CheckpointRunTest, ASecondSignalEndsTheLearnerAtOnce) {
+  const ScopedDirectory scratch;
+  const std::string gate = (scratch.path() / "gate").string();
+  ASSERT_EQ(mkfifo(gate.c_str(), 0600), 0);
+  TrainingRun run(
+      {"run.steps=500", "checkpoint.every=0", "checkpoint.copy_to=command: cat " + gate + " # {}"});
+  ASSERT_TRUE(run.WaitForStep(1)) << run.process().error_output();
+  const fs::path log = run.directory() / "logs/learner.log";
+  const absl::Duration end = Clock::Steady().Now() + absl::Seconds(30);
+  const auto ended = [&] { return TextOf(log).find("stopping at once") != std::string::npos; };
+  while (!ended() && Clock::Steady().Now() < end) {
+    run.KillChild("learner", SIGTERM);
+    if (run.WaitExit(absl::Milliseconds(100)).ok()) break;
+  }
+  EXPECT_TRUE(ended());
+}
+
+TEST(CheckpointRunTest, OtherPromptsAreRefusedByName) {
+  const ScopedDirectory scratch;
+  const std::string prompts = (scratch.path() / "train.txt").string();
+  fs::copy_file(fs::path(OXBOW_SOURCE_DIR) / "configs/prompts/digits_train.txt", prompts);
+  const std::string key = "prompts.train=" + prompts;
+  TrainingRun run({"run.steps=1", key});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+
+  std::ofstream(prompts, std::ios::app) << "text 999\n";
+  run.Resume({"run.steps=2", key});
+  EXPECT_EQ(run.WaitExit().value(), 4);
+  const fs::path log = run.directory() / "logs/learner.log";
+  EXPECT_THAT(TextOf(log), HasSubstr("prompts.train has other prompts"));
+  EXPECT_THAT(TextOf(log), HasSubstr(prompts));
+
+  // A checkpoint of an older version knows no content, but how many prompts were taken.
+  const fs::path manifest = run.directory() / "checkpoints/step_000001/manifest.json";
+  nlohmann::json older = nlohmann::json::parse(TextOf(manifest));
+  older.erase("sha256");
+  older["state"].erase("prompts_sha256");
+  older["state"]["prompts_taken"] = 100'000;
+  std::ofstream(manifest) << older.dump();
+  run.Resume({"run.steps=2", key});
+  EXPECT_EQ(run.WaitExit().value(), 4);
+  EXPECT_THAT(TextOf(log), HasSubstr("has taken 100000 prompts of a file that has"));
+}
+
+}  // namespace
+}  // namespace oxbow::testing
