@@ -128,7 +128,7 @@ class LearnerLoop {
   void Measure(LearnerStep step, const std::vector<ReceivedGroup>& received,
                const std::vector<PlannedGroup>& planned);
   absl::Status WriteCheckpoint();
-  bool last() const { return committed_ == options_.steps || drain_; }
+  bool last() const { return committed_ >= options_.steps || drain_; }
 
   const Options options_;
   const Parts parts_;

@@ -71,8 +71,20 @@ absl::Status LearnerProcess::MakeStart() {
     OXBOW_ASSIGN_OR_RETURN(resumed_, checkpointing_.LoadNewest());
     from_ = resumed_->state;
   }
+  OXBOW_RETURN_IF_ERROR(CheckSteps());
   OXBOW_ASSIGN_OR_RETURN(epoch_, NextEpoch(options_.directory / "epoch"));
-  return absl::OkStatus();
+  // Two starts without locks may have taken the same epoch: one of them ends here.
+  return options_.check_directory();
+}
+
+absl::Status LearnerProcess::CheckSteps() const {
+  const uint64_t steps = setup_.config.run().steps();
+  if (from_.committed_steps <= steps) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the run has ", from_.committed_steps,
+                   " steps already: raise run.steps, or go back with `oxbow rollback`; run.steps "
+                   "is ",
+                   steps));
 }
 
 absl::Status LearnerProcess::MakeTrainer() {
@@ -117,7 +129,8 @@ absl::Status LearnerProcess::ConnectPeers() {
   std::optional<int64_t> resume_after;
   if (resumed_.has_value()) resume_after = static_cast<int64_t>(from_.committed_steps);
   OXBOW_ASSIGN_OR_RETURN(log_, telemetry::RunLog::Open(options_.directory, resume_after));
-  OXBOW_ASSIGN_OR_RETURN(step_log_, StepLog::Open(options_.directory / "steps.jsonl"));
+  OXBOW_ASSIGN_OR_RETURN(step_log_, StepLog::Open(options_.directory / "steps.jsonl",
+                                                  options_.check_directory));
   progress_ =
       std::make_unique<RunProgress>(Clock::Steady(), *metrics_, setup_.config.run().steps());
   return absl::OkStatus();
@@ -186,6 +199,7 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
   };
   const auto checkpoint = [this](RunState state) -> absl::Status {
     state.best_reward = publisher_->best_reward();
+    OXBOW_RETURN_IF_ERROR(options_.check_directory());
     leader_->AnnounceSave();
     OXBOW_ASSIGN_OR_RETURN(const uint64_t bytes,
                            checkpointing_.Write(std::move(state), *policy_, *trainer_));
@@ -251,11 +265,14 @@ absl::Status LearnerProcess::Serve() {
 absl::Status LearnerProcess::Run() {
   const StopSignal stop([this] { loop_->RequestDrain(); });
   absl::Status status = loop_->Run();
+  const bool complete = status.ok() && loop_->committed() == setup_.config.run().steps();
+  if (status.ok()) status = options_.check_directory();
   if (status.ok()) {
     status = WriteFinalWeights(options_.directory / "weights", *policy_, setup_.config,
                                setup_.model.transformer_config_json, trainer_->version());
   }
-  coordinator_->Drain();
+  coordinator_->Drain(complete && status.ok() ? DrainReason::kRunComplete
+                                              : DrainReason::kLearnerEnds);
   channel_->Stop();
   options_.ending();
   leader_->Stop(kRanksGrace);

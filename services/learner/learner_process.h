@@ -45,6 +45,7 @@ class LearnerProcess {
   absl::Status Run();
 
  private:
+  absl::Status CheckSteps() const;
   LearnerLoop::Parts PartsOfLoop();
 
   const RunOptions& options_;

@@ -47,6 +47,7 @@ absl::StatusOr<v1::RegisterResponse> Worker::Register() {
 absl::Status Worker::Run() {
   absl::Duration backoff = options_.backoff_first;
   bool said = false;
+  absl::Duration away_since = clock_.Now();
   while (true) {
     const absl::StatusOr<v1::RegisterResponse> registration = Register();
     absl::Status status = registration.status();
@@ -54,12 +55,19 @@ absl::Status Worker::Run() {
       OXBOW_LOG(Info) << "registered" << Field("run", registration->run_id())
                       << Field("epoch", registration->epoch());
       status = ServeEpoch(*registration);
+      if (status.ok()) return status;
+      away_since = clock_.Now();
       backoff = options_.backoff_first;
       said = false;
     }
     if (IsFinal(status)) return status;
     // A stop request is not an error.
     if (!Pause(backoff)) return absl::OkStatus();
+    if (clock_.Now() - away_since >= options_.give_up_after) {
+      return absl::UnavailableError(absl::StrCat(
+          "no learner for ", absl::FormatDuration(options_.give_up_after),
+          " (--give-up-after; 0 waits for ever): ", options_.learner, ": ", status.message()));
+    }
     if (!said) {
       OXBOW_LOG(Info) << "looking for the learner" << Field("endpoint", options_.learner)
                       << Field("reason", status.ToString());
@@ -92,7 +100,7 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   absl::Status status;
   while (true) {
     status = session->Serve();
-    if (!Pause(options_.backoff_first)) break;
+    if (session->run_complete() || !Pause(options_.backoff_first)) break;
     const absl::StatusOr<v1::RegisterResponse> again = Register();
     if (!again.ok() || again->epoch() != registration.epoch()) break;
     metrics_.Reconnected();
@@ -101,7 +109,12 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
     absl::MutexLock lock(&mutex_);
     session_.reset();
   }
+  const bool complete = session->run_complete();
   session.reset();
+  if (complete) {
+    OXBOW_LOG(Info) << "the run is complete" << Field("run", registration.run_id());
+    return absl::OkStatus();
+  }
   return status.ok() ? absl::UnavailableError("the learner ended the epoch") : status;
 }
 

@@ -89,4 +89,9 @@ absl::StatusOr<std::filesystem::path> ExecutablePath() {
   return path;
 }
 
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
 }  // namespace oxbow

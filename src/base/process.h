@@ -41,4 +41,7 @@ absl::StatusOr<pid_t> Spawn(const SpawnOptions& options);
 // reason alone.
 absl::StatusOr<std::filesystem::path> ExecutablePath();
 
+// This machine's name; empty if the system does not say.
+std::string HostName();
+
 }  // namespace oxbow

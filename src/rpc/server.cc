@@ -4,7 +4,8 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
-#include <signal.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -16,17 +17,18 @@
 #include "rpc/tls.h"
 
 namespace oxbow::rpc {
-namespace {
 
 sigset_t StopSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  // A blocked signal arrives even if it is ignored, so an ignored one must not be blocked.
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaddset(&signals, SIGHUP);
   return signals;
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options,
                                                       const std::vector<grpc::Service*>& services) {
@@ -70,6 +72,10 @@ void Server::Shutdown(absl::Duration grace) {
 }
 
 void BlockStopSignals() {
+  // Otherwise the next file that is opened takes the place of stdout or stderr.
+  int free = open("/dev/null", O_RDWR);
+  while (free >= 0 && free <= STDERR_FILENO) free = dup(free);
+  if (free > STDERR_FILENO) close(free);
   const sigset_t signals = StopSignals();
   OXBOW_CHECK(pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0) << "cannot block signals";
   signal(SIGPIPE, SIG_IGN);

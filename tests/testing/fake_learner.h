@@ -36,6 +36,7 @@ class FakeLearner {
     uint64_t version_min = 0;  // Required by every lease.
     bool hangs_up = false;     // Ends the stream of a worker that wants no more leases.
     bool cuda_graphs = false;  // model.cuda_graphs
+    bool run_complete = false;  // Says so to every worker.
     bool renews = true;        // False: every lease has expired when it is renewed.
   };
   // The worker's calls, as the learner saw them.
