@@ -100,8 +100,8 @@ TEST_F(CheckFilesTest, ARankWiderThanTheAdaptedLayersIsSaid) {
   config_.mutable_model()->mutable_lora()->set_rank(useful);
   EXPECT_EQ(Said("model.lora.rank"), "");
   config_.mutable_model()->mutable_lora()->set_rank(useful + 1);
-  EXPECT_THAT(Said("model.lora.rank"), HasSubstr("narrowest adapted layer has, " +
-                                                 std::to_string(useful)));
+  EXPECT_THAT(Said("model.lora.rank"),
+              HasSubstr("narrowest adapted layer has, " + std::to_string(useful)));
 }
 
 TEST_F(CheckFilesTest, ASizeThatTheModelCannotDrawIsRefusedBeforeTheLearnerDoes) {

@@ -197,8 +197,10 @@ std::optional<config::Problem> CheckMemory(const v1::RunConfig& config,
   }
   return config::Problem{
       config::Severity::kWarning, "batch.rows_per_pass",
-      absl::StrCat("the processes of the run take ", BytesText(needed), " of memory, this machine "
-                   "has ", BytesText(available),
+      absl::StrCat("the processes of the run take ", BytesText(needed),
+                   " of memory, this machine "
+                   "has ",
+                   BytesText(available),
                    " left: lower it, batch.group_size or services.rollout_workers, or set "
                    "model.checkpoint_activations")};
 }

@@ -122,8 +122,8 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
                                        config.reward().endpoints().end());
       if (rewards.empty()) rewards = EndpointsOf(Role::kReward);
       add({"--config", resolved, "--run-dir", options_.run_dir.string(), "--buffer",
-           absl::StrJoin(EndpointsOf(Role::kBuffer), ","), "--reward",
-           absl::StrJoin(rewards, ","), "--supervised"});
+           absl::StrJoin(EndpointsOf(Role::kBuffer), ","), "--reward", absl::StrJoin(rewards, ","),
+           "--supervised"});
       if (resume) add({"--resume"});
       break;
     }

@@ -64,7 +64,8 @@ void AddRollback(CLI::App& app, int& exit_code) {
   command->add_option("--to", flags->step, "Learner step of a checkpoint")->required();
   command->add_option("--addr,--learner", flags->learner,
                       "host:port of the learner, of a run that `oxbow train` did not start");
-  command->add_flag("--force", flags->force, "Treat the run as ended, even if that cannot be known");
+  command->add_flag("--force", flags->force,
+                    "Treat the run as ended, even if that cannot be known");
   command->add_option("--timeout", flags->timeout_s, "timeout of a call to the learner, in seconds")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

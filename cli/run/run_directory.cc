@@ -108,11 +108,11 @@ absl::Status ChangedSettings(const std::vector<config::ChangedKey>& changed,
     lines.push_back(absl::StrCat(key.key, ": ", key.before, " in the run, ", key.now, " here (",
                                  SourceOf(provenance, key.key), ")"));
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("a run goes on with the settings of its checkpoint: take back what differs, or "
-                   "choose --name for a new run\n  ",
-                   absl::StrJoin(lines, "\n  "), "\nonly these may change over --resume: ",
-                   absl::StrJoin(config::FreeKeys(), ", ")));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a run goes on with the settings of its checkpoint: take back what differs, or "
+      "choose --name for a new run\n  ",
+      absl::StrJoin(lines, "\n  "),
+      "\nonly these may change over --resume: ", absl::StrJoin(config::FreeKeys(), ", ")));
 }
 
 // Both locks; that of the learner is free for the learner once this start has been prepared.

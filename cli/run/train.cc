@@ -22,7 +22,6 @@
 #include "io/metrics_file.h"
 #include "io/report/report.h"
 #include "metrics/step_metrics.h"
-#include "rpc/server.h"
 #include "rpc/tls_flags.h"
 
 namespace oxbow::cli {
@@ -105,7 +104,13 @@ class Display {
 
 // A stop signal that arrives within `wait`; 0 if none does.
 int TakeStopSignal(absl::Duration wait) {
-  const sigset_t signals = rpc::StopSignals();
+  sigset_t blocked;  // By main: SIGHUP is not if it is ignored.
+  pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    if (sigismember(&blocked, number) == 1) sigaddset(&signals, number);
+  }
   const timespec timeout = absl::ToTimespec(wait);
   return std::max(0, sigtimedwait(&signals, nullptr, &timeout));
 }
@@ -121,9 +126,8 @@ void Supervise(Fleet& fleet, Display& display) {
     // A terminal that closes tells its processes, and so does its shell: that is one request.
     if (signal == 0 || (signal == SIGHUP && !running)) continue;
     display.End();
-    std::cerr << (running
-                      ? "stopping after this step; once more to stop at once\n"
-                      : "stopping at once\n");
+    std::cerr << (running ? "stopping after this step; once more to stop at once\n"
+                          : "stopping at once\n");
     fleet.Stop(signal);
   }
   display.End();
@@ -164,12 +168,14 @@ void Summarise(const fs::path& run_dir) {
 // The reason comes last, where a person looks first.
 void ExplainFailure(const fs::path& run_dir, const Fleet& fleet) {
   const Supervisor& supervisor = fleet.supervisor();
-  io::WriteReport(run_dir).IgnoreError();  // Of the steps that were done, if any.
+  io::WriteReport(run_dir).IgnoreError();  // About the steps that were done, if any.
+  std::string why = supervisor.failure();
   if (const std::string& child = supervisor.failed_child(); !child.empty()) {
-    std::cerr << LogTail(fleet.LogOf(child), 10)
-              << "\n(all of it: " << fleet.LogOf(child).string() << ")\n";
+    const fs::path log = fleet.LogOf(child);
+    std::cerr << LogTail(log, 10) << "\n(all of it: " << log.string() << ")\n";
+    absl::StrAppend(&why, ": ", LogTail(log, 1));
   }
-  std::cerr << "oxbow train: " << supervisor.failure() << "\n";
+  std::cerr << "oxbow train: " << why << "\n";
 }
 
 absl::StatusOr<int> Run(const Flags& flags) {

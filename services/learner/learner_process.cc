@@ -129,8 +129,8 @@ absl::Status LearnerProcess::ConnectPeers() {
   std::optional<int64_t> resume_after;
   if (resumed_.has_value()) resume_after = static_cast<int64_t>(from_.committed_steps);
   OXBOW_ASSIGN_OR_RETURN(log_, telemetry::RunLog::Open(options_.directory, resume_after));
-  OXBOW_ASSIGN_OR_RETURN(step_log_, StepLog::Open(options_.directory / "steps.jsonl",
-                                                  options_.check_directory));
+  OXBOW_ASSIGN_OR_RETURN(
+      step_log_, StepLog::Open(options_.directory / "steps.jsonl", options_.check_directory));
   progress_ =
       std::make_unique<RunProgress>(Clock::Steady(), *metrics_, setup_.config.run().steps());
   return absl::OkStatus();

@@ -36,8 +36,7 @@ class StepLog {
 
   // Opens the log and removes an incomplete last line: its step had no effect.
   static absl::StatusOr<StepLog> Open(
-      const std::filesystem::path& path,
-      MayWrite may_write = [] { return absl::OkStatus(); });
+      const std::filesystem::path& path, MayWrite may_write = [] { return absl::OkStatus(); });
 
   // Appends the manifest of a step and fsyncs it. Returns the error of `may_write`, if any, and
   // then writes nothing.

@@ -26,10 +26,7 @@ class RunningWorker {
  public:
   explicit RunningWorker(const std::string& learner,
                          absl::Duration give_up_after = absl::InfiniteDuration())
-      : worker_({.learner = learner,
-                 .worker_id = "w",
-                 .host = "h",
-                 .give_up_after = give_up_after},
+      : worker_({.learner = learner, .worker_id = "w", .host = "h", .give_up_after = give_up_after},
                 metrics_, follow_metrics_, Clock::Steady()),
         thread_([this] {
           status_ = worker_.Run();

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/sha256.h"
-#include "config/run_config.h"
+#include "config/field_text.h"
 #include "config/yaml_message.h"
 
 namespace oxbow::config {

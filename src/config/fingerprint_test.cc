@@ -93,22 +93,21 @@ TEST(FingerprintTest, AFieldChangesItUnlessItsOptionLeavesItOut) {
   const v1::RunConfig unchanged = config;
   const std::string before = FingerprintOf(config);
   int fields = 0;
-  ForEachField(config, false,
-               [&](pb::Message& section, const pb::FieldDescriptor& field, bool left_out) {
-                 const std::unique_ptr<pb::Message> kept(section.New());
-                 kept->CopyFrom(section);
-                 Change(section, field);
-                 EXPECT_EQ(FingerprintOf(config) == before, left_out) << field.full_name();
-                 const std::vector<ChangedKey> changed = ChangedKeys(unchanged, config);
-                 EXPECT_EQ(changed.empty(), left_out) << field.full_name();
-                 for (const ChangedKey& key : changed) {
-                   EXPECT_TRUE(absl::EndsWith(absl::StrCat(".", key.key),
-                                              absl::StrCat(".", field.name())));
-                   EXPECT_NE(key.before, key.now);
-                 }
-                 section.CopyFrom(*kept);
-                 ++fields;
-               });
+  ForEachField(
+      config, false, [&](pb::Message& section, const pb::FieldDescriptor& field, bool left_out) {
+        const std::unique_ptr<pb::Message> kept(section.New());
+        kept->CopyFrom(section);
+        Change(section, field);
+        EXPECT_EQ(FingerprintOf(config) == before, left_out) << field.full_name();
+        const std::vector<ChangedKey> changed = ChangedKeys(unchanged, config);
+        EXPECT_EQ(changed.empty(), left_out) << field.full_name();
+        for (const ChangedKey& key : changed) {
+          EXPECT_TRUE(absl::EndsWith(absl::StrCat(".", key.key), absl::StrCat(".", field.name())));
+          EXPECT_NE(key.before, key.now);
+        }
+        section.CopyFrom(*kept);
+        ++fields;
+      });
   EXPECT_GT(fields, 150);
 }
 

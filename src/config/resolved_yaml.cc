@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/file.h"
+#include "config/field_text.h"
 #include "config/run_config.h"
 
 namespace oxbow::config {

@@ -46,9 +46,6 @@ absl::StatusOr<v1::RunConfig> LoadResolved(const std::filesystem::path& path);
 std::string ResolvedYaml(const ResolvedConfig& resolved);
 // The same, but only values that are not defaults.
 std::string ChosenYaml(const ResolvedConfig& resolved);
-// The value of one field as ResolvedYaml writes it.
-std::string FieldText(const google::protobuf::Message& message,
-                      const google::protobuf::FieldDescriptor& field);
 absl::Status WriteResolved(const ResolvedConfig& resolved, const std::filesystem::path& path);
 
 }  // namespace oxbow::config

@@ -1,10 +1,11 @@
 #include "rpc/server.h"
 
+#include <fcntl.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
-#include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -17,6 +18,7 @@
 #include "rpc/tls.h"
 
 namespace oxbow::rpc {
+namespace {
 
 sigset_t StopSignals() {
   sigset_t signals;
@@ -29,6 +31,8 @@ sigset_t StopSignals() {
   if (hangup.sa_handler != SIG_IGN) sigaddset(&signals, SIGHUP);
   return signals;
 }
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options,
                                                       const std::vector<grpc::Service*>& services) {

@@ -4,7 +4,6 @@
 
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
-#include <signal.h>
 
 #include <memory>
 #include <string>
@@ -42,15 +41,10 @@ class Server {
   const std::string endpoint_;
 };
 
-// SIGTERM, SIGINT, and SIGHUP (the terminal was closed) unless the process was started with SIGHUP
-// ignored, as nohup does.
-sigset_t StopSignals();
-
-// Blocks the stop signals in this and all later threads, ignores SIGPIPE, and opens /dev/null in
-// place of closed standard streams. Call it first in main.
+// Blocks SIGTERM and SIGINT in this and all later threads. Call it first in main.
 void BlockStopSignals();
 
-// Waits for a stop signal and returns its number. Requires BlockStopSignals.
+// Waits for SIGTERM or SIGINT and returns its number. Requires BlockStopSignals.
 int WaitForStopSignal();
 
 // Prints "READY name=NAME grpc=HOST:PORT metrics=HOST:PORT" on stdout, from which supervisors and

@@ -97,9 +97,9 @@ absl::Status Live(const fs::path& path, const std::string& record) {
   const std::string stop =
       holder.pid == 0 ? "stop it first"
                       : absl::StrCat("stop it first (kill ", holder.pid, " on ", holder.host, ")");
-  return absl::UnavailableError(absl::StrCat("the run is live: ", NameOf(holder), "; ", stop,
-                                             ", or choose another name: ",
-                                             path.parent_path().string()));
+  return absl::UnavailableError(
+      absl::StrCat("the run is live: ", NameOf(holder), "; ", stop,
+                   ", or choose another name: ", path.parent_path().string()));
 }
 
 absl::Status CannotLock(const fs::path& path) {
@@ -138,8 +138,7 @@ std::string NewRecord(const std::string& program, uint64_t start) {
       {"since", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone())},
       {"process_start", StartOf(getpid()).value_or(0)},
       {"start", start},
-      {"token",
-       absl::StrFormat("%08x%08x%08x%08x", random(), random(), random(), random())}};
+      {"token", absl::StrFormat("%08x%08x%08x%08x", random(), random(), random(), random())}};
   std::string record = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   record.resize(kRecordBytes - 1, ' ');
   return record + "\n";
@@ -195,9 +194,9 @@ absl::Status RunLock::CheckHeld() const {
         absl::StrCat("cannot read the lock: ", std::strerror(errno), ": ", path_.string()));
   }
   if (file.value < 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the run's directory was removed or renamed while it ran, this process ends: ",
-        path_.parent_path().string()));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the run's directory was removed or renamed while it ran, this process ends: ",
+                     path_.parent_path().string()));
   }
   const std::string record = ReadRecord(file.value);
   if (record == record_) return absl::OkStatus();

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <cerrno>
@@ -97,8 +96,9 @@ TEST_F(RunLockTest, WithoutLocksTheNewerStartGoesOnAndTheOlderEnds) {
   ASSERT_TRUE(newer.ok()) << newer.status();
   EXPECT_TRUE(newer->CheckHeld().ok());
   EXPECT_EQ(older->CheckHeld().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(older->CheckHeld().message()),
-              AllOf(HasSubstr("taken over by oxbow train, process "), HasSubstr("this process ends")));
+  EXPECT_THAT(
+      std::string(older->CheckHeld().message()),
+      AllOf(HasSubstr("taken over by oxbow train, process "), HasSubstr("this process ends")));
 }
 
 TEST_F(RunLockTest, WithoutLocksALiveProcessOfThisMachineIsRespected) {
