@@ -131,7 +131,7 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
       // Workers use the GPUs after those of the learner's ranks.
       add({"--learner", members_.at("learner").grpc, "--id", name, "--device",
            config.model().device(), "--gpu-slot",
-           absl::StrCat(config.learner().ranks() + NumberOf(name))});
+           absl::StrCat(config.learner().ranks() + NumberOf(name)), "--give-up-after", "0"});
       break;
   }
   return argv;

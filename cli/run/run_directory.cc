@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "config/fingerprint.h"
+#include "config/changed_keys.h"
 
 namespace oxbow::cli {
 namespace {

@@ -34,7 +34,7 @@ absl::StatusOr<EnteredDirectory> EnterRunDirectory(const std::filesystem::path& 
 
 // Whether a run may go on with other settings. kInvalidArgument names each setting that must not
 // change and did, with both values and the source of the new one; or says that more steps are done
-// than run.steps. A run without a checkpoint starts anew and may change all.
+// than run.steps. A run without a checkpoint starts over and may change all.
 absl::Status CheckResume(const std::filesystem::path& run_dir,
                          const config::ResolvedConfig& resolved);
 

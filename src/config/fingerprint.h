@@ -6,7 +6,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "oxbow/v1/config.pb.h"
 
@@ -15,19 +14,5 @@ namespace oxbow::config {
 // SHA-256 in hex of the config's text form after the rules of all fields are applied. A section
 // that is absent counts as an empty one.
 std::string FingerprintOf(v1::RunConfig config);
-
-// A setting that must not change over a resume, and did.
-struct ChangedKey {
-  std::string key;     // "optimizer.learning_rate"
-  std::string before;  // Values as a resolved config has them.
-  std::string now;
-  bool operator==(const ChangedKey&) const = default;
-};
-
-// What makes the fingerprints of two resolved configs differ, in the schema's order.
-std::vector<ChangedKey> ChangedKeys(const v1::RunConfig& before, const v1::RunConfig& now);
-
-// What may differ: keys, and sections as "eval.*".
-std::vector<std::string> FreeKeys();
 
 }  // namespace oxbow::config

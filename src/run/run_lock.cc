@@ -186,7 +186,7 @@ absl::StatusOr<RunLock> RunLock::Take(const fs::path& run_dir, const Options& op
   return RunLock(path, std::move(file), start, std::move(record));
 }
 
-// Opened anew, because only then does a network file system show what another machine wrote.
+// Opened again, because only then does a network file system show what another machine wrote.
 absl::Status RunLock::CheckHeld() const {
   const Descriptor file(open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.value < 0 && errno != ENOENT) {

@@ -1,7 +1,7 @@
 // The locks of a run's directory: one process at a time changes what is in it.
 //
 //   LOCK           `oxbow train`, a learner that was started by hand, `oxbow rollback`
-//   learner.lock   rank 0 of the learner, whoever started it
+//   learner.lock   rank 0 of the learner, in both cases
 //
 // Each file has 512 bytes: a JSON object that names its last holder, then spaces. The lock itself
 // is the kernel's and ends with its process, so a file that is left behind locks nothing.

@@ -66,15 +66,16 @@ TEST(LiveRunTest, StartsOnALiveRunAreRefusedAndItGoesOn) {
     const Ended outcome = RunCommand(CommandOf(run, {flag, "--set", "run.steps=1001"}));
     EXPECT_EQ(outcome.exit_code, 3) << flag;
     EXPECT_THAT(LastLine(outcome.message),
-                AllOf(HasSubstr("the run is live: oxbow train, "), HasSubstr(pid))) << flag;
+                AllOf(HasSubstr("the run is live: oxbow train, "), HasSubstr(pid)))
+        << flag;
   }
-  const Ended rolled = RunCommand(
-      {BinaryPath("oxbow"), "rollback", run.directory(), "--to", "1", "--force"});
+  const Ended rolled =
+      RunCommand({BinaryPath("oxbow"), "rollback", run.directory(), "--to", "1", "--force"});
   EXPECT_EQ(rolled.exit_code, 3);
   EXPECT_THAT(rolled.message, HasSubstr(pid));
-  const Ended learner = RunCommand({BinaryPath("learner"), "--config",
-                                      run.directory() / "config.resolved.yaml", "--run-dir",
-                                      run.directory(), "--reward", "127.0.0.1:1", "--resume"});
+  const Ended learner =
+      RunCommand({BinaryPath("learner"), "--config", run.directory() / "config.resolved.yaml",
+                  "--run-dir", run.directory(), "--reward", "127.0.0.1:1", "--resume"});
   EXPECT_EQ(learner.exit_code, 3);
   EXPECT_THAT(learner.message, HasSubstr(pid));
   EXPECT_EQ(Content(run.directory() / "config.resolved.yaml"), config);
@@ -107,12 +108,28 @@ TEST(LiveRunTest, AClosedTerminalDrainsTheRun) {
   command.insert(command.end(), resume.begin(), resume.end());
   const auto unheard = Process::Start({.argv = std::move(command)});
   ASSERT_TRUE(unheard.ok()) << unheard.status();
-  ASSERT_TRUE(first.files().WaitForStep(reached + 2, kRunDeadline,
-                                        [&] { return (*unheard)->running(); }));
+  ASSERT_TRUE(
+      first.files().WaitForStep(reached + 2, kRunDeadline, [&] { return (*unheard)->running(); }));
   (*unheard)->Kill(SIGHUP);
   EXPECT_EQ((*unheard)->WaitExit(kEnds).value(), 129);
   EXPECT_EQ(Content(newest),
             absl::StrFormat("step_%06d\n", first.metrics().back()["step"].get<int64_t>()));
+}
+
+TEST(LiveRunTest, AServiceDrainsWhenItsTerminalClosesButNotUnderNohup) {
+  for (const bool nohup : {false, true}) {
+    const std::string start = nohup ? "trap '' HUP; exec \"$@\"" : "exec \"$@\"";
+    const auto service =
+        Process::Start({.argv = {"/bin/bash", "-c", start, "bash", BinaryPath("reward_server"),
+                                 "--rewards", "digits_ocr"}});
+    ASSERT_TRUE(service.ok()) << service.status();
+    ASSERT_TRUE((*service)->WaitForLine("READY", kEnds).ok());
+    (*service)->Kill(SIGHUP);
+    if (nohup) (*service)->Kill(SIGTERM);
+    EXPECT_EQ((*service)->WaitExit(kEnds).value(), 0);
+    EXPECT_THAT((*service)->error_output(),
+                HasSubstr(absl::StrCat("stopping signal=", nohup ? SIGTERM : SIGHUP)));
+  }
 }
 
 TEST(LiveRunTest, ACompleteRunEndsItsWorkersAndAResumeChecksWhatItIsAskedFor) {
@@ -146,7 +163,7 @@ TEST(LiveRunTest, ACompleteRunEndsItsWorkersAndAResumeChecksWhatItIsAskedFor) {
 TEST(LiveRunTest, ALearnerWhoseDirectoryWasTakenOverEndsWithTheReasonLast) {
   TrainingRun run({"run.steps=1000"});
   ASSERT_TRUE(run.WaitForStep(2)) << run.process().error_output();
-  std::string record = "{\"program\":\"learner\",\"pid\":7,\"host\":\"elsewhere\",\"since\":\"2026\"}";
+  std::string record = R"({"program":"learner","pid":7,"host":"elsewhere","since":"2026"})";
   record.resize(512, ' ');
   std::ofstream(run.directory() / "learner.lock", std::ios::in | std::ios::out) << record;
   ASSERT_EQ(run.WaitExit(kEnds).value(), 4) << run.process().error_output();
