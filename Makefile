@@ -1,4 +1,5 @@
-# make train   install missing packages, build, train the embedded model, write runs/digits/report.html
+# make train   install missing packages, build, train the embedded model, write runs/digits/report.html;
+#              an earlier run that has ended is renamed to runs/digits.1, a live one is left alone (exit code 3)
 # make test    install missing packages, build, run every test
 # make check-cuda   build and link the CUDA and NCCL code against CUDA LibTorch (4.6 GB in .deps/cuda-venv);
 #                     its tests need a GPU and are skipped without one
@@ -36,7 +37,7 @@ build: deps $(BUILD)/build.ninja
 
 train: deps $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS) --target oxbow learner rollout_worker replay_buffer reward_server
-	@$(BUILD)/bin/oxbow train $(RUN) --overwrite $(TRAIN_FLAGS)
+	@$(BUILD)/bin/oxbow train $(RUN) --set-aside $(TRAIN_FLAGS)
 
 test: build
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)

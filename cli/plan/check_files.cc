@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
 #include "core/model/cuda_graphs.h"
+#include "core/model/device.h"
 #include "run/group_bytes.h"
 #include "run/prompt_files.h"
 #include "services/buffer/replay_client.h"
@@ -42,19 +43,40 @@ void CheckSink(const v1::RunConfig& config, const run::ModelFacts& facts,
                                    config.services().sink_bytes_max(), ", needs ", needed)});
 }
 
+// Allowed, but more parameters than training the matrix itself, and none of them useful.
+void CheckLora(const v1::RunConfig& config, const run::ModelFacts& facts,
+               std::vector<Problem>& problems) {
+  const uint32_t rank = config.model().lora().rank();
+  if (facts.lora_rank_useful == 0 || rank <= facts.lora_rank_useful) return;
+  problems.push_back({Severity::kWarning, "model.lora.rank",
+                      absl::StrCat("is more than the narrowest adapted layer has, ",
+                                   facts.lora_rank_useful, ", got ", rank)});
+}
+
 void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
   if (config.model().path().empty()) return;  // A rule reports it.
   const absl::StatusOr<run::ModelFacts> facts = run::ReadModelFacts(config);
   if (facts.ok()) {
     CheckOffers(config, *facts, problems);
     CheckSink(config, *facts, problems);
+    CheckLora(config, *facts, problems);
     return;
   }
   problems.push_back({Severity::kError, "model.path", std::string(facts.status().message()),
                       facts.status().code()});
 }
 
+void CheckDevice(const char* key, const std::string& device, std::vector<Problem>& problems) {
+  if (device.empty()) return;  // A rule reports it.
+  const auto found = model::DeviceNamed(device);
+  if (found.ok()) return;
+  problems.push_back(
+      {Severity::kError, key, std::string(found.status().message()), found.status().code()});
+}
+
 void CheckBuild(const v1::RunConfig& config, std::vector<Problem>& problems) {
+  CheckDevice("model.device", config.model().device(), problems);
+  CheckDevice("model.encoder_device", config.model().encoder_device(), problems);
   if (!config.model().cuda_graphs() || model::HasCudaGraphs()) return;
   problems.push_back({Severity::kError, "model.cuda_graphs",
                       "this build has no CUDA graphs: build it with -DOXBOW_CUDA=ON, or set it to "

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/model/cuda_graphs.h"
+#include "core/model/device.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
@@ -75,6 +76,40 @@ TEST_F(CheckFilesTest, GraphsNeedABuildThatHasThem) {
   } else {
     EXPECT_THAT(Said("model.cuda_graphs"), HasSubstr("-DOXBOW_CUDA=ON"));
   }
+}
+
+TEST_F(CheckFilesTest, AGpuNeedsABuildThatHasIt) {
+  config_.mutable_model()->set_device("cpu");
+  EXPECT_EQ(Said("model.device"), "");
+  if (model::GpuCount() > 0) return;
+  config_.mutable_model()->set_device("cuda");
+  EXPECT_THAT(Said("model.device"), HasSubstr(": cuda\n"));
+  config_.mutable_model()->set_encoder_device("cuda:3");
+  EXPECT_THAT(Said("model.encoder_device"), HasSubstr(": cuda:3\n"));
+}
+
+TEST_F(CheckFilesTest, ARankWiderThanTheAdaptedLayersIsSaid) {
+  config_.mutable_model()->set_path(OXBOW_SOURCE_DIR "/models/digits");
+  config_.mutable_model()->set_trained(v1::TRAINED_PART_LORA);
+  config_.mutable_sampling()->set_height(8);
+  config_.mutable_sampling()->set_width(20);
+  config_.mutable_model()->mutable_lora()->add_targets("attn.to_q");
+  config_.mutable_model()->mutable_lora()->set_rank(1);
+  const auto useful = static_cast<uint32_t>(run::ReadModelFacts(config_)->lora_rank_useful);
+  ASSERT_GT(useful, 1u);
+  config_.mutable_model()->mutable_lora()->set_rank(useful);
+  EXPECT_EQ(Said("model.lora.rank"), "");
+  config_.mutable_model()->mutable_lora()->set_rank(useful + 1);
+  EXPECT_THAT(Said("model.lora.rank"),
+              HasSubstr("narrowest adapted layer has, " + std::to_string(useful)));
+}
+
+TEST_F(CheckFilesTest, ASizeThatTheModelCannotDrawIsRefusedBeforeTheLearnerDoes) {
+  config_.mutable_model()->set_path(OXBOW_SOURCE_DIR "/models/digits");
+  config_.mutable_model()->set_trained(v1::TRAINED_PART_FULL);
+  config_.mutable_sampling()->set_height(8);
+  config_.mutable_sampling()->set_width(21);
+  EXPECT_THAT(Said("model.path"), HasSubstr("must be multiples of 4"));
 }
 
 TEST_F(CheckFilesTest, ARewardOfAnotherServerNeedsItsAddress) {

@@ -21,6 +21,8 @@ namespace {
 
 constexpr uint64_t kFloat = 4;
 
+constexpr uint64_t kProcessBytes = uint64_t{200} << 20;  // Libraries and queues of a process.
+
 std::string BytesText(uint64_t bytes) {
   const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);
@@ -166,6 +168,41 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::Mod
           {"decoder of images", decoder},
           // One snapshot to relay, the trained part of the next one, and copies to go back to.
           {"snapshots", 4 * trained + frozen + decoder}};
+}
+
+uint32_t ProcessesOf(const v1::RunConfig& config) {
+  const v1::ServiceConfig& services = config.services();
+  const uint32_t rewards = config.reward().endpoints().empty() ? services.reward_servers() : 0;
+  return config.learner().ranks() + services.rollout_workers() + rewards + 1;
+}
+
+uint64_t MemoryNeeded(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  std::vector<MemoryItem> learner = LearnerMemory(config, facts);
+  for (MemoryItem& item : learner) {
+    // The sink's bound is what experience may take; what it will take is known.
+    if (item.what == "experience, at most") {
+      item.bytes = run::SinkBytesNeeded(config, facts.latent_shape);
+    }
+  }
+  return PeakOf(learner) * config.learner().ranks() +
+         PeakOf(WorkerMemory(config, facts)) * config.services().rollout_workers() +
+         kProcessBytes * ProcessesOf(config);
+}
+
+std::optional<config::Problem> CheckMemory(const v1::RunConfig& config,
+                                           const run::ModelFacts& facts, uint64_t available) {
+  const uint64_t needed = MemoryNeeded(config, facts);
+  if (config.model().device() != "cpu" || available == 0 || needed <= available) {
+    return std::nullopt;
+  }
+  return config::Problem{
+      config::Severity::kWarning, "batch.rows_per_pass",
+      absl::StrCat("the processes of the run take ", BytesText(needed),
+                   " of memory, this machine "
+                   "has ",
+                   BytesText(available),
+                   " left: lower it, batch.group_size or services.rollout_workers, or set "
+                   "model.checkpoint_activations")};
 }
 
 uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& facts) {

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "config/validate.h"
 #include "core/flow/dynamics.h"
 #include "oxbow/v1/config.pb.h"
 #include "run/model_facts.h"
@@ -39,6 +41,16 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
 // What a worker holds, without activations: transformer and decoder as it samples with them, and as
 // they came. It has no text encoder.
 std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts);
+
+// Processes that `oxbow train` starts, learner ranks counted one by one.
+uint32_t ProcessesOf(const v1::RunConfig& config);
+
+// What all of them hold together on one machine, without the activations of workers.
+uint64_t MemoryNeeded(const v1::RunConfig& config, const run::ModelFacts& facts);
+
+// A warning where that is more than is `available`; nothing on a GPU, whose memory is not known.
+std::optional<config::Problem> CheckMemory(const v1::RunConfig& config,
+                                           const run::ModelFacts& facts, uint64_t available);
 
 // What the run writes at most: the checkpoints, including one being written; the final weights; and
 // a full replay buffer, counted twice because compaction lags behind.

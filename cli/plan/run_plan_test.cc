@@ -141,6 +141,18 @@ TEST(RunPlanTest, AnSd35AdapterRunTakesWhatItTakes) {
       << "each entry's once";
 }
 
+TEST(RunPlanTest, MoreMemoryThanTheMachineHasIsSaid) {
+  const run::ModelFacts facts = Facts(kMillion);
+  const v1::RunConfig run = Config({});
+  const uint64_t needed = MemoryNeeded(run, facts);
+  EXPECT_GT(MemoryNeeded(Config({"services.rollout_workers=4"}), facts), needed);
+  EXPECT_FALSE(CheckMemory(run, facts, needed).has_value());
+  const auto problem = CheckMemory(run, facts, needed - 1);
+  ASSERT_TRUE(problem.has_value());
+  EXPECT_EQ(problem->severity, config::Severity::kWarning);
+  EXPECT_FALSE(CheckMemory(run, facts, 0).has_value()) << "not known";
+}
+
 TEST(RunPlanTest, ActivationsShrinkWithThePassAndWithCheckpoints) {
   run::ModelFacts facts = Facts(kMillion);
   facts.prompt_tokens = 205;

@@ -5,6 +5,7 @@
 
 #include "base/exit_code.h"
 #include "base/status_macros.h"
+#include "cli/oncall/machine_facts.h"
 #include "cli/plan/check_files.h"
 #include "cli/plan/run_plan.h"
 #include "config/run_config.h"
@@ -12,9 +13,18 @@
 namespace oxbow::cli {
 namespace {
 
-absl::Status PrintPlan(const v1::RunConfig& config) {
-  OXBOW_ASSIGN_OR_RETURN(const run::ModelFacts facts, run::ReadModelFacts(config));
-  OXBOW_ASSIGN_OR_RETURN(const std::string text, RunPlanText(config, facts));
+void Print(const config::Problem& problem, const config::Provenance& provenance) {
+  std::cerr << config::ProblemLine(problem, provenance)
+            << (problem.severity == config::Severity::kWarning ? " (warning)" : "") << "\n";
+}
+
+absl::Status PrintPlan(const config::ResolvedConfig& resolved) {
+  OXBOW_ASSIGN_OR_RETURN(const run::ModelFacts facts, run::ReadModelFacts(resolved.config));
+  OXBOW_ASSIGN_OR_RETURN(const std::string text, RunPlanText(resolved.config, facts));
+  const uint64_t available = LookAtMachine("", {}).memory_available;
+  if (const auto problem = CheckMemory(resolved.config, facts, available)) {
+    Print(*problem, resolved.provenance);
+  }
   std::cout << text;
   return absl::OkStatus();
 }
@@ -26,13 +36,10 @@ int Run(const std::string& file, const std::vector<std::string>& set) {
     return ExitCodeOf(resolved.status());
   }
   const std::vector<config::Problem> problems = CheckRun(resolved->config);
-  for (const config::Problem& problem : problems) {
-    std::cerr << config::ProblemLine(problem, resolved->provenance)
-              << (problem.severity == config::Severity::kWarning ? " (warning)" : "") << "\n";
-  }
+  for (const config::Problem& problem : problems) Print(problem, resolved->provenance);
   absl::Status status = config::FirstError(problems, resolved->provenance);
   if (!status.ok()) return ExitCodeOf(status);
-  status = PrintPlan(resolved->config);
+  status = PrintPlan(*resolved);
   if (!status.ok()) std::cerr << "oxbow validate: " << status.message() << "\n";
   return ExitCodeOf(status);
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/process.h"
 #include "base/status_macros.h"
 #include "cli/run/endpoints_file.h"
 #include "cli/run/status.h"
@@ -70,11 +71,6 @@ absl::Status CheckNobodyAt(const std::string& learner, absl::Duration timeout) {
                    kConsent, ": ", learner, ": ", std::string(status.status().message())));
 }
 
-std::string ThisHost() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "";
-}
-
 }  // namespace
 
 absl::Status CheckEnded(const std::filesystem::path& run_dir, const std::string& learner,
@@ -88,7 +84,7 @@ absl::Status CheckEnded(const std::filesystem::path& run_dir, const std::string&
         "--learner HOST:PORT does (only oxbow train writes endpoints.json)",
         kConsent, ": ", run_dir.string()));
   }
-  if (!starter->host.empty() && starter->host != ThisHost()) {
+  if (!starter->host.empty() && starter->host != HostName()) {
     return absl::FailedPreconditionError(
         absl::StrCat("it cannot be known from here that the run has ended, it was started on "
                      "another machine",

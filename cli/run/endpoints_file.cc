@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
+#include "base/process.h"
 #include "base/status_macros.h"
 
 namespace oxbow::cli {
@@ -33,10 +34,8 @@ absl::Status WriteEndpoints(const std::filesystem::path& run_dir,
     list.push_back({{"name", s.name}, {"grpc", s.grpc}, {"metrics", s.metrics}});
     if (s.pid != 0) list.back()["pid"] = s.pid;
   }
-  char host[256] = {};
-  if (gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
   const nlohmann::json root = {
-      {"supervisor_pid", getpid()}, {"host", std::string(host)}, {"services", list}};
+      {"supervisor_pid", getpid()}, {"host", HostName()}, {"services", list}};
   return WriteFileAtomically(run_dir / kFile, root.dump(2) + "\n");
 }
 

@@ -59,8 +59,8 @@ bool Drain(const std::string& learner) {
 
 }  // namespace
 
-Fleet::Fleet(Options options, const Clock& clock)
-    : options_(std::move(options)), supervisor_({}, clock) {
+Fleet::Fleet(Options options, const run::RunLock& lock, const Clock& clock)
+    : options_(std::move(options)), lock_(lock), supervisor_({}, clock) {
   members_["replay_buffer"] = {.role = Role::kBuffer};
   if (options_.config.reward().endpoints_size() == 0) {
     for (uint32_t i = 0; i < options_.config.services().reward_servers(); ++i) {
@@ -122,8 +122,8 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
                                        config.reward().endpoints().end());
       if (rewards.empty()) rewards = EndpointsOf(Role::kReward);
       add({"--config", resolved, "--run-dir", options_.run_dir.string(), "--buffer",
-           absl::StrJoin(EndpointsOf(Role::kBuffer), ","), "--reward",
-           absl::StrJoin(rewards, ",")});
+           absl::StrJoin(EndpointsOf(Role::kBuffer), ","), "--reward", absl::StrJoin(rewards, ","),
+           "--supervised"});
       if (resume) add({"--resume"});
       break;
     }
@@ -131,13 +131,17 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
       // Workers use the GPUs after those of the learner's ranks.
       add({"--learner", members_.at("learner").grpc, "--id", name, "--device",
            config.model().device(), "--gpu-slot",
-           absl::StrCat(config.learner().ranks() + NumberOf(name))});
+           absl::StrCat(config.learner().ranks() + NumberOf(name)), "--give-up-after", "0"});
       break;
   }
   return argv;
 }
 
 void Fleet::Start(const std::string& name, bool resume) {
+  if (const absl::Status held = lock_.CheckHeld(); !held.ok()) {
+    Apply(supervisor_.Abort(ExitCodeOf(held), std::string(held.message())));
+    return;
+  }
   Member& member = members_.at(name);
   member.process.reset();
   member.others.clear();
@@ -194,7 +198,7 @@ void Fleet::Poll() {
     if (!supervisor_.alive(name)) continue;
     member.ready = false;
     Apply(supervisor_.Exited(name, *exit));
-    if (supervisor_.phase() == Supervisor::Phase::kRunning) {
+    if (supervisor_.phase() == Supervisor::Phase::kRunning && *exit != kExitOk) {
       OXBOW_LOG(Warning) << "child ended and is started again" << Field("child", name)
                          << Field("exit", *exit);
     }
@@ -223,7 +227,15 @@ void Fleet::Apply(const std::vector<Supervisor::Action>& actions) {
   }
 }
 
-void Fleet::Publish() const {
+// Not before the run has come up: until then the file of the start before is left as it is.
+void Fleet::Publish() {
+  const bool up = AllReady(Role::kBuffer) && AllReady(Role::kReward) && AllReady(Role::kLearner);
+  if (!published_ && !up) return;
+  if (const absl::Status held = lock_.CheckHeld(); !held.ok()) {
+    Apply(supervisor_.Abort(ExitCodeOf(held), std::string(held.message())));
+    return;
+  }
+  published_ = true;
   std::vector<ServiceEndpoint> endpoints;
   for (const auto& [name, member] : members_) {
     if (member.process == nullptr) continue;

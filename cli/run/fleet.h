@@ -18,6 +18,7 @@
 #include "cli/run/supervisor.h"
 #include "oxbow/v1/config.pb.h"
 #include "rpc/tls.h"
+#include "run/run_lock.h"
 
 namespace oxbow::cli {
 
@@ -30,7 +31,8 @@ class Fleet {
     bool resume = false;
     rpc::TlsOptions tls;  // For the children; this process uses it already.
   };
-  Fleet(Options options, const Clock& clock);
+  // `lock` is that of the run's directory, and outlives it.
+  Fleet(Options options, const run::RunLock& lock, const Clock& clock);
 
   // Starts children that may start, reads their output, detects deaths, and restarts. Never blocks.
   void Poll();
@@ -61,11 +63,13 @@ class Fleet {
                                      bool resume) const;
   std::vector<std::string> EndpointsOf(Role role) const;
   bool AllReady(Role role) const;
-  void Publish() const;
+  void Publish();
 
   const Options options_;
+  const run::RunLock& lock_;
   Supervisor supervisor_;
   std::map<std::string, Member> members_;
+  bool published_ = false;  // endpoints.json is that of this start.
 };
 
 }  // namespace oxbow::cli

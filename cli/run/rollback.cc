@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "cli/run/ended_run.h"
 #include "rpc/tls_flags.h"
+#include "run/run_lock.h"
 #include "services/learner/checkpoint_store.h"
 
 namespace oxbow::cli {
@@ -28,6 +29,15 @@ struct Flags {
 absl::Status RollBack(const Flags& flags) {
   const std::filesystem::path run_dir = flags.run_dir;
   OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
+  if (!std::filesystem::is_directory(run_dir / "checkpoints")) {
+    return absl::NotFoundError(absl::StrCat("no checkpoints in ", run_dir.string()));
+  }
+  // A lock that is held is certain, so --force does not pass over it.
+  OXBOW_ASSIGN_OR_RETURN(const run::RunLock lock,
+                         run::RunLock::Take(run_dir, {.program = "oxbow rollback"}));
+  OXBOW_ASSIGN_OR_RETURN(const run::RunLock learner_lock,
+                         run::RunLock::Take(run_dir, {.part = run::RunLock::Part::kLearner,
+                                                      .program = "oxbow rollback"}));
   if (!flags.force) {
     OXBOW_RETURN_IF_ERROR(CheckEnded(run_dir, flags.learner, absl::Seconds(flags.timeout_s)));
   }
@@ -54,7 +64,8 @@ void AddRollback(CLI::App& app, int& exit_code) {
   command->add_option("--to", flags->step, "Learner step of a checkpoint")->required();
   command->add_option("--addr,--learner", flags->learner,
                       "host:port of the learner, of a run that `oxbow train` did not start");
-  command->add_flag("--force", flags->force, "Treat the run as ended, even if it seems to live");
+  command->add_flag("--force", flags->force,
+                    "Treat the run as ended, even if that cannot be known");
   command->add_option("--timeout", flags->timeout_s, "timeout of a call to the learner, in seconds")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -28,8 +28,11 @@ namespace oxbow::cli {
 namespace {
 
 absl::StatusOr<std::string> LearnerOf(const std::string& run_dir) {
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<ServiceEndpoint> services, ReadEndpoints(run_dir));
-  for (const ServiceEndpoint& service : services) {
+  const auto services = ReadEndpoints(run_dir);
+  const bool starting =
+      absl::IsNotFound(services.status()) && std::filesystem::exists(run_dir + "/LOCK");
+  if (!services.ok() && !starting) return services.status();
+  for (const ServiceEndpoint& service : starting ? std::vector<ServiceEndpoint>() : *services) {
     if (service.name == "learner" && !service.grpc.empty()) return service.grpc;
   }
   return absl::NotFoundError(absl::StrCat("the run has no learner yet: ", run_dir));

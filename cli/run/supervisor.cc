@@ -51,6 +51,11 @@ std::vector<Supervisor::Action> Supervisor::Exited(const std::string& name, int 
   if (child.role == Role::kLearner && phase_ == Phase::kDraining) {
     return Fail(name, code, absl::StrCat("while draining, ", Ended(name, code)));
   }
+  // The learner has told it that the run is complete, and is about to end as well.
+  if (child.role == Role::kWorker && code == kExitOk) {
+    child.due = clock_.Now() + options_.backoff_max;
+    return {};
+  }
   // The same config and files would fail again.
   if (code == kExitUsage || code == kExitData) return Fail(name, code, Ended(name, code));
   if (clock_.Now() - child.started >= options_.healthy_after) child.restarts = 0;

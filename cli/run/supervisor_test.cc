@@ -47,6 +47,20 @@ TEST_F(SupervisorTest, ADeadWorkerIsStartedAgainAfterABackoffThatDoubles) {
   EXPECT_EQ(supervisor_.phase(), Phase::kRunning);
 }
 
+// A worker that was told of the end may be gone before the learner.
+TEST_F(SupervisorTest, AWorkerThatEndedWellIsNoDeathAndComesBackIfTheRunGoesOn) {
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_THAT(supervisor_.Exited("worker", 0), IsEmpty());
+    EXPECT_THAT(After(absl::Seconds(4)), IsEmpty());
+    EXPECT_THAT(After(absl::Seconds(1)), ElementsAre(Action{Do::kStart, "worker"}));
+    supervisor_.Started("worker", Role::kWorker);
+  }
+  supervisor_.Exited("worker", 0);
+  supervisor_.Exited("learner", 0);
+  EXPECT_EQ(supervisor_.exit_code(), 0);
+  EXPECT_EQ(supervisor_.failure(), "");
+}
+
 TEST_F(SupervisorTest, ADeadLearnerResumes) {
   supervisor_.Exited("learner", kKilled);
   EXPECT_THAT(After(absl::Seconds(1)), ElementsAre(Action{Do::kStart, "learner", true}));

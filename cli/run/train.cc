@@ -16,6 +16,7 @@
 #include "cli/plan/check_files.h"
 #include "cli/run/fleet.h"
 #include "cli/run/progress_line.h"
+#include "cli/run/run_directory.h"
 #include "cli/run/status.h"
 #include "config/run_config.h"
 #include "io/metrics_file.h"
@@ -38,32 +39,20 @@ struct Flags {
   std::string name;
   bool resume = false;
   bool overwrite = false;
+  bool set_aside = false;
   bool no_progress = false;
   rpc::TlsOptions tls;
 };
 
-// Prepares the run's directory for a start. kInvalidArgument if it holds another run.
-absl::Status PrepareDirectory(const fs::path& run_dir, const Flags& flags) {
-  std::error_code error;
-  const bool used = fs::exists(run_dir, error) && !fs::is_empty(run_dir, error);
-  if (used && flags.overwrite) {
-    if (!fs::exists(run_dir / "config.resolved.yaml")) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("not a run's directory, so it is not deleted: ", run_dir.string()));
-    }
-    fs::remove_all(run_dir, error);
-  } else if (used && !flags.resume) {
+// What the flags say about an earlier run of this name.
+absl::StatusOr<EarlierRun> EarlierRunOf(const Flags& flags) {
+  if (flags.resume + flags.overwrite + flags.set_aside > 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the run exists; continue it with --resume, replace it with --overwrite, or "
-                     "choose --name: ",
-                     run_dir.string()));
-  } else if (!used && flags.resume) {
-    return absl::NotFoundError(absl::StrCat("no run to resume: ", run_dir.string()));
+        "--resume, --set-aside and --overwrite exclude each other; choose one");
   }
-  if (!error) fs::create_directories(run_dir / "logs", error);
-  if (!error) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(
-      "cannot prepare the run's directory: ", error.message(), ": ", run_dir.string()));
+  if (flags.resume) return EarlierRun::kResume;
+  if (flags.overwrite) return EarlierRun::kOverwrite;
+  return flags.set_aside ? EarlierRun::kSetAside : EarlierRun::kRefuse;
 }
 
 absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const Flags& flags) {
@@ -115,10 +104,13 @@ class Display {
 
 // A stop signal that arrives within `wait`; 0 if none does.
 int TakeStopSignal(absl::Duration wait) {
+  sigset_t blocked;  // By main: SIGHUP is not if it is ignored.
+  pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
   sigset_t signals;
   sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    if (sigismember(&blocked, number) == 1) sigaddset(&signals, number);
+  }
   const timespec timeout = absl::ToTimespec(wait);
   return std::max(0, sigtimedwait(&signals, nullptr, &timeout));
 }
@@ -130,11 +122,12 @@ void Supervise(Fleet& fleet, Display& display) {
     if (fleet.supervisor().phase() == Supervisor::Phase::kDone) break;
     display.Update(clock.Now(), fleet.learner());
     const int signal = TakeStopSignal(kPollEvery);
-    if (signal == 0) continue;
+    const bool running = fleet.supervisor().phase() == Supervisor::Phase::kRunning;
+    // A terminal that closes tells its processes, and so does its shell: that is one request.
+    if (signal == 0 || (signal == SIGHUP && !running)) continue;
     display.End();
-    std::cerr << (fleet.supervisor().phase() == Supervisor::Phase::kRunning
-                      ? "stopping after this step; once more to stop at once\n"
-                      : "stopping at once\n");
+    std::cerr << (running ? "stopping after this step; once more to stop at once\n"
+                          : "stopping at once\n");
     fleet.Stop(signal);
   }
   display.End();
@@ -172,36 +165,44 @@ void Summarise(const fs::path& run_dir) {
             << absl::StrFormat("%-18s tensorboard --logdir %s\n", "curves", run_dir.string());
 }
 
-absl::StatusOr<int> Run(const Flags& flags) {
-  if (flags.resume && flags.overwrite) {
-    return absl::InvalidArgumentError("--resume and --overwrite exclude each other; choose one");
+// The reason comes last, where a person looks first.
+void ExplainFailure(const fs::path& run_dir, const Fleet& fleet) {
+  const Supervisor& supervisor = fleet.supervisor();
+  io::WriteReport(run_dir).IgnoreError();  // About the steps that were done, if any.
+  std::string why = supervisor.failure();
+  if (const std::string& child = supervisor.failed_child(); !child.empty()) {
+    const fs::path log = fleet.LogOf(child);
+    std::cerr << LogTail(log, 10) << "\n(all of it: " << log.string() << ")\n";
+    absl::StrAppend(&why, ": ", LogTail(log, 1));
   }
+  std::cerr << "oxbow train: " << why << "\n";
+}
+
+absl::StatusOr<int> Run(const Flags& flags) {
+  OXBOW_ASSIGN_OR_RETURN(const EarlierRun earlier, EarlierRunOf(flags));
   OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
   OXBOW_ASSIGN_OR_RETURN(const config::ResolvedConfig resolved, ResolveAndCheck(flags));
   const fs::path run_dir =
       fs::path(resolved.config.run().directory()) / resolved.config.run().name();
-  OXBOW_RETURN_IF_ERROR(PrepareDirectory(run_dir, flags));
-  OXBOW_RETURN_IF_ERROR(config::WriteResolved(resolved, run_dir / "config.resolved.yaml"));
+  OXBOW_ASSIGN_OR_RETURN(const EnteredDirectory entered,
+                         EnterRunDirectory(run_dir, earlier, resolved));
+  if (!entered.said.empty()) std::cout << entered.said << std::endl;
 
   Fleet fleet({.binaries = BinaryDirectory(),
                .run_dir = run_dir,
                .config = resolved.config,
                .resume = flags.resume,
                .tls = flags.tls},
-              Clock::Steady());
+              entered.lock, Clock::Steady());
   Display display(resolved.config, flags.no_progress);
   Supervise(fleet, display);
 
-  const Supervisor& supervisor = fleet.supervisor();
-  if (!supervisor.failure().empty()) {
-    std::cerr << "oxbow train: " << supervisor.failure() << "\n";
-    if (const std::string& child = supervisor.failed_child(); !child.empty()) {
-      std::cerr << LogTail(fleet.LogOf(child), 10)
-                << "\n(all of it: " << fleet.LogOf(child).string() << ")\n";
-    }
+  if (!fleet.supervisor().failure().empty()) {
+    ExplainFailure(run_dir, fleet);
+  } else {
+    Summarise(run_dir);
   }
-  Summarise(run_dir);
-  return supervisor.exit_code();
+  return fleet.supervisor().exit_code();
 }
 
 }  // namespace
@@ -210,13 +211,17 @@ void AddTrain(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<Flags>();  // Lives as long as the callback below.
   CLI::App* command = app.add_subcommand("train", "Run everything on this machine");
   command->footer(
-      "Ctrl-C finishes the step and writes a checkpoint; a second one stops at once.\n"
+      "Ctrl-C finishes the step and writes a checkpoint; a second one stops at once. A terminal "
+      "that\ncloses does as Ctrl-C; under nohup or tmux the run goes on. Exit code 3 if the run is "
+      "live.\n"
       "Example: oxbow train configs/digits.yaml --set run.steps=50 --name short");
   command->add_option("file", flags->file, "run YAML")->required();
   command->add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
       ->allow_extra_args(false);
   command->add_option("--name", flags->name, "name of the run; the same as --set run.name=NAME");
   command->add_flag("--resume", flags->resume, "continue the run from its last checkpoint");
+  command->add_flag("--set-aside", flags->set_aside,
+                    "rename an earlier run of this name to NAME.1, NAME.2, ...");
   command->add_flag("--overwrite", flags->overwrite, "delete an earlier run of this name");
   command->add_flag("--no-progress", flags->no_progress, "one line per 10 s even on a terminal");
   rpc::AddTlsFlags(*command, flags->tls);

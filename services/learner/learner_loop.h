@@ -138,7 +138,7 @@ class LearnerLoop {
   void Measure(LearnerStep step, const std::vector<ReceivedGroup>& received,
                const std::vector<PlannedGroup>& planned);
   absl::Status WriteCheckpoint();
-  bool last() const { return committed_ == options_.steps || drain_; }
+  bool last() const { return committed_ >= options_.steps || drain_; }
   bool DrainOverdue() const;
 
   const Options options_;

@@ -100,8 +100,20 @@ absl::Status LearnerProcess::MakeStart() {
           setup_.train.size(), " now: bring its prompts back: ", setup_.config.prompts().train()));
     }
   }
+  OXBOW_RETURN_IF_ERROR(CheckSteps());
   OXBOW_ASSIGN_OR_RETURN(epoch_, NextEpoch(options_.directory / "epoch"));
-  return absl::OkStatus();
+  // Two starts without locks may have taken the same epoch: one of them ends here.
+  return options_.check_directory();
+}
+
+absl::Status LearnerProcess::CheckSteps() const {
+  const uint64_t steps = setup_.config.run().steps();
+  if (from_.committed_steps <= steps) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the run has ", from_.committed_steps,
+                   " steps already: raise run.steps, or go back with `oxbow rollback`; run.steps "
+                   "is ",
+                   steps));
 }
 
 absl::Status LearnerProcess::MakeTrainer() {
@@ -149,7 +161,8 @@ absl::Status LearnerProcess::ConnectPeers() {
   std::optional<int64_t> resume_after;
   if (resumed_.has_value()) resume_after = static_cast<int64_t>(from_.committed_steps);
   OXBOW_ASSIGN_OR_RETURN(log_, telemetry::RunLog::Open(options_.directory, resume_after));
-  OXBOW_ASSIGN_OR_RETURN(step_log_, StepLog::Open(options_.directory / "steps.jsonl"));
+  OXBOW_ASSIGN_OR_RETURN(
+      step_log_, StepLog::Open(options_.directory / "steps.jsonl", options_.check_directory));
   progress_ =
       std::make_unique<RunProgress>(Clock::Steady(), *metrics_, setup_.config.run().steps());
   return absl::OkStatus();
@@ -187,6 +200,7 @@ absl::Status LearnerProcess::MakeCheckpointWriter() {
 
 // The weights are copied before the other ranks are told: none of them waits for that.
 absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
+  OXBOW_RETURN_IF_ERROR(options_.check_directory());
   state.best_reward = publisher_->best_reward();
   HostCopy copy = checkpointing_.CopyWeights(*policy_);
   leader_->AnnounceSave();
@@ -195,6 +209,7 @@ absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
   return writer_->Begin(
       [this, state = std::move(state), copy = std::move(copy)]() mutable -> absl::Status {
         const absl::Duration began = Clock::Steady().Now();
+        OXBOW_RETURN_IF_ERROR(options_.check_directory());
         OXBOW_ASSIGN_OR_RETURN(const uint64_t bytes, checkpointing_.Write(state, std::move(copy)));
         metrics_->CheckpointWritten(bytes, absl::ToDoubleSeconds(Clock::Steady().Now() - began));
         if (copier_ != nullptr) copier_->Copy(state.committed_steps);
@@ -324,12 +339,15 @@ void LearnerProcess::AwaitCopies() {
 absl::Status LearnerProcess::Run() {
   const StopSignal stop([this] { loop_->RequestDrain(); });
   absl::Status status = loop_->Run();
+  const bool complete = status.ok() && loop_->committed() == setup_.config.run().steps();
+  if (status.ok()) status = options_.check_directory();
   if (status.ok()) {
     status = WriteFinalWeights(options_.directory / "weights", *policy_, setup_.config,
                                setup_.model.transformer_config_json, trainer_->version());
     AwaitCopies();
   }
-  coordinator_->Drain();
+  coordinator_->Drain(complete && status.ok() ? DrainReason::kRunComplete
+                                              : DrainReason::kLearnerEnds);
   channel_->Stop();
   options_.ending();
   leader_->Stop(kRanksGrace);

@@ -47,6 +47,7 @@ class LearnerProcess {
   absl::Status Run();
 
  private:
+  absl::Status CheckSteps() const;
   absl::Status RestoreTrainer();
   absl::Status MakeCheckpointWriter();
   LearnerLoop::Parts PartsOfLoop();

@@ -2,18 +2,22 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "core/model/device.h"
+#include "run/run_lock.h"
 #include "services/learner/learner_process.h"
 #include "services/learner/ranks/member_process.h"
 
 namespace oxbow::learner {
 
 namespace {
+
+constexpr absl::Duration kPredecessorEnds = absl::Seconds(5);
 
 std::string AnyPortAt(const std::string& endpoint) {
   return absl::StrCat(endpoint.substr(0, endpoint.rfind(':')), ":0");
@@ -24,6 +28,27 @@ absl::Status RunMember(const RunOptions& options, RunSetup setup) {
   OXBOW_RETURN_IF_ERROR(process.MakeTrainer());
   OXBOW_RETURN_IF_ERROR(process.Serve());
   return process.Run();
+}
+
+struct Locks {
+  std::optional<run::RunLock> run;  // Under `oxbow train` it is the parent's.
+  std::optional<run::RunLock> learner;
+};
+
+// An earlier rank 0 may be about to end.
+absl::Status TakeLocks(const RunOptions& options, Locks& locks) {
+  run::RunLock::Options wanted{.program = "learner", .wait = kPredecessorEnds};
+  if (!options.supervised) {
+    OXBOW_ASSIGN_OR_RETURN(locks.run, run::RunLock::Take(options.directory, wanted));
+  }
+  wanted.part = run::RunLock::Part::kLearner;
+  OXBOW_ASSIGN_OR_RETURN(locks.learner, run::RunLock::Take(options.directory, wanted));
+  return absl::OkStatus();
+}
+
+absl::Status CheckLocks(const Locks& locks) {
+  if (locks.run.has_value()) OXBOW_RETURN_IF_ERROR(locks.run->CheckHeld());
+  return locks.learner->CheckHeld();
 }
 
 absl::Status RunRankZero(LearnerProcess& process) {
@@ -41,6 +66,11 @@ absl::Status RunRankZero(LearnerProcess& process) {
 absl::Status RunLearner(RunOptions options) {
   std::error_code error;
   std::filesystem::create_directories(options.directory, error);
+  Locks locks;
+  if (options.place.rank == 0) {
+    OXBOW_RETURN_IF_ERROR(TakeLocks(options, locks));
+    options.check_directory = [&locks] { return CheckLocks(locks); };
+  }
   options.config.mutable_learner()->set_ranks(static_cast<uint32_t>(options.place.size));
   OXBOW_ASSIGN_OR_RETURN(
       const at::Device device,

@@ -41,6 +41,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--ranks", flags.ranks,
                  "ranks to train with, all on this machine; wins over learner.ranks");
   app.add_flag("--resume", flags.run.resume, "go on from the newest checkpoint, if there is one");
+  app.add_flag("--supervised", flags.run.supervised,
+               "given by oxbow train, which holds the lock of the run's directory");
 }
 
 std::optional<std::string> FromEnvironment(const std::string& name) {

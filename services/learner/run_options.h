@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "core/parallel/c10d_ranks.h"
 #include "oxbow/v1/config.pb.h"
 
@@ -20,9 +21,14 @@ struct RunOptions {
   std::string metrics_listen = "127.0.0.1:0";
   // Go on from the newest checkpoint, or start where there is none.
   bool resume = false;
+  // `oxbow train` started this process and holds the lock of the run's directory.
+  bool supervised = false;
   parallel::JoinOptions place;  // This rank among those of the learner.
   // Called when the run has ended, before the other ranks are told to go.
   std::function<void()> ending = [] {};
+  // To be called before each change of the run's directory that lasts. An error: the directory is
+  // another start's, and this process must end. RunLearner sets it.
+  std::function<absl::Status()> check_directory = [] { return absl::OkStatus(); };
 };
 
 }  // namespace oxbow::learner

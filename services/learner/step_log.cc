@@ -28,14 +28,15 @@ absl::Status DropCutLine(const std::filesystem::path& path) {
 
 }  // namespace
 
-absl::StatusOr<StepLog> StepLog::Open(const std::filesystem::path& path) {
+absl::StatusOr<StepLog> StepLog::Open(const std::filesystem::path& path, MayWrite may_write) {
   OXBOW_RETURN_IF_ERROR(DropCutLine(path));
   OXBOW_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
-  return StepLog(std::move(file));
+  return StepLog(std::move(file), std::move(may_write));
 }
 
 absl::Status StepLog::Freeze(Epoch epoch, LearnerStep step, PolicyVersion version,
                              const std::vector<ReceivedGroup>& groups, const StepChoice& choice) {
+  OXBOW_RETURN_IF_ERROR(may_write_());
   nlohmann::json list = nlohmann::json::array();
   for (const ReceivedGroup& received : groups) {
     nlohmann::json item = {{"group", received.group.group_id()},

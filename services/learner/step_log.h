@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,16 +31,23 @@ struct StepChoice {
 
 class StepLog {
  public:
-  // Opens the log and removes an incomplete last line: its step had no effect.
-  static absl::StatusOr<StepLog> Open(const std::filesystem::path& path);
+  // Asked before each line. An error: the log belongs to another start of the run.
+  using MayWrite = std::function<absl::Status()>;
 
-  // Appends the manifest of a step and fsyncs it.
+  // Opens the log and removes an incomplete last line: its step had no effect.
+  static absl::StatusOr<StepLog> Open(
+      const std::filesystem::path& path, MayWrite may_write = [] { return absl::OkStatus(); });
+
+  // Appends the manifest of a step and fsyncs it. Returns the error of `may_write`, if any, and
+  // then writes nothing.
   absl::Status Freeze(Epoch epoch, LearnerStep step, PolicyVersion version,
                       const std::vector<ReceivedGroup>& groups, const StepChoice& choice = {});
 
  private:
-  explicit StepLog(AppendFile file) : file_(std::move(file)) {}
+  StepLog(AppendFile file, MayWrite may_write)
+      : file_(std::move(file)), may_write_(std::move(may_write)) {}
   AppendFile file_;
+  MayWrite may_write_;
 };
 
 // Counts this start of the run in `path` and returns its number, from 1. Durable.

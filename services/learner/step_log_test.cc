@@ -70,6 +70,18 @@ TEST(StepLogTest, ReopeningAddsAndLosesNothing) {
   }
 }
 
+TEST(StepLogTest, ALineOfAnotherStartsRunIsNotWritten) {
+  const ScopedDirectory directory;
+  const std::filesystem::path path = directory.path() / "steps.jsonl";
+  absl::Status may;
+  absl::StatusOr<StepLog> log = StepLog::Open(path, [&] { return may; });
+  ASSERT_TRUE(log->Freeze(Epoch(3), LearnerStep(7), PolicyVersion(14), {}).ok());
+  const std::string before = ReadFile(path).value();
+  may = absl::FailedPreconditionError("taken over");
+  EXPECT_EQ(log->Freeze(Epoch(3), LearnerStep(8), PolicyVersion(16), {}), may);
+  EXPECT_EQ(ReadFile(path).value(), before);
+}
+
 // A full disk leaves such a line; the next one must not be appended to it.
 TEST(StepLogTest, ALineThatWasCutIsTakenAwayWhenTheLogIsOpenedAgain) {
   const ScopedDirectory directory;

@@ -162,6 +162,9 @@ void LearnerSession::OnMessage(const v1::WorkResponse& message) {
     case v1::WorkResponse::kDrain:
       OXBOW_LOG(Info) << "the learner drains: no more leases";
       leases_.Drain();
+      if (!message.drain().run_complete() || run_complete()) break;
+      run_complete_.Notify();
+      stream_.Goodbye();  // The learner ends the stream, and with it Serve.
       break;
     default:
       break;

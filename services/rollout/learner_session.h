@@ -55,6 +55,9 @@ class LearnerSession {
   // ends Serve. From any thread.
   void Leave(absl::Duration timeout);
 
+  // The learner said that the run is complete.
+  bool run_complete() const { return run_complete_.HasBeenNotified(); }
+
  private:
   void OnMessage(const v1::WorkResponse& message);
   void DropExpired(const v1::WorkResponse::Renewed& renewed);
@@ -93,6 +96,7 @@ class LearnerSession {
 
   SamplerModel model_;  // Used only by the sampler thread.
   absl::Notification stopping_;
+  absl::Notification run_complete_;
   BoundedQueue<std::function<void()>> tasks_{256};
   std::unique_ptr<weights::WeightFollower> follower_;
   std::vector<std::thread> threads_;

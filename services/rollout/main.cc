@@ -1,4 +1,5 @@
-// rollout_worker --learner host:port: samples groups of trajectories until SIGTERM.
+// rollout_worker --learner host:port: samples groups of trajectories until the run is complete, or
+// SIGTERM.
 #include <ATen/Parallel.h>
 #include <signal.h>
 #include <unistd.h>
@@ -6,10 +7,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <random>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/freed_memory.h"
 #include "base/log.h"
@@ -33,7 +36,15 @@ struct Flags {
   std::string device = "cpu";
   int gpu_slot = 0;
   int threads = 1;
+  std::string give_up_after = "30m";
 };
+
+// Nothing for a text that is no duration; 0 means never.
+std::optional<absl::Duration> GiveUpAfter(const std::string& text) {
+  absl::Duration duration;
+  if (!absl::ParseDuration(text, &duration) || duration < absl::ZeroDuration()) return std::nullopt;
+  return duration == absl::ZeroDuration() ? absl::InfiniteDuration() : duration;
+}
 
 std::string HostName() {
   char name[256] = "";
@@ -57,6 +68,13 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--threads", flags.threads, "threads of the numerics library")
       ->check(CLI::Range(1, 256));
+  const auto is_duration = [](const std::string& text) {
+    return GiveUpAfter(text).has_value() ? std::string()
+                                         : "must be a duration such as 90s, 30m or 2h: " + text;
+  };
+  app.add_option("--give-up-after", flags.give_up_after,
+                 "end with exit code 3 when the learner was away for this long; 0: never")
+      ->check(CLI::Validator(is_duration, "DURATION"));
 }
 
 // Containers that share their host's network share its name, and each is its own process 1.
@@ -84,15 +102,16 @@ absl::Status Serve(const Flags& flags) {
                  .worker_id = flags.id.empty() ? DefaultId(host) : flags.id,
                  .host = host,
                  .device = device,
+                 .give_up_after = GiveUpAfter(flags.give_up_after).value(),
                  .relay = relay.get(),
                  .join_broadcast_group = weights::JoinOverRanks({.device = device.str()})},
                 rollout_metrics, follow_metrics, Clock::Steady());
   rpc::AnnounceReady("rollout_worker", relay->endpoint(), metrics->endpoint());
   absl::Status status;
-  // Run returns by itself only on an error; the signal thread must then get a signal of its own.
+  // Run may return by itself; this thread must then get a signal of its own.
   std::thread runner([&] {
     status = worker.Run();
-    if (!status.ok()) ::kill(::getpid(), SIGTERM);
+    ::kill(::getpid(), SIGTERM);
   });
   const int signal = rpc::WaitForStopSignal();
   OXBOW_LOG(Info) << "stopping" << Field("signal", signal);

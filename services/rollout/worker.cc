@@ -48,6 +48,7 @@ absl::StatusOr<v1::RegisterResponse> Worker::Register() {
 absl::Status Worker::Run() {
   absl::Duration backoff = options_.backoff_first;
   bool said = false;
+  absl::Duration away_since = clock_.Now();
   while (true) {
     const absl::StatusOr<v1::RegisterResponse> registration = Register();
     absl::Status status = registration.status();
@@ -55,12 +56,19 @@ absl::Status Worker::Run() {
       OXBOW_LOG(Info) << "registered" << Field("run", registration->run_id())
                       << Field("epoch", registration->epoch());
       status = ServeEpoch(*registration);
+      if (status.ok()) return status;
+      away_since = clock_.Now();
       backoff = options_.backoff_first;
       said = false;
     }
     if (IsFinal(status)) return status;
     // A stop request is not an error.
     if (!Pause(backoff)) return absl::OkStatus();
+    if (clock_.Now() - away_since >= options_.give_up_after) {
+      return absl::UnavailableError(absl::StrCat(
+          "no learner for ", absl::FormatDuration(options_.give_up_after),
+          " (--give-up-after; 0 waits for ever): ", options_.learner, ": ", status.message()));
+    }
     if (!said) {
       OXBOW_LOG(Info) << "looking for the learner" << Field("endpoint", options_.learner)
                       << Field("reason", status.ToString());
@@ -94,6 +102,7 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   bool said = false;
   while (true) {
     status = session->Serve();
+    if (session->run_complete()) break;
     // The other process may be this worker's former life, whose end nobody has noticed yet.
     const bool taken = absl::IsAlreadyExists(status);
     if (taken && !std::exchange(said, true))
@@ -107,7 +116,12 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
     absl::MutexLock lock(&mutex_);
     session_.reset();
   }
+  const bool complete = session->run_complete();
   session.reset();
+  if (complete) {
+    OXBOW_LOG(Info) << "the run is complete" << Field("run", registration.run_id());
+    return absl::OkStatus();
+  }
   return status.ok() ? absl::UnavailableError("the learner ended the epoch") : status;
 }
 

@@ -1,4 +1,5 @@
-// A rollout worker: finds the learner, serves its epoch, finds it again, until it is stopped.
+// A rollout worker: finds the learner, serves its epoch, finds it again, until the run is complete
+// or the worker is stopped.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -26,6 +27,8 @@ class Worker {
     absl::Duration backoff_first = absl::Milliseconds(50);
     absl::Duration backoff_max = absl::Seconds(1);
     absl::Duration leave_timeout = absl::Seconds(30);
+    // How long to look for a learner that is away.
+    absl::Duration give_up_after = absl::InfiniteDuration();
     // Forwards weights to other workers, across epochs; outlives the worker. Null: it does not
     // forward.
     weights::WeightRelay* relay = nullptr;
@@ -36,7 +39,8 @@ class Worker {
          const Clock& clock);
   ~Worker();
 
-  // Serves until Stop. Returns OK then; an error if this worker can never serve the run.
+  // Serves until Stop, or until the learner says that the run is complete: OK. An error if this
+  // worker can never serve the run; kUnavailable if the learner was away for `give_up_after`.
   absl::Status Run();
 
   // Delivers the held groups, then makes Run return. From any thread; returns at once without a
@@ -45,6 +49,7 @@ class Worker {
 
  private:
   absl::StatusOr<v1::RegisterResponse> Register();
+  // OK if nothing is left to do: the run is complete, or the worker is stopping.
   absl::Status ServeEpoch(const v1::RegisterResponse& registration);
   bool Pause(absl::Duration duration);  // False if stopping.
 

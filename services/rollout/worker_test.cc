@@ -17,15 +17,17 @@
 namespace oxbow::rollout {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Seen = FakeLearner::Seen;
 
 // Runs a worker in its own thread until the test ends it.
 class RunningWorker {
  public:
-  explicit RunningWorker(const std::string& learner)
-      : worker_({.learner = learner, .worker_id = "w", .host = "h"}, metrics_, follow_metrics_,
-                Clock::Steady()),
+  explicit RunningWorker(const std::string& learner,
+                         absl::Duration give_up_after = absl::InfiniteDuration())
+      : worker_({.learner = learner, .worker_id = "w", .host = "h", .give_up_after = give_up_after},
+                metrics_, follow_metrics_, Clock::Steady()),
         thread_([this] {
           status_ = worker_.Run();
           ended_.Notify();
@@ -185,6 +187,24 @@ TEST(WorkerTest, ARunWithGraphsIsNothingForAWorkerOnACpu) {
   const absl::Status status = worker.Stop();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("model.cuda_graphs needs a GPU"));
+}
+
+TEST(WorkerTest, ACompleteRunEndsTheWorkerWell) {
+  FakeLearner learner({.run_complete = true});
+  RunningWorker worker(learner.endpoint());
+  ASSERT_TRUE(worker.AwaitEnd());
+  EXPECT_TRUE(worker.Stop().ok());
+  EXPECT_TRUE(learner.Await([](const Seen& s) { return s.goodbye; }).goodbye);
+}
+
+TEST(WorkerTest, ALearnerThatStaysAwayIsGivenUp) {
+  RunningWorker worker("127.0.0.1:1", absl::Milliseconds(200));
+  ASSERT_TRUE(worker.AwaitEnd());
+  const absl::Status status = worker.Stop();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("no learner for 200ms"), HasSubstr("--give-up-after"),
+                    HasSubstr("127.0.0.1:1")));
 }
 
 TEST(WorkerTest, ALineThatEndsWhileStoppingTakesNothingFromWhatIsHeld) {

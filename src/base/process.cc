@@ -101,4 +101,9 @@ uint64_t RaiseDescriptorLimit() {
   return setrlimit(RLIMIT_NOFILE, &raised) == 0 ? wanted : limit.rlim_cur;
 }
 
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
 }  // namespace oxbow

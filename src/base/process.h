@@ -46,4 +46,7 @@ absl::StatusOr<std::filesystem::path> ExecutablePath();
 // soft limit of 1024 is for programs that use select. Returns the limit that is in force.
 uint64_t RaiseDescriptorLimit();
 
+// This machine's name; empty if the system does not say.
+std::string HostName();
+
 }  // namespace oxbow

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/file.h"
+#include "config/field_text.h"
 #include "config/run_config.h"
 
 namespace oxbow::config {
@@ -92,15 +93,6 @@ std::string ValueText(const pb::Message& message, const FieldDescriptor& field, 
   }
 }
 
-std::string FieldText(const pb::Message& message, const FieldDescriptor& field) {
-  if (!field.is_repeated()) return ValueText(message, field, 0);
-  std::vector<std::string> elements;
-  for (int i = 0; i < message.GetReflection()->FieldSize(message, &field); ++i) {
-    elements.push_back(ValueText(message, field, i));
-  }
-  return absl::StrCat("[", absl::StrJoin(elements, ", "), "]");
-}
-
 std::string FlowMap(const pb::Message& message) {
   std::vector<std::string> pairs;
   for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
@@ -137,6 +129,15 @@ void AppendSection(const pb::Message& message, const Provenance& provenance,
 }
 
 }  // namespace
+
+std::string FieldText(const pb::Message& message, const FieldDescriptor& field) {
+  if (!field.is_repeated()) return ValueText(message, field, 0);
+  std::vector<std::string> elements;
+  for (int i = 0; i < message.GetReflection()->FieldSize(message, &field); ++i) {
+    elements.push_back(ValueText(message, field, i));
+  }
+  return absl::StrCat("[", absl::StrJoin(elements, ", "), "]");
+}
 
 std::string ResolvedYaml(const ResolvedConfig& resolved) {
   std::string out;

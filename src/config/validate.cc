@@ -28,6 +28,8 @@ using v1::RunConfig;
 // soon as the groups of a step are complete.
 constexpr uint32_t kPipelineDepth = 0;
 
+constexpr double kLearningRateMax = 1e-2;
+
 constexpr uint32_t kGroupSizeMin = 4;  // Below it a group's standard deviation is noise.
 
 void EnumsAreChosen(const pb::Message& message, const std::string& prefix, Findings& f) {
@@ -267,6 +269,12 @@ void PublishRules(const RunConfig& c, Findings& f) {
 void OptimizerRules(const RunConfig& c, Findings& f) {
   const v1::OptimizerConfig& o = c.optimizer();
   f.Require(o.learning_rate() > 0, "optimizer.learning_rate", "must be above 0", o.learning_rate());
+  if (o.learning_rate() > kLearningRateMax) {
+    f.Warn("optimizer.learning_rate",
+           absl::StrCat("above ", kLearningRateMax,
+                        " training has never been stable: rates are 1e-5 to 1e-3, got ",
+                        o.learning_rate()));
+  }
   f.Require(o.beta1() >= 0 && o.beta1() < 1, "optimizer.beta1", "must be in [0, 1)", o.beta1());
   f.Require(o.beta2() >= 0 && o.beta2() < 1, "optimizer.beta2", "must be in [0, 1)", o.beta2());
   f.Require(o.epsilon() > 0, "optimizer.epsilon", "must be above 0", o.epsilon());

@@ -1,10 +1,12 @@
 #include "rpc/server.h"
 
+#include <fcntl.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -24,6 +26,10 @@ sigset_t StopSignals() {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  // A blocked signal arrives even if it is ignored, so an ignored one must not be blocked.
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaddset(&signals, SIGHUP);
   return signals;
 }
 
@@ -80,6 +86,10 @@ void Server::Shutdown(absl::Duration grace) {
 }
 
 void BlockStopSignals() {
+  // Otherwise the next file that is opened takes the place of stdout or stderr.
+  int free = open("/dev/null", O_RDWR);
+  while (free >= 0 && free <= STDERR_FILENO) free = dup(free);
+  if (free > STDERR_FILENO) close(free);
   const sigset_t signals = StopSignals();
   OXBOW_CHECK(pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0) << "cannot block signals";
   signal(SIGPIPE, SIG_IGN);

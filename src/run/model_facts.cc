@@ -87,8 +87,9 @@ absl::StatusOr<ModelFacts> FactsOfFiles(const v1::RunConfig& config,
   facts.trained_parameters =
       facts.transformer_parameters - BufferElements(*facts.architecture, tensors);
   if (config.model().trained() == v1::TRAINED_PART_LORA) {
-    OXBOW_ASSIGN_OR_RETURN(facts.trained_parameters,
-                           LoraParameters(tensors, config.model().lora()));
+    OXBOW_ASSIGN_OR_RETURN(const LoraSize lora, LoraSizeOf(tensors, config.model().lora()));
+    facts.trained_parameters = lora.parameters;
+    facts.lora_rank_useful = lora.rank_useful;
   }
   return facts;
 }
@@ -120,8 +121,8 @@ absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(
   return io::DataError(architecture.status(), (transformer.directory / "config.json").string());
 }
 
-absl::StatusOr<uint64_t> LoraParameters(const std::map<std::string, io::TensorHeader>& tensors,
-                                        const v1::LoraConfig& lora) {
+absl::StatusOr<LoraSize> LoraSizeOf(const std::map<std::string, io::TensorHeader>& tensors,
+                                    const v1::LoraConfig& lora) {
   static constexpr std::string_view kWeight = ".weight";
   std::vector<std::string> modules;
   for (const auto& [name, tensor] : tensors) {
@@ -131,12 +132,14 @@ absl::StatusOr<uint64_t> LoraParameters(const std::map<std::string, io::TensorHe
   OXBOW_ASSIGN_OR_RETURN(
       const std::vector<std::string> matched,
       model::MatchTargets(modules, {lora.targets().begin(), lora.targets().end()}));
-  uint64_t parameters = 0;
+  LoraSize size;
   for (const std::string& module : matched) {
     const auto& shape = tensors.at(absl::StrCat(module, std::string(kWeight))).shape;
-    parameters += lora.rank() * static_cast<uint64_t>(shape[0] + shape[1]);
+    size.parameters += lora.rank() * static_cast<uint64_t>(shape[0] + shape[1]);
+    const auto useful = static_cast<uint64_t>(std::min(shape[0], shape[1]));
+    size.rank_useful = size.rank_useful == 0 ? useful : std::min(size.rank_useful, useful);
   }
-  return parameters;
+  return size;
 }
 
 }  // namespace oxbow::run

@@ -20,6 +20,7 @@ struct ModelFacts {
   std::shared_ptr<const model::Architecture> architecture;
   uint64_t transformer_parameters = 0;
   uint64_t trained_parameters = 0;    // All but the buffers, or those of the LoRA matrices.
+  uint64_t lora_rank_useful = 0;      // The narrowest adapted layer's; 0: no LoRA.
   uint64_t text_encoder_bytes = 0;    // In memory: T5 as it is stored, if in 16 bits; else float32.
   uint64_t decoder_parameters = 0;    // The autoencoder's.
   double shift = 1;                   // sampling.shift, or the scheduler's own.
@@ -36,9 +37,13 @@ absl::StatusOr<ModelFacts> ReadModelFacts(const v1::RunConfig& config);
 absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(
     const io::DiffusersComponent& transformer);
 
-// rank * (in + out) over the linear layers that `lora` targets. kInvalidArgument for a target that
-// matches none.
-absl::StatusOr<uint64_t> LoraParameters(const std::map<std::string, io::TensorHeader>& tensors,
-                                        const v1::LoraConfig& lora);
+struct LoraSize {
+  uint64_t parameters = 0;   // rank * (in + out) over the linear layers that `lora` targets.
+  uint64_t rank_useful = 0;  // Their smallest min(in, out): a higher rank adds nothing.
+};
+
+// kInvalidArgument for a target that matches no layer.
+absl::StatusOr<LoraSize> LoraSizeOf(const std::map<std::string, io::TensorHeader>& tensors,
+                                    const v1::LoraConfig& lora);
 
 }  // namespace oxbow::run

@@ -102,7 +102,7 @@ TEST_F(ModelFactsTest, WithAnAutoencoderSizesAreInPixelsAndItsDecoderIsCounted) 
   EXPECT_THAT(facts->latent_shape, ElementsAre(1, 8, 20));
 }
 
-TEST(LoraParametersTest, CountBothMatricesOfTargetedLinearLayers) {
+TEST(LoraSizeTest, CountBothMatricesOfTargetedLinearLayers) {
   const std::map<std::string, io::TensorHeader> tensors = {
       {"blocks.0.attn.to_q.weight", {io::DType::kF32, {6, 4}}},
       {"blocks.0.attn.to_q.bias", {io::DType::kF32, {6}}},
@@ -113,9 +113,10 @@ TEST(LoraParametersTest, CountBothMatricesOfTargetedLinearLayers) {
   v1::LoraConfig lora;
   lora.set_rank(2);
   for (const char* target : {"attn.to_q", "proj"}) lora.add_targets(target);
-  EXPECT_EQ(LoraParameters(tensors, lora).value(), 2u * (6 + 4) + 2u * (4 + 6));
+  EXPECT_EQ(LoraSizeOf(tensors, lora)->parameters, 2u * (6 + 4) + 2u * (4 + 6));
+  EXPECT_EQ(LoraSizeOf(tensors, lora)->rank_useful, 4u);
   lora.add_targets("patches");  // A convolution.
-  EXPECT_EQ(LoraParameters(tensors, lora).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(LoraSizeOf(tensors, lora).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

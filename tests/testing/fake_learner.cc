@@ -67,6 +67,9 @@ class FakeLearner::Coordinator final : public v1::Coordinator::Service {
       learner_.seen_.failures.push_back(request.finished());
     }
     if (request.has_goodbye()) learner_.seen_.goodbye = true;
+    if (request.has_hello() && learner_.script_.run_complete) {
+      responses.emplace_back().mutable_drain()->set_run_complete(true);
+    }
     if (request.has_renew()) {
       ++learner_.seen_.renewals;
       learner_.seen_.renewing = {request.renew().lease_ids().begin(),

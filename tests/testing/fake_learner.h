@@ -32,11 +32,12 @@ class FakeLearner {
     bool wrong_probe = false;
     uint64_t credit_piece = 1 << 20;  // Bytes granted at a time.
     std::string listen = "127.0.0.1:0";
-    int leases = 0;            // For groups 100, 101, ...
-    uint64_t version_min = 0;  // Required by every lease.
-    bool hangs_up = false;     // Ends the stream of a worker that wants no more leases.
-    bool cuda_graphs = false;  // model.cuda_graphs
-    bool renews = true;        // False: every lease has expired when it is renewed.
+    int leases = 0;             // For groups 100, 101, ...
+    uint64_t version_min = 0;   // Required by every lease.
+    bool hangs_up = false;      // Ends the stream of a worker that wants no more leases.
+    bool cuda_graphs = false;   // model.cuda_graphs
+    bool run_complete = false;  // Says so to every worker.
+    bool renews = true;         // False: every lease has expired when it is renewed.
   };
   // The worker's calls, as the learner saw them.
   struct Seen {

@@ -67,16 +67,15 @@ void Coordinator::Commit(LearnerStep step) {
   Report();
 }
 
-void Coordinator::Drain() {
+void Coordinator::Drain(DrainReason reason) {
   const WakeAfter wake(*this);
   absl::MutexLock lock(&mutex_);
-  if (std::exchange(draining_, true)) return;
+  if (draining_.has_value() && reason == DrainReason::kLearnerEnds) return;
+  draining_ = reason;
   for (auto& [id, worker] : workers_) {
     if (worker.session == nullptr) continue;
     WaitNoMore(*worker.session);
-    v1::WorkResponse response;
-    response.mutable_drain();
-    Push(*worker.session, std::move(response));
+    PushDrain(*worker.session);
   }
 }
 

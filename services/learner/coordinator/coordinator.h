@@ -42,6 +42,11 @@
 
 namespace oxbow::learner {
 
+enum class DrainReason {
+  kLearnerEnds,  // The learner may come back: workers look for it.
+  kRunComplete,  // Nothing is left to do: workers end.
+};
+
 class Coordinator final : public ResultReceiver {
  public:
   struct Options {
@@ -96,7 +101,9 @@ class Coordinator final : public ResultReceiver {
   // given up. Requires that all groups of the step are accepted; each group is returned once.
   std::vector<PlannedGroup> TakePlanned(LearnerStep step);
   void Commit(LearnerStep step);
-  void Drain();  // Tells every worker that there are no more leases.
+  // Tells every worker, also those that come later, that there are no more leases. May be called
+  // again when the run turns out to be complete.
+  void Drain(DrainReason reason = DrainReason::kLearnerEnds);
   // The learner step of a published version; nothing if it is unknown or forgotten.
   std::optional<LearnerStep> StepOfVersion(PolicyVersion version) const;
 
@@ -147,6 +154,7 @@ class Coordinator final : public ResultReceiver {
   void Push(Session& session, v1::WorkResponse response) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PushCancel(const lease::LeaseGrant& grant, const std::string& reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PushDrain(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Wait(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WaitNoMore(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HandOut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -180,7 +188,7 @@ class Coordinator final : public ResultReceiver {
   Counts counts_ ABSL_GUARDED_BY(mutex_);
   // Names that a second process claimed, and when it did so last.
   std::map<std::string, absl::Duration> duplicates_ ABSL_GUARDED_BY(mutex_);
-  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<DrainReason> draining_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace oxbow::learner

@@ -142,7 +142,11 @@ TEST_F(CoordinatorServiceTest, DrainReachesWorkersAndTheRun) {
   EXPECT_TRUE(stub->Drain(context.get(), {}, &response).ok());
   EXPECT_TRUE(drained_);
   coordinator_.Drain();
-  EXPECT_TRUE(worker.Next().has_drain());
+  const v1::WorkResponse drain = worker.Next();
+  EXPECT_TRUE(drain.has_drain());
+  EXPECT_FALSE(drain.drain().run_complete());
+  coordinator_.Drain(DrainReason::kRunComplete);
+  EXPECT_TRUE(worker.Next().drain().run_complete());
 }
 
 TEST_F(CoordinatorServiceTest, FailuresBeyondTheLimitStopTheLearnerWithTheReason) {

@@ -46,7 +46,7 @@ std::optional<v1::WorkResponse> Coordinator::Take(Session& session) {
 // Gives a session that may be given leases a place among those that wait, unless it has one.
 void Coordinator::Wait(Session& session) {
   const bool may = session.open && session.credit > 0 && session.weights_step.has_value();
-  if (!may || draining_) return WaitNoMore(session);
+  if (!may || draining_.has_value()) return WaitNoMore(session);
   const uint64_t ticket = session.place.has_value() ? session.place->second : ++tickets_;
   const auto place = PlaceOf(*session.weights_step, ticket);
   if (session.place == place) return;
@@ -83,11 +83,14 @@ absl::Status Coordinator::Open(Session& session, const std::string& worker, uint
   session.open = true;
   entry.session = &session;
   entry.seen = clock_.Now();
-  if (!draining_) return absl::OkStatus();
-  v1::WorkResponse response;
-  response.mutable_drain();
-  Push(session, std::move(response));
+  if (draining_.has_value()) PushDrain(session);
   return absl::OkStatus();
+}
+
+void Coordinator::PushDrain(Session& session) {
+  v1::WorkResponse response;
+  response.mutable_drain()->set_run_complete(draining_ == DrainReason::kRunComplete);
+  Push(session, std::move(response));
 }
 
 void Coordinator::Close(Session& session, bool goodbye) {

@@ -22,6 +22,10 @@ absl::StatusOr<at::Device> DeviceNamed(const std::string& name, int local_rank) 
       !(absl::ConsumePrefix(&number, "cuda:") && absl::SimpleAtoi(number, &index) && index >= 0)) {
     return absl::InvalidArgumentError("a device is cpu, cuda or cuda:N: " + name);
   }
+  if (!at::hasCUDA()) {
+    return absl::InvalidArgumentError(
+        "this build has no CUDA: build the preset cuda, or choose cpu: " + name);
+  }
   const int count = GpuCount();
   if (index >= count) {
     return absl::UnavailableError(absl::StrCat("no such device here, of ", count, " GPUs: ", name));

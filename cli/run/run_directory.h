@@ -1,0 +1,41 @@
+// Enters a run's directory for one start of `oxbow train`: takes its locks, checks what is there,
+// and makes room. A start that is refused has changed nothing.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "config/run_config.h"
+#include "run/run_lock.h"
+
+namespace oxbow::cli {
+
+// What becomes of an earlier run of the same name.
+enum class EarlierRun {
+  kRefuse,
+  kResume,
+  kOverwrite,  // Deleted.
+  kSetAside,   // Renamed to NAME.1, or the next number that is free.
+};
+
+struct EnteredDirectory {
+  run::RunLock lock;  // For as long as this process may change the directory.
+  std::string said;   // What became of the earlier run, in one line; empty: nothing.
+};
+
+// Returns with config.resolved.yaml written and logs/ made. kUnavailable (exit code 3) if the run
+// is live, naming the process; kInvalidArgument (2) if the run exists and `earlier` does not say
+// what to do with it, or CheckResume refuses; kNotFound (4) if there is no run to resume.
+absl::StatusOr<EnteredDirectory> EnterRunDirectory(const std::filesystem::path& run_dir,
+                                                   EarlierRun earlier,
+                                                   const config::ResolvedConfig& resolved);
+
+// Whether a run may go on with other settings. kInvalidArgument names each setting that must not
+// change and did, with both values and the source of the new one; or says that more steps are done
+// than run.steps. A run without a checkpoint starts over and may change all.
+absl::Status CheckResume(const std::filesystem::path& run_dir,
+                         const config::ResolvedConfig& resolved);
+
+}  // namespace oxbow::cli

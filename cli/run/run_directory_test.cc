@@ -1,0 +1,158 @@
+// What a start of `oxbow train` does with a directory, and that a refused one leaves it as it was.
+#include "cli/run/run_directory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <optional>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+config::ResolvedConfig Resolved(const std::vector<std::string>& overrides = {}) {
+  auto resolved = config::LoadRunConfig({}, overrides, {});
+  OXBOW_CHECK(resolved.ok()) << resolved.status();
+  return *std::move(resolved);
+}
+
+class RunDirectoryTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<EnteredDirectory> Enter(EarlierRun earlier,
+                                         const std::vector<std::string>& overrides = {}) {
+    return EnterRunDirectory(run_, earlier, Resolved(overrides));
+  }
+  // A run that ended after `steps` steps.
+  void LeaveRun(const std::string& steps) {
+    ASSERT_TRUE(Enter(EarlierRun::kRefuse, {"run.steps=" + steps}).ok());
+    fs::create_directories(run_ / "checkpoints" / ("step_00000" + steps));
+    std::ofstream(run_ / "metrics.jsonl") << "{\"step\":" << steps << "}\n";
+  }
+  // Every file but the locks, with its content.
+  std::map<std::string, std::string> Content() const {
+    std::map<std::string, std::string> content;
+    for (const auto& entry : fs::recursive_directory_iterator(scratch_.path())) {
+      if (run::IsLockFile(entry.path().filename())) continue;
+      content[entry.path().string()] =
+          entry.is_regular_file() ? ReadFile(entry.path()).value() : "";
+    }
+    return content;
+  }
+  // The start is refused with this code, and has changed nothing.
+  std::string Refused(absl::StatusCode code, EarlierRun earlier,
+                      const std::vector<std::string>& overrides = {}) {
+    const auto before = Content();
+    const auto entered = Enter(earlier, overrides);
+    EXPECT_EQ(entered.status().code(), code) << entered.status();
+    EXPECT_EQ(Content(), before);
+    return std::string(entered.status().message());
+  }
+
+  testing::ScopedDirectory scratch_;
+  const fs::path run_ = scratch_.path() / "run";
+};
+
+TEST_F(RunDirectoryTest, ALiveRunIsLeftAloneWhateverIsAsked) {
+  const auto live = Enter(EarlierRun::kRefuse);
+  ASSERT_TRUE(live.ok()) << live.status();
+  for (const EarlierRun earlier :
+       {EarlierRun::kResume, EarlierRun::kOverwrite, EarlierRun::kSetAside}) {
+    EXPECT_THAT(Refused(absl::StatusCode::kUnavailable, earlier),
+                AllOf(HasSubstr("the run is live: oxbow train, process"), HasSubstr("kill ")));
+  }
+  EXPECT_TRUE(live->lock.CheckHeld().ok());
+}
+
+TEST_F(RunDirectoryTest, ALearnerThatWasStartedByHandCounts) {
+  LeaveRun("5");
+  const auto learner = run::RunLock::Take(run_, {.program = "learner"});
+  EXPECT_THAT(Refused(absl::StatusCode::kUnavailable, EarlierRun::kOverwrite),
+              HasSubstr("the run is live: learner, process"));
+}
+
+TEST_F(RunDirectoryTest, AnEndedRunIsRenamedOrDeletedAndSaid) {
+  LeaveRun("5");
+  const auto aside = Enter(EarlierRun::kSetAside);
+  ASSERT_TRUE(aside.ok()) << aside.status();
+  EXPECT_EQ(aside->said, "the earlier run is now " + run_.string() + ".1");
+  EXPECT_TRUE(fs::exists(run_.string() + ".1/metrics.jsonl"));
+  EXPECT_FALSE(fs::exists(run_ / "metrics.jsonl"));
+  EXPECT_TRUE(aside->lock.CheckHeld().ok()) << "the lock is that of the renamed directory";
+  EXPECT_EQ(Enter(EarlierRun::kSetAside).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(RunDirectoryTest, EarlierRunsAreNumbered) {
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(Enter(EarlierRun::kSetAside).ok());
+  EXPECT_TRUE(fs::exists(run_.string() + ".2"));
+  EXPECT_FALSE(fs::exists(run_.string() + ".3"));
+}
+
+TEST_F(RunDirectoryTest, OverwriteDeletesAllOfAnEndedRun) {
+  LeaveRun("5");
+  const auto entered = Enter(EarlierRun::kOverwrite);
+  ASSERT_TRUE(entered.ok()) << entered.status();
+  EXPECT_THAT(entered->said, HasSubstr("deleted the earlier run"));
+  EXPECT_FALSE(fs::exists(run_ / "metrics.jsonl"));
+  EXPECT_FALSE(fs::exists(run_ / "checkpoints"));
+  EXPECT_TRUE(entered->lock.CheckHeld().ok());
+}
+
+TEST_F(RunDirectoryTest, WhatIsNoRunIsNotTouched) {
+  fs::create_directories(run_);
+  std::ofstream(run_ / "thesis.tex") << "years";
+  for (const EarlierRun earlier :
+       {EarlierRun::kRefuse, EarlierRun::kOverwrite, EarlierRun::kSetAside}) {
+    Refused(absl::StatusCode::kInvalidArgument, earlier);
+    EXPECT_FALSE(fs::exists(run_ / "LOCK"));
+  }
+}
+
+TEST_F(RunDirectoryTest, ResumeOfNothingMakesNothing) {
+  EXPECT_THAT(Refused(absl::StatusCode::kNotFound, EarlierRun::kResume),
+              HasSubstr("no run to resume"));
+  EXPECT_FALSE(fs::exists(run_));
+}
+
+TEST_F(RunDirectoryTest, AResumeNamesEachChangedSettingAndWhereItIsFrom) {
+  LeaveRun("5");
+  const std::string said =
+      Refused(absl::StatusCode::kInvalidArgument, EarlierRun::kResume,
+              {"run.steps=9", "optimizer.learning_rate=1e-05", "batch.groups=3", "eval.every=7"});
+  const v1::RunConfig before = Resolved().config;
+  EXPECT_THAT(said,
+              AllOf(HasSubstr("batch.groups: " + std::to_string(before.batch().groups()) +
+                              " in the run, 3 here (--set)"),
+                    HasSubstr("optimizer.learning_rate: "),
+                    HasSubstr(" in the run, 1e-05 here (--set)"), Not(HasSubstr("eval.every")),
+                    HasSubstr("only these may change over --resume: run.steps")));
+}
+
+TEST_F(RunDirectoryTest, AResumeTakesMoreStepsAndOtherServices) {
+  LeaveRun("5");
+  for (const char* steps : {"run.steps=5", "run.steps=9"}) {
+    const auto entered = Enter(EarlierRun::kResume, {steps, "services.rollout_workers=3"});
+    ASSERT_TRUE(entered.ok()) << entered.status();
+    EXPECT_EQ(config::LoadResolved(run_ / "config.resolved.yaml")->services().rollout_workers(),
+              3u);
+    EXPECT_TRUE(fs::exists(run_ / "metrics.jsonl"));
+  }
+}
+
+TEST_F(RunDirectoryTest, AResumeWithFewerStepsThanAreDoneIsRefused) {
+  LeaveRun("5");
+  EXPECT_THAT(Refused(absl::StatusCode::kInvalidArgument, EarlierRun::kResume, {"run.steps=3"}),
+              AllOf(HasSubstr("has 5 steps already"), HasSubstr("run.steps is 3 (--set)")));
+}
+
+}  // namespace
+}  // namespace oxbow::cli

@@ -1,0 +1,67 @@
+#include "config/changed_keys.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "config/field_text.h"
+
+namespace oxbow::config {
+namespace {
+
+namespace pb = google::protobuf;
+
+bool IsSection(const pb::FieldDescriptor& field) {
+  return !field.is_repeated() && field.cpp_type() == pb::FieldDescriptor::CPPTYPE_MESSAGE;
+}
+
+bool IsFree(const pb::FieldDescriptor& field) {
+  return field.options().GetExtension(v1::fingerprint).left_out();
+}
+
+void AddChanged(const pb::Message& before, const pb::Message& now, const std::string& prefix,
+                std::vector<ChangedKey>& changed) {
+  for (int i = 0; i < before.GetDescriptor()->field_count(); ++i) {
+    const pb::FieldDescriptor& field = *before.GetDescriptor()->field(i);
+    if (IsFree(field)) continue;
+    const std::string key = absl::StrCat(prefix, field.name());
+    if (IsSection(field)) {
+      AddChanged(before.GetReflection()->GetMessage(before, &field),
+                 now.GetReflection()->GetMessage(now, &field), absl::StrCat(key, "."), changed);
+      continue;
+    }
+    ChangedKey values{key, FieldText(before, field), FieldText(now, field)};
+    if (values.before != values.now) changed.push_back(std::move(values));
+  }
+}
+
+void AddFree(const pb::Descriptor& section, const std::string& prefix,
+             std::vector<std::string>& keys) {
+  for (int i = 0; i < section.field_count(); ++i) {
+    const pb::FieldDescriptor& field = *section.field(i);
+    const std::string key = absl::StrCat(prefix, field.name());
+    if (IsFree(field)) {
+      keys.push_back(IsSection(field) ? absl::StrCat(key, ".*") : key);
+    } else if (IsSection(field)) {
+      AddFree(*field.message_type(), absl::StrCat(key, "."), keys);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<ChangedKey> ChangedKeys(const v1::RunConfig& before, const v1::RunConfig& now) {
+  std::vector<ChangedKey> changed;
+  AddChanged(before, now, "", changed);
+  return changed;
+}
+
+std::vector<std::string> FreeKeys() {
+  std::vector<std::string> keys;
+  AddFree(*v1::RunConfig::descriptor(), "", keys);
+  return keys;
+}
+
+}  // namespace oxbow::config

@@ -1,0 +1,25 @@
+// The settings that keep a run from going on: what makes the fingerprints of two configs differ
+// (config/fingerprint.h), by name.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "oxbow/v1/config.pb.h"
+
+namespace oxbow::config {
+
+// A setting that must not change over a resume, and did.
+struct ChangedKey {
+  std::string key;     // "optimizer.learning_rate"
+  std::string before;  // Values as a resolved config has them.
+  std::string now;
+};
+
+// In the schema's order; of resolved configs. Empty: a run of one goes on with the other.
+std::vector<ChangedKey> ChangedKeys(const v1::RunConfig& before, const v1::RunConfig& now);
+
+// What may differ: keys, and sections as "eval.*".
+std::vector<std::string> FreeKeys();
+
+}  // namespace oxbow::config
