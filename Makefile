@@ -7,6 +7,7 @@
 # make check-observe   check alerts and dashboards with promtool, manifests against published types, and run oxbow
 #                     under a live Prometheus; installs what it needs into .deps
 # make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: that many runs, each with kills, stops, a bad network or a full disk
+# make kills   KILLS=1000: kill -9 of a replay buffer under load, that many times
 # make images   container images oxbow/buffer and oxbow/torch (docker/README.md), and the secrets of deploy/compose
 # make deploy-test   build the images and run under compose; install and start Docker if needed (root)
 # make build | bench | lint | quick-lint | format | clean
@@ -18,7 +19,7 @@ RUN ?= configs/digits.yaml
 INSTALL ?= yes
 INSTALL_FLAGS ?=
 
-.PHONY: all build train test check-cuda test-gpu check-observe chaos images deploy-test bench lint quick-lint format clean deps
+.PHONY: all build train test check-cuda test-gpu check-observe chaos kills images deploy-test bench lint quick-lint format clean deps
 all: build
 
 deps:
@@ -73,6 +74,11 @@ CHAOS_FLAGS ?=
 chaos: deps $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS) --target chaos
 	@$(BUILD)/bin/chaos --runs $(CHAOS_RUNS) --seed $(CHAOS_SEED) $(CHAOS_FLAGS)
+
+KILLS ?= 1000
+kills: deps $(BUILD)/build.ninja
+	@cmake --build $(BUILD) -j $(JOBS) --target replay_service_test
+	@OXBOW_KILLS=$(KILLS) $(BUILD)/tests/replay_service_test --gtest_filter='*KillDashNineLoses*'
 
 IMAGES ?=
 IMAGE_FLAGS ?=

@@ -137,6 +137,7 @@ class LearnerLoop {
   uint64_t committed_;
   uint64_t planned_;
   uint64_t checkpointed_;
+  uint32_t unfinished_ = 0;                       // Checkpoints in the buffer alone.
   bool publication_owed_ = false;                 // Weights were withheld.
   std::optional<uint64_t> evaluated_;             // Committed steps at the last evaluation.
   std::map<uint64_t, PromptPosition> positions_;  // Prompt positions before each planned step.

@@ -266,6 +266,9 @@ inline constexpr Counter kReplayUsesTotal{
     "oxbow_replay_uses_total", "", "Entries that a committed step trained on."};
 inline constexpr Counter kReplayEvictedTotal{
     "oxbow_replay_evicted_total", "", "Entries that the learner threw out."};
+inline constexpr Counter kReplayDamagedEntriesTotal{
+    "oxbow_replay_damaged_entries_total", "",
+    "Entries that left because their stored bytes were damaged."};
 inline constexpr Counter kReplayFailedCallsTotal{
     "oxbow_replay_failed_calls_total", "", "Calls that ended in an error."};
 inline constexpr Counter kReplayOffersTotal{
