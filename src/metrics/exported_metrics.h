@@ -87,7 +87,7 @@ inline constexpr Gauge kLearnerPublishedVersion{
     "oxbow_learner_published_version", "", "Version of the newest published weights."};
 inline constexpr Gauge kLearnerBufferAttached{
     "oxbow_learner_buffer_attached", "",
-    "1 while the replay buffer answers, 0 while the run goes on without."};
+    "1 while all shards of the replay buffer answer, 0 while the run goes on without one."};
 inline constexpr Gauge kLearnerCheckpointBytes{
     "oxbow_learner_checkpoint_bytes", "", "Size of the newest checkpoint."};
 inline constexpr Gauge kLearnerSequenceWeightMean{

@@ -128,8 +128,7 @@ absl::Status ShardLink::HandRestore(const std::string& checkpoint, LearnerStep s
   OXBOW_RETURN_IF_ERROR(status);
   if (held.empty() && (!checkpoint.empty() || step.value > 0)) {
     metrics_.BufferFailed("restore");
-    OXBOW_LOG(Warning) << "no checkpoint of the replay buffer belongs to that of the learner: it "
-                          "keeps what was born before its step"
+    OXBOW_LOG(Warning) << "replay buffer goes on without a checkpoint, with what was born before"
                        << Field("checkpoint", checkpoint) << Field("step", step);
   }
   OXBOW_LOG(Debug) << "replay buffer restored" << Field("epoch", options_.epoch)
