@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "services/buffer/log_tail.h"
 
 namespace oxbow::buffer {
 namespace {
@@ -37,8 +39,8 @@ rocksdb::DBOptions Options(bool create, rocksdb::Env* environment) {
   options.create_if_missing = create;
   options.create_missing_column_families = create;
   options.paranoid_checks = true;
-  // A log may end in a record that was being written; damage anywhere else is reported, not
-  // dropped.
+  // A log may end in a record that was being written (log_tail.h); damage anywhere else is
+  // reported, not dropped.
   options.wal_recovery_mode = rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
   options.db_write_buffer_size = 16 * kMiB;
   options.max_total_wal_size = 64 * kMiB;
@@ -75,6 +77,7 @@ std::vector<rocksdb::ColumnFamilyDescriptor> Families(bool compacts) {
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::filesystem::path& path,
                                                          bool create, rocksdb::Env* environment,
                                                          bool compacts) {
+  OXBOW_RETURN_IF_ERROR(CheckLogTails(path));
   std::vector<rocksdb::ColumnFamilyHandle*> families;
   rocksdb::DB* db = nullptr;
   rocksdb::DBOptions options = Options(create, environment);
@@ -89,6 +92,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::filesystem::
 
 absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(
     const std::filesystem::path& path) {
+  OXBOW_RETURN_IF_ERROR(CheckLogTails(path));
   std::vector<rocksdb::ColumnFamilyHandle*> families;
   rocksdb::DB* db = nullptr;
   rocksdb::DBOptions options = Options(/*create=*/false, nullptr);
