@@ -49,7 +49,8 @@ class Database {
   // After a failed write RocksDB refuses others; this asks it to go on. Needs room on the disk.
   absl::Status Resume();
 
-  // Writes the payload anew, without what was deleted, and lets compaction go on by itself.
+  // Writes all of the payload to new files, without what was deleted, and lets compaction go on by
+  // itself.
   absl::Status CompactAll();
 
   // kNotFound, or kDataLoss on a wrong checksum.

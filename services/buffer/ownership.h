@@ -29,7 +29,7 @@ struct Caller {
 
 struct Owner {
   std::string run;      // Uid; empty: nobody's yet.
-  uint32_t shards = 0;  // Of the run; 0: not known.
+  uint32_t shards = 0;  // How many the run has; 0: not known.
   uint32_t shard = 0;   // Which of them this store is.
   bool operator==(const Owner&) const = default;
 };

@@ -198,7 +198,7 @@ class ReplayStore {
  private:
   ReplayStore(Options options, std::unique_ptr<ReplayDirectory> directory);
 
-  // Of an open database.
+  // A change of a database that is about to become the live one.
   using Change = std::function<absl::Status(ReplayState&, rocksdb::WriteBatch&)>;
 
   absl::Status OpenLive(bool compacts = true) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

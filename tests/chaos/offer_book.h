@@ -44,7 +44,7 @@ class OfferBook {
 
   const uint64_t capacity_;
   Page page_;
-  uint64_t step_ = 0;     // Of the last answer, with the number of answers of that step.
+  uint64_t step_ = 0;  // The last answer's, with the number of answers of that step.
   uint64_t answers_ = 0;
   uint64_t most_answers_ = 0;
   std::map<std::string, Page> kept_;  // By checkpoint.

@@ -79,8 +79,8 @@ class ShardLink {
  private:
   struct Pending {
     std::optional<std::string> restore;
-    StepCommit commit;   // Of a restore: only its step, the steps that were committed.
-    uint64_t bytes = 0;  // Of the offers.
+    StepCommit commit;   // A restore has only its step: the steps that were committed.
+    uint64_t bytes = 0;  // Size of the offers.
   };
 
   absl::Status HandCommit(const StepCommit& commit);
