@@ -10,6 +10,7 @@
 #                     under a live Prometheus; installs what it needs into .deps
 # make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: that many runs, each with kills, stops, a bad network or a full disk
 # make soak   SOAK_FLAGS="--minutes 90": one long run with a fault every half minute, against runs without faults
+# make kills   KILLS=1000: kill -9 of a replay buffer under load, that many times
 # make images   container images oxbow/buffer and oxbow/torch (docker/README.md), and the secrets of deploy/compose
 # make deploy-test   build the images and run under compose; install and start Docker if needed (root)
 # make build | bench | lint | quick-lint | format | clean
@@ -21,7 +22,7 @@ RUN ?= configs/digits.yaml
 INSTALL ?= yes
 INSTALL_FLAGS ?=
 
-.PHONY: all build train test check-cuda test-gpu gpu-fleets check-observe chaos soak images deploy-test bench lint quick-lint format clean deps
+.PHONY: all build train test check-cuda test-gpu gpu-fleets check-observe chaos soak kills images deploy-test bench lint quick-lint format clean deps
 all: build
 
 deps:
@@ -90,6 +91,11 @@ SOAK_FLAGS ?=
 soak: deps $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS) --target oxbow learner rollout_worker replay_buffer reward_server
 	@tests/chaos/soak.py $(BUILD) $(SOAK_FLAGS)
+
+KILLS ?= 1000
+kills: deps $(BUILD)/build.ninja
+	@cmake --build $(BUILD) -j $(JOBS) --target replay_service_test
+	@OXBOW_KILLS=$(KILLS) $(BUILD)/tests/replay_service_test --gtest_filter='*KillDashNineLoses*'
 
 IMAGES ?=
 IMAGE_FLAGS ?=

@@ -12,6 +12,7 @@
 #include "services/buffer/entry_conversion.h"
 #include "services/buffer/replay_directory.h"
 #include "services/buffer/replay_store.h"
+#include "services/buffer/store_config.h"
 #include "services/buffer/verification.h"
 
 namespace oxbow::cli {
@@ -122,13 +123,6 @@ class Stored final : public ReplaySource {
   std::unique_ptr<buffer::Database> database_;
 };
 
-replay::Decay DecayOf(const v1::ReplayConfig& config) {
-  return {.form = config.decay() == v1::DECAY_FORM_SUBTRACTIVE ? replay::DecayForm::kSubtractive
-                                                               : replay::DecayForm::kMultiplicative,
-          .rate = config.decay_rate(),
-          .floor = config.reward_floor()};
-}
-
 // config.resolved.yaml of the run whose buffer `data` is; empty where there is none.
 std::filesystem::path ConfigBeside(const std::filesystem::path& data) {
   if (data.empty()) return {};
@@ -183,8 +177,9 @@ absl::StatusOr<OpenedReplay> OpenReplay(const ReplayPlace& place, absl::Duration
   }
   OXBOW_ASSIGN_OR_RETURN(
       opened.source,
-      StoredReplay(data, opened.config.has_value() ? std::optional(DecayOf(opened.config->replay()))
-                                                   : std::nullopt));
+      StoredReplay(data, opened.config.has_value()
+                             ? std::optional(buffer::DecayOf(opened.config->replay()))
+                             : std::nullopt));
   return opened;
 }
 

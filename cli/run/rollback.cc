@@ -46,7 +46,9 @@ absl::Status RollBack(const Flags& flags) {
   std::cout << "the run goes on from step " << state.committed_steps << ", policy version "
             << state.policy_version << ", when it is started again with --resume\n";
   if (state.buffer_checkpoint.empty()) {
-    std::cout << "the checkpoint has no replay buffer: it will start empty\n";
+    std::cout
+        << "the checkpoint names none of the replay buffer: it will keep what was born before "
+           "that step\n";
   }
   return absl::OkStatus();
 }

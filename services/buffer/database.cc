@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "services/buffer/log_tail.h"
 
 namespace oxbow::buffer {
 namespace {
@@ -37,8 +39,8 @@ rocksdb::DBOptions Options(bool create, rocksdb::Env* environment) {
   options.create_if_missing = create;
   options.create_missing_column_families = create;
   options.paranoid_checks = true;
-  // A log may end in a record that was being written; damage anywhere else is reported, not
-  // dropped.
+  // A log may end in a record that was being written (log_tail.h); damage anywhere else is
+  // reported, not dropped.
   options.wal_recovery_mode = rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
   options.db_write_buffer_size = 16 * kMiB;
   options.max_total_wal_size = 64 * kMiB;
@@ -50,13 +52,14 @@ rocksdb::DBOptions Options(bool create, rocksdb::Env* environment) {
   return options;
 }
 
-std::vector<rocksdb::ColumnFamilyDescriptor> Families() {
+std::vector<rocksdb::ColumnFamilyDescriptor> Families(bool compacts) {
   rocksdb::BlockBasedTableOptions table;
   table.block_cache = rocksdb::NewLRUCache(16 * kMiB);
   table.cache_index_and_filter_blocks = true;
   rocksdb::ColumnFamilyOptions index;
   index.compression = rocksdb::kNoCompression;  // Ids and noise: nothing to gain.
   index.write_buffer_size = 4 * kMiB;
+  index.disable_auto_compactions = !compacts;
   index.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   rocksdb::ColumnFamilyOptions payload = index;
   payload.write_buffer_size = 8 * kMiB;
@@ -72,14 +75,16 @@ std::vector<rocksdb::ColumnFamilyDescriptor> Families() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::filesystem::path& path,
-                                                         bool create, rocksdb::Env* environment) {
+                                                         bool create, rocksdb::Env* environment,
+                                                         bool compacts) {
+  OXBOW_RETURN_IF_ERROR(CheckLogTails(path));
   std::vector<rocksdb::ColumnFamilyHandle*> families;
   rocksdb::DB* db = nullptr;
   rocksdb::DBOptions options = Options(create, environment);
   options.statistics = rocksdb::CreateDBStatistics();
   options.statistics->set_stats_level(rocksdb::StatsLevel::kExceptHistogramOrTimers);
   const rocksdb::Status status =
-      rocksdb::DB::Open(options, path.string(), Families(), &families, &db);
+      rocksdb::DB::Open(options, path.string(), Families(compacts), &families, &db);
   if (!status.ok()) return FromRocks(status, path);
   return std::unique_ptr<Database>(
       new Database(path, options.statistics, db, families[0], families[1]));
@@ -87,12 +92,13 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::filesystem::
 
 absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(
     const std::filesystem::path& path) {
+  OXBOW_RETURN_IF_ERROR(CheckLogTails(path));
   std::vector<rocksdb::ColumnFamilyHandle*> families;
   rocksdb::DB* db = nullptr;
   rocksdb::DBOptions options = Options(/*create=*/false, nullptr);
   options.statistics = rocksdb::CreateDBStatistics();
-  const rocksdb::Status status =
-      rocksdb::DB::OpenForReadOnly(options, path.string(), Families(), &families, &db);
+  const rocksdb::Status status = rocksdb::DB::OpenForReadOnly(
+      options, path.string(), Families(/*compacts=*/false), &families, &db);
   if (!status.ok()) return FromRocks(status, path);
   return std::unique_ptr<Database>(
       new Database(path, options.statistics, db, families[0], families[1]));
@@ -129,6 +135,15 @@ absl::Status Database::Write(rocksdb::WriteBatch& batch, bool sync) {
 }
 
 absl::Status Database::Resume() { return FromRocks(db_->Resume(), path_); }
+
+absl::Status Database::CompactAll() {
+  if (const rocksdb::Status s =
+          db_->CompactRange(rocksdb::CompactRangeOptions(), payload_, nullptr, nullptr);
+      !s.ok()) {
+    return FromRocks(s, path_);
+  }
+  return FromRocks(db_->EnableAutoCompaction({index_, payload_}), path_);
+}
 
 absl::StatusOr<std::string> Database::Get(rocksdb::ColumnFamilyHandle* family,
                                           const std::string& key) const {

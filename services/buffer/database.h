@@ -28,10 +28,12 @@ namespace oxbow::buffer {
 
 class Database {
  public:
-  // With `create` makes a database that is absent or unfinished. kDataLoss if it is damaged or
-  // incomplete, kResourceExhausted if the disk is full.
+  // With `create` makes a database that is absent or unfinished. Without `compacts` nothing is
+  // compacted until CompactAll. kDataLoss if it is damaged or incomplete, kResourceExhausted if the
+  // disk is full.
   static absl::StatusOr<std::unique_ptr<Database>> Open(const std::filesystem::path& path,
-                                                        bool create, rocksdb::Env* environment);
+                                                        bool create, rocksdb::Env* environment,
+                                                        bool compacts = true);
   // Opens a database without writing a byte: replays its log in memory. kDataLoss if it is damaged
   // or no database. Write, Resume and CopyTo fail.
   static absl::StatusOr<std::unique_ptr<Database>> OpenReadOnly(const std::filesystem::path& path);
@@ -46,6 +48,10 @@ class Database {
 
   // After a failed write RocksDB refuses others; this asks it to go on. Needs room on the disk.
   absl::Status Resume();
+
+  // Writes all of the payload to new files, without what was deleted, and lets compaction go on by
+  // itself.
+  absl::Status CompactAll();
 
   // kNotFound, or kDataLoss on a wrong checksum.
   absl::StatusOr<std::string> Get(rocksdb::ColumnFamilyHandle* family,

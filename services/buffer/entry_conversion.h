@@ -10,6 +10,12 @@
 
 namespace oxbow::buffer {
 
+// Who makes a call that changes the store.
+template <typename Request>
+Caller CallerOf(const Request& request) {
+  return {Epoch(request.epoch()), request.run_uid()};
+}
+
 // The table that a message names; a message that names none means best.
 std::string TableOf(const std::string& name);
 

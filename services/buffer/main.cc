@@ -12,6 +12,7 @@
 #include "rpc/server.h"
 #include "rpc/service_main.h"
 #include "services/buffer/replay_service.h"
+#include "services/buffer/store_config.h"
 #include "telemetry/metrics.h"
 
 namespace oxbow::buffer {
@@ -42,27 +43,8 @@ absl::StatusOr<ReplayStore::Options> StoreOptions(const Flags& flags) {
   options.directory = flags.data;
   if (!flags.config.empty()) {
     OXBOW_ASSIGN_OR_RETURN(const v1::RunConfig config, config::LoadResolved(flags.config));
-    const v1::ReplayConfig& replay = config.replay();
-    options.decay = {.form = replay.decay() == v1::DECAY_FORM_SUBTRACTIVE
-                                 ? replay::DecayForm::kSubtractive
-                                 : replay::DecayForm::kMultiplicative,
-                     .rate = replay.decay_rate(),
-                     .floor = replay.reward_floor()};
-    options.tables = {
-        replay::BestTable(replay.capacity(),
-                          replay.draw() == v1::REPLAY_DRAW_PRIORITY ? replay::DrawPolicy::kPriority
-                                                                    : replay::DrawPolicy::kUniform,
-                          {.uses_max = replay.max_uses(), .age_max = replay.max_age()})};
-    if (config.adaptation().enabled()) {
-      const v1::AdaptationConfig& adaptation = config.adaptation();
-      const uint64_t groups = config.batch().groups();
-      const uint64_t prompts = adaptation.hard_capacity() > 0 ? adaptation.hard_capacity() : groups;
-      for (replay::TablePolicy& table : replay::AdaptationTables(
-               adaptation.again_every() > 0 ? prompts : 0, groups * adaptation.recent_steps(),
-               adaptation.recent_steps())) {
-        options.tables.push_back(std::move(table));
-      }
-    }
+    options.decay = DecayOf(config.replay());
+    options.tables = TablesOf(config);
   }
   if (flags.capacity.has_value()) options.tables[0].capacity = *flags.capacity;
   return options;

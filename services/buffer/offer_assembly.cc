@@ -41,12 +41,13 @@ absl::Status OfferAssembly::Take(uint64_t bytes) {
 }
 
 absl::Status OfferAssembly::Add(const v1::OfferRequest& request) {
-  if (started_ && Epoch(request.epoch()) != epoch_) {
+  if (started_ && (Epoch(request.epoch()) != caller_.epoch || request.run_uid() != caller_.run)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("epoch changes within one Offer: ", epoch_.value, ", ", request.epoch()));
+        absl::StrCat("epoch or run changes within one Offer: ", caller_.epoch.value, " of ",
+                     caller_.run, ", ", request.epoch(), " of ", request.run_uid()));
   }
   started_ = true;
-  epoch_ = Epoch(request.epoch());
+  caller_ = CallerOf(request);
   if (request.has_header()) return AddHeader(request.header());
   if (request.has_chunk()) return AddChunk(request.chunk());
   return absl::InvalidArgumentError("Offer message is neither header nor chunk");

@@ -15,6 +15,7 @@
 #include "base/ids.h"
 #include "oxbow/v1/replay_buffer.pb.h"
 #include "services/buffer/entry.h"
+#include "services/buffer/ownership.h"
 
 namespace oxbow::buffer {
 
@@ -39,7 +40,7 @@ class OfferAssembly {
   OfferAssembly(const OfferAssembly&) = delete;
   OfferAssembly& operator=(const OfferAssembly&) = delete;
 
-  // kInvalidArgument for a chunk without header or out of order, a second epoch, or a call that no
+  // kInvalidArgument for a chunk without header or out of order, a second caller, or a call that no
   // budget would be enough for; kResourceExhausted when others spent it. After an error the call is
   // lost.
   absl::Status Add(const v1::OfferRequest& request);
@@ -47,7 +48,7 @@ class OfferAssembly {
   // The entries, in order. Entry::invalid says why one cannot be stored.
   std::vector<Entry> Finish();
 
-  Epoch epoch() const { return epoch_; }
+  const Caller& caller() const { return caller_; }
   uint64_t bytes() const { return taken_; }
 
  private:
@@ -60,7 +61,7 @@ class OfferAssembly {
   ByteBudget& budget_;
   uint64_t taken_ = 0;
   bool started_ = false;
-  Epoch epoch_;
+  Caller caller_{Epoch()};
   std::vector<Entry> entries_;
   uint64_t declared_ = 0;  // Latent bytes of the last entry.
   uint64_t received_ = 0;  // Also of an entry that is invalid and whose bytes are dropped.

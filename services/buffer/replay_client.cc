@@ -16,9 +16,10 @@
 namespace oxbow::buffer {
 
 struct ReplayClient::Impl {
-  Impl(std::string at, absl::Duration timeout)
+  Impl(std::string at, absl::Duration timeout, std::string of)
       : endpoint(std::move(at)),
         call_timeout(timeout),
+        run(std::move(of)),
         stub(v1::ReplayBuffer::NewStub(rpc::Connect(endpoint))) {}
 
   // One deadline for all tries, so that a caller waits no longer than it asked for.
@@ -36,6 +37,7 @@ struct ReplayClient::Impl {
 
   const std::string endpoint;
   const absl::Duration call_timeout;
+  const std::string run;
   const std::unique_ptr<v1::ReplayBuffer::Stub> stub;
 };
 
@@ -48,15 +50,17 @@ std::string TakeLatents(v1::ReplayEntry& entry) {
 }
 
 // `entry` is without its latents.
-bool WriteEntry(grpc::ClientWriter<v1::OfferRequest>& writer, Epoch epoch,
+bool WriteEntry(grpc::ClientWriter<v1::OfferRequest>& writer, Epoch epoch, const std::string& run,
                 const v1::ReplayEntry& entry, const std::string& latents) {
   v1::OfferRequest header;
   header.set_epoch(epoch.value);
+  header.set_run_uid(run);
   *header.mutable_header() = entry;
   if (!writer.Write(header)) return false;
   return rpc::ForEachChunk(latents, rpc::kChunkBytes, [&](uint64_t offset, std::string_view piece) {
     v1::OfferRequest chunk;
     chunk.set_epoch(epoch.value);
+    chunk.set_run_uid(run);
     chunk.mutable_chunk()->set_offset(offset);
     chunk.mutable_chunk()->set_data(piece.data(), piece.size());
     return writer.Write(chunk);
@@ -93,8 +97,8 @@ grpc::Status ReadEntry(grpc::ClientReader<v1::ReadResponse>& reader, v1::ReplayE
 
 }  // namespace
 
-ReplayClient::ReplayClient(std::string endpoint, absl::Duration timeout)
-    : impl_(std::make_unique<Impl>(std::move(endpoint), timeout)) {}
+ReplayClient::ReplayClient(std::string endpoint, absl::Duration timeout, std::string run)
+    : impl_(std::make_unique<Impl>(std::move(endpoint), timeout, std::move(run))) {}
 
 ReplayClient::~ReplayClient() = default;
 
@@ -108,7 +112,8 @@ absl::StatusOr<v1::OfferResponse> ReplayClient::Offer(Epoch epoch,
     response.Clear();
     const auto writer = impl_->stub->Offer(&context, &response);
     for (size_t i = 0; i < entries.size(); ++i) {
-      if (!WriteEntry(*writer, epoch, entries[i], latents[i])) break;  // Finish says why.
+      if (!WriteEntry(*writer, epoch, impl_->run, entries[i], latents[i]))
+        break;  // Finish says why.
     }
     writer->WritesDone();
     return writer->Finish();
@@ -124,6 +129,7 @@ absl::StatusOr<v1::DrawResponse> ReplayClient::Draw(Epoch epoch, LearnerStep ste
                                                     uint64_t seed, const std::string& table) {
   v1::DrawRequest request;
   request.set_epoch(epoch.value);
+  request.set_run_uid(impl_->run);
   request.set_step(step.value);
   request.set_count(count);
   request.set_seed(seed);
@@ -199,6 +205,7 @@ absl::Status ReplayClient::Advance(Epoch epoch, LearnerStep step, const std::vec
                                    const std::vector<EntryId>& evict) {
   v1::AdvanceRequest request;
   request.set_epoch(epoch.value);
+  request.set_run_uid(impl_->run);
   request.set_step(step.value);
   for (const EntryId id : used) request.add_used_entry_ids(id.value);
   for (const EntryId id : evict) request.add_evict_entry_ids(id.value);
@@ -211,6 +218,7 @@ absl::Status ReplayClient::Advance(Epoch epoch, LearnerStep step, const std::vec
 absl::Status ReplayClient::Checkpoint(Epoch epoch, const std::string& name, uint32_t keep) {
   v1::CheckpointRequest request;
   request.set_epoch(epoch.value);
+  request.set_run_uid(impl_->run);
   request.set_name(name);
   request.set_keep(keep);
   v1::CheckpointResponse response;
@@ -219,10 +227,15 @@ absl::Status ReplayClient::Checkpoint(Epoch epoch, const std::string& name, uint
   });
 }
 
-absl::Status ReplayClient::Restore(Epoch epoch, const std::string& name) {
+absl::Status ReplayClient::Restore(Epoch epoch, const std::string& name, const RestoreFor& wanted) {
   v1::RestoreRequest request;
   request.set_epoch(epoch.value);
+  request.set_run_uid(impl_->run);
   request.set_name(name);
+  request.set_step(wanted.step.value);
+  request.set_shards(wanted.shards);
+  request.set_shard(wanted.shard);
+  request.set_take_from(wanted.take_from);
   v1::RestoreResponse response;
   return impl_->Call("Restore", [&](grpc::ClientContext& context) {
     return impl_->stub->Restore(&context, request, &response);

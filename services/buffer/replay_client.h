@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/ids.h"
 #include "oxbow/v1/replay_buffer.pb.h"
+#include "services/buffer/ownership.h"
 
 namespace oxbow::buffer {
 
@@ -26,7 +27,8 @@ inline constexpr uint64_t kOfferCallBytes = uint64_t{64} << 20;
 
 class ReplayClient {
  public:
-  ReplayClient(std::string endpoint, absl::Duration timeout);
+  // `run` is the uid of the run that calls; empty for a caller that changes nothing.
+  ReplayClient(std::string endpoint, absl::Duration timeout, std::string run = "");
   ~ReplayClient();
 
   // All calls are safe to retry and are retried on UNAVAILABLE a few times within the timeout.
@@ -47,7 +49,7 @@ class ReplayClient {
   absl::Status Advance(Epoch epoch, LearnerStep step, const std::vector<EntryId>& used,
                        const std::vector<EntryId>& evict);
   absl::Status Checkpoint(Epoch epoch, const std::string& name, uint32_t keep);
-  absl::Status Restore(Epoch epoch, const std::string& name);
+  absl::Status Restore(Epoch epoch, const std::string& name, const RestoreFor& wanted = {});
   absl::StatusOr<v1::InfoResponse> Info();
 
  private:

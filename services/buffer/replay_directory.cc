@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <set>
 
 #include "absl/strings/ascii.h"
@@ -60,7 +61,32 @@ bool Immutable(const fs::path& file) {
   return file.extension() == ".sst" || file.extension() == ".blob";
 }
 
+absl::Status SyncFile(const fs::path& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return FromErrno("cannot open file", path, errno);
+  const int error = fsync(descriptor) == 0 ? 0 : errno;
+  close(descriptor);
+  return error == 0 ? absl::OkStatus() : FromErrno("cannot sync file", path, error);
+}
+
 }  // namespace
+
+absl::Status LinkOrCopy(const fs::path& from, const fs::path& to, Link link) {
+  std::error_code error;
+  link(from, to, error);
+  if (!error) return absl::OkStatus();
+  // No hard links here: FAT, some network and user-space file systems, another device, too many.
+  constexpr std::errc kNoLinks[] = {
+      std::errc::operation_not_permitted, std::errc::operation_not_supported,
+      std::errc::function_not_supported, std::errc::cross_device_link, std::errc::too_many_links};
+  if (std::none_of(std::begin(kNoLinks), std::end(kNoLinks),
+                   [&](std::errc none) { return error == none; })) {
+    return FromErrno("cannot link", to, error.value());
+  }
+  fs::copy_file(from, to, error);
+  if (error) return FromErrno("cannot copy", to, error.value());
+  return SyncFile(to);
+}
 
 absl::StatusOr<std::unique_ptr<ReplayDirectory>> ReplayDirectory::Open(const fs::path& path) {
   std::error_code error;
@@ -186,7 +212,36 @@ absl::Status ReplayDirectory::Publish(const fs::path& path, uint64_t keep) const
       kept.insert(at->name);
     }
   }
+  for (const Numbered& aside : Asides()) RemoveAll(aside.path);
   return absl::OkStatus();
+}
+
+std::vector<ReplayDirectory::Numbered> ReplayDirectory::Asides() const {
+  std::vector<Numbered> all;
+  for (const fs::path& child : Children(path_)) {
+    uint64_t number = 0;
+    if (NumberAfter(child.filename(), "aside-", number)) all.push_back({number, "", child});
+  }
+  return all;
+}
+
+std::optional<fs::path> ReplayDirectory::NextAside() const {
+  const std::vector<Numbered> all = Asides();
+  if (all.size() >= kAsidesMax) return std::nullopt;
+  const uint64_t last = all.empty() ? 0 : all.back().number;
+  return path_ / absl::StrFormat("aside-%06d", last + 1);
+}
+
+absl::Status ReplayDirectory::SetCheckpointsAside() const {
+  const std::vector<Numbered> asides = Asides();
+  uint64_t last = asides.empty() ? 0 : asides.back().number;
+  for (const Numbered& checkpoint : List()) {
+    const fs::path aside = path_ / absl::StrFormat("aside-%06d", ++last);
+    std::error_code error;
+    fs::rename(checkpoint.path, aside, error);
+    if (error) return FromErrno("cannot rename", checkpoint.path, error.value());
+  }
+  return SyncDirectory(path_);
 }
 
 absl::StatusOr<fs::path> ReplayDirectory::FindCheckpoint(const std::string& name) const {
@@ -205,8 +260,7 @@ absl::Status ReplayDirectory::Clone(const fs::path& from, const fs::path& to) co
     for (const fs::path& file : Children(from)) {
       const fs::path copied = to / file.filename();
       if (Immutable(file)) {
-        fs::create_hard_link(file, copied, error);
-        if (error) return FromErrno("cannot link", copied, error.value());
+        OXBOW_RETURN_IF_ERROR(LinkOrCopy(file, copied));
       } else {  // Log and manifest may grow in place: a link would change the checkpoint.
         OXBOW_ASSIGN_OR_RETURN(const std::string content, ReadFile(file));
         OXBOW_RETURN_IF_ERROR(WriteFileAtomically(copied, content));

@@ -4,6 +4,8 @@
 //   CURRENT                   the name of the live database, replaced atomically
 //   live-000001/              a database; a crash may leave others beside the live one
 //   checkpoints/NAME.000004/  a database made of hard links; a higher number is younger
+//   aside-000001/             a database whose content left the store by a Restore without
+//   checkpoint
 //
 // Nothing here knows what is inside a database. Not thread-safe.
 #pragma once
@@ -11,13 +13,23 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace oxbow::buffer {
+
+inline constexpr size_t kAsidesMax = 4;
+
+// Makes a hard link at `to`, or a synced copy where `link` says that it cannot.
+using Link = void (*)(const std::filesystem::path& from, const std::filesystem::path& to,
+                      std::error_code& error);
+absl::Status LinkOrCopy(const std::filesystem::path& from, const std::filesystem::path& to,
+                        Link link = std::filesystem::create_hard_link);
 
 class ReplayDirectory {
  public:
@@ -51,15 +63,22 @@ class ReplayDirectory {
   // most 100 of them; otherwise kInvalidArgument.
   absl::StatusOr<std::filesystem::path> NextCheckpoint(const std::string& name) const;
 
+  // A path for a copy of content that is about to leave; nothing is there. Nothing if there are
+  // kAsidesMax: the oldest ones are worth more than those of a learner that starts over and over.
+  std::optional<std::filesystem::path> NextAside() const;
+
+  // Turns all checkpoints into copies set aside: they are of another run.
+  absl::Status SetCheckpointsAside() const;
+
   // Makes the checkpoint at `path` durable, forgets older ones of its name, and keeps the youngest
-  // `keep` names (0: all).
+  // `keep` names (0: all). Then deletes what was set aside.
   absl::Status Publish(const std::filesystem::path& path, uint64_t keep) const;
 
   // kNotFound if there is none of this name.
   absl::StatusOr<std::filesystem::path> FindCheckpoint(const std::string& name) const;
 
-  // Copies the database at `from` to `to`: immutable files as hard links, the others byte by byte.
-  // On failure nothing is left at `to`.
+  // Copies the database at `from` to `to`: immutable files as hard links where the file system has
+  // them, the others byte by byte. On failure nothing is left at `to`.
   absl::Status Clone(const std::filesystem::path& from, const std::filesystem::path& to) const;
 
  private:
@@ -69,7 +88,8 @@ class ReplayDirectory {
     std::filesystem::path path;
   };
   ReplayDirectory(std::filesystem::path path, int lock);
-  std::vector<Numbered> List() const;  // Checkpoints, oldest first; superseded ones included.
+  std::vector<Numbered> List() const;    // Checkpoints, oldest first; superseded ones included.
+  std::vector<Numbered> Asides() const;  // Oldest first.
 
   const std::filesystem::path path_;
   const int lock_;  // Descriptor of LOCK.

@@ -34,7 +34,7 @@ class ReplayFaultTest : public ::testing::Test {
     return entries;
   }
 
-  void ExpectWhole(const ReplayStore& store, uint64_t first, uint64_t count) {
+  void ExpectWhole(ReplayStore& store, uint64_t first, uint64_t count) {
     for (uint64_t id = first; id < first + count; ++id) {
       const auto latents = store.ReadLatents(EntryId(id), 0, 3);
       ASSERT_TRUE(latents.ok()) << latents.status();

@@ -29,6 +29,7 @@ ReplayMetrics::ReplayMetrics(prometheus::Registry& r)
       uses_(Metric(r, exported::kReplayUsesTotal)),
       evicted_(Metric(r, exported::kReplayEvictedTotal)),
       failed_calls_(Metric(r, exported::kReplayFailedCallsTotal)),
+      damaged_(Metric(r, exported::kReplayDamagedEntriesTotal)),
       staleness_steps_(Metric(r, exported::kReplayStalenessSteps, kSteps)),
       entries_(Metric(r, exported::kReplayEntries)),
       capacity_(Metric(r, exported::kReplayCapacity)),
@@ -96,6 +97,7 @@ void ReplayMetrics::Holds(const StoreInfo& info) {
       counter.Increment(std::max(0., static_cast<double>(to) - counter.Value()));
     };
     for (size_t i = 0; i < kOutcomes; ++i) raise(*offers_[i], info.offers[i]);
+    raise(damaged_, info.damaged);
     for (const TableState& state : info.tables) {
       Table& table = Of(state.policy.name);
       table.entries->Set(static_cast<double>(state.entries));

@@ -52,6 +52,7 @@ class ReplayMetrics {
   prometheus::Counter& uses_;
   prometheus::Counter& evicted_;
   prometheus::Counter& failed_calls_;
+  prometheus::Counter& damaged_;
   prometheus::Histogram& staleness_steps_;
   prometheus::Gauge& entries_;
   prometheus::Gauge& capacity_;

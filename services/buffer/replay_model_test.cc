@@ -49,7 +49,8 @@ struct Reference {
   uint64_t step = 0;
   std::map<std::string, std::vector<Plain>> tables;  // Best by id, queues by arrival.
   std::map<uint64_t, Plain> held;                    // Dropped while drawn.
-  std::set<uint64_t> offered;                        // Ever decided.
+  std::map<uint64_t, uint64_t> offered;              // Ever decided: the step of it or the birth.
+  uint64_t forgotten = 0;                            // Ids of steps before it may be unknown.
   std::map<uint64_t, std::vector<uint64_t>> draws;   // From best, of steps that did not commit.
 
   double Priority(const Plain& entry, uint64_t now) const {
@@ -81,6 +82,25 @@ struct Reference {
     });
   }
 
+  bool Has(uint64_t id) const {
+    return held.count(id) > 0 || std::any_of(tables.begin(), tables.end(), [id](const auto& table) {
+             return std::any_of(table.second.begin(), table.second.end(),
+                                [id](const Plain& entry) { return entry.id == id; });
+           });
+  }
+
+  // Everything of steps from `to` on is gone.
+  void Rewind(uint64_t to) {
+    draws.clear();
+    held.clear();
+    for (auto& [_, table] : tables) {
+      std::erase_if(table, [to](const Plain& entry) { return entry.birth >= to; });
+    }
+    std::erase_if(offered, [to](const auto& id) { return id.second >= to; });
+    forgotten = std::min(forgotten, to);
+    step = to;
+  }
+
   void Drop(uint64_t id) {
     for (auto& [_, table] : tables) {
       for (const Plain& entry : table) {
@@ -97,9 +117,10 @@ struct Reference {
   }
 
   Outcome Offer(const TablePolicy& policy, const Plain& entry, uint64_t& replaced) {
-    if (offered.count(entry.id) > 0) return Outcome::kDuplicate;
+    if (offered.count(entry.id) > 0 || Has(entry.id)) return Outcome::kDuplicate;
     if (step > entry.birth && step - entry.birth > kRemembered) return Outcome::kRejectedInvalid;
-    offered.insert(entry.id);
+    if (entry.birth < forgotten) return Outcome::kRejectedInvalid;
+    offered[entry.id] = std::max(step, entry.birth);
     std::vector<Plain>& table = tables[policy.name];
     const bool better = policy.insert == InsertPolicy::kBetter;
     std::optional<uint64_t> rival;
@@ -164,6 +185,7 @@ struct Reference {
     for (auto& [_, table] : tables) std::for_each(table.begin(), table.end(), count_use);
     for (auto& [_, entry] : held) count_use(entry);
     step = committed + 1;
+    if (step > kRemembered) forgotten = std::max(forgotten, step - kRemembered);
     std::erase_if(draws, [&](const auto& draw) { return draw.first <= committed; });
     std::erase_if(held, [&](const auto& entry) { return !Drawn(entry.first); });
     for (const uint64_t id : evict) Drop(id);
@@ -303,7 +325,7 @@ class ModelRun {
       const Outcome outcome = report->results[i].outcome;
       if (expected == Outcome::kDuplicate && outcome == Outcome::kRejectedInvalid) {
         // Forgotten, and refused for its age instead.
-        ASSERT_GT(reference_.step, plains[i].second.birth + kRemembered);
+        ASSERT_LT(plains[i].second.birth, reference_.forgotten);
         continue;
       }
       ASSERT_EQ(outcome, expected) << "entry " << i << " of " << plains.size();
@@ -330,7 +352,8 @@ class ModelRun {
     ASSERT_EQ(drawn, expected) << policy.name;
     if (reference_.step > 0) {
       const LearnerStep committed(reference_.step - 1);
-      ASSERT_TRUE(absl::IsAborted(store_->Draw(epoch_, committed, 1, seed, policy.name).status()));
+      ASSERT_TRUE(
+          absl::IsOutOfRange(store_->Draw(epoch_, committed, 1, seed, policy.name).status()));
     }
   }
 
@@ -366,7 +389,7 @@ class ModelRun {
     reference_.Advance(committed, used, evict);
     if (reference_.step > 1) {
       const LearnerStep older(reference_.step - 2);
-      ASSERT_TRUE(absl::IsAborted(store_->Advance(epoch_, older, {}, {}).status()));
+      ASSERT_TRUE(absl::IsOutOfRange(store_->Advance(epoch_, older, {}, {}).status()));
     }
   }
 
@@ -383,7 +406,7 @@ class ModelRun {
       there.insert(id);
       ASSERT_NO_FATAL_FAILURE(ReadOne(EntryId(id), 3));
     }
-    for (const uint64_t id : reference_.offered) {
+    for (const auto& [id, _] : reference_.offered) {
       if (there.count(id) > 0) continue;
       ASSERT_TRUE(absl::IsNotFound(store_->Find(EntryId(id)).status())) << id;
     }
@@ -417,7 +440,11 @@ class ModelRun {
     last_ = "restore";
     ASSERT_TRUE(absl::IsNotFound(store_->Restore(epoch_, "never")));
     const std::vector<TablePolicy> policies = reference_.policies;
-    if (checkpoints_.empty() || random_.NextBelow(6) == 0) {
+    if (random_.NextBelow(3) == 0) {
+      const uint64_t to = 1 + random_.NextBelow(reference_.step + 3);
+      ASSERT_TRUE(store_->Restore(epoch_, "", {.step = LearnerStep(to)}).ok());
+      reference_.Rewind(to);
+    } else if (checkpoints_.empty() || random_.NextBelow(6) == 0) {
       ASSERT_TRUE(store_->Restore(epoch_, "").ok());
       reference_ = Reference{.decay = reference_.decay};
     } else {

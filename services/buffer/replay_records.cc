@@ -1,8 +1,11 @@
 #include "services/buffer/replay_records.h"
 
+#include <algorithm>
 #include <bit>
 #include <initializer_list>
 #include <utility>
+
+#include "absl/strings/ascii.h"
 
 namespace oxbow::buffer {
 namespace {
@@ -53,6 +56,8 @@ std::string Key(char letter, std::initializer_list<uint64_t> integers) {
 }  // namespace
 
 std::string ClockKey() { return Key('s', {}); }
+std::string OwnerKey() { return Key('w', {}); }
+std::string ForgottenKey() { return Key('f', {}); }
 std::string HeaderKey(EntryId entry) { return Key('h', {entry.value}); }
 std::string DrawKey(LearnerStep step) { return Key('d', {step.value}); }
 std::string OfferedKey(LearnerStep step, EntryId entry) {
@@ -76,6 +81,21 @@ std::string Encode(const ClockRecord& record) {
   Put(out, kVersion);
   Put(out, record.step.value);
   Put(out, record.epoch.value);
+  return out;
+}
+
+std::string Encode(const Owner& record) {
+  std::string out;
+  Put(out, kVersion);
+  Put(out, record.shards);
+  Put(out, record.shard);
+  return out + record.run;
+}
+
+std::string Encode(LearnerStep forgotten) {
+  std::string out;
+  Put(out, kVersion);
+  Put(out, forgotten.value);
   return out;
 }
 
@@ -115,6 +135,24 @@ std::optional<ClockRecord> DecodeClock(std::string_view value) {
   return reader.done() ? std::optional(record) : std::nullopt;
 }
 
+std::optional<Owner> DecodeOwner(std::string_view value) {
+  Reader reader(value);
+  if (reader.Take<uint8_t>() != kVersion) return std::nullopt;
+  Owner owner;
+  owner.shards = reader.Take<uint32_t>();
+  owner.shard = reader.Take<uint32_t>();
+  if (!reader.ok()) return std::nullopt;
+  owner.run = std::string(value.substr(value.size() - reader.left()));
+  return owner;
+}
+
+std::optional<LearnerStep> DecodeForgotten(std::string_view value) {
+  Reader reader(value);
+  if (reader.Take<uint8_t>() != kVersion) return std::nullopt;
+  const LearnerStep step(reader.Take<uint64_t>());
+  return reader.done() ? std::optional(step) : std::nullopt;
+}
+
 std::optional<replay::Drawn> DecodeDraw(std::string_view value) {
   Reader reader(value);
   replay::Drawn draw;
@@ -128,6 +166,15 @@ std::optional<replay::Drawn> DecodeDraw(std::string_view value) {
 EntryId EntryOfKey(std::string_view key) {
   const bool queued = !key.empty() && key[0] == kQueueLetter;
   return EntryId(KeyInteger(key, queued ? 1 : 0).value_or(0));
+}
+
+std::string TableOfRecord(std::string_view key, std::string_view value) {
+  if (key.empty() || key[0] != kQueueLetter) return replay::kBestTable;
+  const size_t name = value.empty() ? 0 : static_cast<uint8_t>(value[0]);
+  const bool legible = name > 0 && value.size() > name &&
+                       std::all_of(value.begin() + 1, value.begin() + 1 + static_cast<int>(name),
+                                   [](unsigned char c) { return absl::ascii_isgraph(c); });
+  return legible ? std::string(value.substr(1, name)) : "a queue";
 }
 
 std::optional<Entry> DecodeEntry(std::string_view key, std::string_view value) {

@@ -31,6 +31,9 @@ TEST(ReplayRecordsTest, BytesAreThese) {
   EXPECT_EQ(Hex(PartKey(EntryId(1), 2)), "000000000000000100000002");
   EXPECT_EQ(Hex(Encode(ClockRecord{LearnerStep(3), Epoch(4)})),
             "0100000000000000030000000000000004");
+  EXPECT_EQ(Hex(OwnerKey() + Encode(Owner{.run = "ab", .shards = 3, .shard = 2})),
+            "770100000003000000026162");
+  EXPECT_EQ(Hex(ForgottenKey() + Encode(LearnerStep(5))), "66010000000000000005");
   EXPECT_EQ(Hex(Encode(replay::Drawn{1, {EntryId(2)}})), "00000000000000010000000000000002");
 }
 
@@ -55,6 +58,12 @@ TEST(ReplayRecordsTest, OtherBytesAreNoRecord) {
   EXPECT_FALSE(DecodeClock(clock.substr(1)).has_value());
   EXPECT_FALSE(DecodeClock(clock + "x").has_value());
   EXPECT_FALSE(DecodeClock("\2" + clock.substr(1)).has_value());
+  const Owner owner{.run = "ab", .shards = 3, .shard = 2};
+  EXPECT_EQ(DecodeOwner(Encode(owner)), owner);
+  EXPECT_FALSE(DecodeOwner(Encode(owner).substr(0, 8)).has_value());
+  EXPECT_FALSE(DecodeOwner("\2" + Encode(owner).substr(1)).has_value());
+  EXPECT_EQ(DecodeForgotten(Encode(LearnerStep(5))), LearnerStep(5));
+  EXPECT_FALSE(DecodeForgotten(Encode(LearnerStep(5)) + "x").has_value());
   for (const char* table : {"best", "ab"}) {
     Entry entry = TestRecord();
     entry.table = table;

@@ -68,7 +68,7 @@ absl::Status ReplayService::DoOffer(grpc::ServerContext& context,
   // A stream that broke off ends like one that was closed; only this tells them apart.
   if (context.IsCancelled()) return absl::CancelledError("Offer was cancelled by the caller");
   OXBOW_ASSIGN_OR_RETURN(const OfferReport report,
-                         store_.Offer(assembly.epoch(), assembly.Finish()));
+                         store_.Offer(assembly.caller(), assembly.Finish()));
   for (const OfferResult& offered : report.results) {
     v1::OfferResponse::Result& result = *response.add_results();
     result.set_entry_id(offered.entry.value);
@@ -77,7 +77,7 @@ absl::Status ReplayService::DoOffer(grpc::ServerContext& context,
     result.set_error(offered.error);
   }
   metrics_.Offered(report, assembly.bytes(), clock_.Now() - start);
-  OXBOW_LOG(Debug) << "entries offered" << Field("epoch", assembly.epoch())
+  OXBOW_LOG(Debug) << "entries offered" << Field("epoch", assembly.caller().epoch)
                    << Field("entries", report.results.size()) << Field("bytes", assembly.bytes());
   return absl::OkStatus();
 }
@@ -90,9 +90,8 @@ grpc::Status ReplayService::Draw(grpc::ServerContext* context, const v1::DrawReq
 
 absl::Status ReplayService::DoDraw(const v1::DrawRequest& request, v1::DrawResponse& response) {
   const LearnerStep step(request.step());
-  OXBOW_ASSIGN_OR_RETURN(DrawReport report,
-                         store_.Draw(Epoch(request.epoch()), step, request.count(), request.seed(),
-                                     TableOf(request.table())));
+  OXBOW_ASSIGN_OR_RETURN(DrawReport report, store_.Draw(CallerOf(request), step, request.count(),
+                                                        request.seed(), TableOf(request.table())));
   uint64_t bytes = 0;
   for (const Entry& entry : report.entries) {
     bytes += entry.header.size() + entry.conditioning.size();
@@ -169,8 +168,8 @@ grpc::Status ReplayService::Advance(grpc::ServerContext* context, const v1::Adva
 absl::Status ReplayService::DoAdvance(const v1::AdvanceRequest& request) {
   OXBOW_ASSIGN_OR_RETURN(
       const AdvanceReport report,
-      store_.Advance(Epoch(request.epoch()), LearnerStep(request.step()),
-                     Ids(request.used_entry_ids()), Ids(request.evict_entry_ids())));
+      store_.Advance(CallerOf(request), LearnerStep(request.step()), Ids(request.used_entry_ids()),
+                     Ids(request.evict_entry_ids())));
   metrics_.Advanced(report);
   OXBOW_LOG(Debug) << "step advanced" << Field("step", request.step())
                    << Field("used", request.used_entry_ids_size())
@@ -183,7 +182,7 @@ grpc::Status ReplayService::Checkpoint(grpc::ServerContext* context,
                                        v1::CheckpointResponse*) {
   const TraceScope scope(rpc::TraceOf(context));
   const absl::Status status =
-      store_.Checkpoint(Epoch(request->epoch()), request->name(), request->keep());
+      store_.Checkpoint(CallerOf(*request), request->name(), request->keep());
   OXBOW_LOG(Info) << "checkpoint asked for" << Field("checkpoint", request->name())
                   << Field("status", status.ToString());
   return Ended(status);
@@ -192,7 +191,11 @@ grpc::Status ReplayService::Checkpoint(grpc::ServerContext* context,
 grpc::Status ReplayService::Restore(grpc::ServerContext* context, const v1::RestoreRequest* request,
                                     v1::RestoreResponse*) {
   const TraceScope scope(rpc::TraceOf(context));
-  const absl::Status status = store_.Restore(Epoch(request->epoch()), request->name());
+  const absl::Status status = store_.Restore(CallerOf(*request), request->name(),
+                                             {.step = LearnerStep(request->step()),
+                                              .shards = request->shards(),
+                                              .shard = request->shard(),
+                                              .take_from = request->take_from()});
   OXBOW_LOG(Info) << "restore asked for" << Field("checkpoint", request->name())
                   << Field("status", status.ToString());
   return Ended(status);
@@ -205,6 +208,7 @@ grpc::Status ReplayService::Info(grpc::ServerContext*, const v1::InfoRequest*,
   response->set_capacity(info.capacity);
   response->set_bytes(info.bytes);
   response->set_step(info.step.value);
+  response->set_run_uid(info.owner.run);
   response->set_raw_reward_mean(info.reward_mean);
   response->set_priority_min(info.priority_min);
   response->set_priority_mean(info.priority_mean);

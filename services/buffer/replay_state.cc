@@ -2,7 +2,9 @@
 
 #include <rocksdb/write_batch.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -28,19 +30,28 @@ absl::StatusOr<std::unique_ptr<ReplayState>> ReplayState::Load(
   for (const replay::TablePolicy& table : tables) {
     state->tables_.try_emplace(table.name, table, decay);
   }
-  const absl::StatusOr<std::string> clock = database.Get(database.index(), ClockKey());
-  if (clock.ok()) {
-    const std::optional<ClockRecord> decoded = DecodeClock(*clock);
-    if (!decoded.has_value()) return Damaged("clock", 0);
-    state->clock_ = *decoded;
-  } else if (!absl::IsNotFound(clock.status())) {
-    return clock.status();
-  }
+  OXBOW_RETURN_IF_ERROR(state->LoadRecords());
   OXBOW_RETURN_IF_ERROR(state->LoadBest());
   OXBOW_RETURN_IF_ERROR(state->LoadDraws());
   OXBOW_RETURN_IF_ERROR(state->LoadOffered());
   OXBOW_RETURN_IF_ERROR(state->LoadQueues(decay));
   return state;
+}
+
+absl::Status ReplayState::LoadRecords() {
+  const auto load = [this](const std::string& key, const char* what, auto decode,
+                           auto& into) -> absl::Status {
+    const absl::StatusOr<std::string> bytes = database_.Get(database_.index(), key);
+    if (absl::IsNotFound(bytes.status())) return absl::OkStatus();
+    OXBOW_RETURN_IF_ERROR(bytes.status());
+    const auto decoded = decode(*bytes);
+    if (!decoded.has_value()) return Damaged(what, 0);
+    into = *decoded;
+    return absl::OkStatus();
+  };
+  OXBOW_RETURN_IF_ERROR(load(ClockKey(), "clock", DecodeClock, clock_));
+  OXBOW_RETURN_IF_ERROR(load(OwnerKey(), "owner", DecodeOwner, owner_));
+  return load(ForgottenKey(), "forgotten steps", DecodeForgotten, forgotten_);
 }
 
 absl::Status ReplayState::LoadBest() {
@@ -167,15 +178,31 @@ void ReplayState::Remember(EntryId id, LearnerStep until, rocksdb::WriteBatch& b
   batch.Put(database_.index(), OfferedKey(until, id), "");
 }
 
+ReplayState::OfferedSteps::iterator ReplayState::Forget(OfferedSteps::iterator step,
+                                                        rocksdb::WriteBatch& batch) {
+  for (const EntryId id : step->second) {
+    batch.Delete(database_.index(), OfferedKey(step->first, id));
+    offered_.erase(id);
+  }
+  return offered_until_.erase(step);
+}
+
 void ReplayState::ForgetBefore(LearnerStep step, rocksdb::WriteBatch& batch) {
   while (!offered_until_.empty() && offered_until_.begin()->first < step) {
-    const auto& [until, ids] = *offered_until_.begin();
-    for (const EntryId id : ids) {
-      batch.Delete(database_.index(), OfferedKey(until, id));
-      offered_.erase(id);
-    }
-    offered_until_.erase(offered_until_.begin());
+    Forget(offered_until_.begin(), batch);
   }
+  if (step > forgotten_) SetForgotten(step, batch);
+}
+
+void ReplayState::ForgetDownTo(uint64_t most, LearnerStep now, rocksdb::WriteBatch& batch) {
+  while (offered_.size() > most && offered_until_.begin()->first < now) {
+    ForgetBefore(LearnerStep(offered_until_.begin()->first.value + 1), batch);
+  }
+}
+
+void ReplayState::SetForgotten(LearnerStep step, rocksdb::WriteBatch& batch) {
+  forgotten_ = step;
+  batch.Put(database_.index(), ForgottenKey(), Encode(forgotten_));
 }
 
 bool ReplayState::WasOffered(EntryId id) const {
@@ -212,6 +239,36 @@ void ReplayState::CountUse(EntryId id, LearnerStep step, rocksdb::WriteBatch& ba
     found->second.last_used = step;
     WriteRecord(found->second, batch);
   }
+}
+
+bool ReplayState::LosesEntries(LearnerStep step) const {
+  return std::any_of(tables_.begin(), tables_.end(), [step](const auto& table) {
+    const auto& entries = table.second.entries();
+    return std::any_of(entries.begin(), entries.end(),
+                       [step](const auto& entry) { return entry.second.birth >= step; });
+  });
+}
+
+void ReplayState::Rewind(LearnerStep step, rocksdb::WriteBatch& batch) {
+  ReleaseDraws(LearnerStep(std::numeric_limits<uint64_t>::max()), batch);
+  std::vector<EntryId> late;
+  for (const auto& [_, table] : tables_) {
+    for (const auto& [place, entry] : table.entries()) {
+      if (entry.birth >= step) late.push_back(entry.id);
+    }
+  }
+  for (const EntryId id : late) Drop(id, batch);
+  for (auto at = offered_until_.lower_bound(step); at != offered_until_.end();) {
+    at = Forget(at, batch);
+  }
+  if (forgotten_ > step) SetForgotten(step, batch);
+  SetClock({step, clock_.epoch}, batch);
+}
+
+void ReplayState::SetOwner(Owner owner, rocksdb::WriteBatch& batch) {
+  if (owner == owner_) return;
+  owner_ = std::move(owner);
+  batch.Put(database_.index(), OwnerKey(), Encode(owner_));
 }
 
 void ReplayState::SetClock(ClockRecord clock, rocksdb::WriteBatch& batch) {

@@ -41,9 +41,14 @@ class ReplayState {
   // Deletes an entry of a table, or retires it. Requires that it is there.
   void Drop(EntryId id, rocksdb::WriteBatch& batch);
 
-  // Notes that the id was offered; ForgetBefore forgets it once `until` is past.
+  // Notes that the id was offered; ForgetBefore forgets it once `until` is past, and moves
+  // forgotten() to `step`.
   void Remember(EntryId id, LearnerStep until, rocksdb::WriteBatch& batch);
   void ForgetBefore(LearnerStep step, rocksdb::WriteBatch& batch);
+
+  // Forgets the ids of the oldest steps, each step as a whole, until at most `most` are left; not
+  // those of `now` and later.
+  void ForgetDownTo(uint64_t most, LearnerStep now, rocksdb::WriteBatch& batch);
   bool WasOffered(EntryId id) const;
 
   // Holds the entries for `step`. Requires a step without draw.
@@ -56,8 +61,18 @@ class ReplayState {
   void CountUse(EntryId id, LearnerStep step, rocksdb::WriteBatch& batch);
 
   void SetClock(ClockRecord clock, rocksdb::WriteBatch& batch);
+  void SetOwner(Owner owner, rocksdb::WriteBatch& batch);
+
+  // Goes back to the moment after `step` committed steps as far as that is possible: what was born
+  // or offered in `step` or later goes, and so do all draws. What an entry that goes had replaced
+  // does not come back, and uses stay counted.
+  void Rewind(LearnerStep step, rocksdb::WriteBatch& batch);
+  // Whether Rewind would delete an entry.
+  bool LosesEntries(LearnerStep step) const;
 
   const ClockRecord& clock() const { return clock_; }
+  const Owner& owner() const { return owner_; }
+  LearnerStep forgotten() const { return forgotten_; }  // Ids of steps before it are not known.
   const std::map<std::string, Table>& tables() const { return tables_; }  // By name.
   const std::map<LearnerStep, replay::Drawn>& draws() const { return draws_; }
   uint64_t retired() const { return retired_.size(); }
@@ -69,6 +84,7 @@ class ReplayState {
 
  private:
   explicit ReplayState(const Database& database) : database_(database) {}
+  absl::Status LoadRecords();
   absl::Status LoadBest();
   absl::Status LoadDraws();
   absl::Status LoadOffered();
@@ -77,16 +93,21 @@ class ReplayState {
   void WriteRecord(const Entry& entry, rocksdb::WriteBatch& batch);
   void WriteParts(Entry& entry, rocksdb::WriteBatch& batch);
   void Erase(const Entry& entry, rocksdb::WriteBatch& batch);
+  using OfferedSteps = std::map<LearnerStep, std::vector<EntryId>>;
+  void SetForgotten(LearnerStep step, rocksdb::WriteBatch& batch);
+  OfferedSteps::iterator Forget(OfferedSteps::iterator step, rocksdb::WriteBatch& batch);
 
   const Database& database_;  // Names the column families; outlives this.
   ClockRecord clock_;
+  Owner owner_;
+  LearnerStep forgotten_;
   std::map<std::string, Table> tables_;
   uint64_t next_place_ = 0;  // For the next arrival in any queue.
   std::map<EntryId, Entry> retired_;
   std::map<LearnerStep, replay::Drawn> draws_;
   absl::flat_hash_map<EntryId, uint32_t> holds_;  // Draws that hold an entry.
   absl::flat_hash_set<EntryId> offered_;
-  std::map<LearnerStep, std::vector<EntryId>> offered_until_;
+  OfferedSteps offered_until_;
 };
 
 }  // namespace oxbow::buffer

@@ -4,7 +4,8 @@
 //   Draw      what a step gets from a table. A draw from `best` is fixed: the same step gets the
 //             same entries, also after a restart, and they stay readable until it commits
 //   Advance   a step committed: ages, uses, and lets go of what the step had drawn
-//   Restore   goes back to a checkpoint, at any moment either wholly there or wholly not
+//   Restore   goes back to a checkpoint, at any moment either wholly there or wholly not; without a
+//             checkpoint it drops what was born too late
 //
 // The tables share epochs, ids, clock and checkpoints. `best` keeps the best trajectory of each
 // prompt; the others are queues (core/replay/table_policy.h). A table that is declared no more is
@@ -12,11 +13,16 @@
 //
 // Every change is one atomic write that is fsynced before the call returns, so it survives kill -9
 // and power loss. Where a call fails nothing of it is there, and the store goes on (a full disk:
-// when there is room again). A call with a smaller epoch than the largest seen is kAborted.
+// when there is room again). Who may change the store, and the errors of those who may not:
+// ownership.h.
 //
-// Ids are remembered for `remembered_steps` after their offer or birth, whichever is later; an
-// entry born longer ago than that is refused. So an id never enters twice, and the memory of them
-// is bounded.
+// Ids are remembered for `remembered_steps` after their offer or birth, whichever is later, and for
+// fewer steps where they are more than `remembered_max`; an entry born before the steps whose ids
+// are known is refused. So an id never enters twice, and the memory of them is bounded.
+//
+// An entry of which a part is damaged is left out of what Draw and List answer, and any reader of
+// it makes it leave. RocksDB stops writing when a compaction meets such a part: then all entries
+// are read, the damaged ones leave, and writing goes on.
 //
 // Files: replay_directory.h; the content of the database: replay_records.h. Thread-safe.
 #pragma once
@@ -24,6 +30,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -40,6 +47,7 @@
 #include "services/buffer/verification.h"
 
 namespace rocksdb {
+class ColumnFamilyHandle;
 class Env;
 }  // namespace rocksdb
 
@@ -95,6 +103,8 @@ struct StoreInfo {
   uint64_t disk_free_bytes = 0;
   LearnerStep step;
   Epoch epoch;
+  Owner owner;
+  uint64_t damaged = 0;  // Entries that left because they were damaged, since the start.
   double reward_mean = 0;
   double priority_min = 0;
   double priority_mean = 0;
@@ -116,7 +126,7 @@ class ReplayStore {
     replay::Decay decay;
     uint64_t remembered_steps = 1024;
     uint64_t open_draws_max = 64;           // Steps that may hold entries at a time.
-    uint64_t remembered_max = 1'000'000;    // Ids; Offer is refused past this.
+    uint64_t remembered_max = 1'000'000;    // Ids.
     rocksdb::Env* environment = nullptr;    // Tests inject faults here. Not owned.
     const Clock* clock = &Clock::Steady();  // Not owned.
     bool read_only = false;                 // Set by OpenForReading.
@@ -134,45 +144,51 @@ class ReplayStore {
       const std::filesystem::path& directory, const replay::Decay& decay);
   ~ReplayStore();
 
-  // kResourceExhausted if too many ids are remembered.
-  absl::StatusOr<OfferReport> Offer(Epoch epoch, std::vector<Entry> entries)
+  // kOutOfRange for more entries in one step than ids can be remembered.
+  absl::StatusOr<OfferReport> Offer(const Caller& caller, std::vector<Entry> entries)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Up to `count` entries of a table that were born before `step`, as its policy says. kNotFound if
-  // the table is not declared, kAborted if the step was committed before, kResourceExhausted if too
-  // many steps hold entries.
-  absl::StatusOr<DrawReport> Draw(Epoch epoch, LearnerStep step, uint64_t count, uint64_t seed,
-                                  const std::string& table = replay::kBestTable)
+  // the table is not declared, kOutOfRange if the step was committed before, kResourceExhausted if
+  // too many steps hold entries.
+  absl::StatusOr<DrawReport> Draw(const Caller& caller, LearnerStep step, uint64_t count,
+                                  uint64_t seed, const std::string& table = replay::kBestTable)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Counts `used`, moves the clock to step + 1, lets go of what steps up to `step` had drawn,
-  // deletes `evict`, and what is too old for its table. Unknown ids are ignored. kAborted if a
+  // deletes `evict`, and what is too old for its table. Unknown ids are ignored. kOutOfRange if a
   // later step was committed before.
-  absl::StatusOr<AdvanceReport> Advance(Epoch epoch, LearnerStep step,
+  absl::StatusOr<AdvanceReport> Advance(const Caller& caller, LearnerStep step,
                                         std::span<const EntryId> used,
                                         std::span<const EntryId> evict) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // An entry with its conditioning. kNotFound unless a table has it or a step holds it.
-  absl::StatusOr<Entry> Find(EntryId entry) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // An entry with its conditioning. kNotFound unless a table has it or a step holds it, kDataLoss
+  // if it is damaged: then it leaves its table.
+  absl::StatusOr<Entry> Find(EntryId entry) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Latents [first, first + count) of an entry, back to back. kOutOfRange past its end.
-  absl::StatusOr<std::string> ReadLatents(EntryId entry, uint32_t first, uint32_t count) const
+  // Latents [first, first + count) of an entry, back to back. kOutOfRange past its end; else as
+  // Find.
+  absl::StatusOr<std::string> ReadLatents(EntryId entry, uint32_t first, uint32_t count)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Keeps the content under `name`, in place of an older one of that name, and deletes all but the
-  // youngest `keep` names (0: keeps all).
-  absl::Status Checkpoint(Epoch epoch, const std::string& name, uint64_t keep)
+  // youngest `keep` names (0: keeps all). Then deletes what Restore set aside.
+  absl::Status Checkpoint(const Caller& caller, const std::string& name, uint64_t keep)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Goes back to a checkpoint; an empty name empties the store. kNotFound if there is none.
-  absl::Status Restore(Epoch epoch, const std::string& name) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Goes back to a checkpoint; kNotFound if the caller's run has none of this name. With an empty
+  // name the content stays, without what was born in `wanted.step` or later; what leaves so is
+  // first copied aside. `wanted` may take the store from its owner: then it becomes empty, unless
+  // the owner is the caller's own run and shard.
+  absl::Status Restore(const Caller& caller, const std::string& name, const RestoreFor& wanted = {})
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   StoreInfo Info() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Up to `limit` entries of a table behind `after` in its order (Table::After), without
-  // conditioning. kNotFound if the table is not declared.
+  // conditioning and without damaged ones. kNotFound if the table is not declared.
   absl::StatusOr<std::vector<Entry>> List(uint64_t limit, EntryId after,
-                                          const std::string& table = replay::kBestTable) const
+                                          const std::string& table = replay::kBestTable)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // What is stored of the next entries of all tables (verification.h).
@@ -182,12 +198,20 @@ class ReplayStore {
  private:
   ReplayStore(Options options, std::unique_ptr<ReplayDirectory> directory);
 
-  absl::Status OpenLive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A change of a database that is about to become the live one.
+  using Change = std::function<absl::Status(ReplayState&, rocksdb::WriteBatch&)>;
+
+  absl::Status OpenLive(bool compacts = true) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Recover() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Begin(Epoch epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status DropDamaged() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CanWrite() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Begin(const Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Commit(rocksdb::WriteBatch& batch, bool sync) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status TrimToCapacity() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status SwitchTo(const std::filesystem::path& live, bool create, Epoch epoch)
+  absl::Status SetAside() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Rewind(LearnerStep step, const ClockRecord& clock, const Owner& owner)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status SwitchTo(const std::filesystem::path& live, bool create, const Change& change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<const Table*> Declared(const std::string& table) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -195,12 +219,18 @@ class ReplayStore {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Evict(const Table& table, EntryId id, rocksdb::WriteBatch& batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status MakeRoomForIds(uint64_t count, rocksdb::WriteBatch& batch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckUsable() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<const Entry*> Record(EntryId id) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<std::string> Part(EntryId id, rocksdb::ColumnFamilyHandle* family,
+                                   const std::string& key) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Entry> Read(Entry record, bool conditioning) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<DrawReport> Read(const replay::Drawn& drawn) const
+  absl::StatusOr<std::string> Latents(const Entry& entry, uint32_t first, uint32_t count) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<DrawReport> Read(const replay::Drawn& drawn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EvictDamaged(const std::vector<EntryId>& damaged) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   const std::unique_ptr<ReplayDirectory> directory_;
@@ -211,6 +241,7 @@ class ReplayStore {
   std::unique_ptr<Database> database_ ABSL_GUARDED_BY(mutex_);  // Null while it cannot be opened.
   std::unique_ptr<ReplayState> state_ ABSL_GUARDED_BY(mutex_);  // Null when database_ is.
   bool write_failed_ ABSL_GUARDED_BY(mutex_) = false;           // Recover before the next change.
+  uint64_t damaged_ ABSL_GUARDED_BY(mutex_) = 0;                // Since the start.
   std::map<std::string, TableState> counts_ ABSL_GUARDED_BY(mutex_);  // By table; counts only.
 };
 

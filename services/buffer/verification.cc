@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "core/replay/table_policy.h"
 #include "oxbow/v1/replay_buffer.pb.h"
 #include "rpc/convert.h"
 #include "run/prompt.h"
@@ -160,12 +159,11 @@ VerifiedRecord VerifyOne(const Database& database, const std::string& key,
   const std::optional<Entry> record = DecodeEntry(key, value);
   VerifiedRecord verified;
   verified.entry = EntryOfKey(key);
-  verified.table = replay::kBestTable;
+  verified.table = TableOfRecord(key, value);
   if (!record.has_value()) {
     verified.problems.push_back("record is damaged or of another version");
     return verified;
   }
-  verified.table = record->table;
   verified.prompt = record->prompt;
   verified.retired = record->retired;
   verified.bytes = record->bytes();

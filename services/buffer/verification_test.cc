@@ -146,6 +146,24 @@ TEST_F(VerificationTest, MissingAndShortPartsAreNamed) {
                                    "5: record is damaged or of another version"));
 }
 
+// Whose table an entry is in is in its key, not only in a value that may be damaged.
+TEST_F(VerificationTest, ARecordThatDoesNotDecodeIsOfItsOwnTable) {
+  Put([](const Database& database, rocksdb::WriteBatch& batch) {
+    batch.Put(database.index(), RecordKey({.id = EntryId(5)}), "no record");
+    const Entry queued{.id = EntryId(7), .table = "recent_groups", .place = 1};
+    batch.Put(database.index(), RecordKey(queued), Encode(queued).substr(0, 20));
+    const Entry lost{.id = EntryId(8), .table = "recent_groups", .place = 2};
+    batch.Put(database.index(), RecordKey(lost), "\xff");
+  });
+  std::map<uint64_t, std::string> tables;
+  const auto database = Database::OpenReadOnly(live()).value();
+  for (const VerifiedRecord& record : VerifyEntries(*database, "", 100)->entries) {
+    if (!record.problems.empty()) tables[record.entry.value] = record.table;
+  }
+  EXPECT_THAT(tables, ElementsAre(std::pair(5, "best"), std::pair(7, "recent_groups"),
+                                  std::pair(8, "a queue")));
+}
+
 TEST_F(VerificationTest, HeadersThatContradictTheirRecordAreNamed) {
   Put([](const Database& database, rocksdb::WriteBatch& batch) {
     const auto put = [&](uint64_t id, v1::ReplayEntry header) {

@@ -115,7 +115,10 @@ absl::Status LearnerLoop::PlanOne(LearnerStep step) {
   const std::vector<bool> sde =
       flow::StepFlags(WindowOf(step), static_cast<int>(options_.offers.sigmas.size()) - 1);
   std::vector<ReplayedHead> heads;
-  if (parts_.buffer != nullptr) heads = parts_.buffer->Draw(step, options_.replayed, sde);
+  if (parts_.buffer != nullptr) {
+    heads = parts_.buffer->Draw(step, options_.replayed, sde);
+    OXBOW_RETURN_IF_ERROR(parts_.buffer->ended());
+  }
   std::vector<WaitingPrompt> waiting;
   if (adaptation_.has_value()) {
     waiting = adaptation_->Waiting(step, options_.groups - static_cast<uint32_t>(heads.size()));
@@ -317,7 +320,7 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   positions_.erase(positions_.begin(), positions_.lower_bound(committed_));
   OXBOW_RETURN_IF_ERROR(PublishIfDue());
   CommitToBuffer(step, received, planned, result);
-  return absl::OkStatus();
+  return parts_.buffer == nullptr ? absl::OkStatus() : parts_.buffer->ended();
 }
 
 void LearnerLoop::CommitToBuffer(LearnerStep step, const std::vector<ReceivedGroup>& received,
@@ -415,7 +418,10 @@ absl::Status LearnerLoop::WriteCheckpoint() {
   state.prompts = planned != positions_.end() ? planned->second : parts_.prompts.position();
   state.wall_seconds = options_.wall_seconds_before + parts_.progress.wall_seconds();
   if (parts_.buffer != nullptr) {
+    // Until this checkpoint is durable the learner may go back to any it has: the buffer keeps one
+    // more.
     const absl::Status kept = parts_.buffer->Checkpoint(name, options_.checkpoints_kept + 1);
+    OXBOW_RETURN_IF_ERROR(parts_.buffer->ended());
     if (kept.ok()) state.buffer_checkpoint = name;
     if (!kept.ok()) {
       OXBOW_LOG(Warning) << "checkpoint without the replay buffer" << Field("step", committed_)

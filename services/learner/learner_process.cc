@@ -18,6 +18,7 @@
 #include "core/parallel/c10d_ranks.h"
 #include "metrics/step_metrics.h"
 #include "run/rewards.h"
+#include "run/run_uid.h"
 #include "run/trainer_options.h"
 #include "services/learner/final_weights.h"
 #include "services/learner/registration.h"
@@ -168,16 +169,19 @@ absl::Status LearnerProcess::ConnectPeers() {
   return absl::OkStatus();
 }
 
-void LearnerProcess::MakeDesk() {
+absl::Status LearnerProcess::MakeDesk() {
   const LearnerStep first_step(from_.committed_steps);
   budget_ = std::make_unique<ByteBudget>(setup_.config.services().sink_bytes_max());
   coordinator_ = std::make_unique<Coordinator>(CoordinatorOptionsOf(setup_, epoch_, first_step),
                                                Clock::Steady(), assembler_, *metrics_);
   const bool keeps = setup_.config.replay().fraction() > 0 || setup_.config.adaptation().enabled();
-  if (!keeps || options_.buffer_endpoints.empty()) return;
-  buffer_ = std::make_unique<ReplayLink>(ReplayOptionsOf(setup_, epoch_, options_.buffer_endpoints),
-                                         *metrics_);
-  buffer_->Restore(from_.buffer_checkpoint);
+  if (!keeps || options_.buffer_endpoints.empty()) return absl::OkStatus();
+  ReplayLink::Options link = ReplayOptionsOf(setup_, epoch_, options_.buffer_endpoints);
+  OXBOW_ASSIGN_OR_RETURN(link.run, run::RunUidOf(options_.directory, setup_.config.run().name()));
+  link.take_from = options_.take_buffer;
+  buffer_ = std::make_unique<ReplayLink>(std::move(link), *metrics_);
+  buffer_->Restore(from_.buffer_checkpoint, LearnerStep(from_.committed_steps));
+  return buffer_->ended();
 }
 
 absl::Status LearnerProcess::MakeCheckpointWriter() {

@@ -35,8 +35,9 @@ class LearnerProcess {
   absl::Status MakeTrainer();
   // Makes metrics and logs, and connects to the reward servers.
   absl::Status ConnectPeers();
-  // Makes what assigns and receives work: coordinator, sink, replay buffer.
-  void MakeDesk();
+  // Makes what assigns and receives work: coordinator, sink, replay buffer. kInvalidArgument if the
+  // buffer belongs to another run.
+  absl::Status MakeDesk();
   // Makes publication, evaluation, and the loop that drives everything.
   absl::Status MakeLoop();
   // Binds the services and announces their addresses to workers and to the parent process.

@@ -55,7 +55,7 @@ absl::Status RunRankZero(LearnerProcess& process) {
   OXBOW_RETURN_IF_ERROR(process.MakeStart());
   OXBOW_RETURN_IF_ERROR(process.MakeTrainer());
   OXBOW_RETURN_IF_ERROR(process.ConnectPeers());
-  process.MakeDesk();
+  OXBOW_RETURN_IF_ERROR(process.MakeDesk());
   OXBOW_RETURN_IF_ERROR(process.MakeLoop());
   OXBOW_RETURN_IF_ERROR(process.Serve());
   return process.Run();

@@ -34,6 +34,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--run-dir", flags.directory, "where the run is written")->required();
   app.add_option("--buffer", flags.run.buffer_endpoints, "replay buffer shards, host:port")
       ->delimiter(',');
+  app.add_option("--take-buffer", flags.run.take_buffer,
+                 "take the replay buffer from the run with this uid; its entries are set aside");
   app.add_option("--reward", flags.run.reward_endpoints, "reward servers, host:port")
       ->delimiter(',')
       ->required();

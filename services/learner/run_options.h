@@ -16,6 +16,7 @@ struct RunOptions {
   v1::RunConfig config;  // Resolved.
   std::filesystem::path directory;
   std::vector<std::string> buffer_endpoints;
+  std::string take_buffer;  // The run whose buffer this run takes; empty: none.
   std::vector<std::string> reward_endpoints;
   std::string listen = "127.0.0.1:0";
   std::string metrics_listen = "127.0.0.1:0";

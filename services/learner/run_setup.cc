@@ -182,6 +182,7 @@ ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
   const GroupRules rules = GroupRulesOf(setup);
   return {.endpoints = std::move(endpoints),
           .timeout = absl::Seconds(setup.config.services().rpc_timeout_seconds()),
+          .backlog_bytes_max = setup.config.services().sink_bytes_max(),
           .epoch = epoch,
           .seed = setup.config.run().seed(),
           .kept_steps = setup.config.method().kept_steps(),

@@ -59,6 +59,7 @@ std::string RunIdOf(const RunSetup& setup, Epoch epoch);
 
 Coordinator::Options CoordinatorOptionsOf(const RunSetup& setup, Epoch epoch,
                                           LearnerStep first_step);
+// Without what says whose buffer it is.
 ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
                                     std::vector<std::string> endpoints);
 LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerStep first_step,

@@ -93,7 +93,7 @@ inline constexpr Gauge kLearnerPublishedVersion{
     "oxbow_learner_published_version", "", "Version of the newest published weights."};
 inline constexpr Gauge kLearnerBufferAttached{
     "oxbow_learner_buffer_attached", "",
-    "1 while the replay buffer answers, 0 while the run goes on without."};
+    "1 while all shards of the replay buffer answer, 0 while the run goes on without one."};
 inline constexpr Gauge kLearnerCheckpointBytes{
     "oxbow_learner_checkpoint_bytes", "", "Size of the newest checkpoint."};
 inline constexpr Gauge kLearnerCheckpointWriteSeconds{
@@ -275,6 +275,9 @@ inline constexpr Counter kReplayUsesTotal{
     "oxbow_replay_uses_total", "", "Entries that a committed step trained on."};
 inline constexpr Counter kReplayEvictedTotal{
     "oxbow_replay_evicted_total", "", "Entries that the learner threw out."};
+inline constexpr Counter kReplayDamagedEntriesTotal{
+    "oxbow_replay_damaged_entries_total", "",
+    "Entries that left because their stored bytes were damaged."};
 inline constexpr Counter kReplayFailedCallsTotal{
     "oxbow_replay_failed_calls_total", "", "Calls that ended in an error."};
 inline constexpr Counter kReplayOffersTotal{

@@ -1,5 +1,6 @@
 #include "tests/chaos/offer_book.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
@@ -31,9 +32,28 @@ void OfferBook::Hear(const Event& event) {
       impossible_.push_back(
           absl::StrCat("the buffer went back to a checkpoint it never kept: ", checkpoint));
     }
-    page_ = checkpoint.empty() ? Page() : kept_[checkpoint];
+    const uint64_t step = NumberIn(event, "step");
+    if (checkpoint.empty() && step > 0) {
+      Rewind(step);
+    } else {
+      page_ = checkpoint.empty() ? Page() : kept_[checkpoint];
+    }
   }
   if (name == "entry evicted") Displace(NumberIn(event, "entry"), 0);
+}
+
+// The buffer had no checkpoint and kept what was born before `step`. The call that was under way
+// when the learner died had no answer: what it stored is gone again, and so is what that displaced.
+void OfferBook::Rewind(uint64_t step) {
+  for (const auto& [entry, born] : page_.born) {
+    if (born < step) continue;
+    page_.seen.erase(entry);
+    page_.dead.erase(entry);
+    page_.perhaps_gone.erase(entry);
+  }
+  std::erase_if(page_.live, [&](const auto& item) { return page_.born[item.second] >= step; });
+  std::erase_if(page_.born, [&](const auto& item) { return item.second >= step; });
+  page_.unknown_victims += most_answers_;
 }
 
 // An unknown victim was stored by a call whose answer was lost.
@@ -50,6 +70,11 @@ void OfferBook::Answer(const Event& event) {
   const std::string& outcome = TextIn(event, "outcome");
   const uint64_t entry = NumberIn(event, "entry");
   const uint64_t prompt = NumberIn(event, "prompt");
+  const uint64_t step = NumberIn(event, "step");
+  answers_ = step == step_ ? answers_ + 1 : 1;
+  step_ = step;
+  most_answers_ = std::max(most_answers_, answers_);
+  page_.born[entry] = step;
   const bool first = page_.seen.insert(entry).second;
   const auto occupant = page_.live.find(prompt);
   if (outcome == "duplicate") {

@@ -35,13 +35,18 @@ class OfferBook {
     std::set<uint64_t> perhaps_gone;    // Live entries that a lost answer may have displaced.
     std::set<uint64_t> seen;
     std::set<uint64_t> dead;
+    std::map<uint64_t, uint64_t> born;  // Entry -> learner step of its offer.
     uint64_t unknown_victims = 0;
   };
   void Answer(const Event& event);
+  void Rewind(uint64_t step);
   void Displace(uint64_t victim, uint64_t by);
 
   const uint64_t capacity_;
   Page page_;
+  uint64_t step_ = 0;  // The last answer's, with the number of answers of that step.
+  uint64_t answers_ = 0;
+  uint64_t most_answers_ = 0;
   std::map<std::string, Page> kept_;  // By checkpoint.
   std::vector<std::string> impossible_;
 };

@@ -27,6 +27,7 @@ Event Said(const std::string& name, std::map<std::string, std::string> fields) {
 
 Event Answered(uint64_t entry, uint64_t prompt, const std::string& outcome, uint64_t replaced = 0) {
   return Said("offer answered", {{"entry", std::to_string(entry)},
+                                 {"step", std::to_string(entry)},
                                  {"prompt", std::to_string(prompt)},
                                  {"outcome", outcome},
                                  {"replaced", std::to_string(replaced)}});
@@ -159,6 +160,15 @@ const Planted kPlanted[] = {
      CheckOneEntryPerPrompt, "entry 9 was inserted as number 4 of a buffer of 3"},
     {"VictimThatWasGone", [](Evidence& e) { Learner(e).push_back(Answered(9, 14, "replaced", 1)); },
      CheckOneEntryPerPrompt, "entry 9 displaced entry 1, which was gone before"},
+    // A buffer without a checkpoint keeps what was born before the step; one call may be unknown.
+    {"EmptiedWithoutACheckpoint",
+     [](Evidence& e) {
+       Event rewound = Restored("");
+       rewound["step"] = "9";
+       Learner(e).push_back(rewound);
+       e.buffer.clear();
+     },
+     CheckOffersSurvive, "was acknowledged and is not in the buffer"},
     {"UnknownCheckpoint", [](Evidence& e) { Learner(e).push_back(Restored("step_9")); },
      CheckOneEntryPerPrompt, "never kept: step_9"},
     {"GroupTrainedTwice", [](Evidence& e) { e.step_log[4].groups[1].group = 6; }, CheckTrainedOnce,

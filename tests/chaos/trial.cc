@@ -33,8 +33,8 @@ bool MayDiffer(const TrialPlan& plan, const Evidence& evidence) {
   return std::any_of(log->second.begin(), log->second.end(), [](const Event& event) {
     const std::string& name = NameOf(event);
     return name == "replay buffer is away, training goes on without it" ||
-           name == "replay buffer lacks the checkpoint and starts empty" ||
-           name == "replay buffer refuses a commit" || name == "cannot read a replay entry" ||
+           name == "replay buffer goes on without a checkpoint, with what was born before" ||
+           name == "replay buffer refuses a call" || name == "cannot read a replay entry" ||
            name == "checkpoint without the replay buffer" ||
            name == "group goes on without its replayed head";
   });

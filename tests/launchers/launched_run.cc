@@ -73,18 +73,31 @@ LaunchedRun::LaunchedRun(std::vector<std::string> overrides)
   OXBOW_CHECK(show.ok()) << show.status().ToString();
   OXBOW_CHECK((*show)->WaitExit(kReady).value() == 0) << (*show)->error_output();
   std::ofstream(files_.directory() / "config.resolved.yaml") << (*show)->output();
-  buffer_ = Service({BinaryPath("replay_buffer"), "--data", (scratch_.path() / "replay").string(),
-                     "--config", (files_.directory() / "config.resolved.yaml").string()});
-  reward_ = Service({BinaryPath("reward_server")});
+  buffer_ = absl::StrCat("127.0.0.1:", FreePort());
+  StartBuffer();
+  reward_process_ = Service({BinaryPath("reward_server")}, reward_);
 }
 
-std::string LaunchedRun::Service(std::vector<std::string> argv) {
+void LaunchedRun::KillBuffer() {
+  buffer_process_->Kill(SIGKILL);
+  OXBOW_CHECK(buffer_process_->WaitExit(kReady).ok()) << "the replay buffer did not end";
+}
+
+void LaunchedRun::StartBuffer() {
+  buffer_process_ = Service(
+      {BinaryPath("replay_buffer"), "--data", (scratch_.path() / "replay").string(), "--config",
+       (files_.directory() / "config.resolved.yaml").string(), "--listen", buffer_},
+      buffer_);
+}
+
+std::unique_ptr<Process> LaunchedRun::Service(std::vector<std::string> argv,
+                                              std::string& endpoint) {
   auto process = Process::Start({.argv = std::move(argv)});
   OXBOW_CHECK(process.ok()) << process.status().ToString();
   const auto ready = (*process)->WaitForLine("READY", kReady);
   OXBOW_CHECK(ready.ok()) << ready.status().ToString();
-  services_.push_back(*std::move(process));
-  return ValueOf(*ready, "grpc");
+  endpoint = ValueOf(*ready, "grpc");
+  return *std::move(process);
 }
 
 Process& LaunchedRun::Launch(Command command) {

@@ -42,19 +42,25 @@ class LaunchedRun {
   // Kills the process of this rank with SIGKILL, for any parent. False if there is none.
   bool KillRank(int rank);
 
+  // The replay buffer goes away with SIGKILL, and comes back at the same address.
+  void KillBuffer();
+  void StartBuffer();
+  const std::string& buffer() const { return buffer_; }
+
   bool WaitForStep(int64_t step);
   // Exit codes of all processes launched since the last call, in that order.
   std::vector<int> WaitExit();
   const RunFiles& files() const { return files_; }
 
  private:
-  std::string Service(std::vector<std::string> argv);  // Returns its endpoint.
+  std::unique_ptr<Process> Service(std::vector<std::string> argv, std::string& endpoint);
   std::vector<pid_t> LearnerProcesses() const;
   void Clear();
 
   ScopedDirectory scratch_;
   const RunFiles files_{scratch_.path() / "run"};
-  std::vector<std::unique_ptr<Process>> services_;
+  std::unique_ptr<Process> buffer_process_;
+  std::unique_ptr<Process> reward_process_;
   std::string buffer_;
   std::string reward_;
   std::string listen_;

@@ -77,9 +77,19 @@ void FaultyFileSystem::Wrote(const std::string& name, uint64_t bytes) {
 }
 
 void FaultyFileSystem::Synced(const std::string& name) {
+  std::function<void()> call;
+  {
+    absl::MutexLock lock(&mutex_);
+    Extent& file = files_[name];
+    file.synced = file.written;
+    call = on_sync_;
+  }
+  if (call != nullptr) call();
+}
+
+void FaultyFileSystem::OnSync(std::function<void()> call) {
   absl::MutexLock lock(&mutex_);
-  Extent& file = files_[name];
-  file.synced = file.written;
+  on_sync_ = std::move(call);
 }
 
 rocksdb::IOStatus FaultyFileSystem::NewWritableFile(const std::string& name,
@@ -118,7 +128,17 @@ rocksdb::IOStatus FaultyFileSystem::LinkFile(const std::string& from, const std:
 
 void FaultyFileSystem::CopySynced(const std::filesystem::path& from,
                                   const std::filesystem::path& to) const {
-  std::filesystem::copy(from, to, std::filesystem::copy_options::recursive);
+  namespace fs = std::filesystem;
+  std::error_code gone;  // RocksDB may delete what it needs no more beside this.
+  fs::create_directories(to);
+  for (const auto& entry : fs::recursive_directory_iterator(from, gone)) {
+    const fs::path copied = to / entry.path().lexically_relative(from);
+    if (entry.is_directory(gone)) {
+      fs::create_directories(copied);
+    } else {
+      fs::copy_file(entry.path(), copied, gone);
+    }
+  }
   absl::MutexLock lock(&mutex_);
   for (const auto& [name, extent] : files_) {
     const std::filesystem::path relative = std::filesystem::path(name).lexically_relative(from);

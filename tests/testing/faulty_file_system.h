@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,6 +25,9 @@ class FaultyFileSystem final : public rocksdb::FileSystemWrapper {
   void FillAfter(uint64_t appends);
   void Empty();           // There is room again.
   bool was_full() const;  // Since FillAfter.
+
+  // Called after each fsync that succeeded, by the thread that made it. Null: nothing is.
+  void OnSync(std::function<void()> call);
 
   // Copies `from` to `to` as a power loss would leave it: of each file what was synced.
   void CopySynced(const std::filesystem::path& from, const std::filesystem::path& to) const;
@@ -53,6 +57,7 @@ class FaultyFileSystem final : public rocksdb::FileSystemWrapper {
   bool limited_ ABSL_GUARDED_BY(mutex_) = false;
   bool was_full_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t appends_left_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::function<void()> on_sync_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Extent> files_ ABSL_GUARDED_BY(mutex_);
 };
 

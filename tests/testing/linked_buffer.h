@@ -120,7 +120,8 @@ inline std::vector<replay::TablePolicy> TestTables() {
 }
 
 struct Shard {
-  explicit Shard(uint64_t offer_bytes_max) : offer_bytes_max(offer_bytes_max) {}
+  explicit Shard(uint64_t offer_bytes_max, uint64_t remembered_max = 1'000'000)
+      : offer_bytes_max(offer_bytes_max), remembered_max(remembered_max) {}
 
   // What can be seen of the content: every entry, and the age.
   std::pair<std::vector<buffer::Entry>, LearnerStep> Content() const {
@@ -128,9 +129,12 @@ struct Shard {
   }
 
   const uint64_t offer_bytes_max;
+  const uint64_t remembered_max;
   const oxbow::testing::ScopedDirectory directory{oxbow::testing::ScopedDirectory::Memory()};
   const std::unique_ptr<buffer::ReplayStore> store =
-      buffer::ReplayStore::Open({.directory = directory.path(), .tables = TestTables()}).value();
+      buffer::ReplayStore::Open(
+          {.directory = directory.path(), .tables = TestTables(), .remembered_max = remembered_max})
+          .value();
   prometheus::Registry registry;
   buffer::ReplayMetrics metrics{registry};
   buffer::ReplayService service{
@@ -143,19 +147,22 @@ struct Shard {
 struct Linked {
   explicit Linked(size_t shard_count = 1, size_t commits_max = 64, bool same_window = false,
                   uint32_t kept_steps = kKept, uint64_t call_bytes_max = buffer::kOfferCallBytes,
-                  uint64_t offer_bytes_max = buffer::kOfferBytesMax) {
-    ReplayLink::Options options{.timeout = absl::Seconds(20),
-                                .probe_every = absl::Milliseconds(100),
-                                .call_bytes_max = call_bytes_max,
-                                .commits_max = commits_max,
-                                .epoch = kEpoch,
-                                .seed = 3,
-                                .kept_steps = kept_steps,
-                                .schedule_id = kSchedule,
-                                .latent_bytes = kLatentBytes,
-                                .same_window = same_window};
+                  uint64_t offer_bytes_max = buffer::kOfferBytesMax,
+                  uint64_t backlog_bytes_max = uint64_t{1} << 30,
+                  uint64_t remembered_max = 1'000'000) {
+    options = ReplayLink::Options{.timeout = absl::Seconds(20),
+                                  .probe_every = absl::Milliseconds(100),
+                                  .call_bytes_max = call_bytes_max,
+                                  .commits_max = commits_max,
+                                  .backlog_bytes_max = backlog_bytes_max,
+                                  .epoch = kEpoch,
+                                  .seed = 3,
+                                  .kept_steps = kept_steps,
+                                  .schedule_id = kSchedule,
+                                  .latent_bytes = kLatentBytes,
+                                  .same_window = same_window};
     for (size_t i = 0; i < shard_count; ++i) {
-      shards.push_back(std::make_unique<Shard>(offer_bytes_max));
+      shards.push_back(std::make_unique<Shard>(offer_bytes_max, remembered_max));
       options.endpoints.push_back(shards.back()->server->endpoint());
     }
     link = std::make_unique<ReplayLink>(options, metrics);
@@ -169,6 +176,15 @@ struct Linked {
   }
   std::string Metrics() const { return telemetry::ScrapeText(registry); }
 
+  // Another link to the same shards: of another run, or of another start.
+  std::unique_ptr<ReplayLink> Another(const std::string& run, Epoch epoch) {
+    ReplayLink::Options other = options;
+    other.run = run;
+    other.epoch = epoch;
+    return std::make_unique<ReplayLink>(other, metrics);
+  }
+
+  ReplayLink::Options options;
   std::vector<std::unique_ptr<Shard>> shards;
   prometheus::Registry registry;
   LearnerMetrics metrics{registry, {}};

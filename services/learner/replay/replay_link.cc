@@ -1,29 +1,17 @@
 #include "services/learner/replay/replay_link.h"
 
 #include <algorithm>
+#include <numeric>
+#include <thread>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/trace.h"
 
 namespace oxbow::learner {
 namespace {
-
-// "OFFER_OUTCOME_REJECTED_LOWER" -> "rejected_lower"
-std::string OutcomeName(v1::OfferOutcome outcome) {
-  static constexpr size_t kPrefix = sizeof("OFFER_OUTCOME_") - 1;
-  const std::string& name = v1::OfferOutcome_Name(outcome);
-  return name.size() > kPrefix ? absl::AsciiStrToLower(name.substr(kPrefix)) : "unknown";
-}
-
-// Whether a buffer that is there gave an answer that asking again would not change.
-bool IsRefusal(const absl::Status& status) {
-  return absl::IsInvalidArgument(status) || absl::IsAborted(status) ||
-         absl::IsFailedPrecondition(status) || absl::IsOutOfRange(status);
-}
 
 // Adds what the next shard says to the `total` of those before it, as one buffer with the entries
 // of all would say it: sums, means over entries, extremes. What only one process can say of itself
@@ -76,213 +64,108 @@ ReplayLink::ReplayLink(Options options, LearnerMetrics& metrics)
     : options_(std::move(options)), metrics_(metrics) {
   OXBOW_CHECK(!options_.endpoints.empty()) << "endpoints of the replay buffer";
   for (const std::string& endpoint : options_.endpoints) {
-    shards_.push_back(std::make_unique<buffer::ReplayClient>(endpoint, options_.timeout));
+    shards_.push_back(std::make_unique<ShardLink>(
+        ShardLink::Options{
+            .endpoint = endpoint,
+            .shards = static_cast<uint32_t>(options_.endpoints.size()),
+            .shard = static_cast<uint32_t>(shards_.size()),
+            .timeout = options_.timeout,
+            .probe_every = options_.probe_every,
+            .call_bytes_max = options_.call_bytes_max,
+            .commits_max = options_.commits_max,
+            .backlog_bytes_max = options_.backlog_bytes_max / options_.endpoints.size(),
+            .run = options_.run,
+            .take_from = options_.take_from,
+            .epoch = options_.epoch},
+        metrics_));
   }
   metrics_.BufferAttached(true);
-  prober_ = std::thread([this] { Probe(); });
-}
-
-ReplayLink::~ReplayLink() {
-  {
-    absl::MutexLock lock(&mutex_);
-    ending_ = true;
-  }
-  prober_.join();
 }
 
 bool ReplayLink::attached() const {
-  absl::MutexLock lock(&mutex_);
-  return attached_;
+  return std::all_of(shards_.begin(), shards_.end(),
+                     [](const auto& shard) { return shard->attached(); });
+}
+
+absl::Status ReplayLink::ended() const {
+  for (const auto& shard : shards_) OXBOW_RETURN_IF_ERROR(shard->ended());
+  return absl::OkStatus();
 }
 
 bool ReplayLink::AwaitAttachedForTest(absl::Duration timeout) const {
-  absl::MutexLock lock(&mutex_);
-  return mutex_.AwaitWithTimeout(absl::Condition(&attached_), timeout);
+  return std::all_of(shards_.begin(), shards_.end(),
+                     [&](const auto& shard) { return shard->AwaitAttachedForTest(timeout); });
 }
 
-// Asks a lost buffer now and then, so that the loop never waits for one that is not there.
-void ReplayLink::Probe() {
-  std::vector<std::unique_ptr<buffer::ReplayClient>> clients;
-  for (const std::string& endpoint : options_.endpoints) {
-    clients.push_back(std::make_unique<buffer::ReplayClient>(endpoint, options_.probe_every));
+// The first one in this thread: most runs have no other.
+void ReplayLink::ForEach(const std::vector<uint32_t>& shards,
+                         const std::function<void(uint32_t)>& call) {
+  if (shards.empty()) return;
+  const std::optional<Trace> trace = CurrentTrace();
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < shards.size(); ++i) {
+    others.emplace_back([&call, &trace, shard = shards[i]] {
+      const TraceScope scope(trace);
+      call(shard);
+    });
   }
-  absl::MutexLock lock(&mutex_);
-  while (true) {
-    const auto away = [this]()
-                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ending_ || !attached_; };
-    mutex_.Await(absl::Condition(&away));
-    if (ending_) return;
-    mutex_.Unlock();
-    bool answers = true;
-    for (const auto& client : clients) answers = answers && client->Info().ok();
-    mutex_.Lock();
-    if (answers && !attached_) {
-      attached_ = true;
-      OXBOW_LOG(Info) << "replay buffer answers again";
-    } else {
-      mutex_.AwaitWithTimeout(absl::Condition(&ending_), options_.probe_every);
-    }
-  }
+  call(shards[0]);
+  for (std::thread& other : others) other.join();
 }
 
-void ReplayLink::Lost(const char* call, const absl::Status& status) {
-  metrics_.BufferFailed(call);
-  metrics_.BufferAttached(false);
-  OXBOW_LOG(Warning) << "replay buffer is away, training goes on without it" << Field("call", call)
-                     << Field("error", std::string(status.message()));
-  absl::MutexLock lock(&mutex_);
-  attached_ = false;
+std::vector<uint32_t> ReplayLink::Deliver() {
+  std::vector<uint32_t> all(shards_.size());
+  std::iota(all.begin(), all.end(), 0u);
+  std::vector<char> there(shards_.size());  // Not bool: threads write it side by side.
+  ForEach(all, [&](uint32_t shard) { there[shard] = shards_[shard]->Deliver() ? 1 : 0; });
+  std::erase_if(all, [&](uint32_t shard) { return there[shard] == 0; });
+  metrics_.BufferAttached(all.size() == shards_.size());
+  return all;
 }
 
-void ReplayLink::Restore(const std::string& checkpoint) {
-  pending_.clear();
-  pending_.push_back({.restore = checkpoint, .commit = {}});
+void ReplayLink::Restore(const std::string& checkpoint, LearnerStep committed) {
+  for (const auto& shard : shards_) shard->Restore(checkpoint, committed);
   Deliver();
 }
 
-absl::Status ReplayLink::Hand(const Pending& pending) {
-  return pending.restore.has_value() ? HandRestore(*pending.restore) : HandCommit(pending.commit);
-}
-
-absl::Status ReplayLink::HandRestore(const std::string& checkpoint) {
-  std::string held = checkpoint;
-  for (const auto& shard : shards_) {
-    absl::Status status = shard->Restore(options_.epoch, checkpoint);
-    if (absl::IsNotFound(status)) {
-      // What it holds may be of steps that are yet to come; nothing is better.
-      metrics_.BufferFailed("restore");
-      OXBOW_LOG(Warning) << "replay buffer lacks the checkpoint and starts empty"
-                         << Field("error", std::string(status.message()));
-      status = shard->Restore(options_.epoch, "");
-      held.clear();
-    }
-    OXBOW_RETURN_IF_ERROR(status);
-  }
-  OXBOW_LOG(Debug) << "replay buffer restored" << Field("epoch", options_.epoch)
-                   << Field("checkpoint", held);
-  return absl::OkStatus();
-}
-
-void ReplayLink::Answered(LearnerStep step, const v1::ReplayEntry& offer,
-                          const v1::OfferResponse::Result& result) {
-  if (offer.table().empty()) metrics_.OfferAnswered(OutcomeName(result.outcome()));
-  OXBOW_LOG(Debug) << "offer answered" << Field("epoch", options_.epoch) << Field("step", step)
-                   << Field("entry", offer.entry_id()) << Field("prompt", offer.prompt().id())
-                   << Field("outcome", OutcomeName(result.outcome()))
-                   << Field("replaced", result.replaced_entry_id());
-}
-
-// The buffer decides entries one after another and recognises their ids: it makes no difference
-// where a call ends, nor that a commit which broke off between two calls starts again.
-absl::Status ReplayLink::HandOffers(const StepCommit& commit, size_t shard) {
-  std::vector<const v1::ReplayEntry*> call;
-  uint64_t bytes = 0;
-  const auto send = [&]() -> absl::Status {
-    std::vector<v1::ReplayEntry> offers;
-    for (const v1::ReplayEntry* offer : call) offers.push_back(*offer);
-    OXBOW_ASSIGN_OR_RETURN(const v1::OfferResponse response,
-                           shards_[shard]->Offer(options_.epoch, std::move(offers)));
-    for (size_t i = 0; i < call.size(); ++i) {
-      Answered(commit.step, *call[i], response.results(static_cast<int>(i)));
-    }
-    call.clear();
-    bytes = 0;
-    return absl::OkStatus();
-  };
-  for (const v1::ReplayEntry& offer : commit.offers) {
-    if (offer.prompt().id() % shards_.size() != shard) continue;
-    const uint64_t size = offer.ByteSizeLong();
-    if (bytes + size > options_.call_bytes_max) OXBOW_RETURN_IF_ERROR(send());
-    call.push_back(&offer);
-    bytes += size;
-  }
-  return send();
-}
-
-absl::Status ReplayLink::HandGroups(const StepCommit& commit, size_t shard) {
-  for (const v1::ReplayEntry& group : commit.groups) {
-    if (group.prompt().id() % shards_.size() != shard) continue;
-    OXBOW_ASSIGN_OR_RETURN(const v1::OfferResponse response,
-                           shards_[shard]->Offer(options_.epoch, {group}));
-    Answered(commit.step, group, response.results(0));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ReplayLink::HandCommit(const StepCommit& commit) {
-  for (size_t shard = 0; shard < shards_.size(); ++shard) {
-    OXBOW_RETURN_IF_ERROR(HandOffers(commit, shard));
-    OXBOW_RETURN_IF_ERROR(HandGroups(commit, shard));
-    OXBOW_RETURN_IF_ERROR(
-        shards_[shard]->Advance(options_.epoch, commit.step, commit.used, commit.evict));
-  }
-  for (const EntryId entry : commit.evict) {
-    OXBOW_LOG(Debug) << "entry evicted" << Field("step", commit.step) << Field("entry", entry);
-  }
-  return absl::OkStatus();
-}
-
-bool ReplayLink::Deliver() {
-  if (!attached()) return false;
-  while (!pending_.empty()) {
-    const bool restores = pending_.front().restore.has_value();
-    const absl::Status status = Hand(pending_.front());
-    if (!restores && IsRefusal(status)) {
-      // Those behind it must not wait for ever.
-      metrics_.BufferFailed("commit");
-      metrics_.BufferCommitsDropped();
-      OXBOW_LOG(Warning) << "replay buffer refuses a commit"
-                         << Field("step", pending_.front().commit.step.value)
-                         << Field("error", std::string(status.message()));
-    } else if (!status.ok()) {
-      Lost(restores ? "restore" : "commit", status);
-      return false;
-    }
-    pending_.pop_front();
-  }
-  metrics_.BufferAttached(true);
-  return true;
-}
-
 void ReplayLink::Commit(StepCommit commit) {
-  pending_.push_back({.restore = std::nullopt, .commit = std::move(commit)});
-  if (!Deliver()) LimitBacklog();
-}
-
-// Offers take the room; uses and evictions stay: they end soon after draws do. A later commit moves
-// the buffer's age as well, so a commit with nothing else to say goes.
-void ReplayLink::LimitBacklog() {
-  if (pending_.size() <= options_.commits_max) return;
-  const auto oldest = pending_.end() - 1 - static_cast<std::ptrdiff_t>(options_.commits_max);
-  if (oldest->restore.has_value()) return;
-  const bool offers = !oldest->commit.offers.empty() || !oldest->commit.groups.empty();
-  if (offers) metrics_.BufferCommitsDropped();
-  oldest->commit.offers.clear();
-  oldest->commit.groups.clear();
-  if (oldest->commit.used.empty() && oldest->commit.evict.empty()) pending_.erase(oldest);
+  std::vector<StepCommit> parts(shards_.size());
+  for (StepCommit& part : parts) {
+    part.step = commit.step;
+    part.used = commit.used;
+    part.evict = commit.evict;
+  }
+  for (v1::ReplayEntry& offer : commit.offers) {
+    parts[offer.prompt().id() % parts.size()].offers.push_back(std::move(offer));
+  }
+  for (v1::ReplayEntry& group : commit.groups) {
+    parts[group.prompt().id() % parts.size()].groups.push_back(std::move(group));
+  }
+  for (size_t i = 0; i < parts.size(); ++i) shards_[i]->Add(std::move(parts[i]));
+  Deliver();
+  for (const auto& shard : shards_) shard->LimitBacklog();
 }
 
 absl::Status ReplayLink::Checkpoint(const std::string& name, uint32_t keep) {
-  if (!Deliver()) return absl::UnavailableError("the replay buffer is away");
-  for (const auto& shard : shards_) {
-    if (const absl::Status status = shard->Checkpoint(options_.epoch, name, keep); !status.ok()) {
-      metrics_.BufferFailed("checkpoint");
-      return status;
-    }
+  if (Deliver().size() < shards_.size()) {
+    return absl::UnavailableError("a shard of the replay buffer is away");
   }
+  for (const auto& shard : shards_) OXBOW_RETURN_IF_ERROR(shard->Checkpoint(name, keep));
   OXBOW_LOG(Debug) << "replay buffer keeps a checkpoint" << Field("checkpoint", name);
   return absl::OkStatus();
 }
 
 std::optional<v1::InfoResponse> ReplayLink::Info() {
-  if (!attached()) return std::nullopt;
   v1::InfoResponse total;
+  bool any = false;
   for (const auto& shard : shards_) {
-    const auto info = shard->Info();
-    if (!info.ok()) return std::nullopt;
+    if (!shard->attached()) continue;
+    const auto info = shard->client().Info();
+    if (!info.ok()) continue;
     AddShard(*info, total);
+    any = true;
   }
-  return total;
+  return any ? std::optional(total) : std::nullopt;
 }
 
 }  // namespace oxbow::learner

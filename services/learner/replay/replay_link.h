@@ -1,26 +1,25 @@
-// The learner's end of the replay buffer. A buffer that fails never stops training: the run goes on
-// on-policy; commits wait here in a bounded queue and are handed in, in order, once the buffer
-// answers again.
+// The learner's end of the replay buffer: all its shards as one. A shard that fails never stops
+// training: the run goes on with the others, and on-policy without any (shard_link.h). Shards are
+// called side by side.
 //
-// The learner's loop owns it; a thread of its own asks a lost buffer whether it is back.
+// The learner's loop owns it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
 #include "services/buffer/replay_client.h"
 #include "services/learner/coordinator/step_plan.h"
 #include "services/learner/learner_metrics.h"
+#include "services/learner/replay/shard_link.h"
 
 namespace oxbow::learner {
 
@@ -31,7 +30,11 @@ class ReplayLink {
     absl::Duration timeout = absl::Seconds(10);
     absl::Duration probe_every = absl::Milliseconds(500);  // While the buffer is away.
     uint64_t call_bytes_max = buffer::kOfferCallBytes;     // Offers beyond it go in another call.
-    size_t commits_max = 64;  // Waiting for a buffer that is away; older ones lose their offers.
+    // Waiting for a shard that is away, commits and bytes of offers; older ones lose their offers.
+    size_t commits_max = 64;
+    uint64_t backlog_bytes_max = uint64_t{1} << 30;
+    std::string run;        // Uid of the run; empty in tests that have none.
+    std::string take_from;  // The run that loses its buffer to this one; empty: none.
     Epoch epoch;
     uint64_t seed = 0;
     uint32_t kept_steps = 0;    // i_off
@@ -41,22 +44,19 @@ class ReplayLink {
     bool same_window = false;   // Use only heads whose stochastic steps are those of the step.
   };
 
-  // What a committed step means to the buffer.
-  struct StepCommit {
-    LearnerStep step;
-    std::vector<v1::ReplayEntry> offers;  // To any table; in as many calls as they need.
-    std::vector<v1::ReplayEntry> groups;  // Large ones: each a call of its own.
-    std::vector<EntryId> used;
-    std::vector<EntryId> evict;
-  };
+  using StepCommit = learner::StepCommit;
 
   ReplayLink(Options options, LearnerMetrics& metrics);
   ~ReplayLink();
 
-  // Brings the buffer to a checkpoint's content; "" empties it, and so does a name it does not
-  // have. If it is away, that is done first when it is back. Drops the commits that wait: they
-  // belong to another past.
-  void Restore(const std::string& checkpoint);
+  // Brings the buffer to a checkpoint's content. A shard without a checkpoint of this name, and
+  // every shard for an empty name, keeps what it has of the first `committed` steps (0: nothing). A
+  // shard that is away does that first when it is back.
+  void Restore(const std::string& checkpoint, LearnerStep committed = LearnerStep(0));
+
+  // Why the run must end: a shard belongs to another run, or to a later start of this one.
+  // kInvalidArgument, with what to do. OK: it need not.
+  absl::Status ended() const;
 
   // Draws up to `count` entries for a step with window `sde` (T flags; empty: windows do not move)
   // and reads their heads; fewer when fewer are eligible, readable, or the buffer is away.
@@ -85,48 +85,33 @@ class ReplayLink {
   // offers were lost: the buffer was away too long, or refused them for good.
   void Commit(StepCommit commit);
 
-  // Keeps the content under a name. An error leaves training as it is.
+  // Keeps the content of every shard under a name, or fails; training goes on either way.
   absl::Status Checkpoint(const std::string& name, uint32_t keep);
 
-  // All shards as one buffer: sums, means over entries, extremes. Nothing while the buffer is away.
+  // All shards that answer as one buffer: sums, means over entries, extremes. Nothing if none does.
   std::optional<v1::InfoResponse> Info();
 
-  bool attached() const;
+  bool attached() const;  // All shards are.
 
-  // Waits until a lost buffer answers; false after `timeout`.
+  // Waits until all lost shards answer; false after `timeout`.
   bool AwaitAttachedForTest(absl::Duration timeout) const;
 
  private:
-  struct Pending {
-    std::optional<std::string> restore;
-    StepCommit commit;
-  };
-
-  bool Deliver();  // Hands in what waits; false if the buffer is away.
-  absl::Status Hand(const Pending& pending);
-  absl::Status HandCommit(const StepCommit& commit);
-  absl::Status HandOffers(const StepCommit& commit, size_t shard);
-  absl::Status HandGroups(const StepCommit& commit, size_t shard);
-  absl::Status HandRestore(const std::string& checkpoint);
-  void Answered(LearnerStep step, const v1::ReplayEntry& offer,
-                const v1::OfferResponse::Result& result);
-  void LimitBacklog();
-  void Lost(const char* call, const absl::Status& status);
-  void Probe();
+  // Calls `call` for these shards, all at once.
+  void ForEach(const std::vector<uint32_t>& shards, const std::function<void(uint32_t)>& call);
+  // Hands in what waits; the shards that are there afterwards.
+  std::vector<uint32_t> Deliver();
+  ShardLink& ShardOf(const v1::ReplayEntry& entry) {
+    return *shards_[entry.prompt().id() % shards_.size()];
+  }
   std::optional<ReplayedHead> ReadHead(uint32_t shard, LearnerStep step,
                                        const v1::ReplayEntry& entry, const std::vector<bool>& sde);
   std::nullopt_t RefuseHead(const v1::ReplayEntry& entry, const char* reason);
 
   const Options options_;
   LearnerMetrics& metrics_;
-  std::vector<std::unique_ptr<buffer::ReplayClient>> shards_;
-  std::deque<Pending> pending_;
-  uint64_t heads_refused_ = 0;
-
-  mutable absl::Mutex mutex_;
-  bool attached_ ABSL_GUARDED_BY(mutex_) = true;
-  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread prober_;
+  std::vector<std::unique_ptr<ShardLink>> shards_;
+  std::atomic<uint64_t> heads_refused_ = 0;
 };
 
 }  // namespace oxbow::learner

@@ -1,5 +1,6 @@
 // What the link draws and reads: heads of best, prompts and groups of the queues.
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -31,8 +32,9 @@ std::optional<ReplayedHead> ReplayLink::ReadHead(uint32_t shard, LearnerStep ste
   const bool same =
       sde.empty() || std::equal(sde.begin(), sde.end(), stored.sde().begin(), stored.sde().end());
   if (!same && options_.same_window) return RefuseHead(entry, "window");
-  auto read = shards_[shard]->Read(EntryId(entry.entry_id()), static_cast<uint32_t>(span.first),
-                                   static_cast<uint32_t>(span.count));
+  auto read =
+      shards_[shard]->client().Read(EntryId(entry.entry_id()), static_cast<uint32_t>(span.first),
+                                    static_cast<uint32_t>(span.count));
   if (!read.ok()) {
     metrics_.BufferFailed("read");
     OXBOW_LOG(Warning) << "cannot read a replay entry" << Field("entry", entry.entry_id())
@@ -60,35 +62,42 @@ std::optional<ReplayedHead> ReplayLink::ReadHead(uint32_t shard, LearnerStep ste
 
 std::vector<ReplayedHead> ReplayLink::Draw(LearnerStep step, uint32_t count,
                                            const std::vector<bool>& sde) {
-  std::vector<ReplayedHead> heads;
-  if (count == 0 || !Deliver()) return heads;
-  const uint32_t shards = static_cast<uint32_t>(shards_.size());
-  for (uint32_t shard = 0; shard < shards; ++shard) {
+  if (count == 0) return {};
+  const std::vector<uint32_t> there = Deliver();
+  std::vector<std::vector<ReplayedHead>> heads(shards_.size());
+  ForEach(there, [&](uint32_t shard) {
     // Shares differ by at most one, and the larger ones go round.
-    const uint32_t turn = static_cast<uint32_t>((shard + step.value) % shards);
+    const auto shards = static_cast<uint32_t>(there.size());
+    const auto place = std::lower_bound(there.begin(), there.end(), shard) - there.begin();
+    const auto turn = (static_cast<uint64_t>(place) + step.value) % shards;
     const uint32_t share = count / shards + (turn < count % shards ? 1 : 0);
-    if (share == 0) continue;
-    auto response = shards_[shard]->Draw(options_.epoch, step, share, options_.seed);
+    if (share == 0) return;
+    const auto response = shards_[shard]->client().Draw(options_.epoch, step, share, options_.seed);
     if (!response.ok()) {
-      Lost("draw", response.status());
-      return heads;
+      shards_[shard]->Failed("draw", response.status());
+      return;
     }
     for (const v1::ReplayEntry& entry : response->entries()) {
       std::optional<ReplayedHead> head = ReadHead(shard, step, entry, sde);
-      if (head.has_value()) heads.push_back(*std::move(head));
+      if (head.has_value()) heads[shard].push_back(*std::move(head));
     }
+  });
+  std::vector<ReplayedHead> all;
+  for (std::vector<ReplayedHead>& of_shard : heads) {
+    std::move(of_shard.begin(), of_shard.end(), std::back_inserter(all));
   }
-  return heads;
+  return all;
 }
 
 std::vector<WaitingPrompt> ReplayLink::DrawHardPrompts(LearnerStep step, uint32_t count) {
+  if (count == 0) return {};
   std::vector<v1::ReplayEntry> drawn;
-  if (count == 0 || !Deliver()) return {};
-  for (const auto& shard : shards_) {
-    auto response = shard->Draw(options_.epoch, step, count, options_.seed, replay::kHardPrompts);
+  for (const uint32_t shard : Deliver()) {
+    auto response = shards_[shard]->client().Draw(options_.epoch, step, count, options_.seed,
+                                                  replay::kHardPrompts);
     if (!response.ok()) {
-      Lost("draw", response.status());
-      return {};
+      shards_[shard]->Failed("draw", response.status());
+      continue;
     }
     for (v1::ReplayEntry& entry : *response->mutable_entries()) drawn.push_back(std::move(entry));
   }
@@ -106,12 +115,11 @@ std::vector<WaitingPrompt> ReplayLink::DrawHardPrompts(LearnerStep step, uint32_
 
 std::vector<v1::ReplayEntry> ReplayLink::RecentGroups() {
   std::vector<v1::ReplayEntry> groups;
-  if (!Deliver()) return groups;
-  for (const auto& shard : shards_) {
-    auto listed = shard->List(replay::kRecentGroups);
+  for (const uint32_t shard : Deliver()) {
+    auto listed = shards_[shard]->client().List(replay::kRecentGroups);
     if (!listed.ok()) {
-      Lost("list", listed.status());
-      return {};
+      shards_[shard]->Failed("list", listed.status());
+      continue;
     }
     for (v1::ReplayEntry& entry : *listed) {
       if (entry.trajectory().schedule_id() != options_.schedule_id) continue;
@@ -124,9 +132,8 @@ std::vector<v1::ReplayEntry> ReplayLink::RecentGroups() {
 }
 
 std::optional<v1::Group> ReplayLink::ReadGroup(const v1::ReplayEntry& entry) {
-  const auto& shard = shards_[entry.prompt().id() % shards_.size()];
-  auto read = shard->Read(EntryId(entry.entry_id()), 0,
-                          static_cast<uint32_t>(entry.trajectory().latents().shape(0)));
+  auto read = ShardOf(entry).client().Read(
+      EntryId(entry.entry_id()), 0, static_cast<uint32_t>(entry.trajectory().latents().shape(0)));
   absl::StatusOr<v1::Group> group =
       read.ok() ? GroupOfEntry(*std::move(read)) : absl::StatusOr<v1::Group>(read.status());
   if (group.ok()) return *std::move(group);

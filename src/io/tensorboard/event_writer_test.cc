@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "absl/strings/escaping.h"
+#include "base/crc32c.h"
 #include "gtest/gtest.h"
 #include "io/tensorboard/record.h"
 

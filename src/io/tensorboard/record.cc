@@ -1,27 +1,14 @@
 #include "io/tensorboard/record.h"
 
-#include <array>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/crc32c.h"
 
 namespace oxbow::io {
 namespace {
 
 constexpr size_t kLengthBytes = 8;
 constexpr size_t kCrcBytes = 4;
-
-constexpr std::array<uint32_t, 256> MakeTable() {
-  std::array<uint32_t, 256> table{};
-  for (uint32_t i = 0; i < 256; ++i) {
-    uint32_t crc = i;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) ? 0x82f63b78u : 0u);
-    table[i] = crc;
-  }
-  return table;
-}
-
-constexpr std::array<uint32_t, 256> kTable = MakeTable();
 
 void AppendLittleEndian(std::string& out, uint64_t value, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) out += static_cast<char>((value >> (8 * i)) & 0xff);
@@ -33,20 +20,9 @@ uint64_t LittleEndian(std::string_view bytes) {
   return value;
 }
 
+uint32_t MaskedCrc32c(std::string_view bytes) { return MaskCrc32c(Crc32c(bytes)); }
+
 }  // namespace
-
-uint32_t Crc32c(std::string_view bytes) {
-  uint32_t crc = ~0u;
-  for (const char byte : bytes) {
-    crc = (crc >> 8) ^ kTable[(crc ^ static_cast<uint8_t>(byte)) & 0xff];
-  }
-  return ~crc;
-}
-
-uint32_t MaskedCrc32c(std::string_view bytes) {
-  const uint32_t crc = Crc32c(bytes);
-  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
-}
 
 std::string FrameRecord(std::string_view payload) {
   std::string out;

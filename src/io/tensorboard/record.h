@@ -2,10 +2,9 @@
 //
 //   u64 LE length | u32 LE masked CRC of the length | payload | u32 LE masked CRC of the payload
 //
-// with CRC-32C (Castagnoli) and mask(c) = rotr(c, 15) + 0xa282ead8 mod 2^32.
+// with the masked CRC-32C of base/crc32c.h.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,11 +12,6 @@
 #include "absl/status/statusor.h"
 
 namespace oxbow::io {
-
-// CRC-32C: reflected polynomial 0x82f63b78; "123456789" gives 0xe3069283.
-uint32_t Crc32c(std::string_view bytes);
-
-uint32_t MaskedCrc32c(std::string_view bytes);
 
 std::string FrameRecord(std::string_view payload);
 

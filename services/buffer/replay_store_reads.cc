@@ -1,0 +1,243 @@
+// What the store answers without a caller, and what it does with damaged entries.
+#include <rocksdb/write_batch.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "core/replay/priority.h"
+#include "services/buffer/database.h"
+#include "services/buffer/replay_store.h"
+
+namespace oxbow::buffer {
+namespace {
+
+// Rewards, priorities, ages and uses of a table at `info.step`.
+void Describe(const Table& table, StoreInfo& info) {
+  if (table.size() == 0) return;
+  const double share = 1.0 / static_cast<double>(table.size());
+  std::vector<double> priorities;
+  for (const auto& [_, entry] : table.entries()) {
+    const auto age = static_cast<double>(replay::AgeAt(info.step, entry.birth));
+    priorities.push_back(table.PriorityOf(entry, info.step));
+    info.reward_mean += share * entry.reward;
+    info.priority_mean += share * priorities.back();
+    info.age_mean_steps += share * age;
+    info.age_max_steps = std::max(info.age_max_steps, age);
+    info.uses_mean += share * static_cast<double>(entry.uses);
+  }
+  info.priority_min = *std::min_element(priorities.begin(), priorities.end());
+  // The smallest priority that at least `percent` of the entries are at or below.
+  const auto percentile = [&](size_t percent) {
+    const auto rank = static_cast<ptrdiff_t>((priorities.size() * percent + 99) / 100 - 1);
+    std::nth_element(priorities.begin(), priorities.begin() + rank, priorities.end());
+    return priorities[static_cast<size_t>(rank)];
+  };
+  info.priority_p10 = percentile(10);
+  info.priority_p50 = percentile(50);
+  info.priority_p90 = percentile(90);
+}
+
+}  // namespace
+
+absl::Status ReplayStore::CheckUsable() const {
+  if (state_ == nullptr) {
+    return absl::UnavailableError("replay store could not be reopened after a failed write");
+  }
+  return absl::OkStatus();
+}
+
+// A part of an entry. One that is missing is damage too: its record says that it is there.
+absl::StatusOr<std::string> ReplayStore::Part(EntryId id, rocksdb::ColumnFamilyHandle* family,
+                                              const std::string& key) const {
+  absl::StatusOr<std::string> part = database_->Get(family, key);
+  if (!absl::IsNotFound(part.status())) return part;
+  return absl::DataLossError(
+      absl::StrCat("replay store is damaged: a part of entry ", id.value, " is missing"));
+}
+
+absl::StatusOr<Entry> ReplayStore::Read(Entry record, bool conditioning) const {
+  const uint64_t age = replay::AgeAt(state_->clock().step, record.birth);
+  record.priority = replay::PriorityAt(options_.decay, record.reward, age);
+  OXBOW_ASSIGN_OR_RETURN(record.header, Part(record.id, database_->index(), HeaderKey(record.id)));
+  if (!conditioning) return record;
+  OXBOW_ASSIGN_OR_RETURN(record.conditioning, Part(record.id, database_->payload(),
+                                                   PartKey(record.id, kConditioningPart)));
+  return record;
+}
+
+absl::StatusOr<std::string> ReplayStore::Latents(const Entry& entry, uint32_t first,
+                                                 uint32_t count) const {
+  std::string latents;
+  latents.reserve(count * entry.latent_bytes);
+  for (uint32_t i = first; i < first + count; ++i) {
+    OXBOW_ASSIGN_OR_RETURN(const std::string latent,
+                           Part(entry.id, database_->payload(), PartKey(entry.id, i)));
+    latents += latent;
+  }
+  return latents;
+}
+
+// The damaged ones stay in the draw: repeated, it gives the same entries, without them.
+absl::StatusOr<DrawReport> ReplayStore::Read(const replay::Drawn& drawn) {
+  DrawReport report{.entries = {}, .eligible = drawn.eligible};
+  std::vector<EntryId> damaged;
+  for (const EntryId id : drawn.entries) {
+    absl::StatusOr<Entry> entry = Read(*state_->Find(id), /*conditioning=*/true);
+    if (absl::IsDataLoss(entry.status())) {
+      damaged.push_back(id);
+      continue;
+    }
+    OXBOW_RETURN_IF_ERROR(entry.status());
+    report.entries.push_back(*std::move(entry));
+  }
+  EvictDamaged(damaged);
+  return report;
+}
+
+// The reader has its answer already: if the disk is full too, they leave another time.
+void ReplayStore::EvictDamaged(const std::vector<EntryId>& damaged) {
+  if (options_.read_only || state_ == nullptr) return;
+  rocksdb::WriteBatch batch;
+  for (const EntryId id : damaged) {
+    const Entry* entry = state_->Find(id);
+    if (entry == nullptr || entry->retired) continue;
+    OXBOW_LOG(Warning) << "replay entry is damaged and leaves" << Field("entry", id)
+                       << Field("table", entry->table);
+    state_->Drop(id, batch);
+    ++damaged_;
+  }
+  if (const absl::Status status = Commit(batch, /*sync=*/true); !status.ok()) {
+    OXBOW_LOG(Warning) << "damaged replay entries could not be deleted"
+                       << Field("error", std::string(status.message()));
+  }
+}
+
+// Reads every part of every entry, as a compaction would. Needs a database that does not compact by
+// itself; it compacts when this returns OK.
+absl::Status ReplayStore::DropDamaged() {
+  std::vector<EntryId> damaged;
+  for (const auto& [_, table] : state_->tables()) {
+    for (const auto& [place, entry] : table.entries()) {
+      absl::Status status = Read(entry, /*conditioning=*/true).status();
+      if (status.ok()) status = Latents(entry, 0, entry.latent_count).status();
+      if (absl::IsDataLoss(status)) damaged.push_back(entry.id);
+    }
+  }
+  // What a step holds keeps its bytes: a damaged entry must not, or compaction meets it again.
+  rocksdb::WriteBatch batch;
+  state_->ReleaseDraws(LearnerStep(std::numeric_limits<uint64_t>::max()), batch);
+  OXBOW_RETURN_IF_ERROR(Commit(batch, /*sync=*/true));
+  EvictDamaged(damaged);
+  return database_->CompactAll();
+}
+
+absl::StatusOr<const Entry*> ReplayStore::Record(EntryId id) const {
+  OXBOW_RETURN_IF_ERROR(CheckUsable());
+  const Entry* entry = state_->Find(id);
+  if (entry != nullptr) return entry;
+  return absl::NotFoundError(absl::StrCat("replay entry is not in the buffer: ", id.value));
+}
+
+absl::StatusOr<Entry> ReplayStore::Find(EntryId id) {
+  const auto find = [&]() -> absl::StatusOr<Entry> {
+    absl::ReaderMutexLock lock(&mutex_);
+    OXBOW_ASSIGN_OR_RETURN(const Entry* entry, Record(id));
+    return Read(*entry, /*conditioning=*/true);
+  };
+  absl::StatusOr<Entry> found = find();
+  if (absl::IsDataLoss(found.status())) {
+    absl::MutexLock lock(&mutex_);
+    EvictDamaged({id});
+  }
+  return found;
+}
+
+absl::StatusOr<std::string> ReplayStore::ReadLatents(EntryId id, uint32_t first, uint32_t count) {
+  const auto read = [&]() -> absl::StatusOr<std::string> {
+    absl::ReaderMutexLock lock(&mutex_);
+    OXBOW_ASSIGN_OR_RETURN(const Entry* entry, Record(id));
+    if (uint64_t{first} + count > entry->latent_count) {
+      return absl::OutOfRangeError(absl::StrCat("entry has ", entry->latent_count,
+                                                " latents, asked for ", first, " + ", count));
+    }
+    return Latents(*entry, first, count);
+  };
+  absl::StatusOr<std::string> latents = read();
+  if (absl::IsDataLoss(latents.status())) {
+    absl::MutexLock lock(&mutex_);
+    EvictDamaged({id});
+  }
+  return latents;
+}
+
+StoreInfo ReplayStore::Info() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  StoreInfo info;
+  for (const replay::TablePolicy& policy : options_.tables) {
+    const auto counted = counts_.find(policy.name);
+    TableState& state = info.tables.emplace_back();
+    if (counted != counts_.end()) state = counted->second;
+    state.policy = policy;
+    if (state_ == nullptr) continue;
+    state.entries = state_->tables().at(policy.name).size();
+    state.bytes = state_->tables().at(policy.name).bytes();
+  }
+  const TableState& best = info.tables.front();
+  info.entries = best.entries;
+  info.capacity = best.policy.capacity;
+  info.bytes = best.bytes;
+  info.offers = best.offers;
+  info.damaged = damaged_;
+  if (state_ == nullptr) return info;
+  info.retired = state_->retired();
+  info.disk_bytes = database_->disk_bytes();
+  const Database::Pressure pressure = database_->pressure();
+  info.writes_stopped = pressure.writes_stopped;
+  info.compaction_pending_bytes = pressure.compaction_pending_bytes;
+  info.stall_seconds = pressure.stall_seconds;
+  std::error_code ignored;
+  const std::filesystem::space_info space = std::filesystem::space(options_.directory, ignored);
+  if (!ignored) info.disk_free_bytes = space.available;
+  info.step = state_->clock().step;
+  info.epoch = state_->clock().epoch;
+  info.owner = state_->owner();
+  Describe(state_->tables().at(replay::kBestTable), info);
+  return info;
+}
+
+absl::StatusOr<std::vector<Entry>> ReplayStore::List(uint64_t limit, EntryId after,
+                                                     const std::string& table) {
+  std::vector<Entry> entries;
+  std::vector<EntryId> damaged;
+  const auto list = [&]() -> absl::Status {
+    absl::ReaderMutexLock lock(&mutex_);
+    OXBOW_RETURN_IF_ERROR(CheckUsable());
+    OXBOW_ASSIGN_OR_RETURN(const Table* listed, Declared(table));
+    for (const Entry* record : listed->After(after, limit)) {
+      absl::StatusOr<Entry> entry = Read(*record, /*conditioning=*/false);
+      if (absl::IsDataLoss(entry.status())) {
+        damaged.push_back(record->id);
+        continue;
+      }
+      OXBOW_RETURN_IF_ERROR(entry.status());
+      entries.push_back(*std::move(entry));
+    }
+    return absl::OkStatus();
+  };
+  OXBOW_RETURN_IF_ERROR(list());
+  if (damaged.empty()) return entries;
+  absl::MutexLock lock(&mutex_);
+  EvictDamaged(damaged);
+  return entries;
+}
+
+absl::StatusOr<VerifiedPage> ReplayStore::Verify(const std::string& cursor, uint64_t limit) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  OXBOW_RETURN_IF_ERROR(CheckUsable());
+  return VerifyEntries(*database_, cursor, limit);
+}
+
+}  // namespace oxbow::buffer

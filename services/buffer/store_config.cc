@@ -1,0 +1,33 @@
+#include "services/buffer/store_config.h"
+
+#include <utility>
+
+namespace oxbow::buffer {
+
+replay::Decay DecayOf(const v1::ReplayConfig& replay) {
+  return {.form = replay.decay() == v1::DECAY_FORM_SUBTRACTIVE ? replay::DecayForm::kSubtractive
+                                                               : replay::DecayForm::kMultiplicative,
+          .rate = replay.decay_rate(),
+          .floor = replay.reward_floor()};
+}
+
+std::vector<replay::TablePolicy> TablesOf(const v1::RunConfig& config) {
+  const v1::ReplayConfig& replay = config.replay();
+  std::vector<replay::TablePolicy> tables = {
+      replay::BestTable(replay.capacity(),
+                        replay.draw() == v1::REPLAY_DRAW_PRIORITY ? replay::DrawPolicy::kPriority
+                                                                  : replay::DrawPolicy::kUniform,
+                        {.uses_max = replay.max_uses(), .age_max = replay.max_age()})};
+  const v1::AdaptationConfig& adaptation = config.adaptation();
+  if (!adaptation.enabled()) return tables;
+  const uint64_t groups = config.batch().groups();
+  const uint64_t prompts = adaptation.hard_capacity() > 0 ? adaptation.hard_capacity() : groups;
+  for (replay::TablePolicy& table :
+       replay::AdaptationTables(adaptation.again_every() > 0 ? prompts : 0,
+                                groups * adaptation.recent_steps(), adaptation.recent_steps())) {
+    tables.push_back(std::move(table));
+  }
+  return tables;
+}
+
+}  // namespace oxbow::buffer

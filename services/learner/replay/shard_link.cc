@@ -1,0 +1,251 @@
+#include "services/learner/replay/shard_link.h"
+
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+
+namespace oxbow::learner {
+namespace {
+
+// "OFFER_OUTCOME_REJECTED_LOWER" -> "rejected_lower"
+std::string OutcomeName(v1::OfferOutcome outcome) {
+  static constexpr size_t kPrefix = sizeof("OFFER_OUTCOME_") - 1;
+  const std::string& name = v1::OfferOutcome_Name(outcome);
+  return name.size() > kPrefix ? absl::AsciiStrToLower(name.substr(kPrefix)) : "unknown";
+}
+
+// Whether a buffer that is there gave an answer that asking again would not change.
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsOutOfRange(status) || absl::IsNotFound(status);
+}
+
+// Whether the buffer is another run's, or a later start's of this run.
+bool EndsTheRun(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) || absl::IsAborted(status);
+}
+
+uint64_t BytesOf(const StepCommit& commit) {
+  uint64_t bytes = 0;
+  for (const v1::ReplayEntry& offer : commit.offers) bytes += offer.ByteSizeLong();
+  for (const v1::ReplayEntry& group : commit.groups) bytes += group.ByteSizeLong();
+  return bytes;
+}
+
+}  // namespace
+
+ShardLink::ShardLink(Options options, LearnerMetrics& metrics)
+    : options_(std::move(options)),
+      metrics_(metrics),
+      client_(options_.endpoint, options_.timeout, options_.run) {
+  prober_ = std::thread([this] { Probe(); });
+}
+
+ShardLink::~ShardLink() {
+  {
+    absl::MutexLock lock(&mutex_);
+    ending_ = true;
+  }
+  prober_.join();
+}
+
+bool ShardLink::attached() const {
+  absl::MutexLock lock(&mutex_);
+  return attached_ && ended_.ok();
+}
+
+absl::Status ShardLink::ended() const {
+  absl::MutexLock lock(&mutex_);
+  return ended_;
+}
+
+bool ShardLink::AwaitAttachedForTest(absl::Duration timeout) const {
+  absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(&attached_), timeout);
+}
+
+// Asks a lost shard now and then, so that the loop never waits for one that is not there.
+void ShardLink::Probe() {
+  buffer::ReplayClient client(options_.endpoint, options_.probe_every);
+  absl::MutexLock lock(&mutex_);
+  while (true) {
+    const auto away = [this]()
+                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ending_ || !attached_; };
+    mutex_.Await(absl::Condition(&away));
+    if (ending_) return;
+    mutex_.Unlock();
+    const bool answers = client.Info().ok();
+    mutex_.Lock();
+    if (answers && !attached_) {
+      attached_ = true;
+      OXBOW_LOG(Info) << "replay buffer answers again" << Field("buffer", options_.endpoint);
+    } else {
+      mutex_.AwaitWithTimeout(absl::Condition(&ending_), options_.probe_every);
+    }
+  }
+}
+
+bool ShardLink::Failed(const char* call, const absl::Status& status) {
+  metrics_.BufferFailed(call);
+  if (IsRefusal(status)) {
+    OXBOW_LOG(Warning) << "replay buffer refuses a call" << Field("call", call)
+                       << Field("error", std::string(status.message()));
+    return true;
+  }
+  if (EndsTheRun(status)) {
+    // Neither waiting nor another start of this learner helps: an error of how it was started.
+    absl::MutexLock lock(&mutex_);
+    ended_ = absl::InvalidArgumentError(status.message());
+    return false;
+  }
+  OXBOW_LOG(Warning) << "replay buffer is away, training goes on without it" << Field("call", call)
+                     << Field("error", std::string(status.message()));
+  metrics_.BufferAttached(false);
+  absl::MutexLock lock(&mutex_);
+  attached_ = false;
+  return false;
+}
+
+void ShardLink::Restore(const std::string& checkpoint, LearnerStep step) {
+  pending_.clear();
+  pending_bytes_ = 0;
+  pending_.push_back({.restore = checkpoint, .commit = {.step = step}});
+}
+
+absl::Status ShardLink::HandRestore(const std::string& checkpoint, LearnerStep step) {
+  const buffer::RestoreFor wanted{.step = step,
+                                  .shards = options_.shards,
+                                  .shard = options_.shard,
+                                  .take_from = options_.take_from};
+  std::string held = checkpoint;
+  absl::Status status = client_.Restore(options_.epoch, checkpoint, wanted);
+  if (absl::IsNotFound(status)) {
+    held.clear();
+    status = client_.Restore(options_.epoch, "", wanted);
+  }
+  OXBOW_RETURN_IF_ERROR(status);
+  if (held.empty() && (!checkpoint.empty() || step.value > 0)) {
+    metrics_.BufferFailed("restore");
+    OXBOW_LOG(Warning) << "replay buffer goes on without a checkpoint, with what was born before"
+                       << Field("checkpoint", checkpoint) << Field("step", step);
+  }
+  OXBOW_LOG(Debug) << "replay buffer restored" << Field("epoch", options_.epoch)
+                   << Field("checkpoint", held) << Field("step", step);
+  return absl::OkStatus();
+}
+
+void ShardLink::Answered(LearnerStep step, const v1::ReplayEntry& offer,
+                         const v1::OfferResponse::Result& result) {
+  if (offer.table().empty()) metrics_.OfferAnswered(OutcomeName(result.outcome()));
+  OXBOW_LOG(Debug) << "offer answered" << Field("epoch", options_.epoch) << Field("step", step)
+                   << Field("entry", offer.entry_id()) << Field("prompt", offer.prompt().id())
+                   << Field("outcome", OutcomeName(result.outcome()))
+                   << Field("replaced", result.replaced_entry_id());
+}
+
+// The buffer decides entries one after another and recognises their ids: it makes no difference
+// where a call ends, nor that a commit which broke off between two calls starts again.
+absl::Status ShardLink::HandOffers(const StepCommit& commit) {
+  std::vector<const v1::ReplayEntry*> call;
+  uint64_t bytes = 0;
+  const auto send = [&]() -> absl::Status {
+    std::vector<v1::ReplayEntry> offers;
+    for (const v1::ReplayEntry* offer : call) offers.push_back(*offer);
+    OXBOW_ASSIGN_OR_RETURN(const v1::OfferResponse response,
+                           client_.Offer(options_.epoch, std::move(offers)));
+    for (size_t i = 0; i < call.size(); ++i) {
+      Answered(commit.step, *call[i], response.results(static_cast<int>(i)));
+    }
+    call.clear();
+    bytes = 0;
+    return absl::OkStatus();
+  };
+  for (const v1::ReplayEntry& offer : commit.offers) {
+    const uint64_t size = offer.ByteSizeLong();
+    if (bytes + size > options_.call_bytes_max) OXBOW_RETURN_IF_ERROR(send());
+    call.push_back(&offer);
+    bytes += size;
+  }
+  return send();
+}
+
+absl::Status ShardLink::HandCommit(const StepCommit& commit) {
+  OXBOW_RETURN_IF_ERROR(HandOffers(commit));
+  for (const v1::ReplayEntry& group : commit.groups) {
+    OXBOW_ASSIGN_OR_RETURN(const v1::OfferResponse response,
+                           client_.Offer(options_.epoch, {group}));
+    Answered(commit.step, group, response.results(0));
+  }
+  OXBOW_RETURN_IF_ERROR(client_.Advance(options_.epoch, commit.step, commit.used, commit.evict));
+  for (const EntryId entry : commit.evict) {
+    if (options_.shard > 0) break;  // All shards are told; one line is enough.
+    OXBOW_LOG(Debug) << "entry evicted" << Field("step", commit.step) << Field("entry", entry);
+  }
+  return absl::OkStatus();
+}
+
+bool ShardLink::Deliver() {
+  if (!attached()) return false;
+  while (!pending_.empty()) {
+    const Pending& first = pending_.front();
+    const bool restores = first.restore.has_value();
+    const absl::Status status =
+        restores ? HandRestore(*first.restore, first.commit.step) : HandCommit(first.commit);
+    if (!status.ok()) {
+      // Those behind a refused commit must not wait for ever. A restore that is refused can never
+      // be done, and without it the buffer is of another past.
+      const bool refused = Failed(restores ? "restore" : "commit", status);
+      if (restores && refused) {
+        absl::MutexLock lock(&mutex_);
+        ended_ = absl::InvalidArgumentError(status.message());
+      }
+      if (restores || !refused) return false;
+      metrics_.BufferCommitsDropped();
+    }
+    pending_bytes_ -= first.bytes;
+    pending_.pop_front();
+  }
+  return true;
+}
+
+void ShardLink::Add(StepCommit commit) {
+  const uint64_t bytes = BytesOf(commit);
+  pending_bytes_ += bytes;
+  pending_.push_back({.restore = std::nullopt, .commit = std::move(commit), .bytes = bytes});
+}
+
+// Offers take the room; uses and evictions stay: they end soon after draws do. A later commit moves
+// the buffer's age as well, so a commit with nothing else to say goes.
+void ShardLink::LimitBacklog() {
+  size_t kept = pending_.size();
+  for (auto at = pending_.begin(); at != pending_.end();) {
+    if (kept <= options_.commits_max && pending_bytes_ <= options_.backlog_bytes_max) return;
+    --kept;
+    if (at->restore.has_value()) {
+      ++at;
+      continue;
+    }
+    if (at->bytes > 0) metrics_.BufferCommitsDropped();
+    pending_bytes_ -= std::exchange(at->bytes, 0);
+    at->commit.offers = {};
+    at->commit.groups = {};
+    const bool last = std::next(at) == pending_.end();
+    at = at->commit.used.empty() && at->commit.evict.empty() && !last ? pending_.erase(at)
+                                                                      : std::next(at);
+  }
+}
+
+absl::Status ShardLink::Checkpoint(const std::string& name, uint32_t keep) {
+  if (!Deliver()) return absl::UnavailableError("the replay buffer is away");
+  const absl::Status status = client_.Checkpoint(options_.epoch, name, keep);
+  if (EndsTheRun(status)) {
+    Failed("checkpoint", status);
+  } else if (!status.ok()) {
+    metrics_.BufferFailed("checkpoint");
+  }
+  return status;
+}
+
+}  // namespace oxbow::learner

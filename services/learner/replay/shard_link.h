@@ -1,0 +1,106 @@
+// The learner's end of one shard of the replay buffer. A shard that fails never stops training:
+// commits wait here in a bounded queue and are handed in, in order, once it answers again. Only a
+// shard that says that it is another run's, or a later start's of this run, ends the run.
+//
+// One thread at a time calls it; a thread of its own asks a lost shard whether it is back.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/ids.h"
+#include "services/buffer/replay_client.h"
+#include "services/learner/learner_metrics.h"
+
+namespace oxbow::learner {
+
+// What a committed step means to the buffer.
+struct StepCommit {
+  LearnerStep step;
+  std::vector<v1::ReplayEntry> offers;  // To any table; in as many calls as they need.
+  std::vector<v1::ReplayEntry> groups;  // Large ones: each a call of its own.
+  std::vector<EntryId> used;
+  std::vector<EntryId> evict;
+};
+
+class ShardLink {
+ public:
+  struct Options {
+    std::string endpoint;
+    uint32_t shards = 1;
+    uint32_t shard = 0;
+    absl::Duration timeout;
+    absl::Duration probe_every;
+    uint64_t call_bytes_max = 0;
+    size_t commits_max = 0;
+    uint64_t backlog_bytes_max = 0;
+    std::string run;
+    std::string take_from;
+    Epoch epoch;
+  };
+
+  ShardLink(Options options, LearnerMetrics& metrics);
+  ~ShardLink();
+
+  // Brings the shard to a checkpoint's content; where it has none of this name, and for an empty
+  // name, to what was born in the first `step` steps. Drops the commits that wait: they belong to
+  // another past. Done by the next Deliver that finds the shard.
+  void Restore(const std::string& checkpoint, LearnerStep step);
+
+  // Queues a commit, all of it of this shard, and drops the oldest offers over the limits.
+  void Add(StepCommit commit);
+  void LimitBacklog();
+
+  // Hands in what waits; false if the shard is away or the run must end.
+  bool Deliver();
+
+  // Sorts the error of a call: a shard that refuses is there, any other is away. True if refused.
+  bool Failed(const char* call, const absl::Status& status);
+
+  // Keeps the content under a name.
+  absl::Status Checkpoint(const std::string& name, uint32_t keep);
+
+  bool attached() const;
+  absl::Status ended() const;  // Why the run must end; OK: it need not.
+  buffer::ReplayClient& client() { return client_; }
+
+  // Waits until a lost shard answers; false after `timeout`.
+  bool AwaitAttachedForTest(absl::Duration timeout) const;
+
+ private:
+  struct Pending {
+    std::optional<std::string> restore;
+    StepCommit commit;   // A restore has only its step: the steps that were committed.
+    uint64_t bytes = 0;  // Size of the offers.
+  };
+
+  absl::Status HandCommit(const StepCommit& commit);
+  absl::Status HandOffers(const StepCommit& commit);
+  absl::Status HandRestore(const std::string& checkpoint, LearnerStep step);
+  void Answered(LearnerStep step, const v1::ReplayEntry& offer,
+                const v1::OfferResponse::Result& result);
+  void Probe();
+
+  const Options options_;
+  LearnerMetrics& metrics_;
+  buffer::ReplayClient client_;
+  std::deque<Pending> pending_;
+  uint64_t pending_bytes_ = 0;
+
+  mutable absl::Mutex mutex_;
+  bool attached_ ABSL_GUARDED_BY(mutex_) = true;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);
+  std::thread prober_;
+};
+
+}  // namespace oxbow::learner
