@@ -12,7 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/exit_code.h"
+#include "base/log.h"
 #include "base/status_macros.h"
+#include "cli/oncall/run_checks.h"
 #include "cli/plan/check_files.h"
 #include "cli/run/fleet.h"
 #include "cli/run/progress_line.h"
@@ -80,6 +82,21 @@ absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const Flags& flags) {
   return resolved;
 }
 
+// Prints what `oxbow doctor` finds wrong with this machine for this run.
+void SayWhatIsNotOk(const config::ResolvedConfig& resolved, const fs::path& run_dir) {
+  MachineNeeds needs;
+  Checks checks = CheckConfig(resolved, needs);
+  std::erase_if(checks, [](const Check& check) { return check.name != "device"; });  // Others: said.
+  for (Check& check : CheckMachine(run_dir, {}, needs, absl::InfiniteDuration())) {
+    checks.push_back(std::move(check));
+  }
+  for (const Check& check : checks) {
+    if (check.verdict == Verdict::kOk) continue;
+    std::cerr << "oxbow train: " << (check.verdict == Verdict::kFail ? "fail: " : "warning: ")
+              << check.area << "/" << check.name << ": " << check.found << " (" << check.fix << ")\n";
+  }
+}
+
 // Shows the progress line: rewritten in place on a terminal, a new line each time elsewhere.
 class Display {
  public:
@@ -92,7 +109,8 @@ class Display {
     next_ = now + kShowEvery;
     const auto status = AskStatus(learner, absl::Milliseconds(400));
     if (!status.ok()) return;  // The learner may be busy; the next poll will show.
-    rate_.Observe(now, status->learner_step());
+    committed_ = status->learner_step();
+    rate_.Observe(now, committed_);
     const std::string line = ProgressLine(*status, rate_.per_second(), images_);
     if (terminal_) {
       std::cout << "\r\033[K" << line << std::flush;
@@ -101,6 +119,8 @@ class Display {
       std::cout << line << std::endl;
     }
   }
+  // Committed steps that the learner last reported; 0 before its first answer.
+  uint64_t committed() const { return committed_; }
   void End() {
     if (terminal_) std::cout << "\r\033[K" << std::flush;
   }
@@ -110,6 +130,7 @@ class Display {
   const bool terminal_;
   absl::Duration next_;
   absl::Duration next_log_;
+  uint64_t committed_ = 0;
   StepRate rate_;
 };
 
@@ -129,6 +150,7 @@ void Supervise(Fleet& fleet, Display& display) {
     fleet.Poll();
     if (fleet.supervisor().phase() == Supervisor::Phase::kDone) break;
     display.Update(clock.Now(), fleet.learner());
+    fleet.Committed(display.committed());
     const int signal = TakeStopSignal(kPollEvery);
     if (signal == 0) continue;
     display.End();
@@ -176,6 +198,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
   if (flags.resume && flags.overwrite) {
     return absl::InvalidArgumentError("--resume and --overwrite exclude each other; choose one");
   }
+  ConfigureLog(LogLevel::kInfo, LogFormat::kText, "oxbow");
   OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
   OXBOW_ASSIGN_OR_RETURN(const config::ResolvedConfig resolved, ResolveAndCheck(flags));
   const fs::path run_dir =
@@ -183,6 +206,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
   OXBOW_RETURN_IF_ERROR(PrepareDirectory(run_dir, flags));
   OXBOW_RETURN_IF_ERROR(config::WriteResolved(resolved, run_dir / "config.resolved.yaml"));
 
+  SayWhatIsNotOk(resolved, run_dir);
   Fleet fleet({.binaries = BinaryDirectory(),
                .run_dir = run_dir,
                .config = resolved.config,
@@ -192,15 +216,17 @@ absl::StatusOr<int> Run(const Flags& flags) {
   Display display(resolved.config, flags.no_progress);
   Supervise(fleet, display);
 
+  Summarise(run_dir);
   const Supervisor& supervisor = fleet.supervisor();
   if (!supervisor.failure().empty()) {
-    std::cerr << "oxbow train: " << supervisor.failure() << "\n";
-    if (const std::string& child = supervisor.failed_child(); !child.empty()) {
+    const std::string& child = supervisor.failed_child();
+    if (!child.empty()) {
       std::cerr << LogTail(fleet.LogOf(child), 10)
                 << "\n(all of it: " << fleet.LogOf(child).string() << ")\n";
     }
+    std::cerr << "oxbow train: " << supervisor.failure()
+              << (child.empty() ? "" : absl::StrCat(": ", fleet.LastWordsOf(child))) << "\n";
   }
-  Summarise(run_dir);
   return supervisor.exit_code();
 }
 

@@ -36,6 +36,7 @@
 #include "services/learner/run_progress.h"
 #include "services/learner/step_adaptation.h"
 #include "services/learner/step_log.h"
+#include "services/learner/unscored_guard.h"
 #include "telemetry/run_log.h"
 
 namespace oxbow::learner {
@@ -88,16 +89,19 @@ class LearnerLoop {
         announce;
     std::function<absl::StatusOr<bool>(PolicyVersion, LearnerStep)> publish;  // False: withheld.
     std::function<absl::StatusOr<EvaluationResult>()> evaluate;
+    std::function<void()> cancel_scoring;  // Ends a running evaluation. Thread-safe.
     std::function<absl::Status(RunState)> checkpoint;
   };
 
   LearnerLoop(Options options, Parts parts);
 
   // Runs to the last step, or until a drain request. Returns OK when the run is complete or was
-  // drained; then a checkpoint of the last step exists.
+  // drained; then a checkpoint of the last step exists. kFailedPrecondition, with a checkpoint, if
+  // nearly no image can be scored.
   absl::Status Run();
 
-  // Ends the run, after the step in progress if all its groups have arrived. Thread-safe.
+  // Ends the run, after the step in progress if all its groups have arrived. A running evaluation
+  // ends at once, and none begins. Thread-safe.
   void RequestDrain();
 
   uint64_t committed() const { return committed_; }
@@ -134,6 +138,7 @@ class LearnerLoop {
   const Parts parts_;
   std::atomic<bool> drain_ = false;
   std::optional<StepAdaptation> adaptation_;
+  UnscoredGuard unscored_;
   uint64_t committed_;
   uint64_t planned_;
   uint64_t checkpointed_;

@@ -1,21 +1,25 @@
 #include "services/learner/learner_process.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <pthread.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "core/model/image_sampler.h"
 #include "core/parallel/c10d_ranks.h"
 #include "metrics/step_metrics.h"
 #include "run/rewards.h"
 #include "run/trainer_options.h"
 #include "services/learner/final_weights.h"
 #include "services/learner/registration.h"
+#include "services/learner/reward_check.h"
 #include "services/weights/ranks_broadcast_group.h"
 
 namespace oxbow::learner {
@@ -110,7 +114,7 @@ absl::Status LearnerProcess::ConnectPeers() {
   metrics_->StalenessBudgetIs(setup_.config.off_policy().staleness_max());
   publish_metrics_ = std::make_unique<weights::PublishMetrics>(exposer_->registry());
   OXBOW_ASSIGN_OR_RETURN(
-      rewards_, reward::RewardClient::Create({.endpoints = options_.reward_endpoints,
+      rewards_, reward::RewardClient::Connect({.endpoints = options_.reward_endpoints,
                                               .rewards = reward_names,
                                               .tries = static_cast<int>(reward.tries()),
                                               .timeout = absl::Seconds(reward.timeout_seconds())}));
@@ -184,6 +188,10 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
     publisher_->Evaluated(result.metrics.at(metric::kEvalRewardMean));
     return result;
   };
+  const auto cancel_scoring = [this] {
+    evaluation_->Cancel();
+    rewards_->Cancel();
+  };
   const auto checkpoint = [this](RunState state) -> absl::Status {
     state.best_reward = publisher_->best_reward();
     leader_->AnnounceSave();
@@ -209,6 +217,7 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
           .announce = announce,
           .publish = publish,
           .evaluate = evaluate,
+          .cancel_scoring = cancel_scoring,
           .checkpoint = checkpoint};
 }
 
@@ -218,6 +227,7 @@ absl::Status LearnerProcess::Serve() {
       [this](v1::StatusResponse& status) {
         progress_->FillStatus(status);
         leader_->FillStatus(status);
+        if (awaits_rewards_) status.set_phase(kAwaitsRewards);
       },
       v1::RegisterResponse(), [this](const std::string&) { loop_->RequestDrain(); });
   sink_service_ = std::make_unique<ExperienceSinkService>(*coordinator_, *budget_,
@@ -248,9 +258,26 @@ absl::Status LearnerProcess::Serve() {
   return absl::OkStatus();
 }
 
+// Of the size that the run's images have.
+absl::Status LearnerProcess::TryRewards() {
+  const at::NoGradGuard no_grad;
+  std::vector<int64_t> shape = setup_.model.latent_shape;
+  shape.insert(shape.begin(), 1);
+  const at::Tensor latent = at::zeros(
+      shape, at::TensorOptions(at::kFloat).device(at::Device(setup_.config.model().device())));
+  const Image8 grey = model::ImageOf(setup_.model.decoder->Decode(latent).cpu(), 0);
+  awaits_rewards_ = true;
+  const absl::Status status = CheckRewards(
+      *rewards_, setup_.held_out.empty() ? setup_.train : setup_.held_out, grey,
+      [this](const std::string& why) { coordinator_->NoteFailure("reward server", why); });
+  awaits_rewards_ = false;
+  return status;
+}
+
 absl::Status LearnerProcess::Run() {
   const StopSignal stop([this] { loop_->RequestDrain(); });
-  absl::Status status = loop_->Run();
+  absl::Status status = TryRewards();
+  if (status.ok()) status = loop_->Run();
   if (status.ok()) {
     status = WriteFinalWeights(options_.directory / "weights", *policy_, setup_.config,
                                setup_.model.transformer_config_json, trainer_->version());

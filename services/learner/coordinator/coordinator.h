@@ -33,9 +33,11 @@
 #include "core/lease/lease_table.h"
 #include "oxbow/v1/coordinator.pb.h"
 #include "oxbow/v1/experience_sink.pb.h"
+#include "services/learner/coordinator/failure_series.h"
 #include "services/learner/coordinator/group_assembler.h"
 #include "services/learner/coordinator/group_check.h"
 #include "services/learner/coordinator/published_versions.h"
+#include "services/learner/coordinator/quarantine.h"
 #include "services/learner/coordinator/result_receiver.h"
 #include "services/learner/coordinator/step_plan.h"
 #include "services/learner/learner_metrics.h"
@@ -77,6 +79,7 @@ class Coordinator final : public ResultReceiver {
     uint64_t leases_speculated = 0;  // Second leases of stragglers.
     uint64_t leases_superseded = 0;  // Ended because the group's other lease was first.
     uint64_t groups_discarded = 0;   // Results that were refused: work thrown away.
+    uint64_t samples_unscored = 0;   // Dropped from accepted groups: no reward server has a score.
   };
 
   Coordinator(Options options, const Clock& clock, GroupAssembler& assembler,
@@ -92,6 +95,10 @@ class Coordinator final : public ResultReceiver {
   std::vector<PlannedGroup> TakePlanned(LearnerStep step);
   void Commit(LearnerStep step);
   void Drain();  // Tells every worker that there are no more leases.
+  // Notes trouble that is no lease's, for `oxbow status`.
+  void NoteFailure(const std::string& what, const std::string& reason);
+  // Why a sample last had no score; empty if none was without.
+  std::string unscored_reason() const;
   // The learner step of a published version; nothing if it is unknown or forgotten.
   std::optional<LearnerStep> StepOfVersion(PolicyVersion version) const;
 
@@ -103,8 +110,13 @@ class Coordinator final : public ResultReceiver {
   void Open(Session& session, const std::string& worker);
   void Close(Session& session, bool goodbye);
   void SetCredit(Session& session, PolicyVersion version, uint32_t groups);
-  void Renew(Session& session, const std::vector<LeaseId>& leases);
-  void Finish(Session& session, LeaseId lease, const std::string& failure);
+  // `waiting_for`: the reward server that the worker waits for, and why; empty: it does not wait.
+  void Renew(Session& session, const std::vector<LeaseId>& leases,
+             const std::string& waiting_for = "");
+  // `unscored`: the failure is that a reward server answered without a score.
+  void Finish(Session& session, LeaseId lease, const std::string& failure, bool unscored = false);
+  // The group that comes next for this lease has samples without a score.
+  void Unscored(LeaseId lease, uint32_t samples, const std::string& reason);
   // The next message to send: a lease, cancel, renewal or drain. If nothing, wait for Wake.
   std::optional<v1::WorkResponse> Take(Session& session);
 
@@ -134,6 +146,7 @@ class Coordinator final : public ResultReceiver {
     bool has_version = false;
     uint64_t groups_done = 0;
     absl::Duration seen;
+    std::string waiting_for;  // The reward server that it waits for, and why.
     Session* session = nullptr;
   };
 
@@ -154,7 +167,8 @@ class Coordinator final : public ResultReceiver {
   void Supersede(const lease::LeaseGrant& other) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Trace TraceOf(const lease::LeaseGrant& grant) const;
   v1::Lease Describe(const lease::LeaseGrant& grant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void FailLease(LeaseId lease, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FailLease(LeaseId lease, const std::string& reason, bool unscored = false)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Report() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
@@ -172,6 +186,9 @@ class Coordinator final : public ResultReceiver {
   uint64_t tickets_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::shared_ptr<Session>> to_wake_ ABSL_GUARDED_BY(mutex_);
   Counts counts_ ABSL_GUARDED_BY(mutex_);
+  Quarantine quarantine_ ABSL_GUARDED_BY(mutex_);
+  FailureSeries failures_ ABSL_GUARDED_BY(mutex_);
+  std::string unscored_reason_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
