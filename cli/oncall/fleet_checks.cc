@@ -204,7 +204,7 @@ class FleetJudge {
   }
 
   void Failures(const v1::StatusResponse& status) {
-    const std::string trouble = Trouble(status);
+    const std::string trouble = TroubleOf(status);
     if (trouble.empty()) return;
     const bool stands = status.last_failure().seconds_since_first() > kFailingLong ||
                         status.phase() == kAwaitingRewards;

@@ -43,7 +43,7 @@ std::optional<double> Metric(const v1::StatusResponse& status, const std::string
   return std::nullopt;
 }
 
-std::string Trouble(const v1::StatusResponse& status) {
+std::string TroubleOf(const v1::StatusResponse& status) {
   for (const v1::WorkerStatus& worker : status.workers()) {
     if (worker.waiting_for().empty()) continue;
     return absl::StrCat("waiting for rewards: ", worker.waiting_for());
@@ -71,7 +71,7 @@ std::string ProgressLine(const v1::StatusResponse& status, std::optional<double>
   if (const auto stale = Metric(status, metric::kBufferStalenessMean)) {
     absl::StrAppend(&line, absl::StrFormat("  staleness %.1f", *stale));
   }
-  std::string trouble = Trouble(status);
+  std::string trouble = TroubleOf(status);
   if (!trouble.empty()) trouble = absl::StrCat("  ", FirstPart(trouble));
   if (!steps_per_second || *steps_per_second <= 0) {
     return absl::StrCat(line, "  ", status.phase(), trouble);

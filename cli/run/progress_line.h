@@ -32,10 +32,10 @@ std::optional<double> Metric(const v1::StatusResponse& status, const std::string
 //
 //   waiting for rewards: reward server 127.0.0.1:7070: connection refused
 //   3 failures since the last step, the last of a group: reward of sample 2: CUDA out of memory
-std::string Trouble(const v1::StatusResponse& status);
+std::string TroubleOf(const v1::StatusResponse& status);
 
 // "step 37/100  reward 0.91  clip 0.4 %  stale 0.0  412 images/s  ETA 0:12"; unknown parts are left
-// out. Ends with the beginning of Trouble.
+// out. Ends with the beginning of TroubleOf.
 std::string ProgressLine(const v1::StatusResponse& status, std::optional<double> steps_per_second,
                          uint64_t images_per_step);
 

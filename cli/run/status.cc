@@ -129,7 +129,7 @@ std::string BufferLine(const v1::StatusResponse& status) {
 // What fails, and what was left out because it has no score.
 std::string TroubleText(const v1::StatusResponse& status) {
   std::string text;
-  if (const std::string trouble = Trouble(status); !trouble.empty()) {
+  if (const std::string trouble = TroubleOf(status); !trouble.empty()) {
     absl::StrAppend(&text, "trouble    ", trouble, "\n");
   }
   if (status.samples_unscored() > 0) {
