@@ -106,7 +106,8 @@ std::string LastWords(const std::filesystem::path& log, std::uintmax_t begin,
   std::string any;
   for (std::string line; std::getline(file, line);) {
     if (absl::StartsWith(line, name + ": ")) own = line;
-    if (absl::StartsWith(line, "E ") || absl::StrContains(line, "\"level\":\"error\"")) error = line;
+    if (absl::StartsWith(line, "E ") || absl::StrContains(line, "\"level\":\"error\""))
+      error = line;
     if (!line.empty()) any = line;
   }
   return !own.empty() ? own : !error.empty() ? error : any;

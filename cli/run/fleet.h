@@ -50,7 +50,7 @@ class Fleet {
     Role role;
     std::unique_ptr<ChildProcess> process;
     bool ready = false;
-    std::uintmax_t log_begin = 0;  // Of this life, in its log.
+    std::uintmax_t log_begin = 0;  // Where the log of this life begins.
     std::string grpc;              // From the first READY line.
     std::string metrics;
     // Processes that the child started and announced on its stdout: learner ranks.

@@ -50,10 +50,10 @@ std::string TroubleOf(const v1::StatusResponse& status) {
   }
   const v1::Failure& failure = status.last_failure();
   if (failure.count() == 0 || failure.seconds_since_last() > status.seconds_since_step()) return "";
+  const bool vowel = failure.what() == "image" || failure.what() == "evaluation";
   return absl::StrCat(failure.count(), failure.count() == 1 ? " failure" : " failures",
-                      " since the last step, the last of ",
-                      failure.what() == "reward server" ? "the " : failure.what() == "group" ? "a " : "an ",
-                      failure.what(), ": ", failure.reason());
+                      " since the last step, the last of ", vowel ? "an " : "a ", failure.what(),
+                      ": ", failure.reason());
 }
 
 std::string ProgressLine(const v1::StatusResponse& status, std::optional<double> steps_per_second,

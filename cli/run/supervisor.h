@@ -25,7 +25,7 @@ enum class Role { kBuffer, kReward, kLearner, kWorker };
 class Supervisor {
  public:
   struct Options {
-    int restarts_max = 5;  // Of each child, while the run commits no step.
+    int restarts_max = 5;  // For each child, while the run commits no step.
     absl::Duration backoff_first = absl::Milliseconds(200);
     absl::Duration backoff_max = absl::Seconds(5);
     absl::Duration drain_max = absl::Seconds(120);
@@ -70,9 +70,9 @@ class Supervisor {
     bool alive = true;
     bool ready = false;
     bool was_ready = false;
-    int restarts = 0;              // Since the run committed `committed` steps.
+    int restarts = 0;  // Since the run committed `committed` steps.
     uint64_t committed = 0;
-    bool not_finite = false;       // One of these deaths was of a number that is not finite.
+    bool not_finite = false;  // One of these deaths was of a number that is not finite.
     absl::Duration due = absl::InfiniteDuration();  // Time of the next start.
   };
 

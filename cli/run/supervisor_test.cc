@@ -60,7 +60,8 @@ TEST_F(SupervisorTest, TooManyDeathsInARowEndTheRunWithItsFailure) {
   }
   EXPECT_THAT(supervisor_.Exited("worker", kKilled),
               ElementsAre(Action{Do::kTerminate, "buffer"}, Action{Do::kTerminate, "learner"}));
-  EXPECT_EQ(supervisor_.failure(), "worker was ended by signal 9, after 2 restarts without a committed step");
+  EXPECT_EQ(supervisor_.failure(),
+            "worker was ended by signal 9, after 2 restarts without a committed step");
   EXPECT_EQ(supervisor_.exit_code(), kExitFailure);
 }
 

@@ -86,14 +86,16 @@ absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const Flags& flags) {
 void SayWhatIsNotOk(const config::ResolvedConfig& resolved, const fs::path& run_dir) {
   MachineNeeds needs;
   Checks checks = CheckConfig(resolved, needs);
-  std::erase_if(checks, [](const Check& check) { return check.name != "device"; });  // Others: said.
+  std::erase_if(checks,
+                [](const Check& check) { return check.name != "device"; });  // Others: said.
   for (Check& check : CheckMachine(run_dir, {}, needs, absl::InfiniteDuration())) {
     checks.push_back(std::move(check));
   }
   for (const Check& check : checks) {
     if (check.verdict == Verdict::kOk) continue;
     std::cerr << "oxbow train: " << (check.verdict == Verdict::kFail ? "fail: " : "warning: ")
-              << check.area << "/" << check.name << ": " << check.found << " (" << check.fix << ")\n";
+              << check.area << "/" << check.name << ": " << check.found << " (" << check.fix
+              << ")\n";
   }
 }
 

@@ -28,8 +28,8 @@ absl::Status CheckRewards(reward::RewardClient& rewards, const std::vector<v1::P
                           const std::function<void(const std::string&)>& says) {
   absl::Status status = AwaitDescription(rewards, says);
   for (size_t i = 0; status.ok() && i < std::min(kPromptsChecked, prompts.size()); ++i) {
-    const auto scores = rewards.Score(prompts[i].text(), prompts[i].metadata_json(), {image},
-                                      {.waits = true});
+    const auto scores =
+        rewards.Score(prompts[i].text(), prompts[i].metadata_json(), {image}, {.waits = true});
     if (scores[0].ok()) return absl::OkStatus();
     if (!reward::IsUnscorable(scores[0].status())) return absl::OkStatus();  // Cancelled.
     if (i + 1 < std::min(kPromptsChecked, prompts.size())) continue;

@@ -13,7 +13,7 @@ namespace oxbow::learner {
 
 class UnscoredGuard {
  public:
-  static constexpr double kShareMax = 0.9;  // Of a step's samples without a score.
+  static constexpr double kShareMax = 0.9;   // Share of a step's samples without a score.
   static constexpr uint64_t kGroupsMin = 4;  // In steps beyond that share, one after another.
 
   // To be called with the groups of each step. kFailedPrecondition, quoting `reason`, once steps in
@@ -24,7 +24,7 @@ class UnscoredGuard {
   bool tripped() const { return tripped_; }
 
  private:
-  uint64_t groups_ = 0;  // Of the last steps beyond the share, in a row.
+  uint64_t groups_ = 0;  // In the last steps beyond the share, in a row.
   bool tripped_ = false;
 };
 

@@ -195,9 +195,9 @@ absl::Status RewardClient::Impl::Describe() {
   if (answered) return absl::OkStatus();
   if (absl::IsCancelled(failure)) return failure;
   if (!IsAbsence(failure)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "what listens at ", options.endpoints.front(),
-        " is no reward server of this version: ", std::string(failure.message())));
+    return absl::FailedPreconditionError(
+        absl::StrCat("what listens at ", options.endpoints.front(),
+                     " is no reward server of this version: ", std::string(failure.message())));
   }
   return absl::UnavailableError(
       absl::StrCat("no reward server answers (is it running?): ", options.endpoints.front(), ": ",

@@ -35,7 +35,7 @@ bool IsUnscorable(const absl::Status& status);
 // How long a call goes on while no server answers.
 struct Patience {
   bool waits = false;  // For a server to come back. False: `tries` silent calls are enough.
-  absl::Duration limit = absl::InfiniteDuration();  // Of the whole call.
+  absl::Duration limit = absl::InfiniteDuration();  // For the whole call.
 };
 
 class RewardClient {

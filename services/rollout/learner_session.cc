@@ -332,8 +332,7 @@ void LearnerSession::Deliver(const v1::Lease& lease, SampledGroup sampled, doubl
   Finish(lease.lease_id(), "");
 }
 
-void LearnerSession::NotDelivered(const v1::Lease& lease, const absl::Status& why,
-                                  double seconds) {
+void LearnerSession::NotDelivered(const v1::Lease& lease, const absl::Status& why, double seconds) {
   OXBOW_LOG(Warning) << "group not delivered" << Field("group", lease.group_id())
                      << Field("lease", lease.lease_id()) << Field("step", lease.learner_step())
                      << Field("worker", worker_id_) << Field("reason", why.ToString());

@@ -21,7 +21,8 @@ absl::StatusOr<Unscored> ApplyScores(const v1::RewardConfig& config, bool drops,
       samples[i].reward = run::WeightedReward(config, *scores[i]);
       continue;
     }
-    unscored.reason = Annotate(scores[i].status(), absl::StrCat("reward of sample ", samples[i].index));
+    unscored.reason =
+        Annotate(scores[i].status(), absl::StrCat("reward of sample ", samples[i].index));
     if (config.on_failure() == v1::ON_REWARD_FAILURE_FAIL && !drops) return unscored.reason;
     samples[i].reward_failed = true;
     ++unscored.samples;

@@ -26,7 +26,8 @@ std::vector<absl::StatusOr<reward::Scores>> OneMissing() {
 
 TEST(RewardStageTest, TheRewardIsTheWeightedSumOfItsTermsAlone) {
   std::vector<rl::Trajectory> samples(3);
-  ASSERT_TRUE(ApplyScores(Config(v1::ON_REWARD_FAILURE_DROP_SAMPLE), false, OneMissing(), samples).ok());
+  ASSERT_TRUE(
+      ApplyScores(Config(v1::ON_REWARD_FAILURE_DROP_SAMPLE), false, OneMissing(), samples).ok());
   EXPECT_EQ(samples[0].reward, 0);  // 2 * 1 - 0.5 * 4
   EXPECT_EQ(samples[2].reward, 1);
   EXPECT_EQ(samples[0].rewards.at("strict"), 100);
@@ -37,15 +38,15 @@ TEST(RewardStageTest, TheRewardIsTheWeightedSumOfItsTermsAlone) {
 
 TEST(RewardStageTest, DropGroupMarksEverySample) {
   std::vector<rl::Trajectory> samples(3);
-  ASSERT_TRUE(ApplyScores(Config(v1::ON_REWARD_FAILURE_DROP_GROUP), false, OneMissing(), samples).ok());
+  ASSERT_TRUE(
+      ApplyScores(Config(v1::ON_REWARD_FAILURE_DROP_GROUP), false, OneMissing(), samples).ok());
   for (const rl::Trajectory& sample : samples) EXPECT_TRUE(sample.reward_failed);
 }
 
 TEST(RewardStageTest, FailNamesTheSampleAndTheReason) {
   std::vector<rl::Trajectory> samples(3);
   samples[1].index = 1;
-  const auto failed =
-      ApplyScores(Config(v1::ON_REWARD_FAILURE_FAIL), false, OneMissing(), samples);
+  const auto failed = ApplyScores(Config(v1::ON_REWARD_FAILURE_FAIL), false, OneMissing(), samples);
   EXPECT_TRUE(reward::IsUnscorable(failed.status()));
   EXPECT_EQ(failed.status().message(), "reward of sample 1: scorer broke");
 }

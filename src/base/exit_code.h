@@ -21,7 +21,7 @@ enum ExitCode : int {
 // kFailedPrecondition: 4. kResourceExhausted: 5. kOutOfRange: 6. Others: 1.
 int ExitCodeOf(const absl::Status& status);
 
-// True if the same start would end the same way: whoever restarts processes leaves this one ended.
+// True if the same start would end the same way: a process with this code is not started again.
 bool IsFinal(int exit_code);
 
 }  // namespace oxbow

@@ -1,5 +1,6 @@
 // Reward servers that answer without a score, that go away, and that hang: a run drops what cannot
 // be scored, waits for who is away, and ends in the server's words if nothing can be scored.
+#include <poll.h>
 #include <signal.h>
 
 #include <atomic>
@@ -10,13 +11,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "base/exit_code.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/oxbow_command.h"
-#include "tests/integration/training_run.h"
 #include "tests/integration/scripted_rewards.h"
+#include "tests/integration/training_run.h"
 
 namespace oxbow::testing {
 namespace {
@@ -33,11 +33,9 @@ const std::vector<std::string> kNames = {"digits_ocr"};
 
 std::vector<std::string> Overrides(const std::string& endpoint,
                                    const std::vector<std::string>& more = {}) {
-  std::vector<std::string> overrides = {"reward.endpoints=[\"" + endpoint + "\"]",
-                                        "reward.terms=[{name: digits_ocr, weight: 1}]",
-                                        "reward.observed=[]",
-                                        "services.lease_seconds=3",
-                                        "batch.group_size=4"};
+  std::vector<std::string> overrides = {
+      "reward.endpoints=[\"" + endpoint + "\"]", "reward.terms=[{name: digits_ocr, weight: 1}]",
+      "reward.observed=[]", "services.lease_seconds=3", "batch.group_size=4"};
   overrides.insert(overrides.end(), more.begin(), more.end());
   return overrides;
 }
@@ -49,7 +47,7 @@ Answer Bright(const v1::Image& image) {
 // Waits for something that another process brings about; a deadline, not a duration.
 template <typename Condition>
 bool Eventually(Condition condition) {
-  for (int i = 0; i < 1200 && !condition(); ++i) absl::SleepFor(absl::Milliseconds(50));
+  for (int i = 0; i < 1200 && !condition(); ++i) poll(nullptr, 0, 50);
   return condition();
 }
 

@@ -16,7 +16,7 @@ class ScriptedRewards final : public v1::Reward::Service {
  public:
   // What the server makes of one image.
   struct Answer {
-    double value = 0;        // Of every wanted reward.
+    double value = 0;        // Score of every wanted reward.
     std::string item_error;  // The status of this image; empty: it is scored.
     std::string call_error;  // Ends the call, as an exception in a Python server does.
   };

@@ -116,7 +116,7 @@ TEST_F(CoordinatorServiceTest, AGroupThatCannotBeScoredDropsItsSamplesInTheEnd) 
     ASSERT_EQ(lease.group_id(), 2);
     EXPECT_FALSE(lease.drops_unscored());
     worker.Fail(lease.lease_id(), "reward of sample 1: CUDA out of memory", /*unscored=*/true);
-    worker.Renew(0);  // Its answer says that the failure was read.
+    worker.Renew(0);                    // Its answer says that the failure was read.
     clock_.Advance(absl::Seconds(20));  // Over the back-off.
   }
   EXPECT_EQ(Asked(server_->endpoint()).last_failure().count(), Quarantine::kFailuresMax);

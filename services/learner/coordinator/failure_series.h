@@ -25,7 +25,7 @@ class FailureSeries {
   // A step was committed: the next failure begins another series.
   void StepCommitted() { ended_ = true; }
 
-  const std::string& reason() const { return reason_; }  // Of the last one; empty: none so far.
+  const std::string& reason() const { return reason_; }  // The last failure's; empty: none so far.
 
   // Leaves `response` as it is if nothing failed so far.
   void FillStatus(absl::Duration now, v1::StatusResponse& response) const {

@@ -19,7 +19,7 @@ namespace oxbow::learner {
 
 class Quarantine {
  public:
-  static constexpr uint32_t kFailuresMax = 2;  // Of one group, then its prompt is quarantined.
+  static constexpr uint32_t kFailuresMax = 2;  // After these of one group, its prompt is in.
   static constexpr size_t kListed = 100;       // Prompts that a status lists.
 
   // A group failed because of images without a score. True if this quarantines its prompt.
@@ -38,8 +38,8 @@ class Quarantine {
   void FillStatus(v1::StatusResponse& response) const;
 
  private:
-  std::map<uint64_t, uint32_t> failures_;                  // By group.
-  std::map<uint64_t, v1::QuarantinedPrompt> prompts_;      // By prompt.
+  std::map<uint64_t, uint32_t> failures_;              // By group.
+  std::map<uint64_t, v1::QuarantinedPrompt> prompts_;  // By prompt.
 };
 
 }  // namespace oxbow::learner
