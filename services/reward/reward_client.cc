@@ -408,8 +408,8 @@ absl::Status RewardClient::Impl::TryBatch(Replica& replica, Call& call,
     item.mutable_image()->set_pixels(image.pixels.data(), image.pixels.size());
   }
   const absl::Status status = Exchange(replica, request, call, open);
+  if (open.empty()) return absl::OkStatus();  // However the call ended.
   if (!status.ok()) return status;
-  if (open.empty()) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("no answer for images of the batch: ", open.size()));
 }
 
