@@ -1,10 +1,6 @@
 #include "cli/oncall/doctor.h"
 
-#include <ATen/Context.h>
-#include <ATen/Version.h>
-
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -17,9 +13,7 @@
 #include "base/status_macros.h"
 #include "cli/oncall/checkup.h"
 #include "cli/oncall/fleet_facts.h"
-#include "cli/oncall/machine_facts.h"
-#include "cli/plan/check_files.h"
-#include "cli/plan/run_plan.h"
+#include "cli/oncall/run_checks.h"
 #include "config/run_config.h"
 #include "rpc/tls_flags.h"
 
@@ -38,17 +32,6 @@ struct DoctorFlags {
   rpc::TlsOptions tls;
 };
 
-// What the run of `config` needs on one machine, without activations.
-MachineNeeds NeedsOf(const v1::RunConfig& config, const run::ModelFacts& facts) {
-  MachineNeeds needs;
-  const v1::ServiceConfig& services = config.services();
-  needs.busy_processes = config.learner().ranks() + services.rollout_workers();
-  needs.processes = ProcessesOf(config);
-  needs.memory = MemoryNeeded(config, facts);
-  needs.disk = DiskBytesNeeded(config, facts);
-  return needs;
-}
-
 void JudgeConfig(const DoctorFlags& flags, Checks& checks, MachineNeeds& needs,
                  std::string& directory) {
   const auto resolved = config::LoadRunConfig(flags.file, flags.set, config::ProcessEnvironment());
@@ -57,32 +40,8 @@ void JudgeConfig(const DoctorFlags& flags, Checks& checks, MachineNeeds& needs,
                       std::string(resolved.status().message()), "correct the line"});
     return;
   }
-  const v1::RunConfig& config = resolved->config;
-  directory = config.run().directory();
-  for (const config::Problem& problem : CheckRun(config)) {
-    checks.push_back(
-        {"config", problem.key,
-         problem.severity == config::Severity::kError ? Verdict::kFail : Verdict::kWarn,
-         config::ProblemLine(problem, resolved->provenance),
-         absl::StrCat("change ", problem.key, " (oxbow validate explains the run)")});
-  }
-  const auto facts = run::ReadModelFacts(config);
-  if (!facts.ok()) return;  // The checks above report it.
-  needs = NeedsOf(config, *facts);
-  if (checks.empty()) {
-    checks.push_back({"config", "rules", Verdict::kOk,
-                      "read and checked as oxbow validate does: nothing wrong", ""});
-  }
-  checks.push_back({"config", "model", Verdict::kOk,
-                    absl::StrCat(config.model().path(), ", ", facts->transformer_parameters,
-                                 " parameters, ", facts->trained_parameters, " trained"),
-                    ""});
-  const std::string& device = config.model().device();
-  if (device.rfind("cuda", 0) == 0 && !at::hasCUDA()) {
-    checks.push_back({"config", "device", Verdict::kFail,
-                      absl::StrCat(device, " is asked for and this LibTorch sees no CUDA device"),
-                      "model.device: cpu, or a CUDA build on a machine with a driver"});
-  }
+  directory = resolved->config.run().directory();
+  checks = CheckConfig(*resolved, needs);
 }
 
 // If no fleet is named, asks nothing.
@@ -101,11 +60,7 @@ absl::Status Examine(const DoctorFlags& flags, int& exit_code) {
   OXBOW_ASSIGN_OR_RETURN(const FleetFacts fleet, AskFleetOf(flags));
   if (!flags.file.empty()) JudgeConfig(flags, checks, needs, directory);
   needs.met = fleet.status.has_value();
-  MachineFacts machine = LookAtMachine(directory, flags.ports);
-  machine.certificate_left = certificate_ends - absl::Now();
-  machine.cpu_capability = at::get_cpu_capability();
-  machine.fast_blas = at::hasMKL() || at::show_config().find("BLAS_INFO=open") != std::string::npos;
-  Checks all = JudgeMachine(machine, needs);
+  Checks all = CheckMachine(directory, flags.ports, needs, certificate_ends - absl::Now());
   all.insert(all.end(), checks.begin(), checks.end());
   for (Check& check : JudgeFleet(fleet)) all.push_back(std::move(check));
   std::cout << (flags.format == "json" ? CheckupJson(all) : CheckupText(all));

@@ -18,6 +18,8 @@ constexpr double kSkewWarn = 1, kSkewFail = 60;              // Seconds.
 constexpr double kStepWarn = 60, kStepFail = 600;            // Without a step, at least.
 constexpr double kStepsWarn = 10, kStepsFail = 50;           // And in step durations.
 constexpr double kRefusedWarn = 0.001, kRefusedFail = 0.05;  // Share of images.
+constexpr double kFailingLong = 60;                          // Seconds without a step.
+constexpr char kAwaitingRewards[] = "waiting for rewards";   // A phase of the learner.
 constexpr uint64_t kDiskLeast = uint64_t{128} << 20;
 
 class FleetJudge {
@@ -33,6 +35,8 @@ class FleetJudge {
       Staleness(*facts_.status);
       Workers(*facts_.status);
       Leases(*facts_.status);
+      Failures(*facts_.status);
+      Quarantined(*facts_.status);
       Attached(*facts_.status);
     }
     for (const RewardCounts& counts : facts_.rewards) Rewards(counts);
@@ -204,6 +208,26 @@ class FleetJudge {
                         status.groups_discarded()),
         "a worker renews but does not finish: see which one holds leases (oxbow status), restart "
         "it; services.speculation_quantile gives its group to another");
+  }
+
+  void Failures(const v1::StatusResponse& status) {
+    const std::string trouble = TroubleOf(status);
+    if (trouble.empty()) return;
+    const bool stands = status.last_failure().seconds_since_first() > kFailingLong ||
+                        status.phase() == kAwaitingRewards;
+    Add("groups failing", stands ? Verdict::kFail : Verdict::kWarn, trouble,
+        "the words after the last colon are the failing part's own: correct it there; a run that "
+        "waits goes on by itself");
+  }
+
+  void Quarantined(const v1::StatusResponse& status) {
+    if (status.prompts_quarantined() == 0) return;
+    const v1::QuarantinedPrompt& first = status.quarantined(0);
+    Add("quarantine", Verdict::kWarn,
+        absl::StrCat(status.prompts_quarantined(), " prompts have images without a score, ",
+                     status.samples_unscored(), " samples dropped; \"", first.text(),
+                     "\": ", first.reason()),
+        "oxbow status lists them: correct the reward for them, or take them out of the prompts");
   }
 
   void Attached(const v1::StatusResponse& status) {

@@ -139,6 +139,26 @@ INSTANTIATE_TEST_SUITE_P(
                 [](FleetFacts& f) { f.status->mutable_workers(1)->set_policy_version(60); }},
         Trouble{"leases", Verdict::kWarn,
                 [](FleetFacts& f) { f.status->set_lease_age_max_seconds(200); }},
+        Trouble{"groups failing", Verdict::kWarn,
+                [](FleetFacts& f) {
+                  f.status->mutable_last_failure()->set_count(2);
+                  f.status->mutable_last_failure()->set_seconds_since_first(2);
+                }},
+        Trouble{"groups failing", Verdict::kFail,
+                [](FleetFacts& f) {
+                  f.status->mutable_last_failure()->set_count(2);
+                  f.status->mutable_last_failure()->set_seconds_since_first(70);
+                }},
+        Trouble{"groups failing", Verdict::kFail,
+                [](FleetFacts& f) {
+                  f.status->mutable_workers(0)->set_waiting_for("reward server x: gone");
+                  f.status->set_phase("waiting for rewards");
+                }},
+        Trouble{"quarantine", Verdict::kWarn,
+                [](FleetFacts& f) {
+                  f.status->set_prompts_quarantined(1);
+                  f.status->add_quarantined()->set_text("text 7");
+                }},
         Trouble{"replay", Verdict::kWarn,
                 [](FleetFacts& f) { Set(*f.status, "buffer/attached", 0); }},
         Trouble{"scores of reward_server-0", Verdict::kWarn,

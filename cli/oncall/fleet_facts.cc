@@ -53,12 +53,22 @@ class Asking {
 
   void Reward(const std::string& name, const std::string& endpoint, const std::string& metrics) {
     ServiceFacts& service = Health(name, endpoint);
-    if (service.state == ServiceFacts::State::kSilent) return;
+    if (endpoint.empty()) return;
     const auto stub = v1::Reward::NewStub(rpc::Connect(endpoint));
     v1::DescribeResponse described;
     const double before = UnixNow();
-    if (stub->Describe(rpc::ContextWithDeadline(timeout_).get(), {}, &described).ok()) {
+    const grpc::Status answer =
+        stub->Describe(rpc::ContextWithDeadline(timeout_).get(), {}, &described);
+    if (answer.ok()) {
+      // Other people's servers need not have the health service.
+      if (service.state == ServiceFacts::State::kSilent) {
+        service.state = ServiceFacts::State::kServing;
+      }
       SetClock(service, before, described.unix_time());
+    } else {
+      service.state = ServiceFacts::State::kSilent;
+      service.why = absl::StrCat("Describe: ", answer.error_message());
+      return;
     }
     const auto page = FetchMetrics(metrics, timeout_);
     if (!page.ok()) return;
@@ -136,6 +146,16 @@ absl::StatusOr<FleetFacts> AskFleetOfRun(const std::string& run_dir, absl::Durat
       asking.Buffer(service.name, service.grpc);
     } else if (absl::StartsWith(service.name, "reward_server")) {
       asking.Reward(service.name, service.grpc, service.metrics);
+    }
+  }
+  // Servers of reward.endpoints are no children of the run.
+  if (const auto& status = asking.facts().status; status.has_value()) {
+    const v1::StatusResponse known = *status;
+    for (const std::string& endpoint : known.reward_endpoints()) {
+      const bool child =
+          std::any_of(services.begin(), services.end(),
+                      [&](const ServiceEndpoint& service) { return service.grpc == endpoint; });
+      if (!child) asking.Reward("reward", endpoint, "");
     }
   }
   const auto config = config::LoadResolved(std::filesystem::path(run_dir) / "config.resolved.yaml");

@@ -97,6 +97,22 @@ std::optional<ReadyLine> ParseReady(const std::string& line) {
   return ready;
 }
 
+std::string LastWords(const std::filesystem::path& log, std::uintmax_t begin,
+                      const std::string& name) {
+  std::ifstream file(log);
+  file.seekg(static_cast<std::streamoff>(begin));
+  std::string own;
+  std::string error;
+  std::string any;
+  for (std::string line; std::getline(file, line);) {
+    if (absl::StartsWith(line, name + ": ")) own = line;
+    if (absl::StartsWith(line, "E ") || absl::StrContains(line, "\"level\":\"error\""))
+      error = line;
+    if (!line.empty()) any = line;
+  }
+  return !own.empty() ? own : !error.empty() ? error : any;
+}
+
 std::string LogTail(const std::filesystem::path& log, int lines) {
   std::ifstream file(log);
   std::vector<std::string> all;

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 
+#include <fstream>
 #include <functional>
 
 #include "absl/time/clock.h"
@@ -63,6 +64,21 @@ TEST_F(ChildProcessTest, StopSignalsReachAChildThoughTheParentBlocksThem) {
   EXPECT_TRUE(Eventually([&] { return child->Exit().has_value(); }));
   EXPECT_EQ(child->Exit(), 128 + SIGTERM);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+TEST_F(ChildProcessTest, LastWordsAreOfThisLifeAndSayWhyItEnded) {
+  const auto words = [&](const std::string& life) {
+    std::error_code none;
+    const auto begin = std::filesystem::file_size(log(), none);
+    std::ofstream(log(), std::ios::app) << life;
+    return LastWords(log(), none ? 0 : begin, "learner");
+  };
+  EXPECT_EQ(words("learner: no such device\nI 05:14:41.836 learner: stopping\n"),
+            "learner: no such device");
+  EXPECT_EQ(words(""), "") << "not those of the life before";
+  EXPECT_EQ(words("E 05:14:41.836 learner: broke (a.cc:1)\nI 05:14:42.000 learner: more\n"),
+            "E 05:14:41.836 learner: broke (a.cc:1)");
+  EXPECT_EQ(words("terminate called\n\n"), "terminate called");
 }
 
 TEST_F(ChildProcessTest, AChildDiesWithAParentThatIsKilled) {

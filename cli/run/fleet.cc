@@ -77,6 +77,11 @@ std::filesystem::path Fleet::LogOf(const std::string& child) const {
   return options_.run_dir / "logs" / (child + ".log");
 }
 
+std::string Fleet::LastWordsOf(const std::string& child) const {
+  const Member& member = members_.at(child);
+  return LastWords(LogOf(child), member.log_begin, BinaryOf(member.role));
+}
+
 std::string Fleet::learner() const {
   const Member& member = members_.at("learner");
   return member.ready ? member.grpc : "";
@@ -145,6 +150,9 @@ void Fleet::Start(const std::string& name, bool resume) {
   Member& member = members_.at(name);
   member.process.reset();
   member.others.clear();
+  std::error_code no_log;
+  member.log_begin = std::filesystem::file_size(LogOf(name), no_log);
+  if (no_log) member.log_begin = 0;
   auto process = ChildProcess::Start({.spawner = options_.binaries / "oxbow_spawn",
                                       .argv = Arguments(name, member, resume || options_.resume),
                                       .environment = ChildEnvironment(options_.tls),
@@ -200,7 +208,7 @@ void Fleet::Poll() {
     Apply(supervisor_.Exited(name, *exit));
     if (supervisor_.phase() == Supervisor::Phase::kRunning && *exit != kExitOk) {
       OXBOW_LOG(Warning) << "child ended and is started again" << Field("child", name)
-                         << Field("exit", *exit);
+                         << Field("exit", *exit) << Field("said", LastWordsOf(name));
     }
   }
   Apply(supervisor_.Tick());

@@ -43,13 +43,17 @@ class Fleet {
   // host:port of the learner's Coordinator; empty until it is ready.
   std::string learner() const;
   std::filesystem::path LogOf(const std::string& child) const;
+  // What the child said last in its present or last life.
+  std::string LastWordsOf(const std::string& child) const;
+  void Committed(uint64_t steps) { supervisor_.Committed(steps); }
 
  private:
   struct Member {
     Role role;
     std::unique_ptr<ChildProcess> process;
     bool ready = false;
-    std::string grpc;  // From the first READY line.
+    std::uintmax_t log_begin = 0;  // Where the log of this life begins.
+    std::string grpc;              // From the first READY line.
     std::string metrics;
     // Processes that the child started and announced on its stdout: learner ranks.
     std::map<std::string, ServiceEndpoint> others;

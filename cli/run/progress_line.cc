@@ -9,6 +9,20 @@
 #include "metrics/step_metrics.h"
 
 namespace oxbow::cli {
+namespace {
+
+constexpr size_t kTroubleShown = 160;  // Bytes of a reason on the progress line.
+
+// One line, cut between characters.
+std::string FirstPart(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  if (text.size() <= kTroubleShown) return text;
+  size_t end = kTroubleShown;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
+
+}  // namespace
 
 void StepRate::Observe(absl::Duration now, uint64_t step) {
   if (!seen_.empty() && step < seen_.back().second) seen_.clear();  // The learner went back.
@@ -29,6 +43,19 @@ std::optional<double> Metric(const v1::StatusResponse& status, const std::string
   return std::nullopt;
 }
 
+std::string TroubleOf(const v1::StatusResponse& status) {
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    if (worker.waiting_for().empty()) continue;
+    return absl::StrCat("waiting for rewards: ", worker.waiting_for());
+  }
+  const v1::Failure& failure = status.last_failure();
+  if (failure.count() == 0 || failure.seconds_since_last() > status.seconds_since_step()) return "";
+  const bool vowel = failure.what() == "image" || failure.what() == "evaluation";
+  return absl::StrCat(failure.count(), failure.count() == 1 ? " failure" : " failures",
+                      " since the last step, the last of ", vowel ? "an " : "a ", failure.what(),
+                      ": ", failure.reason());
+}
+
 std::string ProgressLine(const v1::StatusResponse& status, std::optional<double> steps_per_second,
                          uint64_t images_per_step) {
   std::string line = absl::StrCat("step ", status.learner_step(), "/", status.steps_total());
@@ -44,11 +71,15 @@ std::string ProgressLine(const v1::StatusResponse& status, std::optional<double>
   if (const auto stale = Metric(status, metric::kBufferStalenessMean)) {
     absl::StrAppend(&line, absl::StrFormat("  staleness %.1f", *stale));
   }
-  if (!steps_per_second || *steps_per_second <= 0) return absl::StrCat(line, "  ", status.phase());
+  std::string trouble = TroubleOf(status);
+  if (!trouble.empty()) trouble = absl::StrCat("  ", FirstPart(trouble));
+  if (!steps_per_second || *steps_per_second <= 0) {
+    return absl::StrCat(line, "  ", status.phase(), trouble);
+  }
   absl::StrAppend(&line, absl::StrFormat("  %.0f images/s", *steps_per_second * images_per_step));
   const uint64_t left =
       status.steps_total() - std::min(status.steps_total(), status.learner_step());
-  absl::StrAppend(&line, "  ETA ", ClockText(left / *steps_per_second));
+  absl::StrAppend(&line, "  ETA ", ClockText(left / *steps_per_second), trouble);
   return line;
 }
 

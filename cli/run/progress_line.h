@@ -27,8 +27,15 @@ class StepRate {
 // A metric by its name in metrics.jsonl.
 std::optional<double> Metric(const v1::StatusResponse& status, const std::string& name);
 
+// What keeps the run from going on, in its own words; empty if the last step was committed after
+// the last trouble:
+//
+//   waiting for rewards: reward server 127.0.0.1:7070: connection refused
+//   3 failures since the last step, the last of a group: reward of sample 2: CUDA out of memory
+std::string TroubleOf(const v1::StatusResponse& status);
+
 // "step 37/100  reward 0.91  clip 0.4 %  stale 0.0  412 images/s  ETA 0:12"; unknown parts are left
-// out.
+// out. Ends with the beginning of TroubleOf.
 std::string ProgressLine(const v1::StatusResponse& status, std::optional<double> steps_per_second,
                          uint64_t images_per_step);
 

@@ -3,6 +3,7 @@
 #include <google/protobuf/util/json_util.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <memory>
@@ -37,6 +38,8 @@ absl::StatusOr<std::string> LearnerOf(const std::string& run_dir) {
   }
   return absl::NotFoundError(absl::StrCat("the run has no learner yet: ", run_dir));
 }
+
+constexpr int kQuarantinedShown = 5;
 
 struct StatusFlags {
   std::string endpoint;
@@ -133,6 +136,28 @@ std::string CopiesLine(const v1::StatusResponse& status) {
       "copies     %.0f copies of checkpoints failed: the learner's log says why\n", *failed);
 }
 
+// What fails, and what was left out because it has no score.
+std::string TroubleText(const v1::StatusResponse& status) {
+  std::string text;
+  if (const std::string trouble = TroubleOf(status); !trouble.empty()) {
+    absl::StrAppend(&text, "trouble    ", trouble, "\n");
+  }
+  if (status.samples_unscored() > 0) {
+    absl::StrAppend(&text, "unscored   ", status.samples_unscored(),
+                    " samples dropped: a reward server answered without a score\n");
+  }
+  if (status.prompts_quarantined() > 0) {
+    absl::StrAppend(&text, "quarantine ", status.prompts_quarantined(),
+                    " prompts have images without a score\n");
+  }
+  for (int i = 0; i < std::min(status.quarantined_size(), kQuarantinedShown); ++i) {
+    const v1::QuarantinedPrompt& prompt = status.quarantined(i);
+    absl::StrAppend(&text, "           \"", prompt.text(), "\", step ", prompt.learner_step(), ": ",
+                    prompt.reason(), "\n");
+  }
+  return text;
+}
+
 std::string PeersText(const v1::StatusResponse& status) {
   std::string text;
   for (const v1::RankStatus& rank : status.ranks()) {
@@ -190,7 +215,8 @@ std::string StatusText(const v1::StatusResponse& status, std::optional<double> s
                     status.leases_speculated(), " of stragglers given twice; ",
                     status.groups_discarded(), " results discarded\n");
   }
-  return absl::StrCat(text, BufferLine(status), CopiesLine(status), PeersText(status));
+  return absl::StrCat(text, BufferLine(status), CopiesLine(status), TroubleText(status),
+                      PeersText(status));
 }
 
 std::string StatusJson(const v1::StatusResponse& status) {

@@ -6,6 +6,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "cli/run/progress_line.h"
+
 namespace oxbow::cli {
 namespace {
 
@@ -53,6 +55,43 @@ TEST(StatusTest, TextSaysThatCopiesOfCheckpointsFailed) {
   EXPECT_THAT(StatusText(status), Not(HasSubstr("copies ")));
   failed.set_value(3);
   EXPECT_THAT(StatusText(status), HasSubstr("copies     3 copies of checkpoints failed"));
+}
+
+TEST(StatusTest, TextHasTheLastFailureUntilAStepIsCommittedAndWhatHasNoScore) {
+  v1::StatusResponse status = SomeStatus();
+  v1::Failure& failure = *status.mutable_last_failure();
+  failure.set_what("group");
+  failure.set_reason("reward of sample 2: CUDA out of memory");
+  failure.set_count(3);
+  failure.set_seconds_since_last(1);
+  const std::string trouble =
+      "3 failures since the last step, the last of a group: reward of sample 2: CUDA out of memory";
+  EXPECT_THAT(StatusText(status), HasSubstr("trouble    " + trouble));
+  EXPECT_THAT(ProgressLine(status, std::nullopt, 64), HasSubstr(trouble));
+  EXPECT_THAT(ProgressLine(status, 2.0, 64), HasSubstr(trouble));
+  failure.set_seconds_since_last(2);  // The last step was committed 1.5 s ago.
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("trouble")));
+
+  status.add_workers()->set_waiting_for("reward server x: connection refused");
+  EXPECT_THAT(StatusText(status),
+              HasSubstr("trouble    waiting for rewards: reward server x: connection refused"));
+  status.set_samples_unscored(12);
+  status.set_prompts_quarantined(1);
+  status.add_quarantined()->set_text("text 7");
+  status.mutable_quarantined(0)->set_reason("not finite (nan)");
+  EXPECT_THAT(StatusText(status), AllOf(HasSubstr("12 samples dropped"),
+                                        HasSubstr("\"text 7\", step 0: not finite (nan)")));
+}
+
+TEST(StatusTest, ALongReasonIsCutBetweenCharacters) {
+  v1::StatusResponse status = SomeStatus();
+  std::string reason;
+  for (int i = 0; i < 200; ++i) reason += "\u00e9\n";
+  status.add_workers()->set_waiting_for(reason);
+  const std::string line = ProgressLine(status, std::nullopt, 64);
+  EXPECT_LT(line.size(), 260);
+  EXPECT_THAT(line, AllOf(Not(HasSubstr("\n")), testing::EndsWith("...")));
+  EXPECT_NE(static_cast<unsigned char>(line[line.size() - 4]), 0xc3) << "half of a character";
 }
 
 TEST(StatusTest, TextTakesTheRateThatWasWatched) {

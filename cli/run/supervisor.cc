@@ -1,6 +1,7 @@
 #include "cli/run/supervisor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -25,7 +26,6 @@ void Supervisor::Started(const std::string& child, Role role) {
   state.alive = true;
   state.ready = false;
   state.due = absl::InfiniteDuration();
-  state.started = clock_.Now();
 }
 
 void Supervisor::Ready(const std::string& child) {
@@ -56,12 +56,19 @@ std::vector<Supervisor::Action> Supervisor::Exited(const std::string& name, int 
     child.due = clock_.Now() + options_.backoff_max;
     return {};
   }
-  // The same config and files would fail again.
-  if (code == kExitUsage || code == kExitData) return Fail(name, code, Ended(name, code));
-  if (clock_.Now() - child.started >= options_.healthy_after) child.restarts = 0;
+  if (IsFinal(code)) return Fail(name, code, Ended(name, code));
+  if (committed_ > child.committed) {
+    child.committed = committed_;
+    child.restarts = 0;
+    child.not_finite = false;
+  }
+  if (code == kExitNotFinite && std::exchange(child.not_finite, true)) {
+    return Fail(name, code, absl::StrCat(Ended(name, code), " twice without a committed step between"));
+  }
   if (child.restarts >= options_.restarts_max) {
     return Fail(name, code,
-                absl::StrCat(Ended(name, code), ", after ", child.restarts, " restarts"));
+                absl::StrCat(Ended(name, code), ", after ", child.restarts,
+                             " restarts without a committed step"));
   }
   Restart(child);
   return {};

@@ -2,12 +2,15 @@
 // takes events and returns actions; time comes from the clock.
 //
 //   running   a dead child is restarted after a backoff, the learner with --resume; the run ends
-//             after too many deaths in a row, or after an exit code for a bad config or bad data
+//             after too many deaths without a committed step between them, or after an exit code
+//             that the same start would have again
 //   draining  after the first stop signal: the learner finishes its step; others are kept alive
 //   stopping  the learner is gone: the rest get SIGTERM, and SIGKILL after a grace period
 //   done      no child is left; exit_code() is the result
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -22,8 +25,7 @@ enum class Role { kBuffer, kReward, kLearner, kWorker };
 class Supervisor {
  public:
   struct Options {
-    int restarts_max = 5;                              // In a row, for each child.
-    absl::Duration healthy_after = absl::Seconds(30);  // Resets the count.
+    int restarts_max = 5;  // For each child, while the run commits no step.
     absl::Duration backoff_first = absl::Milliseconds(200);
     absl::Duration backoff_max = absl::Seconds(5);
     absl::Duration drain_max = absl::Seconds(120);
@@ -45,6 +47,8 @@ class Supervisor {
   // Records that a child has printed READY: from then on a learner can be drained.
   void Ready(const std::string& child);
   std::vector<Action> Exited(const std::string& child, int code);
+  // Reports how many steps the run has committed. More than ever before forgives earlier deaths.
+  void Committed(uint64_t steps) { committed_ = std::max(committed_, steps); }
   // Takes the system's signal numbers. The second signal kills.
   std::vector<Action> StopRequested(int signal);
   // Reports that the Drain call did not reach the learner.
@@ -66,8 +70,9 @@ class Supervisor {
     bool alive = true;
     bool ready = false;
     bool was_ready = false;
-    int restarts = 0;
-    absl::Duration started;
+    int restarts = 0;  // Since the run committed `committed` steps.
+    uint64_t committed = 0;
+    bool not_finite = false;  // One of these deaths was of a number that is not finite.
     absl::Duration due = absl::InfiniteDuration();  // Time of the next start.
   };
 
@@ -80,6 +85,7 @@ class Supervisor {
   const Clock& clock_;
   Phase phase_ = Phase::kRunning;
   std::map<std::string, Child> children_;
+  uint64_t committed_ = 0;
   absl::Duration deadline_ = absl::InfiniteDuration();
   int signal_ = 0;
   int exit_code_ = 0;

@@ -74,18 +74,56 @@ TEST_F(SupervisorTest, TooManyDeathsInARowEndTheRunWithItsFailure) {
   }
   EXPECT_THAT(supervisor_.Exited("worker", kKilled),
               ElementsAre(Action{Do::kTerminate, "buffer"}, Action{Do::kTerminate, "learner"}));
-  EXPECT_EQ(supervisor_.failure(), "worker was ended by signal 9, after 2 restarts");
+  EXPECT_EQ(supervisor_.failure(),
+            "worker was ended by signal 9, after 2 restarts without a committed step");
   EXPECT_EQ(supervisor_.exit_code(), kExitFailure);
 }
 
-TEST_F(SupervisorTest, ALongLifeForgivesEarlierDeaths) {
-  for (int i = 0; i < 5; ++i) {
-    clock_.Advance(absl::Seconds(31));
+TEST_F(SupervisorTest, ACommittedStepForgivesEarlierDeaths) {
+  for (uint64_t step = 1; step <= 5; ++step) {
+    supervisor_.Committed(step);
     supervisor_.Exited("worker", kKilled);
     ASSERT_THAT(After(absl::Milliseconds(200)), ElementsAre(Action{Do::kStart, "worker"}));
     supervisor_.Started("worker", Role::kWorker);
   }
   EXPECT_EQ(supervisor_.phase(), Phase::kRunning);
+}
+
+TEST_F(SupervisorTest, ALongLifeWithoutACommittedStepForgivesNothing) {
+  for (int i = 0; i < 2; ++i) {
+    supervisor_.Committed(7);  // A resumed learner repeats what it had; that is no progress.
+    clock_.Advance(absl::Minutes(10));
+    supervisor_.Exited("learner", kExitUnavailable);
+    ASSERT_EQ(After(absl::Seconds(5)).size(), 1);
+    supervisor_.Started("learner", Role::kLearner);
+  }
+  supervisor_.Committed(6);
+  clock_.Advance(absl::Minutes(10));
+  supervisor_.Exited("learner", kExitUnavailable);
+  EXPECT_EQ(supervisor_.phase(), Phase::kStopping);
+  EXPECT_EQ(supervisor_.exit_code(), kExitUnavailable);
+}
+
+TEST_F(SupervisorTest, WhatTheSameStartWouldMeetAgainIsNotTriedAgain) {
+  for (const int code : {kExitUsage, kExitData, kExitFull}) {
+    Supervisor supervisor({}, clock_);
+    supervisor.Started("learner", Role::kLearner);
+    supervisor.Exited("learner", code);
+    EXPECT_EQ(supervisor.phase(), Phase::kDone) << code;
+    EXPECT_EQ(supervisor.exit_code(), code);
+  }
+}
+
+TEST_F(SupervisorTest, ANumberThatIsNotFiniteIsTriedAgainOnceAtAStep) {
+  for (const uint64_t step : {3, 9}) {
+    supervisor_.Committed(step);
+    supervisor_.Exited("learner", kExitNotFinite);
+    ASSERT_EQ(After(absl::Seconds(5)).size(), 1);
+    supervisor_.Started("learner", Role::kLearner);
+  }
+  supervisor_.Exited("learner", kExitNotFinite);
+  EXPECT_EQ(supervisor_.phase(), Phase::kStopping);
+  EXPECT_EQ(supervisor_.exit_code(), kExitNotFinite);
 }
 
 TEST_F(SupervisorTest, BadConfigIsNotTriedAgain) {

@@ -12,7 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/exit_code.h"
+#include "base/log.h"
 #include "base/status_macros.h"
+#include "cli/oncall/run_checks.h"
 #include "cli/plan/check_files.h"
 #include "cli/run/fleet.h"
 #include "cli/run/progress_line.h"
@@ -69,6 +71,23 @@ absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const Flags& flags) {
   return resolved;
 }
 
+// Prints what `oxbow doctor` finds wrong with this machine for this run.
+void SayWhatIsNotOk(const config::ResolvedConfig& resolved, const fs::path& run_dir) {
+  MachineNeeds needs;
+  Checks checks = CheckConfig(resolved, needs);
+  std::erase_if(checks,
+                [](const Check& check) { return check.name != "device"; });  // Others: said.
+  for (Check& check : CheckMachine(run_dir, {}, needs, absl::InfiniteDuration())) {
+    checks.push_back(std::move(check));
+  }
+  for (const Check& check : checks) {
+    if (check.verdict == Verdict::kOk) continue;
+    std::cerr << "oxbow train: " << (check.verdict == Verdict::kFail ? "fail: " : "warning: ")
+              << check.area << "/" << check.name << ": " << check.found << " (" << check.fix
+              << ")\n";
+  }
+}
+
 // Shows the progress line: rewritten in place on a terminal, a new line each time elsewhere.
 class Display {
  public:
@@ -81,7 +100,8 @@ class Display {
     next_ = now + kShowEvery;
     const auto status = AskStatus(learner, absl::Milliseconds(400));
     if (!status.ok()) return;  // The learner may be busy; the next poll will show.
-    rate_.Observe(now, status->learner_step());
+    committed_ = status->learner_step();
+    rate_.Observe(now, committed_);
     const std::string line = ProgressLine(*status, rate_.per_second(), images_);
     if (terminal_) {
       std::cout << "\r\033[K" << line << std::flush;
@@ -90,6 +110,8 @@ class Display {
       std::cout << line << std::endl;
     }
   }
+  // Committed steps that the learner last reported; 0 before its first answer.
+  uint64_t committed() const { return committed_; }
   void End() {
     if (terminal_) std::cout << "\r\033[K" << std::flush;
   }
@@ -99,6 +121,7 @@ class Display {
   const bool terminal_;
   absl::Duration next_;
   absl::Duration next_log_;
+  uint64_t committed_ = 0;
   StepRate rate_;
 };
 
@@ -121,6 +144,7 @@ void Supervise(Fleet& fleet, Display& display) {
     fleet.Poll();
     if (fleet.supervisor().phase() == Supervisor::Phase::kDone) break;
     display.Update(clock.Now(), fleet.learner());
+    fleet.Committed(display.committed());
     const int signal = TakeStopSignal(kPollEvery);
     const bool running = fleet.supervisor().phase() == Supervisor::Phase::kRunning;
     // A terminal that closes tells its processes, and so does its shell: that is one request.
@@ -173,12 +197,13 @@ void ExplainFailure(const fs::path& run_dir, const Fleet& fleet) {
   if (const std::string& child = supervisor.failed_child(); !child.empty()) {
     const fs::path log = fleet.LogOf(child);
     std::cerr << LogTail(log, 10) << "\n(all of it: " << log.string() << ")\n";
-    absl::StrAppend(&why, ": ", LogTail(log, 1));
+    absl::StrAppend(&why, ": ", fleet.LastWordsOf(child));
   }
   std::cerr << "oxbow train: " << why << "\n";
 }
 
 absl::StatusOr<int> Run(const Flags& flags) {
+  ConfigureLog(LogLevel::kInfo, LogFormat::kText, "oxbow");
   OXBOW_ASSIGN_OR_RETURN(const EarlierRun earlier, EarlierRunOf(flags));
   OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
   OXBOW_ASSIGN_OR_RETURN(const config::ResolvedConfig resolved, ResolveAndCheck(flags));
@@ -188,6 +213,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
                          EnterRunDirectory(run_dir, earlier, resolved));
   if (!entered.said.empty()) std::cout << entered.said << std::endl;
 
+  SayWhatIsNotOk(resolved, run_dir);
   Fleet fleet({.binaries = BinaryDirectory(),
                .run_dir = run_dir,
                .config = resolved.config,

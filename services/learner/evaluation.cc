@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/trace.h"
 #include "core/model/image_sampler.h"
@@ -77,6 +78,7 @@ absl::StatusOr<std::vector<Image8>> Evaluation::Draw(const model::VelocityModel&
   while (images.size() < options_.images) {
     const auto first = static_cast<uint32_t>(images.size());
     const uint32_t end = std::min(options_.images, first + kImagesAtOnce);
+    if (cancelled_) return absl::CancelledError("the evaluation was cancelled");
     std::vector<model::ImageRequest> requests;
     for (uint32_t i = first; i < end; ++i) {
       OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
@@ -94,18 +96,21 @@ absl::StatusOr<std::vector<Image8>> Evaluation::Draw(const model::VelocityModel&
   return images;
 }
 
-// One call per prompt, several at a time: a call is mostly waiting.
+// One call per prompt, several at a time: a call is mostly waiting. After a failure no call begins.
 absl::StatusOr<std::vector<Evaluation::Verdict>> Evaluation::Score(
     const std::vector<Image8>& images) {
   const uint32_t prompts = static_cast<uint32_t>(std::min<size_t>(prompts_.size(), images.size()));
   std::vector<Verdict> verdicts(images.size());
   std::vector<absl::Status> outcomes(prompts);
   std::atomic<uint32_t> next = 0;
+  std::atomic<bool> failed = false;
+  const absl::Duration end = Clock::Steady().Now() + kScoringMax;
   const std::optional<Trace> trace = CurrentTrace();  // The step's; threads begin without one.
   const auto work = [&] {
     const TraceScope scope(trace);
-    for (uint32_t prompt = next++; prompt < prompts; prompt = next++) {
-      outcomes[prompt] = ScorePrompt(prompt, images, verdicts);
+    for (uint32_t prompt = next++; prompt < prompts && !failed; prompt = next++) {
+      outcomes[prompt] = ScorePrompt(prompt, images, end - Clock::Steady().Now(), verdicts);
+      if (!outcomes[prompt].ok()) failed = true;
     }
   };
   std::vector<std::thread> callers;
@@ -118,10 +123,11 @@ absl::StatusOr<std::vector<Evaluation::Verdict>> Evaluation::Score(
 
 // Scores the images of one prompt: i, i + N, ...
 absl::Status Evaluation::ScorePrompt(uint32_t prompt, const std::vector<Image8>& images,
-                                     std::vector<Verdict>& verdicts) {
+                                     absl::Duration limit, std::vector<Verdict>& verdicts) {
   std::vector<Image8> batch;
   for (size_t i = prompt; i < images.size(); i += prompts_.size()) batch.push_back(images[i]);
-  auto scores = rewards_.Score(prompts_[prompt].text(), prompts_[prompt].metadata_json(), batch);
+  auto scores = rewards_.Score(prompts_[prompt].text(), prompts_[prompt].metadata_json(), batch,
+                               {.limit = limit});
   for (size_t k = 0; k < scores.size(); ++k) {
     if (!scores[k].ok()) {
       return Annotate(scores[k].status(),

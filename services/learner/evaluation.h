@@ -2,11 +2,13 @@
 // is judged by. Every evaluation starts from the same noise.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "core/flow/dynamics.h"
 #include "core/model/image_decoder.h"
 #include "core/model/velocity_model.h"
@@ -40,8 +42,16 @@ class Evaluation {
   Evaluation(Options options, std::vector<v1::Prompt> prompts, ConditioningCache& conditioning,
              const model::ImageDecoder& decoder, reward::RewardClient& rewards);
 
-  // kUnavailable if an image could not be scored: the mean of fewer images is another number.
+  // An error if an image could not be scored: the mean of fewer images is another number. Ends at
+  // the first image without a score; kUnavailable if no reward server answers or scoring takes
+  // longer than kScoringMax; kCancelled once `rewards` is cancelled or Cancel was called.
   absl::StatusOr<EvaluationResult> Run(const model::VelocityModel& model);
+
+  // Ends the drawing of a running evaluation after the batch under way; all later ones, too. From
+  // any thread. Scoring ends with reward::RewardClient::Cancel.
+  void Cancel() { cancelled_ = true; }
+
+  static constexpr absl::Duration kScoringMax = absl::Minutes(30);
 
  private:
   // What the scorers said of one image.
@@ -53,7 +63,7 @@ class Evaluation {
 
   absl::StatusOr<std::vector<Image8>> Draw(const model::VelocityModel& model);
   absl::StatusOr<std::vector<Verdict>> Score(const std::vector<Image8>& images);
-  absl::Status ScorePrompt(uint32_t prompt, const std::vector<Image8>& images,
+  absl::Status ScorePrompt(uint32_t prompt, const std::vector<Image8>& images, absl::Duration limit,
                            std::vector<Verdict>& verdicts);
   std::map<std::string, double> MetricsOf(const std::vector<Verdict>& verdicts) const;
   Image8 SheetOf(const std::vector<Image8>& images, const std::vector<Verdict>& verdicts) const;
@@ -64,6 +74,7 @@ class Evaluation {
   ConditioningCache& conditioning_;
   const model::ImageDecoder& decoder_;
   reward::RewardClient& rewards_;
+  std::atomic<bool> cancelled_ = false;
 };
 
 }  // namespace oxbow::learner

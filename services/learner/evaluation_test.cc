@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 
 #include "absl/base/thread_annotations.h"
@@ -42,7 +43,13 @@ class Gallery final : public v1::Reward::Service {
     return grpc::Status::OK;
   }
 
+  // Answers every later call with an error.
+  void Break() { broken_ = true; }
+  int calls() const { return calls_; }
+
   grpc::Status Score(grpc::ServerContext*, Stream* stream) override {
+    ++calls_;
+    if (broken_) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
     for (v1::ScoreRequest request; stream->Read(&request);) {
       for (const v1::ScoreItem& item : request.items()) {
         const std::string& pixels = item.image().pixels();
@@ -61,6 +68,8 @@ class Gallery final : public v1::Reward::Service {
   }
 
  private:
+  std::atomic<bool> broken_ = false;
+  std::atomic<int> calls_ = 0;
   mutable absl::Mutex mutex_;
   std::map<std::string, std::vector<std::string>> images_ ABSL_GUARDED_BY(mutex_);
   const std::unique_ptr<rpc::Server> server_ = rpc::Server::Start({}, {this}).value();
@@ -134,6 +143,33 @@ TEST(EvaluationTest, ImagesAreThoseOfOneBatchAndConditioningIsHeldForSixtyFour) 
   EXPECT_DOUBLE_EQ(result->metrics.at("eval/reward_mean"), sum / kImages);
   const at::Tensor x = drawn.to(at::kDouble) / 127.5 - 1;
   EXPECT_NEAR(result->metrics.at("eval/speckle_mean"), 1 - x.abs().mean().item<double>(), 1e-14);
+}
+
+TEST(EvaluationTest, EndsAtTheFirstSilenceAndWhenItIsCancelled) {
+  Gallery gallery;
+  const auto rewards = reward::RewardClient::Create({.endpoints = {gallery.endpoint()}}).value();
+  const auto decoder = model::MakePixelDecoder();
+  std::vector<v1::Prompt> prompts(kPrompts);
+  for (uint32_t i = 0; i < kPrompts; ++i) {
+    prompts[i].set_id(i + 1);
+    prompts[i].set_text(absl::StrCat("text ", i));
+  }
+  ConditioningCache cache(Encoded());
+  v1::RewardConfig reward;
+  reward.add_terms()->set_name("first_byte");
+  Evaluation evaluation({.images = kImages,
+                         .sheet_images = 2,
+                         .sigmas = {1, 0},
+                         .latent_shape = {1, 4, 6},
+                         .reward = reward},
+                        prompts, cache, *decoder, *rewards);
+  gallery.Break();
+  EXPECT_TRUE(absl::IsUnavailable(evaluation.Run(WatchingModel(nullptr)).status()));
+  EXPECT_LE(gallery.calls(), 4 * 3) << "each of four callers gave up once";
+  evaluation.Cancel();
+  const int before = gallery.calls();
+  EXPECT_TRUE(absl::IsCancelled(evaluation.Run(WatchingModel(nullptr)).status()));
+  EXPECT_EQ(gallery.calls(), before);
 }
 
 }  // namespace

@@ -69,6 +69,7 @@ void LearnerLoop::RequestDrain() {
   if (!drain_.exchange(true)) {
     drain_end_ns_ = absl::ToInt64Nanoseconds(Clock::Steady().Now() + options_.drain_grace);
   }
+  parts_.cancel_scoring();
   parts_.coordinator.Drain();
 }
 
@@ -89,6 +90,10 @@ absl::Status LearnerLoop::Run() {
     const absl::Status status = TrainOne(LearnerStep(committed_));
     if (absl::IsCancelled(status) && drain_) {
       break;  // The resumed run leases the groups of this step again.
+    }
+    if (unscored_.tripped()) {
+      if (checkpointed_ != committed_) OXBOW_RETURN_IF_ERROR(WriteCheckpoint());
+      OXBOW_RETURN_IF_ERROR(parts_.await_checkpoint());
     }
     OXBOW_RETURN_IF_ERROR(status);
   }
@@ -204,7 +209,9 @@ void LearnerLoop::Evaluate() {
   const absl::StatusOr<EvaluationResult> result = parts_.evaluate();
   if (!result.ok()) {
     // Only a metric is missing; training is not affected.
+    if (absl::IsCancelled(result.status())) return;
     parts_.metrics.EvaluationFailed();
+    parts_.coordinator.NoteFailure("evaluation", std::string(result.status().message()));
     OXBOW_LOG(Warning) << "evaluation failed" << Field("step", committed_)
                        << Field("error", std::string(result.status().message()));
     return;
@@ -294,6 +301,8 @@ absl::StatusOr<std::vector<rl::Group>> LearnerLoop::Build(
 absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   const TraceScope scope(TraceOfStep(options_.run_id, step));
   OXBOW_ASSIGN_OR_RETURN(const StepGroups collected, Collect(step));
+  OXBOW_RETURN_IF_ERROR(
+      unscored_.Check(step, collected.received, parts_.coordinator.unscored_reason()));
   const std::vector<ReceivedGroup>& received = collected.received;
   const std::vector<PlannedGroup>& planned = collected.planned;
   parts_.progress.Enter("update");
@@ -363,7 +372,9 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
   double other_windows = 0;
   double bytes = 0;
   double samples = 0;
+  double unscored = 0;
   for (size_t i = 0; i < received.size(); ++i) {
+    unscored += static_cast<double>(UnscoredIn(received[i].group));
     for (const v1::Trajectory& trajectory : received[i].group.trajectories()) {
       ++samples;
       rows += steps - (trajectory.replayed() ? trajectory.kept_steps() : 0);
@@ -390,6 +401,7 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
   if (!window.empty()) numbers_[metric::kTrainWindowFirst] = window.front();
   numbers_[metric::kTrainWindowSteps] = static_cast<double>(window.size());
   numbers_[metric::kTrainSamples] = samples;
+  numbers_[metric::kTrainSamplesUnscored] = unscored;
   numbers_[metric::kTrainGroupsReplayed] = static_cast<double>(ages.size());
   numbers_[metric::kRolloutStalenessMean] = Mean(staleness);
   numbers_[metric::kRolloutStalenessMax] =

@@ -38,6 +38,7 @@
 #include "services/learner/run_progress.h"
 #include "services/learner/step_adaptation.h"
 #include "services/learner/step_log.h"
+#include "services/learner/unscored_guard.h"
 #include "telemetry/run_log.h"
 
 namespace oxbow::learner {
@@ -91,6 +92,7 @@ class LearnerLoop {
         announce;
     std::function<absl::StatusOr<bool>(PolicyVersion, LearnerStep)> publish;  // False: withheld.
     std::function<absl::StatusOr<EvaluationResult>()> evaluate;
+    std::function<void()> cancel_scoring;  // Ends a running evaluation. Thread-safe.
     // Waits until the checkpoint that is being written is whole. An error ends the run.
     std::function<absl::Status()> await_checkpoint;
     // Copies the tensors and begins to write a checkpoint, after await_checkpoint.
@@ -102,12 +104,14 @@ class LearnerLoop {
   LearnerLoop(Options options, Parts parts);
 
   // Runs to the last step, or until a drain request. Returns OK when the run is complete or was
-  // drained; then a checkpoint of the last step is whole on disk.
+  // drained; then a checkpoint of the last step is whole on disk. kFailedPrecondition, with a
+  // checkpoint, if nearly no image can be scored.
   absl::Status Run();
 
   // Ends the run, after the step in progress if all its groups have arrived and its update ends
   // within `drain_grace`; else the step is left as if it had not begun. The checkpoint of the last
-  // committed step comes before anything else. Thread-safe.
+  // committed step comes before anything else. A running evaluation
+  // ends at once, and none begins. Thread-safe.
   void RequestDrain();
 
   uint64_t committed() const { return committed_; }
@@ -146,6 +150,7 @@ class LearnerLoop {
   std::atomic<bool> drain_ = false;
   std::atomic<int64_t> drain_end_ns_ = std::numeric_limits<int64_t>::max();  // Steady clock.
   std::optional<StepAdaptation> adaptation_;
+  UnscoredGuard unscored_;
   uint64_t committed_;
   uint64_t planned_;
   uint64_t checkpointed_;

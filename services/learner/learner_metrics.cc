@@ -140,6 +140,9 @@ struct LearnerMetrics::Impl {
         sink_bytes(Metric(r, exported::kLearnerSinkBytes)),
         workers(Metric(r, exported::kLearnerWorkers)),
         duplicate_workers(Metric(r, exported::kLearnerDuplicateWorkersTotal)),
+        workers_waiting(Metric(r, exported::kLearnerWorkersWaiting)),
+        samples_unscored(Metric(r, exported::kLearnerUnscoredSamplesTotal)),
+        quarantined(Metric(r, exported::kLearnerPromptsQuarantined)),
         weights_lag(Metric(r, exported::kLearnerWeightsLagVersions)),
         version(Metric(r, exported::kLearnerPolicyVersion)),
         published(Metric(r, exported::kLearnerPublishedVersion)),
@@ -179,6 +182,9 @@ struct LearnerMetrics::Impl {
   Gauge& sink_bytes;
   Gauge& workers;
   Counter& duplicate_workers;
+  Gauge& workers_waiting;
+  Counter& samples_unscored;
+  Gauge& quarantined;
   Gauge& weights_lag;
   Gauge& version;
   Gauge& published;
@@ -228,9 +234,18 @@ void LearnerMetrics::SinkHolds(uint64_t bytes) {
   impl_->sink_bytes.Set(static_cast<double>(bytes));
 }
 
-void LearnerMetrics::WorkersAre(uint64_t connected, uint64_t weights_lag_max) {
+void LearnerMetrics::WorkersAre(uint64_t connected, uint64_t weights_lag_max, uint64_t waiting) {
   impl_->workers.Set(static_cast<double>(connected));
   impl_->weights_lag.Set(static_cast<double>(weights_lag_max));
+  impl_->workers_waiting.Set(static_cast<double>(waiting));
+}
+
+void LearnerMetrics::SamplesUnscored(uint64_t count) {
+  impl_->samples_unscored.Increment(static_cast<double>(count));
+}
+
+void LearnerMetrics::PromptsQuarantined(uint64_t count) {
+  impl_->quarantined.Set(static_cast<double>(count));
 }
 
 void LearnerMetrics::StepCommitted(double seconds, const std::map<std::string, double>& metrics) {

@@ -30,7 +30,10 @@ class LearnerMetrics {
                       uint64_t bytes);  // accepted | duplicate | fenced | superseded | invalid
   void GroupsAre(uint64_t pending, uint64_t running, uint64_t ready);
   void SinkHolds(uint64_t bytes);
-  void WorkersAre(uint64_t connected, uint64_t weights_lag_max);  // Lag in policy versions.
+  // Lag in policy versions; `waiting` for a reward server.
+  void WorkersAre(uint64_t connected, uint64_t weights_lag_max, uint64_t waiting);
+  void SamplesUnscored(uint64_t count);
+  void PromptsQuarantined(uint64_t count);
 
   // Steps. `metrics` has the keys of metrics.jsonl. Numbers that have a gauge are copied to it; a
   // gauge whose number is missing goes away, but for those of evaluations, which are rarer.

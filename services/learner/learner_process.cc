@@ -1,9 +1,11 @@
 #include "services/learner/learner_process.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <pthread.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <thread>
@@ -15,6 +17,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "config/copy_target.h"
+#include "core/model/image_sampler.h"
 #include "core/parallel/c10d_ranks.h"
 #include "metrics/step_metrics.h"
 #include "run/rewards.h"
@@ -22,6 +25,7 @@
 #include "run/trainer_options.h"
 #include "services/learner/final_weights.h"
 #include "services/learner/registration.h"
+#include "services/learner/reward_check.h"
 #include "services/weights/ranks_broadcast_group.h"
 
 namespace oxbow::learner {
@@ -154,11 +158,11 @@ absl::Status LearnerProcess::ConnectPeers() {
   metrics_ = std::make_unique<LearnerMetrics>(exposer_->registry(), reward_names);
   metrics_->StalenessBudgetIs(setup_.config.off_policy().staleness_max());
   publish_metrics_ = std::make_unique<weights::PublishMetrics>(exposer_->registry());
-  OXBOW_ASSIGN_OR_RETURN(
-      rewards_, reward::RewardClient::Create({.endpoints = options_.reward_endpoints,
-                                              .rewards = reward_names,
-                                              .tries = static_cast<int>(reward.tries()),
-                                              .timeout = absl::Seconds(reward.timeout_seconds())}));
+  OXBOW_ASSIGN_OR_RETURN(rewards_, reward::RewardClient::Connect(
+                                       {.endpoints = options_.reward_endpoints,
+                                        .rewards = reward_names,
+                                        .tries = static_cast<int>(reward.tries()),
+                                        .timeout = absl::Seconds(reward.timeout_seconds())}));
   std::optional<int64_t> resume_after;
   if (resumed_.has_value()) resume_after = static_cast<int64_t>(from_.committed_steps);
   OXBOW_ASSIGN_OR_RETURN(log_, telemetry::RunLog::Open(options_.directory, resume_after));
@@ -273,6 +277,10 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
   };
   std::function<uint64_t()> copies_failed;
   if (copier_ != nullptr) copies_failed = [this] { return copier_->failures(); };
+  const auto cancel_scoring = [this] {
+    evaluation_->Cancel();
+    rewards_->Cancel();
+  };
   const auto announce = [this](LearnerStep step, const std::vector<ReceivedGroup>& received,
                                const std::vector<PlannedGroup>& planned) {
     leader_->Announce(step, received, planned);
@@ -290,6 +298,7 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
           .announce = announce,
           .publish = publish,
           .evaluate = evaluate,
+          .cancel_scoring = cancel_scoring,
           .await_checkpoint = [this] { return writer_->Finish(); },
           .checkpoint = [this](RunState state) { return BeginCheckpoint(std::move(state)); },
           .copies_failed = copies_failed};
@@ -301,6 +310,7 @@ absl::Status LearnerProcess::Serve() {
       [this](v1::StatusResponse& status) {
         progress_->FillStatus(status);
         leader_->FillStatus(status);
+        if (awaits_rewards_) status.set_phase(kAwaitsRewards);
       },
       v1::RegisterResponse(), [this](const std::string&) { loop_->RequestDrain(); });
   sink_service_ = std::make_unique<ExperienceSinkService>(*coordinator_, *budget_,
@@ -340,9 +350,26 @@ void LearnerProcess::AwaitCopies() {
                      << Field("step", loop_->committed());
 }
 
+// Checks the rewards with a grey image of the run's size.
+absl::Status LearnerProcess::TryRewards() {
+  const at::NoGradGuard no_grad;
+  std::vector<int64_t> shape = setup_.model.latent_shape;
+  shape.insert(shape.begin(), 1);
+  const at::Tensor latent = at::zeros(
+      shape, at::TensorOptions(at::kFloat).device(at::Device(setup_.config.model().device())));
+  const Image8 grey = model::ImageOf(setup_.model.decoder->Decode(latent).cpu(), 0);
+  awaits_rewards_ = true;
+  const absl::Status status = CheckRewards(
+      *rewards_, setup_.held_out.empty() ? setup_.train : setup_.held_out, grey,
+      [this](const std::string& why) { coordinator_->NoteFailure("reward server", why); });
+  awaits_rewards_ = false;
+  return status;
+}
+
 absl::Status LearnerProcess::Run() {
   const StopSignal stop([this] { loop_->RequestDrain(); });
-  absl::Status status = loop_->Run();
+  absl::Status status = TryRewards();
+  if (status.ok()) status = loop_->Run();
   const bool complete = status.ok() && loop_->committed() == setup_.config.run().steps();
   if (status.ok()) status = options_.check_directory();
   if (status.ok()) {

@@ -4,6 +4,7 @@
 // Make* and Connect* are called once each, in the order of declaration; then Run.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 
@@ -33,7 +34,7 @@ class LearnerProcess {
   absl::Status MakeStart();
   // Makes policy, trainer and prompts in the state of the checkpoint.
   absl::Status MakeTrainer();
-  // Makes metrics and logs, and connects to the reward servers.
+  // Makes metrics and logs, and the client of the reward servers.
   absl::Status ConnectPeers();
   // Makes what assigns and receives work: coordinator, sink, replay buffer. kInvalidArgument if the
   // buffer belongs to another run.
@@ -43,8 +44,8 @@ class LearnerProcess {
   // Binds the services and announces their addresses to workers and to the parent process.
   absl::Status Serve();
 
-  // Runs the loop until it is done or a stop signal came, writes the final weights, and releases
-  // the workers.
+  // Checks the rewards, runs the loop until it is done or a stop signal came, writes the final
+  // weights, and releases the workers.
   absl::Status Run();
 
  private:
@@ -54,6 +55,7 @@ class LearnerProcess {
   LearnerLoop::Parts PartsOfLoop();
   absl::Status BeginCheckpoint(RunState state);
   void AwaitCopies();
+  absl::Status TryRewards();
 
   const RunOptions& options_;
   RunSetup setup_;
@@ -85,6 +87,7 @@ class LearnerProcess {
   std::unique_ptr<Publisher> publisher_;
   std::unique_ptr<Evaluation> evaluation_;
   std::unique_ptr<LearnerLoop> loop_;
+  std::atomic<bool> awaits_rewards_ = false;
 
   std::unique_ptr<CoordinatorService> coordinator_service_;
   std::unique_ptr<ExperienceSinkService> sink_service_;

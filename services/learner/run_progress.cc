@@ -12,7 +12,7 @@ namespace {
 std::string InWords(const std::string& phase) {
   static const auto& words =
       *new std::map<std::string, std::string>{{"plan", "planning"},
-                                              {"wait", "waiting for rollouts"},
+                                              {"wait", kAwaitsRollouts},
                                               {"update", "updating"},
                                               {"publish", "publishing"},
                                               {"offer", "writing to the buffer"},
@@ -77,7 +77,9 @@ void RunProgress::FillStatus(v1::StatusResponse& response) const {
   response.set_learner_step(committed_);
   response.set_steps_total(steps_total_);
   response.set_policy_version(version_);
-  response.set_phase(InWords(phase_));
+  const bool rewards = std::any_of(response.workers().begin(), response.workers().end(),
+                                   [](const auto& w) { return !w.waiting_for().empty(); });
+  response.set_phase(phase_ == "wait" && rewards ? kAwaitsRewards : InWords(phase_));
   response.set_wall_seconds(wall_seconds());
   response.set_seconds_since_step(absl::ToDoubleSeconds(clock_.Now() - step_at_));
   for (const auto& [name, value] : numbers_) {

@@ -15,6 +15,10 @@
 
 namespace oxbow::learner {
 
+// Phases in words that others than this class say, too.
+inline constexpr char kAwaitsRollouts[] = "waiting for rollouts";
+inline constexpr char kAwaitsRewards[] = "waiting for rewards";
+
 class RunProgress {
  public:
   RunProgress(const Clock& clock, LearnerMetrics& metrics, uint64_t steps_total);
@@ -30,6 +34,7 @@ class RunProgress {
                      const std::map<std::string, double>& metrics);
 
   double wall_seconds() const;
+  // If a worker in `response` waits for rewards, so does a learner that waits for rollouts.
   void FillStatus(v1::StatusResponse& response) const;
 
  private:

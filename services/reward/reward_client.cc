@@ -1,13 +1,15 @@
 #include "services/reward/reward_client.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <optional>
+#include <random>
 #include <set>
+#include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/synchronization/mutex.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -20,32 +22,28 @@ namespace {
 
 constexpr uint64_t kBatchBytesMax = rpc::kMessageBytesMax / 2;  // Leaves room for the rest.
 constexpr absl::Duration kDescribeTimeoutMax = absl::Seconds(10);
-constexpr absl::Duration kBackoff = absl::Milliseconds(50);  // Before the next try.
+constexpr absl::Duration kWaitSlice = absl::Milliseconds(200);  // Between looks at the clock.
 
-// One reward server. Thread-safe.
+// One reward server. Thread-safe but for its breaker, which the client's lock guards.
 struct Replica {
-  Replica(std::string at, const std::shared_ptr<grpc::Channel>& channel)
-      : endpoint(std::move(at)), stub(v1::Reward::NewStub(channel)) {}
+  Replica(std::string at, const std::shared_ptr<grpc::Channel>& channel,
+          CircuitBreaker::Options options)
+      : endpoint(std::move(at)), stub(v1::Reward::NewStub(channel)), breaker(options) {}
   const std::string endpoint;
   const std::unique_ptr<v1::Reward::Stub> stub;
-  std::atomic<int64_t> resting_until_ns = 0;
+  CircuitBreaker breaker;
 };
 
-// Scoring has no side effects, so a call that failed for reasons other than the request may be
-// repeated.
-bool IsTransportFailure(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kResourceExhausted:
-    case absl::StatusCode::kInternal:
-    case absl::StatusCode::kUnknown:
-    case absl::StatusCode::kAborted:
-      return true;
-    default:
-      return false;
-  }
+// True if a call ended without a word of the reward itself. Scoring has no side effects, so such a
+// call may be repeated.
+bool IsAbsence(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsCancelled(status) || absl::IsResourceExhausted(status);
+}
+
+// The same reason under a code that is not taken for an absence.
+absl::Status Answered(const absl::Status& status) {
+  return IsAbsence(status) ? absl::InternalError(status.message()) : status;
 }
 
 using Result = absl::StatusOr<Scores>;
@@ -54,8 +52,9 @@ using Result = absl::StatusOr<Scores>;
 Result ScoresOf(const v1::ScoreResponse& response, const std::vector<std::string>& wanted,
                 const std::string& endpoint) {
   if (response.status_code() != 0) {
-    return absl::Status(static_cast<absl::StatusCode>(response.status_code()),
-                        response.status_message());
+    return Annotate(Answered(absl::Status(static_cast<absl::StatusCode>(response.status_code()),
+                                          response.status_message())),
+                    absl::StrCat("reward server ", endpoint));
   }
   Scores given;
   for (const v1::NamedValue& value : response.rewards()) given[value.name()] = value.value();
@@ -76,49 +75,112 @@ Result ScoresOf(const v1::ScoreResponse& response, const std::vector<std::string
 
 }  // namespace
 
+bool IsUnscorable(const absl::Status& status) { return !status.ok() && !IsAbsence(status); }
+
 struct RewardClient::Impl {
-  explicit Impl(Options o) : options(std::move(o)) {}
+  explicit Impl(Options o) : options(std::move(o)), random(std::random_device()()) {}
+
+  // One call of Score.
+  struct Call {
+    v1::Prompt prompt;
+    const std::vector<Image8>& images;
+    bool waits = false;
+    absl::Duration end;
+    std::vector<std::optional<Result>> results;
+  };
 
   absl::Status Describe();
   absl::Status CheckDescription(const std::string& endpoint, const v1::DescribeResponse& response);
-  std::vector<Replica*> ReplicasInTurn();
-  std::vector<std::vector<size_t>> Split(const std::vector<Image8>& images,
-                                         std::vector<std::optional<Result>>& results) const;
-  void ScoreBatch(const v1::Prompt& prompt, const std::vector<Image8>& images,
-                  const std::vector<size_t>& batch, std::vector<std::optional<Result>>& results);
-  absl::Status TryBatch(Replica& replica, const v1::Prompt& prompt,
-                        const std::vector<Image8>& images, const std::vector<size_t>& batch,
-                        std::vector<std::optional<Result>>& results);
+  std::vector<std::vector<size_t>> Split(Call& call) const;
+  absl::Status ScoreBatch(Call& call, std::vector<size_t> open);
+  absl::Status Ask(Call& call, const std::vector<size_t>& batch);
+  absl::StatusOr<Replica*> Next(const Call& call);
+  Replica* FirstAdmitted(absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  absl::Status TryBatch(Replica& replica, Call& call, const std::vector<size_t>& batch);
+  absl::Status Exchange(Replica& replica, const v1::ScoreRequest& request, Call& call,
+                        std::set<size_t>& open);
+  void NoteOutcome(Replica& replica, const absl::Status& status);
 
-  Options options;  // Describe fills in `rewards` and `batch_max`.
-  size_t batch_max = 0;
+  // The context of one gRPC call that Cancel ends.
+  class Cancellable {
+   public:
+    Cancellable(Impl& impl, absl::Duration timeout)
+        : impl_(impl), context_(rpc::ContextWithDeadline(timeout)) {
+      absl::MutexLock lock(&impl_.mutex);
+      impl_.running.insert(context_.get());
+      if (impl_.cancelled) context_->TryCancel();
+    }
+    ~Cancellable() {
+      absl::MutexLock lock(&impl_.mutex);
+      impl_.running.erase(context_.get());
+    }
+    grpc::ClientContext* get() const { return context_.get(); }
+
+   private:
+    Impl& impl_;
+    const std::unique_ptr<grpc::ClientContext> context_;
+  };
+
+  // Marks, while it lives, that a call waits.
+  class Waiting {
+   public:
+    explicit Waiting(Impl& impl) : impl_(impl) {}
+    ~Waiting() { End(); }
+    void Begin(const absl::Status& why);
+    void End();
+
+   private:
+    Impl& impl_;
+    bool waits_ = false;
+  };
+
+  Options options;  // Describe fills in `rewards`.
+  size_t batch_max = 1;
   std::vector<std::unique_ptr<Replica>> replicas;
-  std::atomic<uint64_t> turn = 0;
+
+  mutable absl::Mutex mutex;
+  absl::CondVar changed;  // A breaker heard an outcome, or calls are to end.
+  std::minstd_rand random ABSL_GUARDED_BY(mutex);  // For jitter.
+  size_t turn ABSL_GUARDED_BY(mutex) = 0;
+  bool impatient ABSL_GUARDED_BY(mutex) = false;
+  bool cancelled ABSL_GUARDED_BY(mutex) = false;
+  std::set<grpc::ClientContext*> running ABSL_GUARDED_BY(mutex);
+  int waiting_calls ABSL_GUARDED_BY(mutex) = 0;
+  std::string waiting_for ABSL_GUARDED_BY(mutex);
 };
 
-absl::StatusOr<std::unique_ptr<RewardClient>> RewardClient::Create(Options options) {
+absl::StatusOr<std::unique_ptr<RewardClient>> RewardClient::Connect(Options options) {
   if (options.endpoints.empty()) {
     return absl::InvalidArgumentError("no reward server endpoint is given");
   }
   OXBOW_CHECK(options.tries >= 1) << options.tries << " tries";
   auto impl = std::make_unique<Impl>(std::move(options));
   for (const std::string& endpoint : impl->options.endpoints) {
-    impl->replicas.push_back(std::make_unique<Replica>(endpoint, rpc::Connect(endpoint)));
+    impl->replicas.push_back(
+        std::make_unique<Replica>(endpoint, rpc::Connect(endpoint), impl->options.breaker));
   }
-  OXBOW_RETURN_IF_ERROR(impl->Describe());
   return std::unique_ptr<RewardClient>(new RewardClient(std::move(impl)));
+}
+
+absl::StatusOr<std::unique_ptr<RewardClient>> RewardClient::Create(Options options) {
+  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<RewardClient> client, Connect(std::move(options)));
+  OXBOW_RETURN_IF_ERROR(client->Describe());
+  return client;
 }
 
 RewardClient::RewardClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 RewardClient::~RewardClient() = default;
 
+absl::Status RewardClient::Describe() { return impl_->Describe(); }
+
 absl::Status RewardClient::Impl::Describe() {
   absl::Status failure;
   bool answered = false;
+  batch_max = 0;
   for (const auto& replica : replicas) {
     v1::DescribeResponse response;
     const absl::Status status = rpc::Retry({}, [&] {
-      const auto context = rpc::ContextWithDeadline(std::min(options.timeout, kDescribeTimeoutMax));
+      const Cancellable context(*this, std::min(options.timeout, kDescribeTimeoutMax));
       return rpc::FromGrpc(replica->stub->Describe(context.get(), {}, &response));
     });
     if (!status.ok()) {
@@ -131,6 +193,12 @@ absl::Status RewardClient::Impl::Describe() {
     answered = true;
   }
   if (answered) return absl::OkStatus();
+  if (absl::IsCancelled(failure)) return failure;
+  if (!IsAbsence(failure)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("what listens at ", options.endpoints.front(),
+                     " is no reward server of this version: ", std::string(failure.message())));
+  }
   return absl::UnavailableError(
       absl::StrCat("no reward server answers (is it running?): ", options.endpoints.front(), ": ",
                    std::string(failure.message())));
@@ -151,29 +219,15 @@ absl::Status RewardClient::Impl::CheckDescription(const std::string& endpoint,
   return absl::OkStatus();
 }
 
-// Round robin; replicas that failed recently come last.
-std::vector<Replica*> RewardClient::Impl::ReplicasInTurn() {
-  const uint64_t first = turn.fetch_add(1);
-  std::vector<Replica*> order;
-  for (size_t i = 0; i < replicas.size(); ++i) {
-    order.push_back(replicas[(first + i) % replicas.size()].get());
-  }
-  const int64_t now = absl::ToInt64Nanoseconds(options.clock->Now());
-  std::stable_partition(order.begin(), order.end(),
-                        [&](Replica* replica) { return replica->resting_until_ns.load() <= now; });
-  return order;
-}
-
 // Cuts batches of at most batch_max images and kBatchBytesMax bytes. An image that is too large for
 // any batch gets its error here.
-std::vector<std::vector<size_t>> RewardClient::Impl::Split(
-    const std::vector<Image8>& images, std::vector<std::optional<Result>>& results) const {
+std::vector<std::vector<size_t>> RewardClient::Impl::Split(Call& call) const {
   std::vector<std::vector<size_t>> batches;
   uint64_t bytes = 0;
-  for (size_t i = 0; i < images.size(); ++i) {
-    const uint64_t size = images[i].pixels.size();
+  for (size_t i = 0; i < call.images.size(); ++i) {
+    const uint64_t size = call.images[i].pixels.size();
     if (size > kBatchBytesMax) {
-      results[i] = absl::InvalidArgumentError(
+      call.results[i] = absl::InvalidArgumentError(
           absl::StrCat("image is too large to send: ", size, " bytes over ", kBatchBytesMax));
       continue;
     }
@@ -189,74 +243,188 @@ std::vector<std::vector<size_t>> RewardClient::Impl::Split(
 
 std::vector<absl::StatusOr<Scores>> RewardClient::Score(const std::string& prompt_text,
                                                         const std::string& prompt_metadata_json,
-                                                        const std::vector<Image8>& images) {
-  v1::Prompt prompt;
-  prompt.set_text(prompt_text);
-  prompt.set_metadata_json(prompt_metadata_json);
-  std::vector<std::optional<Result>> results(images.size());
-  for (const std::vector<size_t>& batch : impl_->Split(images, results)) {
-    impl_->ScoreBatch(prompt, images, batch, results);
+                                                        const std::vector<Image8>& images,
+                                                        const Patience& patience) {
+  Impl::Call call{.prompt = {},
+                  .images = images,
+                  .waits = patience.waits,
+                  .end = impl_->options.clock->Now() + patience.limit,
+                  .results = std::vector<std::optional<Result>>(images.size())};
+  call.prompt.set_text(prompt_text);
+  call.prompt.set_metadata_json(prompt_metadata_json);
+  absl::Status absence;
+  for (std::vector<size_t>& batch : impl_->Split(call)) {
+    absence = impl_->ScoreBatch(call, std::move(batch));
+    if (!absence.ok()) break;
   }
   std::vector<Result> scores;
-  for (std::optional<Result>& result : results) scores.push_back(*std::move(result));
+  for (std::optional<Result>& result : call.results) {
+    scores.push_back(result.has_value() ? *std::move(result) : Result(absence));
+  }
   return scores;
 }
 
-// Sets every result of the batch.
-void RewardClient::Impl::ScoreBatch(const v1::Prompt& prompt, const std::vector<Image8>& images,
-                                    const std::vector<size_t>& batch,
-                                    std::vector<std::optional<Result>>& results) {
-  const std::vector<Replica*> order = ReplicasInTurn();
-  absl::Status status;
-  for (int attempt = 0; attempt < options.tries; ++attempt) {
-    if (attempt >= static_cast<int>(order.size())) absl::SleepFor(attempt * kBackoff);
-    Replica& replica = *order[attempt % order.size()];
-    status = TryBatch(replica, prompt, images, batch, results);
-    if (status.ok()) return;
-    status = Annotate(status, absl::StrCat("reward server ", replica.endpoint));
-    if (!IsTransportFailure(status)) break;
+// Asks until every image of the batch has a score or was answered kAnswersMax times without one.
+// The last time it asks for each image alone: one that breaks its call then takes no other along.
+// Otherwise returns why no server answers.
+absl::Status RewardClient::Impl::ScoreBatch(Call& call, std::vector<size_t> open) {
+  for (int answers = 0; answers < kAnswersMax && !open.empty(); ++answers) {
+    for (const size_t i : open) call.results[i].reset();
+    if (answers + 1 < kAnswersMax) {
+      OXBOW_RETURN_IF_ERROR(Ask(call, open));
+    } else {
+      for (const size_t i : open) OXBOW_RETURN_IF_ERROR(Ask(call, {i}));
+    }
+    std::erase_if(open, [&](size_t i) { return call.results[i]->ok(); });
+  }
+  return absl::OkStatus();
+}
+
+// Gets one answer for every image of the batch, whatever it says, or returns why no server answers.
+absl::Status RewardClient::Impl::Ask(Call& call, const std::vector<size_t>& batch) {
+  Waiting waiting(*this);
+  absl::Status last;
+  for (int silences = 0;;) {
+    if (silences >= options.tries) {
+      if (!call.waits) return last;
+      waiting.Begin(last);
+    }
+    const absl::StatusOr<Replica*> next = Next(call);
+    if (!next.ok()) {
+      if (last.ok() || absl::IsCancelled(next.status())) return next.status();
+      return Annotate(last, std::string(next.status().message()));
+    }
+    Replica& replica = **next;
+    const absl::Status status =
+        Annotate(TryBatch(replica, call, batch), absl::StrCat("reward server ", replica.endpoint));
+    NoteOutcome(replica, status);
+    if (IsAbsence(status)) {
+      last = absl::UnavailableError(status.message());
+      ++silences;
+      continue;
+    }
+    for (const size_t i : batch) {
+      if (!call.results[i].has_value()) call.results[i] = status;
+    }
+    return absl::OkStatus();
+  }
+}
+
+void RewardClient::Impl::NoteOutcome(Replica& replica, const absl::Status& status) {
+  absl::MutexLock lock(&mutex);
+  if (!IsAbsence(status)) {
+    replica.breaker.Answered();
+  } else if (!cancelled) {
     OXBOW_LOG(Warning) << "scoring failed" << Field("endpoint", replica.endpoint)
-                       << Field("status", status) << Field("attempt", attempt + 1);
-    replica.resting_until_ns = absl::ToInt64Nanoseconds(options.clock->Now() + options.rest);
+                       << Field("status", status);
+    replica.breaker.Failed(options.clock->Now(), std::uniform_real_distribution<>(0, 1)(random));
   }
-  for (const size_t i : batch) {
-    if (!results[i].has_value()) results[i] = status;
+  changed.SignalAll();
+}
+
+// The first replica that may be asked, beginning with the next in turn.
+Replica* RewardClient::Impl::FirstAdmitted(absl::Duration now) {
+  for (size_t i = 0; i < replicas.size(); ++i) {
+    Replica& replica = *replicas[(turn + i) % replicas.size()];
+    if (!replica.breaker.Admits(now, options.timeout)) continue;
+    ++turn;
+    return &replica;
   }
+  return nullptr;
+}
+
+// Waits until some replica may be asked. kCancelled, or kUnavailable if the call is to wait no
+// more.
+absl::StatusOr<Replica*> RewardClient::Impl::Next(const Call& call) {
+  absl::MutexLock lock(&mutex);
+  while (true) {
+    if (cancelled) return absl::CancelledError("scoring was cancelled");
+    const absl::Duration now = options.clock->Now();
+    if (now >= call.end) return absl::UnavailableError("the time for scoring is over");
+    if (Replica* replica = FirstAdmitted(now); replica != nullptr) return replica;
+    if (call.waits && impatient) return absl::UnavailableError("no longer waits");
+    absl::Duration wait = std::min(call.end - now, kWaitSlice);
+    for (const auto& replica : replicas) wait = std::min(wait, replica->breaker.next() - now);
+    changed.WaitWithTimeout(&mutex, std::max(wait, absl::Milliseconds(1)));
+  }
+}
+
+void RewardClient::Impl::Waiting::Begin(const absl::Status& why) {
+  absl::MutexLock lock(&impl_.mutex);
+  impl_.waiting_for = std::string(why.message());
+  if (std::exchange(waits_, true)) return;
+  if (++impl_.waiting_calls > 1) return;
+  OXBOW_LOG(Warning) << "no reward server answers: waiting for one" << Field("reason", why);
+}
+
+void RewardClient::Impl::Waiting::End() {
+  absl::MutexLock lock(&impl_.mutex);
+  if (!std::exchange(waits_, false)) return;
+  if (--impl_.waiting_calls > 0) return;
+  OXBOW_LOG(Info) << "no longer waits for a reward server";
+}
+
+std::string RewardClient::waiting() const {
+  absl::MutexLock lock(&impl_->mutex);
+  return impl_->waiting_calls > 0 ? impl_->waiting_for : "";
+}
+
+bool RewardClient::Pause(absl::Duration duration) {
+  absl::MutexLock lock(&impl_->mutex);
+  return !impl_->mutex.AwaitWithTimeout(absl::Condition(&impl_->cancelled), duration);
+}
+
+void RewardClient::GiveUpWaiting() {
+  absl::MutexLock lock(&impl_->mutex);
+  impl_->impatient = true;
+  impl_->changed.SignalAll();
+}
+
+void RewardClient::Cancel() {
+  absl::MutexLock lock(&impl_->mutex);
+  impl_->cancelled = true;
+  for (grpc::ClientContext* context : impl_->running) context->TryCancel();
+  impl_->changed.SignalAll();
 }
 
 // Sends the images that have no result yet to one replica, under one deadline, and stores its
 // answers.
-absl::Status RewardClient::Impl::TryBatch(Replica& replica, const v1::Prompt& prompt,
-                                          const std::vector<Image8>& images,
-                                          const std::vector<size_t>& batch,
-                                          std::vector<std::optional<Result>>& results) {
+absl::Status RewardClient::Impl::TryBatch(Replica& replica, Call& call,
+                                          const std::vector<size_t>& batch) {
   v1::ScoreRequest request;
-  *request.mutable_prompt() = prompt;
+  *request.mutable_prompt() = call.prompt;
   for (const std::string& name : options.rewards) request.add_rewards(name);
   std::set<size_t> open;
   for (const size_t i : batch) {
-    if (results[i].has_value()) continue;
+    if (call.results[i].has_value()) continue;
     open.insert(i);
+    const Image8& image = call.images[i];
     v1::ScoreItem& item = *request.add_items();
     item.set_item(i);
-    item.mutable_image()->set_width(images[i].width);
-    item.mutable_image()->set_height(images[i].height);
-    item.mutable_image()->set_channels(images[i].channels);
+    item.mutable_image()->set_width(image.width);
+    item.mutable_image()->set_height(image.height);
+    item.mutable_image()->set_channels(image.channels);
     item.mutable_image()->set_frames(1);
-    item.mutable_image()->set_pixels(images[i].pixels.data(), images[i].pixels.size());
+    item.mutable_image()->set_pixels(image.pixels.data(), image.pixels.size());
   }
-  const auto context = rpc::ContextWithDeadline(options.timeout);
+  const absl::Status status = Exchange(replica, request, call, open);
+  if (open.empty()) return absl::OkStatus();  // However the call ended.
+  if (!status.ok()) return status;
+  return absl::InternalError(absl::StrCat("no answer for images of the batch: ", open.size()));
+}
+
+absl::Status RewardClient::Impl::Exchange(Replica& replica, const v1::ScoreRequest& request,
+                                          Call& call, std::set<size_t>& open) {
+  const Cancellable context(*this, std::min(options.timeout, call.end - options.clock->Now()));
   const auto stream = replica.stub->Score(context.get());
   stream->Write(request);  // Finish reports a failed write.
   stream->WritesDone();
   v1::ScoreResponse response;
   while (stream->Read(&response)) {
     if (open.erase(response.item()) == 0) continue;  // Not requested, or answered already.
-    results[response.item()] = ScoresOf(response, options.rewards, replica.endpoint);
+    call.results[response.item()] = ScoresOf(response, options.rewards, replica.endpoint);
   }
-  OXBOW_RETURN_IF_ERROR(rpc::FromGrpc(stream->Finish()));
-  if (open.empty()) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("no answer for images of the batch: ", open.size()));
+  return rpc::FromGrpc(stream->Finish());
 }
 
 }  // namespace oxbow::reward

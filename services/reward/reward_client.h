@@ -1,5 +1,12 @@
-// Asks reward servers for scores: replicas in turn, with a deadline and a few tries per batch.
-// Never invents a value.
+// Asks reward servers for scores: replicas in turn, with a deadline for each call. Never invents a
+// value.
+//
+// Two things can go wrong with an image, and callers treat them apart (IsUnscorable):
+//
+//   no score    a server answered, and what it said is no finite number. The image is asked for
+//               again, kAnswersMax times in all; the same image would fail in the next call, too
+//   absence     no server answers. Each server has a circuit breaker; a call waits for the first
+//               that answers, or gives up, as its Patience says. The image may be scored later
 #pragma once
 
 #include <cstdint>
@@ -8,37 +15,68 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/image8.h"
+#include "services/reward/circuit_breaker.h"
 
 namespace oxbow::reward {
 
 using Scores = std::map<std::string, double>;  // By reward name.
+
+// Answers without a score after which an image has none.
+inline constexpr int kAnswersMax = 3;
+
+// True if the image has no score because a server answered without one.
+bool IsUnscorable(const absl::Status& status);
+
+// How long a call goes on while no server answers.
+struct Patience {
+  bool waits = false;  // For a server to come back. False: `tries` silent calls are enough.
+  absl::Duration limit = absl::InfiniteDuration();  // For the whole call.
+};
 
 class RewardClient {
  public:
   struct Options {
     std::vector<std::string> endpoints;
     std::vector<std::string> rewards;  // Wanted names; empty: all that the servers describe.
-    int tries = 3;                     // For transport failures, over all replicas.
+    int tries = 3;                     // Silent calls, over all replicas, that make an absence.
     absl::Duration timeout = absl::Seconds(30);  // For one try of one batch.
-    absl::Duration rest = absl::Seconds(5);      // For so long a failed replica comes last.
+    CircuitBreaker::Options breaker = {};
     const Clock* clock = &Clock::Steady();
   };
 
-  // Asks every replica to describe itself. kUnavailable if none answers; kInvalidArgument if a
-  // replica that answers does not have a wanted name, or if no endpoint is given.
+  // Asks no server yet. kInvalidArgument if no endpoint is given.
+  static absl::StatusOr<std::unique_ptr<RewardClient>> Connect(Options options);
+  // Connect, then Describe.
   static absl::StatusOr<std::unique_ptr<RewardClient>> Create(Options options);
   ~RewardClient();
+
+  // Asks every replica to describe itself. kUnavailable if none answers; kInvalidArgument if a
+  // replica that answers does not have a wanted name; kCancelled. Required once before Score.
+  absl::Status Describe();
 
   // One result per image, in order: all wanted rewards, or the reason why the image could not be
   // scored. Values are finite: NaN from a server is an error of that image. If a call fails in
   // transport, the next replica gets the images that are still unanswered. Thread-safe.
   std::vector<absl::StatusOr<Scores>> Score(const std::string& prompt_text,
                                             const std::string& prompt_metadata_json,
-                                            const std::vector<Image8>& images);
+                                            const std::vector<Image8>& images,
+                                            const Patience& patience = {});
+
+  // Why some call waits for a server; empty if none waits. Thread-safe.
+  std::string waiting() const;
+
+  // Waits for `duration`; false at once when the client is cancelled. Thread-safe.
+  bool Pause(absl::Duration duration);
+
+  // From now on no call waits for a server: kUnavailable instead. Thread-safe.
+  void GiveUpWaiting();
+  // Ends all calls at once, and later ones, with kCancelled. Thread-safe.
+  void Cancel();
 
  private:
   struct Impl;

@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <functional>
 #include <limits>
+#include <thread>
 
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
@@ -23,9 +25,9 @@ using Handler = std::function<grpc::Status(const v1::ScoreRequest&, Stream&)>;
 // A replica whose answers a test defines. It records the size of every batch that it receives.
 class FakeReplica final : public v1::Reward::Service {
  public:
-  explicit FakeReplica(Handler handler, std::string reward = "fake")
-      : handler_(std::move(handler)), reward_(std::move(reward)) {
-    server_ = rpc::Server::Start({}, {this}).value();
+  explicit FakeReplica(Handler handler, const std::string& listen = "127.0.0.1:0")
+      : handler_(std::move(handler)) {
+    server_ = rpc::Server::Start({.listen = listen}, {this}).value();
   }
   ~FakeReplica() override { server_->Shutdown(absl::Seconds(5)); }
 
@@ -37,7 +39,7 @@ class FakeReplica final : public v1::Reward::Service {
 
   grpc::Status Describe(grpc::ServerContext*, const v1::DescribeRequest*,
                         v1::DescribeResponse* response) override {
-    response->add_rewards()->set_name(reward_);
+    response->add_rewards()->set_name("fake");
     response->set_batch_max(4);
     return grpc::Status::OK;
   }
@@ -57,7 +59,6 @@ class FakeReplica final : public v1::Reward::Service {
 
  private:
   const Handler handler_;
-  const std::string reward_;
   mutable absl::Mutex mutex_;
   std::vector<int> batches_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<rpc::Server> server_;
@@ -93,9 +94,13 @@ std::vector<Image8> Images(uint32_t count) {
 }
 
 std::unique_ptr<RewardClient> ClientOf(std::vector<std::string> endpoints,
-                                       absl::Duration timeout = absl::Seconds(20)) {
-  auto client = RewardClient::Create(
-      {.endpoints = std::move(endpoints), .rewards = {"fake"}, .tries = 3, .timeout = timeout});
+                                       absl::Duration timeout = absl::Seconds(20),
+                                       CircuitBreaker::Options breaker = {}) {
+  auto client = RewardClient::Create({.endpoints = std::move(endpoints),
+                                      .rewards = {"fake"},
+                                      .tries = 3,
+                                      .timeout = timeout,
+                                      .breaker = breaker});
   EXPECT_TRUE(client.ok()) << client.status();
   return *std::move(client);
 }
@@ -121,11 +126,12 @@ TEST(RewardClientTest, RestOfABatchGoesToAnotherReplicaWhenOneDies) {
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "going down");
   });
   FakeReplica healthy(AnswerAll);
-  const auto client = ClientOf({dying.endpoint(), healthy.endpoint()});
+  const auto client = ClientOf({dying.endpoint(), healthy.endpoint()}, absl::Seconds(20),
+                               {.rest_first = absl::Hours(1), .rest_max = absl::Hours(1)});
   ExpectAllScored(client->Score("p", "", Images(4)));
   EXPECT_THAT(dying.batches(), ElementsAre(4));
   EXPECT_THAT(healthy.batches(), ElementsAre(3));
-  // The replica rests: the next batches do not try it first.
+  // The replica rests: the next batches do not try it.
   ExpectAllScored(client->Score("p", "", Images(4)));
   ExpectAllScored(client->Score("p", "", Images(4)));
   EXPECT_EQ(dying.batches().size(), 1);
@@ -135,14 +141,16 @@ TEST(RewardClientTest, ScoreThatIsNotFiniteIsAnErrorOfThatImage) {
   for (const double value :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     FakeReplica replica([&](const v1::ScoreRequest& request, Stream& stream) {
-      Answer(stream, request.items(0).item(), value);
-      Answer(stream, request.items(1).item(), 2);
+      for (const v1::ScoreItem& item : request.items()) {
+        Answer(stream, item.item(), item.item() == 0 ? value : 2);
+      }
       return grpc::Status::OK;
     });
     const auto results = ClientOf({replica.endpoint()})->Score("p", "", Images(2));
-    EXPECT_EQ(results[0].status().code(), absl::StatusCode::kInternal);
+    EXPECT_TRUE(IsUnscorable(results[0].status()));
     EXPECT_THAT(std::string(results[0].status().message()), HasSubstr("not finite"));
     EXPECT_TRUE(results[1].ok());
+    EXPECT_THAT(replica.batches(), ElementsAre(2, 1, 1));
   }
 }
 
@@ -154,7 +162,8 @@ TEST(RewardClientTest, ReplicaThatNeverAnswersRunsIntoTheDeadline) {
   });
   const auto alone = ClientOf({silent.endpoint()}, absl::Milliseconds(100));
   for (const auto& result : alone->Score("p", "", Images(2))) {
-    EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded) << result.status();
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable) << result.status();
+    EXPECT_FALSE(IsUnscorable(result.status()));
   }
   FakeReplica healthy(AnswerAll);
   const auto both = ClientOf({silent.endpoint(), healthy.endpoint()}, absl::Milliseconds(300));
@@ -162,31 +171,102 @@ TEST(RewardClientTest, ReplicaThatNeverAnswersRunsIntoTheDeadline) {
   released.Notify();
 }
 
-TEST(RewardClientTest, ErrorsOfItemsAndRequestsAreNotRetried) {
-  FakeReplica by_item([](const v1::ScoreRequest& request, Stream& stream) {
-    v1::ScoreResponse response;
-    response.set_item(request.items(0).item());
-    response.set_status_code(grpc::INVALID_ARGUMENT);
-    response.set_status_message("no such prompt");
-    stream.Write(response);
-    return grpc::Status::OK;
-  });
-  const auto results = ClientOf({by_item.endpoint()})->Score("p", "", Images(1));
-  EXPECT_EQ(results[0].status(), absl::InvalidArgumentError("no such prompt"));
-  EXPECT_THAT(by_item.batches(), ElementsAre(1));
-
+TEST(RewardClientTest, AnErrorOfAnItemOrACallIsAskedForAgainAndThenTheImages) {
+  for (const grpc::StatusCode code : {grpc::INVALID_ARGUMENT, grpc::UNAVAILABLE}) {
+    FakeReplica by_item([&](const v1::ScoreRequest& request, Stream& stream) {
+      v1::ScoreResponse response;
+      response.set_item(request.items(0).item());
+      response.set_status_code(code);
+      response.set_status_message("no such prompt");
+      stream.Write(response);
+      return grpc::Status::OK;
+    });
+    const auto results = ClientOf({by_item.endpoint()})->Score("p", "", Images(1));
+    EXPECT_TRUE(IsUnscorable(results[0].status())) << "the server answers";
+    EXPECT_THAT(std::string(results[0].status().message()), HasSubstr("no such prompt"));
+    EXPECT_THAT(by_item.batches(), ElementsAre(1, 1, 1));
+  }
   FakeReplica by_call([](const v1::ScoreRequest&, Stream&) {
-    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "batch too large");
+    return grpc::Status(grpc::StatusCode::UNKNOWN, "CUDA out of memory");
   });
   const auto refused = ClientOf({by_call.endpoint()})->Score("p", "", Images(1));
-  EXPECT_EQ(refused[0].status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(by_call.batches(), ElementsAre(1));
+  EXPECT_TRUE(IsUnscorable(refused[0].status()));
+  EXPECT_THAT(std::string(refused[0].status().message()), HasSubstr("CUDA out of memory"));
+  EXPECT_THAT(by_call.batches(), ElementsAre(1, 1, 1));
+}
+
+TEST(RewardClientTest, AnImageThatBreaksItsCallTakesNoOtherAlong) {
+  FakeReplica replica([](const v1::ScoreRequest& request, Stream& stream) {
+    for (const v1::ScoreItem& item : request.items()) {
+      if (item.image().width() == 2) return grpc::Status(grpc::StatusCode::UNKNOWN, "bad image");
+    }
+    return AnswerAll(request, stream);
+  });
+  const auto results = ClientOf({replica.endpoint()})->Score("p", "", Images(4));
+  for (size_t i = 0; i < results.size(); ++i) EXPECT_EQ(results[i].ok(), i != 1) << i;
+  EXPECT_THAT(replica.batches(), ElementsAre(4, 4, 1, 1, 1, 1));
+}
+
+// Waits for something that another thread brings about; a deadline, not a duration.
+template <typename Condition>
+bool Eventually(Condition condition) {
+  for (int i = 0; i < 2000 && !condition(); ++i) poll(nullptr, 0, 10);
+  return condition();
+}
+
+TEST(RewardClientTest, APatientCallWaitsUntilAServerComesBack) {
+  auto replica = std::make_unique<FakeReplica>(AnswerAll);
+  const std::string endpoint = replica->endpoint();
+  const auto client = ClientOf({endpoint}, absl::Seconds(20), {.rest_max = absl::Seconds(1)});
+  replica.reset();
+  std::vector<absl::StatusOr<Scores>> results;
+  std::thread caller([&] { results = client->Score("p", "", Images(3), {.waits = true}); });
+  EXPECT_TRUE(Eventually([&] { return client->waiting() != ""; }));
+  EXPECT_THAT(client->waiting(), HasSubstr(endpoint));
+  // An impatient call of the same client does not wait.
+  for (const auto& result : client->Score("p", "", Images(1))) {
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable);
+  }
+  replica = std::make_unique<FakeReplica>(AnswerAll, endpoint);
+  caller.join();
+  ExpectAllScored(results);
+  EXPECT_EQ(client->waiting(), "");
+}
+
+TEST(RewardClientTest, WhoGivesUpWaitingOrCancelsIsAnsweredAtOnce) {
+  const std::string gone = FakeReplica(AnswerAll).endpoint();
+  absl::Notification asked;
+  absl::Notification released;
+  FakeReplica silent([&](const v1::ScoreRequest&, Stream&) {
+    if (!asked.HasBeenNotified()) asked.Notify();
+    released.WaitForNotification();
+    return grpc::Status::OK;
+  });
+  const auto client = ClientOf({silent.endpoint()}, absl::Hours(1));
+  std::vector<absl::StatusOr<Scores>> cancelled;
+  std::thread caller([&] { cancelled = client->Score("p", "", Images(2), {.waits = true}); });
+  asked.WaitForNotification();
+  client->Cancel();
+  caller.join();
+  for (const auto& result : cancelled) EXPECT_TRUE(absl::IsCancelled(result.status()));
+  EXPECT_TRUE(absl::IsCancelled(client->Score("p", "", Images(1))[0].status()));
+  EXPECT_TRUE(absl::IsCancelled(client->Describe()));
+  EXPECT_FALSE(client->Pause(absl::Hours(1)));
+  released.Notify();
+
+  const auto absent = RewardClient::Connect({.endpoints = {gone}, .rewards = {"fake"}}).value();
+  std::vector<absl::StatusOr<Scores>> left;
+  std::thread waiter([&] { left = absent->Score("p", "", Images(1), {.waits = true}); });
+  EXPECT_TRUE(Eventually([&] { return absent->waiting() != ""; }));
+  absent->GiveUpWaiting();
+  waiter.join();
+  EXPECT_EQ(left[0].status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST(RewardClientTest, MissingAnswerIsAskedForAgainAndThenAnError) {
   FakeReplica forgetful([](const v1::ScoreRequest&, Stream&) { return grpc::Status::OK; });
   const auto results = ClientOf({forgetful.endpoint()})->Score("p", "", Images(1));
-  EXPECT_EQ(results[0].status().code(), absl::StatusCode::kInternal);
+  EXPECT_TRUE(IsUnscorable(results[0].status()));
   EXPECT_THAT(forgetful.batches(), ElementsAre(1, 1, 1));
 }
 

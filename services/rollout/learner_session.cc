@@ -116,6 +116,7 @@ LearnerSession::LearnerSession(RunSpec spec, std::string worker_id,
 
 LearnerSession::~LearnerSession() {
   stopping_.Notify();
+  rewards_->Cancel();
   stream_.Cancel();
   leases_.Wake();
   tasks_.Close();
@@ -135,6 +136,7 @@ absl::Status LearnerSession::Serve() {
 
 void LearnerSession::Leave(absl::Duration timeout) {
   leases_.Drain();
+  rewards_->GiveUpWaiting();
   OfferCredit();
   if (!leases_.AwaitEmpty(timeout)) {
     OXBOW_LOG(Warning) << "leaving with unfinished leases"
@@ -333,14 +335,13 @@ void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
 void LearnerSession::Deliver(const v1::Lease& lease, SampledGroup sampled, double sample_seconds) {
   const TraceScope scope(TraceOf(lease));
   const absl::Duration start = clock_.Now();
+  const std::optional<double> reward_seconds = Score(lease, sampled);
+  if (!reward_seconds.has_value()) return;
   const absl::StatusOr<v1::InsertResponse::Ack> ack =
-      ScoreAndSend(lease, std::move(sampled), sample_seconds);
+      Send(lease, std::move(sampled), sample_seconds, *reward_seconds);
   const double seconds = absl::ToDoubleSeconds(clock_.Now() - start);
   if (!ack.ok()) {
-    OXBOW_LOG(Warning) << "group not delivered" << Field("group", lease.group_id())
-                       << Field("lease", lease.lease_id()) << Field("step", lease.learner_step())
-                       << Field("worker", worker_id_) << Field("reason", ack.status().ToString());
-    metrics_.GroupDelivered("failed", seconds);
+    NotDelivered(lease, ack.status(), seconds);
     Finish(lease.lease_id(), ack.status().ToString());
     return;
   }
@@ -359,19 +360,43 @@ void LearnerSession::Deliver(const v1::Lease& lease, SampledGroup sampled, doubl
   Finish(lease.lease_id(), "");
 }
 
-absl::StatusOr<v1::InsertResponse::Ack> LearnerSession::ScoreAndSend(const v1::Lease& lease,
-                                                                     SampledGroup sampled,
-                                                                     double sample_seconds) {
+void LearnerSession::NotDelivered(const v1::Lease& lease, const absl::Status& why, double seconds) {
+  OXBOW_LOG(Warning) << "group not delivered" << Field("group", lease.group_id())
+                     << Field("lease", lease.lease_id()) << Field("step", lease.learner_step())
+                     << Field("worker", worker_id_) << Field("reason", why.ToString());
+  metrics_.GroupDelivered("failed", seconds);
+}
+
+// Returns the seconds that scoring took, or nothing if the lease has ended here. Waits for a reward
+// server as long as the session lasts; the lease is renewed meanwhile.
+std::optional<double> LearnerSession::Score(const v1::Lease& lease, SampledGroup& sampled) {
+  const absl::Duration start = clock_.Now();
+  const auto scores = rewards_->Score(lease.prompt().text(), lease.prompt().metadata_json(),
+                                      sampled.images, {.waits = true});
+  const double seconds = absl::ToDoubleSeconds(clock_.Now() - start);
+  metrics_.GroupScored(seconds);
+  const absl::StatusOr<Unscored> unscored =
+      ApplyScores(spec_.reward, lease.drops_unscored(), scores, sampled.trajectories);
+  if (!unscored.ok()) {
+    NotDelivered(lease, unscored.status(), seconds);
+    const bool answered = reward::IsUnscorable(unscored.status());
+    // Without an answer the worker leaves: it gives the lease back, which is no failure.
+    Finish(lease.lease_id(), answered ? std::string(unscored.status().message()) : "", answered);
+    return std::nullopt;
+  }
+  if (unscored->samples > 0) {
+    stream_.Unscored(lease.lease_id(), unscored->samples, std::string(unscored->reason.message()));
+  }
+  return seconds;
+}
+
+absl::StatusOr<v1::InsertResponse::Ack> LearnerSession::Send(const v1::Lease& lease,
+                                                             SampledGroup sampled,
+                                                             double sample_seconds,
+                                                             double reward_seconds) {
   if (lease.sink_rank() >= senders_.size()) {
     return absl::InvalidArgumentError(absl::StrCat("no such learner rank: ", lease.sink_rank()));
   }
-  const absl::Duration start = clock_.Now();
-  const auto scores =
-      rewards_->Score(lease.prompt().text(), lease.prompt().metadata_json(), sampled.images);
-  const double reward_seconds = absl::ToDoubleSeconds(clock_.Now() - start);
-  metrics_.GroupScored(reward_seconds);
-  OXBOW_RETURN_IF_ERROR(ApplyScores(spec_.reward, scores, sampled.trajectories));
-
   rl::Group group;
   group.id = GroupId(lease.group_id());
   group.prompt_id = PromptId(lease.prompt().id());
@@ -388,8 +413,8 @@ absl::StatusOr<v1::InsertResponse::Ack> LearnerSession::ScoreAndSend(const v1::L
   return senders_[lease.sink_rank()]->Send(message);
 }
 
-void LearnerSession::Finish(uint64_t lease_id, const std::string& failure) {
-  stream_.Finished(lease_id, failure);
+void LearnerSession::Finish(uint64_t lease_id, const std::string& failure, bool unscored) {
+  stream_.Finished(lease_id, failure, unscored);
   leases_.Done(lease_id);
   metrics_.GroupsInFlight(leases_.held().size());
   OfferCredit();
@@ -426,7 +451,7 @@ void LearnerSession::RenewLoop() {
     const std::vector<uint64_t> held = stalled ? leases_.sampled() : leases_.held();
     // A worker without leases sends a heartbeat equally often.
     if (held.empty() && clock_.Now() - renewed < lease::RenewalInterval(spec_.lease_time)) continue;
-    stream_.Renew(held);
+    stream_.Renew(held, rewards_->waiting());
     renewed = clock_.Now();
   }
 }

@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -69,9 +70,11 @@ class LearnerSession {
   void ApplyNewest();
   void SampleBatch(std::vector<ReadyLease> batch);
   void Deliver(const v1::Lease& lease, SampledGroup sampled, double sample_seconds);
-  absl::StatusOr<v1::InsertResponse::Ack> ScoreAndSend(const v1::Lease& lease, SampledGroup sampled,
-                                                       double sample_seconds);
-  void Finish(uint64_t lease_id, const std::string& failure);
+  std::optional<double> Score(const v1::Lease& lease, SampledGroup& sampled);
+  absl::StatusOr<v1::InsertResponse::Ack> Send(const v1::Lease& lease, SampledGroup sampled,
+                                               double sample_seconds, double reward_seconds);
+  void NotDelivered(const v1::Lease& lease, const absl::Status& why, double seconds);
+  void Finish(uint64_t lease_id, const std::string& failure, bool unscored = false);
   void OfferCredit();
   void RenewLoop();
   bool LookAtSampler(bool stalled);

@@ -7,27 +7,31 @@
 
 namespace oxbow::rollout {
 
-absl::Status ApplyScores(const v1::RewardConfig& config,
-                         const std::vector<absl::StatusOr<reward::Scores>>& scores,
-                         std::vector<rl::Trajectory>& samples) {
+absl::StatusOr<Unscored> ApplyScores(const v1::RewardConfig& config, bool drops,
+                                     const std::vector<absl::StatusOr<reward::Scores>>& scores,
+                                     std::vector<rl::Trajectory>& samples) {
   OXBOW_CHECK(scores.size() == samples.size()) << scores.size() << " scores for " << samples.size();
-  bool any_failed = false;
+  for (const absl::StatusOr<reward::Scores>& score : scores) {
+    if (!score.ok() && !reward::IsUnscorable(score.status())) return score.status();
+  }
+  Unscored unscored;
   for (size_t i = 0; i < samples.size(); ++i) {
     if (scores[i].ok()) {
       samples[i].rewards = *scores[i];
       samples[i].reward = run::WeightedReward(config, *scores[i]);
       continue;
     }
-    if (config.on_failure() == v1::ON_REWARD_FAILURE_FAIL) {
-      return Annotate(scores[i].status(), absl::StrCat("reward of sample ", samples[i].index));
-    }
+    unscored.reason =
+        Annotate(scores[i].status(), absl::StrCat("reward of sample ", samples[i].index));
+    if (config.on_failure() == v1::ON_REWARD_FAILURE_FAIL && !drops) return unscored.reason;
     samples[i].reward_failed = true;
-    any_failed = true;
+    ++unscored.samples;
   }
-  if (any_failed && config.on_failure() == v1::ON_REWARD_FAILURE_DROP_GROUP) {
+  if (unscored.samples > 0 && config.on_failure() == v1::ON_REWARD_FAILURE_DROP_GROUP) {
     for (rl::Trajectory& sample : samples) sample.reward_failed = true;
+    unscored.samples = static_cast<uint32_t>(samples.size());
   }
-  return absl::OkStatus();
+  return unscored;
 }
 
 }  // namespace oxbow::rollout

@@ -2,9 +2,11 @@
 // scored.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/image8.h"
 #include "core/rl/experience.h"
 #include "oxbow/v1/config.pb.h"
@@ -12,13 +14,21 @@
 
 namespace oxbow::rollout {
 
+// Samples without a score, and the reason of the last one.
+struct Unscored {
+  uint32_t samples = 0;
+  absl::Status reason;
+};
+
 // Fills rewards of `samples` from one result per sample. An image without a score is
 //   fail         -> the whole group fails: an error that names image and reason
 //   drop_sample  -> reward_failed is set; the sample counts in no statistic
 //   drop_group   -> reward_failed is set for every sample
-// and never a reward of 0.
-absl::Status ApplyScores(const v1::RewardConfig& config,
-                         const std::vector<absl::StatusOr<reward::Scores>>& scores,
-                         std::vector<rl::Trajectory>& samples);
+// and never a reward of 0. If the lease drops unscored samples (`drops`), `fail` is `drop_sample`.
+// If some image could not be scored because no server answers, returns that status, for which
+// reward::IsUnscorable is false, whatever the config says.
+absl::StatusOr<Unscored> ApplyScores(const v1::RewardConfig& config, bool drops,
+                                     const std::vector<absl::StatusOr<reward::Scores>>& scores,
+                                     std::vector<rl::Trajectory>& samples);
 
 }  // namespace oxbow::rollout

@@ -20,13 +20,14 @@ v1::RewardConfig Config(v1::OnRewardFailure on_failure) {
 
 std::vector<absl::StatusOr<reward::Scores>> OneMissing() {
   return {reward::Scores{{"ocr", 1}, {"taste", 4}, {"strict", 100}},
-          absl::UnavailableError("server is down"),
+          absl::InternalError("scorer broke"),
           reward::Scores{{"ocr", 0.5}, {"taste", 0}, {"strict", 0}}};
 }
 
 TEST(RewardStageTest, TheRewardIsTheWeightedSumOfItsTermsAlone) {
   std::vector<rl::Trajectory> samples(3);
-  ASSERT_TRUE(ApplyScores(Config(v1::ON_REWARD_FAILURE_DROP_SAMPLE), OneMissing(), samples).ok());
+  ASSERT_TRUE(
+      ApplyScores(Config(v1::ON_REWARD_FAILURE_DROP_SAMPLE), false, OneMissing(), samples).ok());
   EXPECT_EQ(samples[0].reward, 0);  // 2 * 1 - 0.5 * 4
   EXPECT_EQ(samples[2].reward, 1);
   EXPECT_EQ(samples[0].rewards.at("strict"), 100);
@@ -37,17 +38,40 @@ TEST(RewardStageTest, TheRewardIsTheWeightedSumOfItsTermsAlone) {
 
 TEST(RewardStageTest, DropGroupMarksEverySample) {
   std::vector<rl::Trajectory> samples(3);
-  ASSERT_TRUE(ApplyScores(Config(v1::ON_REWARD_FAILURE_DROP_GROUP), OneMissing(), samples).ok());
+  ASSERT_TRUE(
+      ApplyScores(Config(v1::ON_REWARD_FAILURE_DROP_GROUP), false, OneMissing(), samples).ok());
   for (const rl::Trajectory& sample : samples) EXPECT_TRUE(sample.reward_failed);
 }
 
 TEST(RewardStageTest, FailNamesTheSampleAndTheReason) {
   std::vector<rl::Trajectory> samples(3);
   samples[1].index = 1;
-  const absl::Status status =
-      ApplyScores(Config(v1::ON_REWARD_FAILURE_FAIL), OneMissing(), samples);
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(status.message(), "reward of sample 1: server is down");
+  const auto failed = ApplyScores(Config(v1::ON_REWARD_FAILURE_FAIL), false, OneMissing(), samples);
+  EXPECT_TRUE(reward::IsUnscorable(failed.status()));
+  EXPECT_EQ(failed.status().message(), "reward of sample 1: scorer broke");
+}
+
+TEST(RewardStageTest, ALeaseThatDropsUnscoredSamplesKeepsTheOthers) {
+  std::vector<rl::Trajectory> samples(3);
+  const auto unscored =
+      ApplyScores(Config(v1::ON_REWARD_FAILURE_FAIL), /*drops=*/true, OneMissing(), samples);
+  ASSERT_TRUE(unscored.ok()) << unscored.status();
+  EXPECT_EQ(unscored->samples, 1);
+  EXPECT_TRUE(samples[1].reward_failed);
+  EXPECT_FALSE(samples[0].reward_failed);
+  EXPECT_FALSE(samples[2].reward_failed);
+}
+
+TEST(RewardStageTest, AnAbsentServerDropsNothing) {
+  for (const auto policy : {v1::ON_REWARD_FAILURE_FAIL, v1::ON_REWARD_FAILURE_DROP_SAMPLE,
+                            v1::ON_REWARD_FAILURE_DROP_GROUP}) {
+    std::vector<rl::Trajectory> samples(3);
+    auto scores = OneMissing();
+    scores[2] = absl::UnavailableError("server is down");
+    const auto applied = ApplyScores(Config(policy), /*drops=*/true, scores, samples);
+    EXPECT_TRUE(absl::IsUnavailable(applied.status()));
+    for (const rl::Trajectory& sample : samples) EXPECT_FALSE(sample.reward_failed);
+  }
 }
 
 }  // namespace

@@ -96,10 +96,11 @@ void WorkStream::Credit(PolicyVersion version, uint32_t groups) {
   Write(request);
 }
 
-void WorkStream::Renew(const std::vector<uint64_t>& lease_ids) {
+void WorkStream::Renew(const std::vector<uint64_t>& lease_ids, const std::string& waiting_for) {
   v1::WorkRequest request = Request();
   v1::WorkRequest::Renew& renew = *request.mutable_renew();  // Sent without leases, too.
   for (const uint64_t id : lease_ids) renew.add_lease_ids(id);
+  renew.set_waiting_for(waiting_for);
   absl::MutexLock lock(&mutex_);
   if (stream_ == nullptr || renewals_.size() >= kRenewalsMax) return;
   if (stream_->Write(request)) renewals_.push_back(lease_ids);
@@ -117,10 +118,19 @@ std::vector<uint64_t> WorkStream::Expired(const v1::WorkResponse::Renewed& renew
   return expired;
 }
 
-void WorkStream::Finished(uint64_t lease_id, const std::string& failure) {
+void WorkStream::Finished(uint64_t lease_id, const std::string& failure, bool unscored) {
   v1::WorkRequest request = Request();
   request.mutable_finished()->set_lease_id(lease_id);
   request.mutable_finished()->set_failure(failure);
+  request.mutable_finished()->set_unscored(unscored);
+  Write(request);
+}
+
+void WorkStream::Unscored(uint64_t lease_id, uint32_t samples, const std::string& reason) {
+  v1::WorkRequest request = Request();
+  request.mutable_unscored()->set_lease_id(lease_id);
+  request.mutable_unscored()->set_samples(samples);
+  request.mutable_unscored()->set_reason(reason);
   Write(request);
 }
 

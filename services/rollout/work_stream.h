@@ -35,12 +35,14 @@ class WorkStream {
 
   // Writes without an open stream are dropped: the learner notices by expiry and renewals.
   void Credit(PolicyVersion version, uint32_t groups);
-  // Without leases it is a heartbeat.
-  void Renew(const std::vector<uint64_t>& lease_ids);
+  // Without leases it is a heartbeat. `waiting_for`: why a reward server is waited for, or empty.
+  void Renew(const std::vector<uint64_t>& lease_ids, const std::string& waiting_for);
   // The leases of the oldest unanswered Renew that are missing in this answer: the learner has
   // given them to other workers. Called by the reader, once per answer.
   std::vector<uint64_t> Expired(const v1::WorkResponse::Renewed& renewed);
-  void Finished(uint64_t lease_id, const std::string& failure);
+  // `unscored`: the failure is that a reward server answered without a score.
+  void Finished(uint64_t lease_id, const std::string& failure, bool unscored = false);
+  void Unscored(uint64_t lease_id, uint32_t samples, const std::string& reason);
   void Goodbye();
 
  private:

@@ -107,7 +107,19 @@ TEST(WorkerTest, MissingScoreFailsTheGroupUnderFail) {
   ASSERT_EQ(seen.failures.size(), 1u);
   EXPECT_EQ(seen.failures[0].lease_id(), 1000u);
   EXPECT_THAT(seen.failures[0].failure(), HasSubstr("scorer broke"));
+  EXPECT_TRUE(seen.failures[0].unscored());
   EXPECT_TRUE(seen.groups.empty());
+}
+
+TEST(WorkerTest, ALeaseOfAQuarantinedPromptDropsTheSampleUnderFail) {
+  FakeLearner learner({.unscored = 1, .drops_unscored = true, .leases = 1});
+  RunningWorker worker(learner.endpoint());
+  const Seen seen = learner.Await(Groups(1));
+  ASSERT_EQ(seen.groups.size(), 1u);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(seen.groups[0].trajectories(i).reward_failed(), i == 1);
+  }
+  EXPECT_TRUE(seen.failures.empty());
 }
 
 TEST(WorkerTest, MissingScoreDropsTheSampleOrTheGroup) {

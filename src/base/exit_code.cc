@@ -7,18 +7,26 @@ int ExitCodeOf(const absl::Status& status) {
     case absl::StatusCode::kOk:
       return kExitOk;
     case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kUnimplemented:
       return kExitUsage;
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kResourceExhausted:
       return kExitUnavailable;
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kDataLoss:
     case absl::StatusCode::kFailedPrecondition:
       return kExitData;
+    case absl::StatusCode::kResourceExhausted:
+      return kExitFull;
+    case absl::StatusCode::kOutOfRange:
+      return kExitNotFinite;
     default:
       return kExitFailure;
   }
+}
+
+bool IsFinal(int exit_code) {
+  return exit_code == kExitUsage || exit_code == kExitData || exit_code == kExitFull;
 }
 
 }  // namespace oxbow

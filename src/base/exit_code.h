@@ -8,15 +8,20 @@ namespace oxbow {
 enum ExitCode : int {
   kExitOk = 0,
   kExitFailure = 1,      // Any other error at run time.
-  kExitUsage = 2,        // Bad flag or config.
-  kExitUnavailable = 3,  // A peer, disk or device is not available.
+  kExitUsage = 2,        // Bad flag or config, or a device that this machine has not.
+  kExitUnavailable = 3,  // A peer or disk is not available.
   kExitData = 4,         // A model or data file is missing, corrupt or of the wrong shape.
+  kExitFull = 5,         // A disk, a memory or another limit is full.
+  kExitNotFinite = 6,    // A loss or a gradient is not finite.
   kExitInterrupted = 130,
   kExitTerminated = 143,
 };
 
-// kInvalidArgument: 2. kUnavailable, kDeadlineExceeded, kResourceExhausted: 3. kNotFound,
-// kDataLoss, kFailedPrecondition: 4. Others: 1.
+// kInvalidArgument, kUnimplemented: 2. kUnavailable, kDeadlineExceeded: 3. kNotFound, kDataLoss,
+// kFailedPrecondition: 4. kResourceExhausted: 5. kOutOfRange: 6. Others: 1.
 int ExitCodeOf(const absl::Status& status);
+
+// True if the same start would end the same way: a process with this code is not started again.
+bool IsFinal(int exit_code);
 
 }  // namespace oxbow

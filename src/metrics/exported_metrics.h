@@ -84,6 +84,14 @@ inline constexpr Gauge kLearnerGroups{
 inline constexpr Gauge kLearnerSinkBytes{
     "oxbow_learner_sink_bytes", "", "Bytes of un-consumed experience and granted credit."};
 inline constexpr Gauge kLearnerWorkers{"oxbow_learner_workers", "", "Workers connected."};
+inline constexpr Gauge kLearnerWorkersWaiting{
+    "oxbow_learner_workers_waiting", "", "Workers that wait for a reward server to answer."};
+inline constexpr Counter kLearnerUnscoredSamplesTotal{
+    "oxbow_learner_unscored_samples_total", "",
+    "Samples that were dropped because a reward server answered without a score."};
+inline constexpr Gauge kLearnerPromptsQuarantined{
+    "oxbow_learner_prompts_quarantined", "",
+    "Prompts with images to which a reward server answers without a score."};
 inline constexpr Gauge kLearnerWeightsLagVersions{
     "oxbow_learner_weights_lag_versions", "",
     "Versions by which the slowest connected worker trails what is published."};

@@ -88,6 +88,9 @@ inline constexpr StepMetric kThroughputSamplesPerS{
 inline constexpr StepMetric kTrainSamples{
     "train/samples", "count", "samples that arrived, failed ones included",
     "line 0, as all `train/` keys"};
+inline constexpr StepMetric kTrainSamplesUnscored{
+    "train/samples_unscored", "count",
+    "samples of these without a score: a reward server answered and gave none"};
 inline constexpr StepMetric kTrainSamplesTrained{
     "train/samples_trained", "count", "samples with weight above 0 in some row"};
 inline constexpr StepMetric kTrainGroupsReplayed{

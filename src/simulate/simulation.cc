@@ -176,7 +176,7 @@ absl::StatusOr<Outcome> Simulate(const RunModel& model, uint64_t events_max) {
   run.Start();
   while (!run.done()) {
     if (run.events() > events_max) {
-      return absl::OutOfRangeError(
+      return absl::ResourceExhaustedError(
           absl::StrCat("the run does not get on: failures may come faster than checkpoints, or "
                        "there is too much of everything; events simulated: ",
                        events_max));

@@ -15,8 +15,8 @@
 namespace oxbow::simulate {
 
 // Runs until model.steps are committed. kInvalidArgument as Validate; kUnavailable if a group fails
-// too often, which ends a real run as well; kOutOfRange if the run takes more than `events_max`
-// events, as it does when failures come faster than checkpoints.
+// too often, which ends a real run as well; kResourceExhausted if the run takes more than
+// `events_max` events, as it does when failures come faster than checkpoints.
 absl::StatusOr<Outcome> Simulate(const RunModel& model, uint64_t events_max = 1'000'000'000);
 
 }  // namespace oxbow::simulate

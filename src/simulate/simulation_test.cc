@@ -292,7 +292,7 @@ TEST(SimulationTest, ImpossibleModelsAreRefusedByName) {
   model = Distinct();
   model.learner_failures_per_hour = 36000;
   model.costs.learner_restart_s = 1;
-  EXPECT_EQ(Simulate(model, 100'000).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(Simulate(model, 100'000).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(SimulationTest, TenThousandWorkersTakeSeconds) {

@@ -177,7 +177,7 @@ class FakeLearner::Scorer final : public v1::Reward::Service {
       for (int i = 0; i < request.items_size(); ++i) {
         v1::ScoreResponse response;
         response.set_item(request.items(i).item());
-        if (i == learner_.script_.unscored) {
+        if (static_cast<int>(request.items(i).item()) == learner_.script_.unscored) {
           response.set_status_code(grpc::StatusCode::INTERNAL);
           response.set_status_message("scorer broke");
         } else {
@@ -204,6 +204,7 @@ FakeLearner::FakeLearner(Script script) : script_(std::move(script)) {
       });
   for (int i = 0; i < script_.leases; ++i) {
     leases_.push_back(MakeLease(100 + static_cast<uint64_t>(i)));
+    leases_.back().set_drops_unscored(script_.drops_unscored);
     leases_.back().set_policy_version_min(script_.version_min);
   }
   Publish();

@@ -28,7 +28,8 @@ class FakeLearner {
     PolicyVersion version{5};
     v1::OnRewardFailure on_failure = v1::ON_REWARD_FAILURE_FAIL;
     v1::InsertOutcome outcome = v1::INSERT_OUTCOME_ACCEPTED;
-    int unscored = -1;  // Index of the item that gets no score, in every group.
+    int unscored = -1;            // Number of the item that gets no score, in every group.
+    bool drops_unscored = false;  // In every lease.
     bool wrong_probe = false;
     uint64_t credit_piece = 1 << 20;  // Bytes granted at a time.
     std::string listen = "127.0.0.1:0";

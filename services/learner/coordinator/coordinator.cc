@@ -64,7 +64,20 @@ std::vector<PlannedGroup> Coordinator::TakePlanned(LearnerStep step) {
 void Coordinator::Commit(LearnerStep step) {
   absl::MutexLock lock(&mutex_);
   table_.Commit(step);
+  const uint64_t stride = options_.leases.groups_per_step + options_.leases.dynamic_sampling_max;
+  quarantine_.Forget(GroupId((step.value + 1) * stride));
+  failures_.StepCommitted();
   Report();
+}
+
+void Coordinator::NoteFailure(const std::string& what, const std::string& reason) {
+  absl::MutexLock lock(&mutex_);
+  failures_.Add(clock_.Now(), what, reason);
+}
+
+std::string Coordinator::unscored_reason() const {
+  absl::MutexLock lock(&mutex_);
+  return unscored_reason_;
 }
 
 void Coordinator::Drain(DrainReason reason) {
@@ -97,13 +110,16 @@ void Coordinator::Report() const {
   metrics_.GroupsAre(table_.pending(), table_.running(), assembler_.ready());
   uint64_t connected = 0;
   uint64_t lag = 0;
+  uint64_t waiting = 0;
   const uint64_t newest = published_.newest().value;
   for (const auto& [id, worker] : workers_) {
     if (worker.session == nullptr) continue;
     ++connected;
+    waiting += worker.waiting_for.empty() ? 0 : 1;
     if (worker.has_version && worker.version < newest) lag = std::max(lag, newest - worker.version);
   }
-  metrics_.WorkersAre(connected, lag);
+  metrics_.WorkersAre(connected, lag, waiting);
+  metrics_.PromptsQuarantined(quarantine_.size());
 }
 
 void Coordinator::FillStatus(v1::StatusResponse& response) const {
@@ -115,6 +131,7 @@ void Coordinator::FillStatus(v1::StatusResponse& response) const {
     status.set_leases(static_cast<uint32_t>(table_.RunningOf(id)));
     status.set_groups_done(worker.groups_done);
     status.set_seconds_since_seen(absl::ToDoubleSeconds(clock_.Now() - worker.seen));
+    if (worker.session != nullptr) status.set_waiting_for(worker.waiting_for);
   }
   response.set_published_version(published_.newest().value);
   response.set_groups_running(table_.running());
@@ -123,6 +140,9 @@ void Coordinator::FillStatus(v1::StatusResponse& response) const {
   response.set_leases_speculated(counts_.leases_speculated);
   response.set_leases_superseded(counts_.leases_superseded);
   response.set_groups_discarded(counts_.groups_discarded);
+  response.set_samples_unscored(counts_.samples_unscored);
+  quarantine_.FillStatus(response);
+  failures_.FillStatus(clock_.Now(), response);
   if (const auto& running = table_.state().running; !running.empty()) {
     response.set_lease_age_max_seconds(
         absl::ToDoubleSeconds(clock_.Now() - running.begin()->first));

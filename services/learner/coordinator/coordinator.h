@@ -33,9 +33,11 @@
 #include "core/lease/lease_table.h"
 #include "oxbow/v1/coordinator.pb.h"
 #include "oxbow/v1/experience_sink.pb.h"
+#include "services/learner/coordinator/failure_series.h"
 #include "services/learner/coordinator/group_assembler.h"
 #include "services/learner/coordinator/group_check.h"
 #include "services/learner/coordinator/published_versions.h"
+#include "services/learner/coordinator/quarantine.h"
 #include "services/learner/coordinator/result_receiver.h"
 #include "services/learner/coordinator/step_plan.h"
 #include "services/learner/learner_metrics.h"
@@ -87,6 +89,7 @@ class Coordinator final : public ResultReceiver {
     uint64_t leases_speculated = 0;  // Second leases of stragglers.
     uint64_t leases_superseded = 0;  // Ended because the group's other lease was first.
     uint64_t groups_discarded = 0;   // Results that were refused: work thrown away.
+    uint64_t samples_unscored = 0;   // Dropped from accepted groups: no reward server has a score.
   };
 
   Coordinator(Options options, const Clock& clock, GroupAssembler& assembler,
@@ -104,6 +107,10 @@ class Coordinator final : public ResultReceiver {
   // Tells every worker, also those that come later, that there are no more leases. May be called
   // again when the run turns out to be complete.
   void Drain(DrainReason reason = DrainReason::kLearnerEnds);
+  // Notes trouble that is no lease's, for `oxbow status`.
+  void NoteFailure(const std::string& what, const std::string& reason);
+  // Why a sample last had no score; empty if none was without.
+  std::string unscored_reason() const;
   // The learner step of a published version; nothing if it is unknown or forgotten.
   std::optional<LearnerStep> StepOfVersion(PolicyVersion version) const;
 
@@ -116,8 +123,13 @@ class Coordinator final : public ResultReceiver {
   absl::Status Open(Session& session, const std::string& worker, uint64_t process);
   void Close(Session& session, bool goodbye);
   void SetCredit(Session& session, PolicyVersion version, uint32_t groups);
-  void Renew(Session& session, const std::vector<LeaseId>& leases);
-  void Finish(Session& session, LeaseId lease, const std::string& failure);
+  // `waiting_for`: the reward server that the worker waits for, and why; empty: it does not wait.
+  void Renew(Session& session, const std::vector<LeaseId>& leases,
+             const std::string& waiting_for = "");
+  // `unscored`: the failure is that a reward server answered without a score.
+  void Finish(Session& session, LeaseId lease, const std::string& failure, bool unscored = false);
+  // The group that comes next for this lease has samples without a score.
+  void Unscored(LeaseId lease, uint32_t samples, const std::string& reason);
   // The next message to send: a lease, cancel, renewal or drain. If nothing, wait for Wake.
   std::optional<v1::WorkResponse> Take(Session& session);
 
@@ -147,6 +159,7 @@ class Coordinator final : public ResultReceiver {
     bool has_version = false;
     uint64_t groups_done = 0;
     absl::Duration seen;
+    std::string waiting_for;  // The reward server that it waits for, and why.
     Session* session = nullptr;
   };
 
@@ -168,7 +181,8 @@ class Coordinator final : public ResultReceiver {
   void Supersede(const lease::LeaseGrant& other) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Trace TraceOf(const lease::LeaseGrant& grant) const;
   v1::Lease Describe(const lease::LeaseGrant& grant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void FailLease(LeaseId lease, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FailLease(LeaseId lease, const std::string& reason, bool unscored = false)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Report() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
@@ -189,6 +203,9 @@ class Coordinator final : public ResultReceiver {
   // Names that a second process claimed, and when it did so last.
   std::map<std::string, absl::Duration> duplicates_ ABSL_GUARDED_BY(mutex_);
   std::optional<DrainReason> draining_ ABSL_GUARDED_BY(mutex_);
+  Quarantine quarantine_ ABSL_GUARDED_BY(mutex_);
+  FailureSeries failures_ ABSL_GUARDED_BY(mutex_);
+  std::string unscored_reason_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace oxbow::learner

@@ -78,8 +78,9 @@ class WorkerStreams {
     ASSERT_TRUE(work_->Write(request));
   }
 
-  void Fail(uint64_t lease, const std::string& reason) {
+  void Fail(uint64_t lease, const std::string& reason, bool unscored = false) {
     v1::WorkRequest request = Request();
+    request.mutable_finished()->set_unscored(unscored);
     request.mutable_finished()->set_lease_id(lease);
     request.mutable_finished()->set_failure(reason);
     ASSERT_TRUE(work_->Write(request));
@@ -95,8 +96,9 @@ class WorkerStreams {
     return status;
   }
 
-  std::vector<uint64_t> Renew(uint64_t lease) {
+  std::vector<uint64_t> Renew(uint64_t lease, const std::string& waiting_for = "") {
     v1::WorkRequest request = Request();
+    request.mutable_renew()->set_waiting_for(waiting_for);
     request.mutable_renew()->add_lease_ids(lease);
     EXPECT_TRUE(work_->Write(request));
     const v1::WorkResponse response = Next();

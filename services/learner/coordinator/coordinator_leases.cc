@@ -69,10 +69,12 @@ v1::Lease Coordinator::Describe(const lease::LeaseGrant& grant) const {
   lease.set_sink_rank(static_cast<uint32_t>(
       parallel::OwnerOf(planned.place, options_.leases.groups_per_step, options_.ranks)));
   lease.set_seconds(absl::ToDoubleSeconds(options_.leases.lease_time));
+  lease.set_drops_unscored(quarantine_.Holds(PromptId(planned.prompt.id())));
   return lease;
 }
 
-void Coordinator::Renew(Session& session, const std::vector<LeaseId>& leases) {
+void Coordinator::Renew(Session& session, const std::vector<LeaseId>& leases,
+                        const std::string& waiting_for) {
   const WakeAfter wake(*this);
   absl::MutexLock lock(&mutex_);
   if (!session.open) return;
@@ -83,21 +85,31 @@ void Coordinator::Renew(Session& session, const std::vector<LeaseId>& leases) {
     if (table_.Renew(session.worker, lease)) response.mutable_renewed()->add_lease_ids(lease.value);
   }
   workers_[session.worker].seen = clock_.Now();
+  workers_[session.worker].waiting_for = waiting_for;
   Push(session, std::move(response));
   HandOut();
 }
 
-void Coordinator::Finish(Session& session, LeaseId lease, const std::string& failure) {
+void Coordinator::Finish(Session& session, LeaseId lease, const std::string& failure,
+                         bool unscored) {
   const WakeAfter wake(*this);
   absl::MutexLock lock(&mutex_);
   if (session.open) workers_[session.worker].seen = clock_.Now();
   // A lease that has ended is nobody's; those of others are theirs to end.
   if (failure.empty() || !table_.Holds(session.worker, lease)) return;
-  FailLease(lease, failure);
+  FailLease(lease, failure, unscored);
   HandOut();
 }
 
-void Coordinator::FailLease(LeaseId lease, const std::string& reason) {
+void Coordinator::Unscored(LeaseId lease, uint32_t samples, const std::string& reason) {
+  absl::MutexLock lock(&mutex_);
+  unscored_reason_ = reason;
+  failures_.Add(clock_.Now(), "image", reason);
+  OXBOW_LOG(Warning) << "samples without a score" << Field("lease", lease)
+                     << Field("samples", samples) << Field("reason", reason);
+}
+
+void Coordinator::FailLease(LeaseId lease, const std::string& reason, bool unscored) {
   const lease::LeaseGrant* live = table_.Find(lease);
   if (live == nullptr) return;
   const lease::LeaseGrant grant = *live;
@@ -107,11 +119,21 @@ void Coordinator::FailLease(LeaseId lease, const std::string& reason) {
   OXBOW_LOG(Warning) << "group failed" << Field("group", grant.group) << Field("lease", grant.id)
                      << Field("worker", grant.worker) << Field("step", grant.step)
                      << Field("attempt", grant.attempt) << Field("reason", reason);
+  failures_.Add(clock_.Now(), "group", reason);
   PlannedGroup& planned = planned_.at(grant.group.value);
+  if (unscored) {
+    unscored_reason_ = reason;
+    if (quarantine_.Failed(grant.group, grant.step, planned.prompt, reason)) {
+      OXBOW_LOG(Warning) << "prompt quarantined: its samples without a score are dropped"
+                         << Field("prompt", planned.prompt.text()) << Field("group", grant.group)
+                         << Field("reason", reason);
+    }
+  }
   // A second lease that still lives was given the head, and its result will have it.
   const bool under_way = table_.state().groups.at(grant.group.value).first.value != 0;
   if (planned.head.has_value() && !under_way &&
-      table_.failures(grant.group) >= options_.head_failures_max) {
+      table_.failures(grant.group) - quarantine_.failures(grant.group) >=
+          options_.head_failures_max) {
     OXBOW_LOG(Warning) << "group goes on without its replayed head" << Field("group", grant.group)
                        << Field("entry", planned.head->entry);
     planned.head.reset();

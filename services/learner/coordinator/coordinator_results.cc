@@ -54,6 +54,12 @@ v1::InsertOutcome Coordinator::Discard(v1::InsertOutcome outcome) {
 void Coordinator::Keep(ReceivedGroup received, const lease::LeaseGrant& grant) {
   const auto worker = workers_.find(grant.worker);
   if (worker != workers_.end()) ++worker->second.groups_done;
+  if (const uint64_t unscored = UnscoredIn(received.group); unscored > 0) {
+    counts_.samples_unscored += unscored;
+    metrics_.SamplesUnscored(unscored);
+  } else {
+    quarantine_.Scored(PromptId(received.group.prompt().id()));
+  }
   received.attempt = grant.attempt;
   assembler_.Add(grant.step, std::move(received));
 }

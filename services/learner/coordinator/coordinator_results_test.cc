@@ -89,5 +89,72 @@ TEST_F(CoordinatorServiceTest, AResultOfAnotherEpochIsFenced) {
   EXPECT_EQ(worker.Insert(worker.Result(lease, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
 }
 
+v1::StatusResponse Asked(const std::string& endpoint) {
+  v1::StatusResponse status;
+  EXPECT_TRUE(v1::Coordinator::NewStub(rpc::Connect(endpoint))
+                  ->Status(rpc::ContextWithDeadline(absl::Seconds(20)).get(), {}, &status)
+                  .ok());
+  return status;
+}
+
+// Noise is a function of the group: what a reward server cannot score, it cannot score again.
+TEST_F(CoordinatorServiceTest, AGroupThatCannotBeScoredDropsItsSamplesInTheEnd) {
+  PlannedGroup mixed{.id = GroupId(2), .step = LearnerStep(1)};
+  mixed.prompt.set_id(7);
+  mixed.prompt.set_text("text 7");
+  mixed.head.emplace().entry = EntryId(5);
+  StepPlan plan = PlanOf(1);
+  plan.groups[0] = mixed;
+  WorkerStreams worker(server_->endpoint(), "a");
+  worker.Credit(0, 2);
+  for (int i = 0; i < 2; ++i) worker.Insert(worker.Result(worker.Next().lease(), 0));
+  coordinator_.Published(PolicyVersion(2), LearnerStep(1));
+  coordinator_.Plan(plan);
+  for (uint32_t failure = 0; failure < Quarantine::kFailuresMax; ++failure) {
+    worker.Credit(2, 1);
+    const v1::Lease lease = worker.Next().lease();
+    ASSERT_EQ(lease.group_id(), 2);
+    EXPECT_FALSE(lease.drops_unscored());
+    worker.Fail(lease.lease_id(), "reward of sample 1: CUDA out of memory", /*unscored=*/true);
+    worker.Renew(0);                    // Its answer says that the failure was read.
+    clock_.Advance(absl::Seconds(20));  // Over the back-off.
+  }
+  EXPECT_EQ(Asked(server_->endpoint()).last_failure().count(), Quarantine::kFailuresMax);
+  worker.Credit(2, 1);
+  const v1::Lease lease = worker.Next().lease();
+  ASSERT_EQ(lease.group_id(), 2);
+  EXPECT_TRUE(lease.drops_unscored());
+  EXPECT_TRUE(lease.has_head()) << "the head could be read";
+  v1::StatusResponse status = Asked(server_->endpoint());
+  ASSERT_EQ(status.quarantined_size(), 1);
+  EXPECT_EQ(status.quarantined(0).text(), "text 7");
+  EXPECT_THAT(status.quarantined(0).reason(), testing::HasSubstr("CUDA out of memory"));
+  EXPECT_EQ(coordinator_.unscored_reason(), "reward of sample 1: CUDA out of memory");
+  v1::Group group = worker.Result(lease, 2);
+  group.mutable_trajectories(1)->set_reward_failed(true);
+  EXPECT_EQ(worker.Insert(group).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
+  status = Asked(server_->endpoint());
+  EXPECT_EQ(status.samples_unscored(), 1);
+  EXPECT_EQ(status.prompts_quarantined(), 1);
+}
+
+TEST_F(CoordinatorServiceTest, AWorkerThatWaitsForARewardServerSaysSoAndKeepsItsLease) {
+  WorkerStreams worker(server_->endpoint(), "a");
+  worker.Credit(0, 1);
+  const uint64_t lease = worker.Next().lease().lease_id();
+  progress_.Enter("wait");
+  for (int i = 0; i < 20; ++i) {
+    clock_.Advance(absl::Seconds(20));
+    EXPECT_THAT(worker.Renew(lease, "reward server x: gone"), testing::ElementsAre(lease));
+  }
+  v1::StatusResponse status = Asked(server_->endpoint());
+  EXPECT_EQ(status.workers(0).waiting_for(), "reward server x: gone");
+  EXPECT_EQ(status.phase(), kAwaitsRewards);
+  EXPECT_FALSE(status.has_last_failure()) << "an absence is no failure of a group";
+  worker.Renew(lease);
+  status = Asked(server_->endpoint());
+  EXPECT_EQ(status.phase(), kAwaitsRollouts);
+}
+
 }  // namespace
 }  // namespace oxbow::learner

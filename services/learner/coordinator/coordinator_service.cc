@@ -82,11 +82,15 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
                                       request_.credit().groups());
       case v1::WorkRequest::kRenew: {
         const auto& ids = request_.renew().lease_ids();
-        return coordinator_.Renew(*this, std::vector<LeaseId>(ids.begin(), ids.end()));
+        return coordinator_.Renew(*this, std::vector<LeaseId>(ids.begin(), ids.end()),
+                                  request_.renew().waiting_for());
       }
       case v1::WorkRequest::kFinished:
         return coordinator_.Finish(*this, LeaseId(request_.finished().lease_id()),
-                                   request_.finished().failure());
+                                   request_.finished().failure(), request_.finished().unscored());
+      case v1::WorkRequest::kUnscored:
+        return coordinator_.Unscored(LeaseId(request_.unscored().lease_id()),
+                                     request_.unscored().samples(), request_.unscored().reason());
       case v1::WorkRequest::kGoodbye:
         goodbye_ = true;
         return;

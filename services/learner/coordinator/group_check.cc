@@ -1,5 +1,6 @@
 #include "services/learner/coordinator/group_check.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -202,6 +203,12 @@ absl::Status CheckFinite(const v1::Group& group, const GroupRules& rules) {
       return Invalid(absl::StrCat("trajectory ", i, ": latents are not finite"));
   }
   return absl::OkStatus();
+}
+
+uint64_t UnscoredIn(const v1::Group& group) {
+  return static_cast<uint64_t>(
+      std::count_if(group.trajectories().begin(), group.trajectories().end(),
+                    [](const v1::Trajectory& sample) { return sample.reward_failed(); }));
 }
 
 std::vector<PolicyVersion> BehaviourVersions(const v1::Group& group) {

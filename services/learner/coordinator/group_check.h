@@ -44,4 +44,7 @@ absl::Status CheckFinite(const v1::Group& group, const GroupRules& rules);
 // the tail of a replayed one), each once.
 std::vector<PolicyVersion> BehaviourVersions(const v1::Group& group);
 
+// Samples of a group without a score.
+uint64_t UnscoredIn(const v1::Group& group);
+
 }  // namespace oxbow::learner

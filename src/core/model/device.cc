@@ -28,7 +28,8 @@ absl::StatusOr<at::Device> DeviceNamed(const std::string& name, int local_rank) 
   }
   const int count = GpuCount();
   if (index >= count) {
-    return absl::UnavailableError(absl::StrCat("no such device here, of ", count, " GPUs: ", name));
+    return absl::InvalidArgumentError(
+        absl::StrCat("no such device here, of ", count, " GPUs: ", name));
   }
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));
 }

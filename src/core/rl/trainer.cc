@@ -129,15 +129,15 @@ absl::Status Trainer::Impl::AppendCost(const model::RowCount& before,
 
 absl::Status Trainer::Impl::CheckFinite(LearnerStep step, double loss, double grad_norm) {
   if (!std::isfinite(loss)) {
-    return absl::InternalError(absl::StrCat("loss is not finite at learner step ", step.value));
+    return absl::OutOfRangeError(absl::StrCat("loss is not finite at learner step ", step.value));
   }
   if (std::isfinite(grad_norm)) return absl::OkStatus();
   for (const auto& [name, tensor] : policy.parameters().tensors()) {
     if (tensor.grad().isfinite().all().item<bool>()) continue;
-    return absl::InternalError(
+    return absl::OutOfRangeError(
         absl::StrCat("gradient of ", name, " is not finite at learner step ", step.value));
   }
-  return absl::InternalError(
+  return absl::OutOfRangeError(
       absl::StrCat("gradient norm is not finite at learner step ", step.value));
 }
 

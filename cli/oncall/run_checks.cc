@@ -1,0 +1,69 @@
+#include "cli/oncall/run_checks.h"
+
+#include <ATen/Context.h>
+#include <ATen/Version.h>
+
+#include "absl/strings/str_cat.h"
+#include "cli/oncall/machine_facts.h"
+#include "cli/plan/check_files.h"
+#include "cli/plan/run_plan.h"
+#include "run/group_bytes.h"
+
+namespace oxbow::cli {
+namespace {
+
+constexpr uint64_t kProcessBytes = uint64_t{200} << 20;  // Libraries and queues of a process.
+
+// What the run of `config` needs on one machine, without activations.
+MachineNeeds NeedsOf(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  MachineNeeds needs;
+  const v1::ServiceConfig& services = config.services();
+  needs.busy_processes = config.learner().ranks() + services.rollout_workers();
+  needs.processes = ProcessesOf(config);
+  needs.memory = MemoryNeeded(config, facts);
+  needs.disk = DiskBytesNeeded(config, facts);
+  return needs;
+}
+
+}  // namespace
+
+Checks CheckConfig(const config::ResolvedConfig& resolved, MachineNeeds& needs) {
+  Checks checks;
+  const v1::RunConfig& config = resolved.config;
+  for (const config::Problem& problem : CheckRun(config)) {
+    checks.push_back(
+        {"config", problem.key,
+         problem.severity == config::Severity::kError ? Verdict::kFail : Verdict::kWarn,
+         config::ProblemLine(problem, resolved.provenance),
+         absl::StrCat("change ", problem.key, " (oxbow validate explains the run)")});
+  }
+  const auto facts = run::ReadModelFacts(config);
+  if (!facts.ok()) return checks;  // The checks above report it.
+  needs = NeedsOf(config, *facts);
+  if (checks.empty()) {
+    checks.push_back({"config", "rules", Verdict::kOk,
+                      "read and checked as oxbow validate does: nothing wrong", ""});
+  }
+  checks.push_back({"config", "model", Verdict::kOk,
+                    absl::StrCat(config.model().path(), ", ", facts->transformer_parameters,
+                                 " parameters, ", facts->trained_parameters, " trained"),
+                    ""});
+  const std::string& device = config.model().device();
+  if (device.rfind("cuda", 0) == 0 && !at::hasCUDA()) {
+    checks.push_back({"config", "device", Verdict::kFail,
+                      absl::StrCat(device, " is asked for and this LibTorch sees no CUDA device"),
+                      "model.device: cpu, or a CUDA build on a machine with a driver"});
+  }
+  return checks;
+}
+
+Checks CheckMachine(const std::string& directory, const std::vector<std::string>& ports,
+                    const MachineNeeds& needs, absl::Duration certificate_left) {
+  MachineFacts machine = LookAtMachine(directory, ports);
+  machine.certificate_left = certificate_left;
+  machine.cpu_capability = at::get_cpu_capability();
+  machine.fast_blas = at::hasMKL() || at::show_config().find("BLAS_INFO=open") != std::string::npos;
+  return JudgeMachine(machine, needs);
+}
+
+}  // namespace oxbow::cli

@@ -1,0 +1,22 @@
+// Whether a run can start on this machine: the checks of `oxbow doctor RUN.yaml`, which `oxbow
+// train` makes, too.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "cli/oncall/checkup.h"
+#include "cli/oncall/machine_checks.h"
+#include "config/run_config.h"
+
+namespace oxbow::cli {
+
+// "config/*": the rules, the files and the device. Sets `needs` if the model's files can be read.
+Checks CheckConfig(const config::ResolvedConfig& resolved, MachineNeeds& needs);
+
+// "machine/*". `directory` and `ports`: see LookAtMachine. `certificate_left`: see MachineFacts.
+Checks CheckMachine(const std::string& directory, const std::vector<std::string>& ports,
+                    const MachineNeeds& needs, absl::Duration certificate_left);
+
+}  // namespace oxbow::cli

@@ -1,0 +1,44 @@
+#include "services/learner/reward_check.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace oxbow::learner {
+namespace {
+
+// Until a server answers or the client is cancelled.
+absl::Status AwaitDescription(reward::RewardClient& rewards,
+                              const std::function<void(const std::string&)>& says) {
+  absl::Duration rest = absl::Milliseconds(250);
+  while (true) {
+    const absl::Status status = rewards.Describe();
+    if (!absl::IsUnavailable(status)) return status;
+    says(std::string(status.message()));
+    if (!rewards.Pause(rest)) return absl::CancelledError("no longer waits for a reward server");
+    rest = std::min(2 * rest, absl::Seconds(5));
+  }
+}
+
+}  // namespace
+
+absl::Status CheckRewards(reward::RewardClient& rewards, const std::vector<v1::Prompt>& prompts,
+                          const Image8& image,
+                          const std::function<void(const std::string&)>& says) {
+  absl::Status status = AwaitDescription(rewards, says);
+  for (size_t i = 0; status.ok() && i < std::min(kPromptsChecked, prompts.size()); ++i) {
+    const auto scores =
+        rewards.Score(prompts[i].text(), prompts[i].metadata_json(), {image}, {.waits = true});
+    if (scores[0].ok()) return absl::OkStatus();
+    if (!reward::IsUnscorable(scores[0].status())) return absl::OkStatus();  // Cancelled.
+    if (i + 1 < std::min(kPromptsChecked, prompts.size())) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("a reward cannot score a grey image, tried with ", i + 1,
+                     " prompts; correct it and start again; it says: ",
+                     std::string(scores[0].status().message())));
+  }
+  return absl::IsCancelled(status) ? absl::OkStatus() : status;
+}
+
+}  // namespace oxbow::learner

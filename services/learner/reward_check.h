@@ -1,0 +1,26 @@
+// Before the first step: waits for a reward server, and has it score one image, so that a reward
+// that cannot score at all ends the run while nothing has been made.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/image8.h"
+#include "oxbow/v1/common.pb.h"
+#include "services/reward/reward_client.h"
+
+namespace oxbow::learner {
+
+// Prompts that are tried, at most: one alone may be unfit for a reward.
+inline constexpr size_t kPromptsChecked = 3;
+
+// Waits, however long, until a server answers; calls `says` with the reason each time that none
+// does. Then has `image` scored for one of `prompts` after the other until one is.
+// kFailedPrecondition, quoting the server, if it answers without a score; what
+// RewardClient::Describe returns for wrong names. OK once `rewards` is cancelled.
+absl::Status CheckRewards(reward::RewardClient& rewards, const std::vector<v1::Prompt>& prompts,
+                          const Image8& image, const std::function<void(const std::string&)>& says);
+
+}  // namespace oxbow::learner

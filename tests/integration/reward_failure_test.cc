@@ -1,0 +1,187 @@
+// Reward servers that answer without a score, that go away, and that hang: a run drops what cannot
+// be scored, waits for who is away, and ends in the server's words if nothing can be scored.
+#include <poll.h>
+#include <signal.h>
+
+#include <atomic>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/synchronization/notification.h"
+#include "base/exit_code.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/oxbow_command.h"
+#include "tests/integration/scripted_rewards.h"
+#include "tests/integration/training_run.h"
+
+namespace oxbow::testing {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAreArray;
+using ::testing::Gt;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+using Answer = ScriptedRewards::Answer;
+
+const std::vector<std::string> kNames = {"digits_ocr"};
+
+std::vector<std::string> Overrides(const std::string& endpoint,
+                                   const std::vector<std::string>& more = {}) {
+  std::vector<std::string> overrides = {
+      "reward.endpoints=[\"" + endpoint + "\"]", "reward.terms=[{name: digits_ocr, weight: 1}]",
+      "reward.observed=[]", "services.lease_seconds=3", "batch.group_size=4"};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return overrides;
+}
+
+Answer Bright(const v1::Image& image) {
+  return {.value = Brightness(image), .item_error = {}, .call_error = {}};
+}
+
+// Waits for something that another process brings about; a deadline, not a duration.
+template <typename Condition>
+bool Eventually(Condition condition) {
+  for (int i = 0; i < 1200 && !condition(); ++i) poll(nullptr, 0, 50);
+  return condition();
+}
+
+std::string StatusOf(const TrainingRun& run) {
+  return RunOxbow({"status", "--run", run.directory().string()}).output;
+}
+
+// About one prompt in six, and of its images every second.
+bool IsPoisonous(const std::string& prompt, const v1::Image& image) {
+  uint64_t text = 0;
+  for (const char letter : prompt) text = 31 * text + static_cast<uint8_t>(letter);
+  uint64_t pixels = 0;
+  for (const char pixel : image.pixels()) pixels += static_cast<uint8_t>(pixel);
+  return text % 6 == 0 && pixels % 2 == 0;
+}
+
+TEST(RewardFailureTest, ImagesWithoutAScoreAreDroppedAndTheRunStaysAFunctionOfItsSeed) {
+  const auto script = [](const std::string& prompt, const v1::Image& image) {
+    Answer answer = Bright(image);
+    if (IsPoisonous(prompt, image)) answer.value = std::numeric_limits<double>::quiet_NaN();
+    return answer;
+  };
+  ScriptedRewards rewards(kNames, script);
+  const std::vector<std::string> overrides =
+      Overrides(rewards.endpoint(), {"run.steps=3", "run.deterministic=true"});
+  TrainingRun run(overrides);
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  const std::vector<double> losses = run.Series("train/loss");
+  const std::vector<double> unscored = run.Series("train/samples_unscored");
+  ASSERT_THAT(losses, SizeIs(3));
+  EXPECT_GT(unscored[0] + unscored[1] + unscored[2], 0);
+  for (const double reward : run.Series("train/reward_mean")) {
+    EXPECT_TRUE(std::isfinite(reward)) << "never a made-up score";
+  }
+  EXPECT_THAT(run.process().error_output(), Not(HasSubstr("started again")));
+
+  std::vector<std::string> other = overrides;
+  other.emplace_back("services.rollout_workers=2");
+  TrainingRun workers(other);
+  ASSERT_EQ(workers.WaitExit().value(), 0) << workers.process().error_output();
+  EXPECT_THAT(workers.Series("train/loss"), ElementsAreArray(losses));
+  EXPECT_THAT(workers.Series("train/samples_unscored"), ElementsAreArray(unscored));
+  EXPECT_EQ(workers.FinalWeights(), run.FinalWeights());
+}
+
+TEST(RewardFailureTest, ARewardThatNeverScoresEndsTheRunBeforeItsFirstStepInItsWords) {
+  ScriptedRewards rewards(kNames, [](const std::string&, const v1::Image&) {
+    return Answer{.value = 0, .item_error = {}, .call_error = "CUDA out of memory"};
+  });
+  TrainingRun run(Overrides(rewards.endpoint(), {"run.steps=4"}));
+  EXPECT_EQ(run.WaitExit().value(), kExitData);
+  EXPECT_THAT(run.process().error_output(), HasSubstr("a reward cannot score"));
+  EXPECT_THAT(run.process().error_output(), HasSubstr("CUDA out of memory"));
+  EXPECT_THAT(run.process().error_output(), Not(HasSubstr("started again")));
+  EXPECT_THAT(run.metrics(), SizeIs(0)) << "nothing was made";
+}
+
+TEST(RewardFailureTest, ARewardThatBreaksDuringTheRunEndsItWithACheckpointAndItsWords) {
+  std::atomic<bool> broken = false;
+  ScriptedRewards rewards(kNames, [&](const std::string&, const v1::Image& image) {
+    Answer answer = Bright(image);
+    if (broken) answer.call_error = "CUDA out of memory";
+    return answer;
+  });
+  TrainingRun run(Overrides(rewards.endpoint(), {"run.steps=100000", "checkpoint.every=0"}));
+  ASSERT_TRUE(run.WaitForStep(2)) << run.process().error_output();
+  broken = true;
+  EXPECT_EQ(run.WaitExit().value(), kExitData);
+  const std::string said = run.process().error_output();
+  EXPECT_THAT(said, HasSubstr("images cannot be scored"));
+  EXPECT_THAT(said, HasSubstr("CUDA out of memory"));
+  EXPECT_THAT(said, Not(HasSubstr("started again")));
+  // The steps before are not lost.
+  broken = false;
+  const auto steps = run.metrics().back()["step"].get<int64_t>();
+  run.Resume(Overrides(rewards.endpoint(), {"run.steps=100000", "checkpoint.every=0"}));
+  ASSERT_TRUE(run.WaitForStep(steps + 1)) << run.process().error_output();
+  run.process().Kill(SIGINT);
+  EXPECT_EQ(run.WaitExit().value(), kExitInterrupted) << run.process().error_output();
+}
+
+TEST(RewardFailureTest, ARunWaitsForARewardServerThatIsAwayAndGoesOnWhenItIsBack) {
+  const auto script = [](const std::string&, const v1::Image& image) { return Bright(image); };
+  auto rewards = std::make_unique<ScriptedRewards>(kNames, script);
+  const std::string endpoint = rewards->endpoint();
+  rewards.reset();
+  TrainingRun run(Overrides(endpoint, {"run.steps=100000"}));
+  const auto waits = [&] { return absl::StrContains(StatusOf(run), "waiting for rewards"); };
+  ASSERT_TRUE(Eventually(waits)) << run.process().error_output();
+  EXPECT_THAT(StatusOf(run), HasSubstr(endpoint)) << "the reason";
+  rewards = std::make_unique<ScriptedRewards>(kNames, script, endpoint);
+  ASSERT_TRUE(run.WaitForStep(2)) << run.process().error_output();
+
+  rewards.reset();
+  ASSERT_TRUE(Eventually(waits)) << StatusOf(run) << run.process().error_output();
+  const Outcome doctor =
+      RunOxbow({"doctor", "--run-dir", run.directory().string(), "--format", "json"});
+  EXPECT_EQ(doctor.exit_code, 1) << doctor.output;
+  EXPECT_THAT(doctor.output, HasSubstr("groups failing"));
+  EXPECT_THAT(doctor.output, HasSubstr("reward " + endpoint)) << "it was asked";
+  const auto step = run.metrics().back()["step"].get<int64_t>();
+  rewards = std::make_unique<ScriptedRewards>(kNames, script, endpoint);
+  ASSERT_TRUE(run.WaitForStep(step + 2)) << StatusOf(run) << run.process().error_output();
+  EXPECT_THAT(StatusOf(run), HasSubstr("(epoch 1,")) << "the learner was not started again";
+  EXPECT_THAT(StatusOf(run), Not(HasSubstr("trouble")));
+  run.process().Kill(SIGINT);
+  EXPECT_EQ(run.WaitExit().value(), kExitInterrupted) << run.process().error_output();
+  EXPECT_THAT(run.process().error_output(), Not(HasSubstr("started again")));
+}
+
+// The evaluation would take 30 s for each of many calls.
+TEST(RewardFailureTest, AStopDuringAnEvaluationThatHangsIsObeyedAtOnce) {
+  std::set<std::string> held_out;
+  std::ifstream prompts(OXBOW_SOURCE_DIR "/configs/prompts/digits_eval.txt");
+  for (std::string line; std::getline(prompts, line);) held_out.insert(line);
+  absl::Notification hangs;
+  absl::Notification released;
+  std::atomic<bool> first = true;
+  ScriptedRewards rewards(kNames, [&](const std::string& prompt, const v1::Image& image) {
+    const std::set<char> colours(image.pixels().begin(), image.pixels().end());
+    if (held_out.contains(prompt) && colours.size() > 1) {  // Not the grey image of the check.
+      if (first.exchange(false)) hangs.Notify();
+      released.WaitForNotificationWithTimeout(absl::Minutes(3));
+    }
+    return Bright(image);
+  });
+  TrainingRun run(
+      Overrides(rewards.endpoint(), {"run.steps=4", "eval.every=1", "reward.timeout_seconds=300"}));
+  ASSERT_TRUE(hangs.WaitForNotificationWithTimeout(absl::Seconds(60)));
+  run.process().Kill(SIGTERM);
+  EXPECT_EQ(run.WaitExit(absl::Seconds(60)).value(), kExitTerminated)
+      << run.process().error_output();
+  released.Notify();
+}
+
+}  // namespace
+}  // namespace oxbow::testing
