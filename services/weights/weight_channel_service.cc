@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "rpc/caller.h"
 #include "rpc/status.h"
 
 namespace oxbow::weights {
@@ -113,7 +114,9 @@ WeightChannelService::WeightChannelService(const Options& options, PublishMetric
 
 absl::Status WeightChannelService::Publish(const Snapshot& snapshot) {
   const absl::Duration start = clock_.Now();
-  auto manifest = std::make_shared<const v1::SnapshotManifest>(snapshot.manifest);
+  auto made = std::make_shared<v1::SnapshotManifest>(snapshot.manifest);
+  signer_.Sign(*made);
+  std::shared_ptr<const v1::SnapshotManifest> manifest = std::move(made);
   // The chunks first: a watcher that is told of the manifest must find them.
   uint64_t new_bytes = 0;
   OXBOW_RETURN_IF_ERROR(store_.Add(snapshot, &new_bytes));
@@ -158,6 +161,9 @@ grpc::Status WeightChannelService::CheckEpoch(uint64_t epoch) const {
 grpc::ServerWriteReactor<v1::WatchResponse>* WeightChannelService::Watch(
     grpc::CallbackServerContext* context, const v1::WatchRequest* request) {
   if (grpc::Status status = CheckEpoch(request->epoch()); !status.ok()) return new Refusal(status);
+  if (grpc::Status own = rpc::MayBeWorker(context, request->worker_id()); !own.ok()) {
+    return new Refusal(own);
+  }
   std::shared_ptr<WatchStream> stream;
   {
     absl::MutexLock lock(&mutex_);
@@ -226,10 +232,11 @@ grpc::Status WeightChannelService::Serve(const v1::FetchRequest& request, FetchS
   return grpc::Status::OK;
 }
 
-grpc::Status WeightChannelService::ReportApplied(grpc::ServerContext*,
+grpc::Status WeightChannelService::ReportApplied(grpc::ServerContext* context,
                                                  const v1::ReportAppliedRequest* request,
                                                  v1::ReportAppliedResponse*) {
   if (grpc::Status status = CheckEpoch(request->epoch()); !status.ok()) return status;
+  if (grpc::Status own = rpc::MayBeWorker(context, request->worker_id()); !own.ok()) return own;
   if (request->failure().empty()) {
     metrics_.WatcherApplied(request->probe_bits_equal());
   } else {
@@ -247,10 +254,11 @@ grpc::Status WeightChannelService::ReportApplied(grpc::ServerContext*,
   return grpc::Status::OK;
 }
 
-grpc::Status WeightChannelService::ReportPeer(grpc::ServerContext*,
+grpc::Status WeightChannelService::ReportPeer(grpc::ServerContext* context,
                                               const v1::ReportPeerRequest* request,
                                               v1::ReportPeerResponse*) {
   if (grpc::Status status = CheckEpoch(request->epoch()); !status.ok()) return status;
+  if (grpc::Status own = rpc::MayBeWorker(context, request->worker_id()); !own.ok()) return own;
   absl::MutexLock lock(&mutex_);
   if (!roster_.Accuse(*request)) return grpc::Status::OK;
   const bool corrupt = request->fault() == v1::PEER_FAULT_CORRUPT;

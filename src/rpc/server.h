@@ -1,5 +1,5 @@
-// The one way to run a gRPC server: explicit limits, health service, reflection, reported port,
-// orderly shutdown.
+// The one way to run a gRPC server: explicit limits, health service, roles under TLS, reported
+// port, orderly shutdown.
 #pragma once
 
 #include <grpcpp/server.h>

@@ -54,10 +54,10 @@ absl::Status Call(const std::shared_ptr<grpc::Channel>& channel) {
 class TlsTest : public ::testing::Test {
  protected:
   TlsTest() {
-    ours_.Write(Folder("ours"), {.names = "DNS:oxbow"});
-    ours_.Write(Folder("other-name"), {.names = "DNS:ocelot"});
-    ours_.Write(Folder("by-address"), {.names = "IP:127.0.0.1"});
-    theirs_.Write(Folder("theirs"), {.names = "DNS:oxbow"});
+    ours_.Write(Folder("ours"), {});
+    ours_.Write(Folder("other-name"), {.names = testing::NamesWithRoles("ocelot")});
+    ours_.Write(Folder("by-address"), {.names = "IP:127.0.0.1" + testing::NamesWithRoles().substr(9)});
+    theirs_.Write(Folder("theirs"), {});
   }
   ~TlsTest() override { EXPECT_TRUE(UseTls({}).ok()); }
 

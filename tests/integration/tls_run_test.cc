@@ -37,8 +37,8 @@ TEST(TlsRunTest, AFleetTrainsAndAnswersMembersAlone) {
   const ScopedDirectory scratch;
   const Authority ours("ours");
   const Authority theirs("theirs");
-  ours.Write(scratch.path() / "ours", {.names = "DNS:oxbow"});
-  theirs.Write(scratch.path() / "theirs", {.names = "DNS:oxbow"});
+  ours.Write(scratch.path() / "ours", {});
+  theirs.Write(scratch.path() / "theirs", {});
   const std::vector<std::string> member = FlagsOf(scratch.path() / "ours", "oxbow");
   // With two workers one fetches weights from the other; two ranks speak gRPC, too.
   TrainingRun run({"run.steps=100000", "services.rollout_workers=2", "learner.ranks=2"}, member);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
+#include "rpc/caller.h"
 #include "rpc/status.h"
 
 namespace oxbow::learner {
@@ -25,8 +26,9 @@ grpc::Status WrongEpoch(uint64_t got, uint64_t want) {
 class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::WorkResponse>,
                          public learner::Coordinator::Session {
  public:
-  WorkStream(learner::Coordinator& coordinator, uint64_t epoch)
-      : coordinator_(coordinator), epoch_(epoch) {}
+  WorkStream(learner::Coordinator& coordinator, uint64_t epoch,
+             const grpc::CallbackServerContext* context)
+      : coordinator_(coordinator), epoch_(epoch), context_(context) {}
 
   void Begin() {
     self_ = shared_from_this();
@@ -49,6 +51,9 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
     if (!open_) {
       if (request_.worker_id().empty())
         return End(rpc::ToGrpc(absl::InvalidArgumentError("worker_id is empty")));
+      if (const grpc::Status own = rpc::MayBeWorker(context_, request_.worker_id()); !own.ok()) {
+        return End(own);
+      }
       open_ = true;
       worker_ = request_.worker_id();
       coordinator_.Open(*this, worker_);
@@ -105,6 +110,7 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
 
   learner::Coordinator& coordinator_;
   const uint64_t epoch_;
+  const grpc::CallbackServerContext* const context_;  // Null in tests; gRPC's until OnDone.
   std::shared_ptr<Session> self_;
   v1::WorkRequest request_;  // The reader's, as are the three below.
   bool open_ = false;
@@ -141,11 +147,13 @@ void CoordinatorService::SetRegistration(v1::RegisterResponse registration) {
   registration_ = std::move(registration);
 }
 
-grpc::Status CoordinatorService::Register(grpc::ServerContext*, const v1::RegisterRequest* request,
+grpc::Status CoordinatorService::Register(grpc::ServerContext* context,
+                                          const v1::RegisterRequest* request,
                                           v1::RegisterResponse* response) {
   if (request->worker_id().empty()) {
     return rpc::ToGrpc(absl::InvalidArgumentError("worker_id is empty"));
   }
+  if (grpc::Status own = rpc::MayBeWorker(context, request->worker_id()); !own.ok()) return own;
   absl::MutexLock lock(&mutex_);
   if (registration_.sink_endpoints_size() == 0) {
     return rpc::ToGrpc(absl::UnavailableError("the learner is starting"));
@@ -157,13 +165,13 @@ grpc::Status CoordinatorService::Register(grpc::ServerContext*, const v1::Regist
 }
 
 grpc::ServerBidiReactor<v1::WorkRequest, v1::WorkResponse>* CoordinatorService::Work(
-    grpc::CallbackServerContext*) {
+    grpc::CallbackServerContext* context) {
   uint64_t epoch;
   {
     absl::MutexLock lock(&mutex_);
     epoch = registration_.epoch();
   }
-  const auto stream = std::make_shared<WorkStream>(coordinator_, epoch);
+  const auto stream = std::make_shared<WorkStream>(coordinator_, epoch, context);
   stream->Begin();
   return stream.get();
 }
@@ -184,9 +192,9 @@ grpc::Status CoordinatorService::Status(grpc::ServerContext*, const v1::StatusRe
   return grpc::Status::OK;
 }
 
-grpc::Status CoordinatorService::Drain(grpc::ServerContext*, const v1::DrainRequest* request,
-                                       v1::DrainResponse*) {
-  OXBOW_LOG(Info) << "drain requested" << Field("reason", request->reason());
+grpc::Status CoordinatorService::Drain(grpc::ServerContext* context,
+                                       const v1::DrainRequest* request, v1::DrainResponse*) {
+  rpc::Audit(context, "Drain", {Field("reason", request->reason())});
   drain_(request->reason());
   return grpc::Status::OK;
 }
