@@ -76,7 +76,8 @@ absl::Status Ask(const std::shared_ptr<grpc::Channel>& channel, const std::strin
   grpc::GenericStub stub(channel);
   grpc::CompletionQueue queue;
   const auto context = ContextWithDeadline(kAnswer);
-  auto call = stub.PrepareUnaryCall(context.get(), method, grpc::ByteBuffer(), &queue);
+  const grpc::Slice nothing;
+  auto call = stub.PrepareUnaryCall(context.get(), method, grpc::ByteBuffer(&nothing, 1), &queue);
   call->StartCall();
   grpc::ByteBuffer answer;
   grpc::Status status;

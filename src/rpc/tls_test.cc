@@ -104,7 +104,9 @@ TEST_F(TlsTest, HalfASetAndContradictionsAreRefusedInOneLine) {
 }
 
 TEST_F(TlsTest, ListeningBeyondThisMachineTakesTlsOrTheWordPlaintext) {
-  const auto start = [] { return Server::Start({.listen = "0.0.0.0:0"}, {}).status(); };
+  const auto start = [this] {
+    return Server::Start({.listen = "0.0.0.0:0"}, {&service_}).status();
+  };
   ASSERT_TRUE(UseTls({}).ok());
   EXPECT_TRUE(MayListen("127.0.0.1:0").ok());
   EXPECT_TRUE(absl::IsInvalidArgument(start()));
