@@ -107,15 +107,25 @@ absl::StatusOr<FleetFacts> AskFleetOf(const DoctorFlags& flags) {
 }
 
 absl::Status Examine(const DoctorFlags& flags, int& exit_code) {
-  OXBOW_ASSIGN_OR_RETURN(const absl::Time certificate_ends, rpc::UseTls(flags.tls));
+  const absl::StatusOr<absl::Time> certificate_ends = rpc::UseTls(flags.tls);
+  // Without usable files nobody answers; a wrong combination of flags is no finding.
+  if (absl::IsInvalidArgument(certificate_ends.status())) return certificate_ends.status();
   Checks checks;
   MachineNeeds needs;
   std::string directory = flags.run_dir.empty() ? "." : flags.run_dir;
-  OXBOW_ASSIGN_OR_RETURN(const FleetFacts fleet, AskFleetOf(flags));
+  FleetFacts fleet;
+  if (certificate_ends.ok()) {
+    OXBOW_ASSIGN_OR_RETURN(fleet, AskFleetOf(flags));
+  }
   if (!flags.file.empty()) JudgeConfig(flags, checks, needs, directory);
+  if (!certificate_ends.ok()) {
+    checks.push_back(
+        {"machine", "certificate", Verdict::kFail, std::string(certificate_ends.status().message()),
+         "correct the file (docs/operations.md#tls); oxbow certificates makes new ones"});
+  }
   needs.met = fleet.status.has_value();
   MachineFacts machine = LookAtMachine(directory, flags.ports);
-  machine.certificate_left = certificate_ends - absl::Now();
+  if (certificate_ends.ok()) machine.certificate_left = *certificate_ends - absl::Now();
   machine.cpu_capability = at::get_cpu_capability();
   machine.fast_blas = at::hasMKL() || at::show_config().find("BLAS_INFO=open") != std::string::npos;
   Checks all = JudgeMachine(machine, needs);

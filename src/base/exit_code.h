@@ -16,7 +16,7 @@ enum ExitCode : int {
 };
 
 // kInvalidArgument: 2. kUnavailable, kDeadlineExceeded, kResourceExhausted: 3. kNotFound,
-// kDataLoss, kFailedPrecondition: 4. Others: 1.
+// kDataLoss, kFailedPrecondition, kPermissionDenied: 4. Others: 1.
 int ExitCodeOf(const absl::Status& status);
 
 }  // namespace oxbow
