@@ -45,9 +45,8 @@ absl::StatusOr<rpc::CertificateAuthority> OpenOrCreate(const fs::path& directory
     OXBOW_ASSIGN_OR_RETURN(const std::string key_pem, ReadFile(key));
     auto opened = rpc::CertificateAuthority::Open({certificate_pem, key_pem});
     if (opened.ok()) return opened;
-    return absl::FailedPreconditionError(
-        absl::StrCat(std::string(opened.status().message()), ": ", certificate.string(), ", ",
-                     key.string()));
+    return absl::FailedPreconditionError(absl::StrCat(std::string(opened.status().message()), ": ",
+                                                      certificate.string(), ", ", key.string()));
   }
   rpc::CertificateAuthority made = rpc::CertificateAuthority::Create(
       wanted.fleet + "-ca", absl::Hours(24) * wanted.authority_days);
@@ -104,10 +103,10 @@ absl::StatusOr<std::vector<fs::path>> WriteCertificates(const fs::path& director
                          OpenOrCreate(directory, wanted));
   std::vector<fs::path> folders;
   for (size_t i = 0; i < members.size(); ++i) {
-    OXBOW_ASSIGN_OR_RETURN(const rpc::KeyedCertificate made,
-                           authority.Issue({.common_name = members[i],
-                                            .names = names[i],
-                                            .ends = absl::Hours(24) * wanted.days}));
+    OXBOW_ASSIGN_OR_RETURN(
+        const rpc::KeyedCertificate made,
+        authority.Issue(
+            {.common_name = members[i], .names = names[i], .ends = absl::Hours(24) * wanted.days}));
     const fs::path folder = directory / absl::StrReplaceAll(members[i], {{"/", "-"}});
     fs::create_directories(folder, error);
     OXBOW_RETURN_IF_ERROR(WriteFileAtomically(folder / "ca.crt", authority.Pem().certificate));
@@ -127,8 +126,10 @@ void AddCertificates(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "certificates", "Make or renew an authority and the certificates of a fleet's processes");
   command->footer(
-      "DIR/ca.key is the authority's: keep it away from the machines of the run. DIR/MEMBER has the "
-      "files\nfor --tls-ca, --tls-cert and --tls-key; `all` has every role, for the processes of one "
+      "DIR/ca.key is the authority's: keep it away from the machines of the run. DIR/MEMBER has "
+      "the "
+      "files\nfor --tls-ca, --tls-cert and --tls-key; `all` has every role, for the processes of "
+      "one "
       "machine.\n"
       "Examples: oxbow certificates tls\n"
       "          oxbow certificates tls --member worker/gpu-a --member worker/gpu-b");

@@ -57,9 +57,8 @@ TEST(CertificatesTest, ASecondCallRenewsUnderTheSameAuthority) {
   ASSERT_TRUE(WriteCertificates(scratch.path(), {}).ok());
   const std::string authority = *ReadFile(scratch.path() / "ca.crt");
   const std::string before = HolderIn(scratch.path() / "learner").serial;
-  const auto folders = WriteCertificates(
-      scratch.path(),
-      {.hosts = {"10.0.0.7", "gpu.example.org"}, .members = {"worker/gpu-a", "learner"}});
+  const auto folders = WriteCertificates(scratch.path(), {.hosts = {"10.0.0.7", "gpu.example.org"},
+                                                          .members = {"worker/gpu-a", "learner"}});
   ASSERT_TRUE(folders.ok()) << folders.status();
   EXPECT_EQ(*ReadFile(scratch.path() / "ca.crt"), authority);
   EXPECT_NE(HolderIn(scratch.path() / "learner").serial, before);

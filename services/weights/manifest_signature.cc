@@ -80,22 +80,20 @@ void ManifestSigner::Sign(v1::SnapshotManifest& manifest) const {
   std::string signature(kSignatureBytes, '\0');
   size_t size = signature.size();
   const Context context(EVP_MD_CTX_new());
-  OXBOW_CHECK(
-      EVP_DigestSignInit(context.get(), nullptr, nullptr, nullptr, key_->pair.get()) == 1 &&
-      EVP_DigestSign(context.get(), reinterpret_cast<unsigned char*>(signature.data()), &size,
-                     Bytes(text), text.size()) == 1 &&
-      size == kSignatureBytes)
+  OXBOW_CHECK(EVP_DigestSignInit(context.get(), nullptr, nullptr, nullptr, key_->pair.get()) == 1 &&
+              EVP_DigestSign(context.get(), reinterpret_cast<unsigned char*>(signature.data()),
+                             &size, Bytes(text), text.size()) == 1 &&
+              size == kSignatureBytes)
       << "OpenSSL does not sign";
   manifest.set_signature(signature);
 }
 
 absl::Status CheckSignature(const v1::SnapshotManifest& manifest, const std::string& public_key) {
   const auto refused = [&](const char* why) {
-    return absl::DataLossError(
-        absl::StrCat(why, ": policy version ", manifest.policy_version()));
+    return absl::DataLossError(absl::StrCat(why, ": policy version ", manifest.policy_version()));
   };
-  const std::unique_ptr<EVP_PKEY, FreeKey> key(EVP_PKEY_new_raw_public_key(
-      EVP_PKEY_ED25519, nullptr, Bytes(public_key), public_key.size()));
+  const std::unique_ptr<EVP_PKEY, FreeKey> key(
+      EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, nullptr, Bytes(public_key), public_key.size()));
   if (key == nullptr) return refused("the learner's key for manifests is no Ed25519 key");
   if (manifest.signature().empty()) return refused("the manifest is not signed");
   const std::string text = SignedBytes(manifest);

@@ -50,7 +50,7 @@ class WeightChannelService
   WeightChannelService(const Options& options, PublishMetrics& metrics, const Clock& clock,
                        OnReport on_report);
 
-  // Of the key that signs every manifest; for the registration of workers.
+  // The public half of the key that signs every manifest; for the registration of workers.
   const std::string& manifest_key() const { return signer_.public_key(); }
 
   // Makes `snapshot` the newest and wakes the watchers. kResourceExhausted if it exceeds the

@@ -172,7 +172,8 @@ absl::Status WeightFollower::Obtain(const Announcement& announcement) {
     OXBOW_RETURN_IF_ERROR(CheckSignature(manifest, options_.manifest_key));
   }
   const absl::Duration start = clock_.Now();
-  OXBOW_ASSIGN_OR_RETURN(Download download, Download::Start(manifest, store_, options_.chunk_check));
+  OXBOW_ASSIGN_OR_RETURN(Download download,
+                         Download::Start(manifest, store_, options_.chunk_check));
   if (member_ != nullptr && announcement.response.has_rounds()) {
     member_->TakePart(announcement.response.rounds(), download);
   }

@@ -39,7 +39,8 @@ inline constexpr Gauge kDiskSizeBytes{
     "Bytes of the file system where this process keeps files, by use."};
 
 inline constexpr Counter kRpcRefusedTotal{
-    "oxbow_rpc_refused_total", "method: Service/Method, unknown; reason: fleet, method, revoked, role, worker_id",
+    "oxbow_rpc_refused_total",
+    "method: Service/Method, unknown; reason: fleet, method, revoked, role, worker_id",
     "Calls between certificates that their roles do not allow, by what was called."};
 
 // The learner.

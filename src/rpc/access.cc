@@ -79,14 +79,13 @@ absl::Status Access::Refuse(std::string_view method, const char* reason, const H
 
 absl::Status Access::MayBeWorker(const std::string& pem, const std::string& worker_id) {
   const std::shared_ptr<const Holder> peer = HolderOf(pem);
-  const bool may = std::any_of(
-      peer->identities.begin(), peer->identities.end(), [&](const Identity& identity) {
+  const bool may =
+      std::any_of(peer->identities.begin(), peer->identities.end(), [&](const Identity& identity) {
         return identity.fleet == fleet_ && rpc::MayBeWorker(identity, worker_id);
       });
   if (may) return absl::OkStatus();
   return Refuse("", "worker_id", *peer,
-                absl::StrCat(peer->Name(), " may not speak for the worker ",
-                             worker_id));
+                absl::StrCat(peer->Name(), " may not speak for the worker ", worker_id));
 }
 
 }  // namespace oxbow::rpc

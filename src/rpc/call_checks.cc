@@ -41,9 +41,8 @@ class AnswererPlugin final : public grpc::MetadataCredentialsPlugin {
                            const grpc::AuthContext& server,
                            std::multimap<grpc::string, grpc::string>*) override {
     const std::string_view url(service_url.data(), service_url.size());
-    const std::string path =
-        absl::StrCat(std::string(url.substr(url.rfind('/'))), "/",
-                     std::string(method.data(), method.size()));
+    const std::string path = absl::StrCat(std::string(url.substr(url.rfind('/'))), "/",
+                                          std::string(method.data(), method.size()));
     return ToGrpc(access_->MayAnswer(path, PemOf(server)));
   }
 

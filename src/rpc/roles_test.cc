@@ -112,7 +112,8 @@ class RolesTest : public ::testing::Test {
   }
   std::unique_ptr<Server> Serve(const TlsOptions& options) {
     EXPECT_TRUE(UseTls(options).ok()) << UseTls(options).status();
-    auto server = Server::Start({}, {&coordinator_, &sink_, &weights_, &ranks_, &buffer_, &reward_});
+    auto server =
+        Server::Start({}, {&coordinator_, &sink_, &weights_, &ranks_, &buffer_, &reward_});
     EXPECT_TRUE(server.ok()) << server.status();
     return *std::move(server);
   }
@@ -135,13 +136,14 @@ class RolesTest : public ::testing::Test {
 };
 
 TEST_F(RolesTest, EveryMethodOfEveryServiceHasARowAndEveryRowAMethod) {
-  std::set<std::string> methods = {"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
-                                   "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"};
+  std::set<std::string> methods = {
+      "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
+      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"};
   std::map<std::string, const google::protobuf::FileDescriptor*> files;
   for (const google::protobuf::Descriptor* message :
        {v1::WorkRequest::descriptor(), v1::InsertRequest::descriptor(),
-        v1::WatchRequest::descriptor(), v1::RankReport::descriptor(), v1::OfferRequest::descriptor(),
-        v1::ScoreRequest::descriptor()}) {
+        v1::WatchRequest::descriptor(), v1::RankReport::descriptor(),
+        v1::OfferRequest::descriptor(), v1::ScoreRequest::descriptor()}) {
     files[message->file()->name()] = message->file();
   }
   for (const auto& file : std::filesystem::directory_iterator(OXBOW_SOURCE_DIR "/proto/oxbow/v1")) {
@@ -169,7 +171,8 @@ TEST_F(RolesTest, AServerAnswersTheRolesOfItsRowAlone) {
     for (const auto& [method, roles] : kPromised) {
       const absl::Status status = Ask(channel, method);
       const bool refused = absl::IsPermissionDenied(status);
-      EXPECT_EQ(refused, !Allows(roles.first, role)) << NameOf(role) << " " << method << " " << status;
+      EXPECT_EQ(refused, !Allows(roles.first, role))
+          << NameOf(role) << " " << method << " " << status;
       EXPECT_FALSE(absl::IsUnavailable(status)) << method << " " << status;
     }
   }
@@ -182,7 +185,8 @@ TEST_F(RolesTest, ACallerBelievesTheRolesOfItsRowAlone) {
     for (const auto& [method, roles] : kPromised) {
       const absl::Status status = Ask(channel, method);
       const bool refused = absl::IsPermissionDenied(status);
-      EXPECT_EQ(refused, !Allows(roles.second, role)) << NameOf(role) << " " << method << " " << status;
+      EXPECT_EQ(refused, !Allows(roles.second, role))
+          << NameOf(role) << " " << method << " " << status;
       EXPECT_FALSE(absl::IsUnavailable(status)) << method << " " << status;
     }
   }

@@ -21,7 +21,8 @@ class Server {
     int threads_max = 64;
   };
 
-  // Binds and serves `services` (at least one; not owned; they outlive the server). Health says SERVING at once.
+  // Binds and serves `services` (at least one; not owned; they outlive the server). Health says
+  // SERVING at once.
   // kUnavailable if the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options,
                                                        const std::vector<grpc::Service*>& services);

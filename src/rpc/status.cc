@@ -18,8 +18,7 @@ absl::Status FromGrpc(const grpc::Status& status) {
   // What rpc/call_checks.h says of a server; gRPC makes UNAVAILABLE of it, which would be retried.
   constexpr char kOwnCheck[] = "Getting metadata from plugin failed with error: ";
   if (absl::StartsWith(status.error_message(), kOwnCheck)) {
-    return absl::PermissionDeniedError(
-        status.error_message().substr(std::size(kOwnCheck) - 1));
+    return absl::PermissionDeniedError(status.error_message().substr(std::size(kOwnCheck) - 1));
   }
   const bool stream_removed = status.error_code() == grpc::StatusCode::UNKNOWN &&
                               status.error_message().find("Stream removed") != std::string::npos;

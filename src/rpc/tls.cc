@@ -113,8 +113,8 @@ Credentials MakeCredentials(const TlsOptions& options, const std::shared_ptr<Acc
 absl::StatusOr<std::shared_ptr<Access>> MakeAccess(const TlsOptions& options) {
   if (!options.roles) return nullptr;
   const auto unfit = [&](const absl::Status& status) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "--tls-cert: ", std::string(status.message()), ": ", options.files.cert));
+    return absl::FailedPreconditionError(
+        absl::StrCat("--tls-cert: ", std::string(status.message()), ": ", options.files.cert));
   };
   OXBOW_ASSIGN_OR_RETURN(const std::string pem, ReadFile(options.files.cert));
   const absl::StatusOr<Holder> own = HolderOf(pem);
@@ -122,9 +122,8 @@ absl::StatusOr<std::shared_ptr<Access>> MakeAccess(const TlsOptions& options) {
   absl::StatusOr<std::string> fleet = FleetOf(*own, options.name);
   if (!fleet.ok()) return unfit(fleet.status());
   if (options.served != Roles() && !own->RolesIn(*fleet).Meets(options.served)) {
-    return unfit(absl::FailedPreconditionError(
-        absl::StrCat("this process takes the role ", NamesOf(options.served), ", not ",
-                     own->Name())));
+    return unfit(absl::FailedPreconditionError(absl::StrCat(
+        "this process takes the role ", NamesOf(options.served), ", not ", own->Name())));
   }
   auto revoked = RevocationList::Open(options.revoked, options.reload_every, Clock::Steady());
   if (!revoked.ok()) return Annotate(revoked.status(), "--tls-revoked");

@@ -38,9 +38,9 @@ struct TlsOptions {
   // How often the files are checked for changes; new connections use the new content. Whole
   // seconds, at least 1.
   absl::Duration reload_every = absl::Seconds(10);
-  bool roles = true;         // False: any certificate of the authority may make any call.
-  std::string revoked;       // File of rpc/revocation_list.h; empty: none. Only with roles.
-  Roles served;              // If not empty: the own certificate must have one of these roles.
+  bool roles = true;    // False: any certificate of the authority may make any call.
+  std::string revoked;  // File of rpc/revocation_list.h; empty: none. Only with roles.
+  Roles served;         // If not empty: the own certificate must have one of these roles.
 };
 
 // Sets what servers and channels use from now on. Call it before the first is made; a later call

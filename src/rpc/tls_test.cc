@@ -56,7 +56,8 @@ class TlsTest : public ::testing::Test {
   TlsTest() {
     ours_.Write(Folder("ours"), {});
     ours_.Write(Folder("other-name"), {.names = testing::NamesWithRoles("ocelot")});
-    ours_.Write(Folder("by-address"), {.names = "IP:127.0.0.1" + testing::NamesWithRoles().substr(9)});
+    ours_.Write(Folder("by-address"),
+                {.names = "IP:127.0.0.1" + testing::NamesWithRoles().substr(9)});
     theirs_.Write(Folder("theirs"), {});
   }
   ~TlsTest() override { EXPECT_TRUE(UseTls({}).ok()); }
