@@ -9,6 +9,7 @@
 #include "cli/model/export.h"
 #include "cli/model/pretrain.h"
 #include "cli/model/sample.h"
+#include "cli/oncall/certificates.h"
 #include "cli/oncall/doctor.h"
 #include "cli/oncall/health.h"
 #include "cli/plan/config_show.h"
@@ -35,6 +36,7 @@ void AddAll(CLI::App& app, int& exit_code) {
   AddReport(app, exit_code);
   AddRollback(app, exit_code);
   AddHealth(app, exit_code);
+  AddCertificates(app, exit_code);
   AddConfig(app, exit_code);
   AddImportConfig(app, exit_code);
   AddPretrain(app, exit_code);

@@ -4,9 +4,18 @@
 # It strips the binaries and puts them into OUT/opt/oxbow/bin. It copies the shared libraries that
 # they load to the places where the loader looks for them anyway, unless the root file system BASE
 # already has them. Libraries under /opt/libtorch are a separate layer and are left out.
+#
+# Into OUT/opt/oxbow/sbom it writes what is in the image and what made it: packages.txt (Debian's
+# packages in it, with versions), build-packages.txt (all of the build's) and sbom.cdx.json (the
+# first, with the Python distributions that LibTorch came with: tools/sbom.py).
 set -euo pipefail
 base=$1 out=$2
 shift 2
+root=$(cd "$(dirname "$0")/.." && pwd)
+bill=$out/opt/oxbow/sbom row='${Package}\t${Version}\t${Architecture}\n'
+mkdir -p "$bill"
+dpkg-query --show --showformat "$row" >"$bill/build-packages.txt"
+dpkg-query --admindir "$base/var/lib/dpkg" --show --showformat "$row" >"$bill/packages.txt"
 mkdir -p "$out/opt/oxbow/bin"
 install --strip --mode 0755 -t "$out/opt/oxbow/bin" "$@"
 
@@ -21,4 +30,15 @@ awk '$2 == "=>" && $3 ~ /^\// {print $3}' <<<"$loaded" | sort -u | while read -r
   case "$place" in /opt/libtorch/*) continue ;; esac
   [ ! -e "$base$place" ] || continue
   install -D --mode 0644 "$place" "$out$place"
+  # A package's list may name the file by /lib, which is a link to /usr/lib.
+  owner=$(dpkg-query --search "$place" 2>/dev/null || dpkg-query --search "${place#/usr}")
+  dpkg-query --show --showformat "$row" "${owner%%: *}" >>"$bill/packages.txt"
 done
+sort -u -o "$bill/packages.txt" "$bill/packages.txt"
+python=()
+for packages in "$root"/.deps/venv/lib/python3*/site-packages "$root"/.deps/cuda-venv/lib/python3*/site-packages; do
+  [ ! -d /opt/libtorch ] || [ ! -d "$packages" ] || python=(--python "$packages")
+done
+python3 "$root/tools/sbom.py" --name oxbow --version "${VERSION:-0}" --dpkg "$bill/packages.txt" "${python[@]}" \
+  >"$bill/sbom.cdx.json"
+python3 "$root/tools/sbom.py" --check "$bill/sbom.cdx.json"

@@ -9,6 +9,7 @@
 #   --observe           only the needs of tests/observe/check.sh, in .deps: Debian's Prometheus (unpacked, so that no
 #                       daemon starts), kubectl, and the types of Kubernetes and Grafana.
 #   --cuda              CUDA LibTorch with NCCL (4.6 GB) in .deps/cuda-venv, for the preset `cuda`.
+#   --torch-version V   another LibTorch. Versions in tools/requirements are checked against their hashes.
 #   --torch-index URL   take the torch wheel from this package index. If the default index has only the
 #                       multi-gigabyte CUDA build, name the CPU index of the PyTorch project here.
 #   OXBOW_TORCH_DIR     use this LibTorch (a directory with include/ and lib/) and download none.
@@ -23,7 +24,7 @@ while [ $# -gt 0 ]; do
     --torch-version) torch_version=$2; shift ;;
     --torch-index) torch_index=$2; shift ;;
     --no-torch) torch=no ;;
-    -h | --help) sed -n '2,13p' "$0" | cut -c3-; exit 0 ;;
+    -h | --help) sed -n '2,14p' "$0" | cut -c3-; exit 0 ;;
     *) echo "install_deps.sh: unknown option: $1 (see --help)" >&2; exit 2 ;;
   esac
   shift
@@ -80,7 +81,7 @@ if [ "$profile" = --observe ]; then
   if ! cmp -s tests/observe/requirements.txt .deps/observe/requirements.txt; then
     echo "installing kubectl and its like into .deps/observe"
     python3 -m venv .deps/observe
-    .deps/observe/bin/pip install -q --disable-pip-version-check -r tests/observe/requirements.txt
+    .deps/observe/bin/pip install -q --disable-pip-version-check --require-hashes -r tests/observe/requirements.txt
     cp tests/observe/requirements.txt .deps/observe/
   fi
   if ! cmp -s tests/observe/package-lock.json .deps/observe-node/package-lock.json; then
@@ -106,4 +107,17 @@ python3 -m venv "$venv"
 index=()
 [ -z "$torch_index" ] || index=(--index-url "$torch_index")
 [ "$venv" = .deps/venv ] || index+=(--no-cache-dir)  # It has gigabytes and is installed once.
-"$venv/bin/pip" install -q --disable-pip-version-check "${index[@]}" "torch==$torch_version"
+pip=("$venv/bin/pip" install -q --disable-pip-version-check "${index[@]}")
+pinned=tools/requirements/torch-$torch_version
+if [ ! -e "$pinned.txt" ]; then
+  echo "install_deps.sh: warning: torch $torch_version has no hashes in tools/requirements: nothing checks what is" \
+    "downloaded" >&2
+  "${pip[@]}" "torch==$torch_version"
+  exit 0
+fi
+"${pip[@]}" --no-deps --require-hashes -r "$pinned.txt"
+[ -z "${PIP_NO_DEPS:-}" ] || exit 0  # LibTorch itself needs no Python package.
+# The index decides which build comes, and the build what it needs.
+build=python
+if compgen -G "$venv/lib/python3*/site-packages/torch/lib/libtorch_cuda.so" >/dev/null; then build=cuda; fi
+"${pip[@]}" --no-deps --require-hashes -r "$pinned-$build.txt"

@@ -18,6 +18,7 @@ check() {
 check "layers" python3 tools/check_layers.py
 check "house rules" python3 tools/tidy.py
 check "metric names" python3 tools/metric_names.py
+check "bill of materials" python3 tools/sbom.py --self-test
 check "format" bash -c "git ls-files '*.h' '*.cc' | xargs clang-format --dry-run -Werror"
 [ "$build" = --quick ] || check "clang-tidy" python3 tools/run_clang_tidy.py "$build"
 echo "lint: $passed passed, $failed failed"

@@ -53,14 +53,26 @@ absl::StatusOr<FleetFacts> AskFleetOf(const DoctorFlags& flags) {
 }
 
 absl::Status Examine(const DoctorFlags& flags, int& exit_code) {
-  OXBOW_ASSIGN_OR_RETURN(const absl::Time certificate_ends, rpc::UseTls(flags.tls));
+  const absl::StatusOr<absl::Time> certificate_ends = rpc::UseTls(flags.tls);
+  // Without usable files nobody answers; a wrong combination of flags is no finding.
+  if (absl::IsInvalidArgument(certificate_ends.status())) return certificate_ends.status();
   Checks checks;
   MachineNeeds needs;
   std::string directory = flags.run_dir.empty() ? "." : flags.run_dir;
-  OXBOW_ASSIGN_OR_RETURN(const FleetFacts fleet, AskFleetOf(flags));
+  FleetFacts fleet;
+  if (certificate_ends.ok()) {
+    OXBOW_ASSIGN_OR_RETURN(fleet, AskFleetOf(flags));
+  }
   if (!flags.file.empty()) JudgeConfig(flags, checks, needs, directory);
+  if (!certificate_ends.ok()) {
+    checks.push_back(
+        {"machine", "certificate", Verdict::kFail, std::string(certificate_ends.status().message()),
+         "correct the file (docs/operations.md#tls); oxbow certificates makes new ones"});
+  }
   needs.met = fleet.status.has_value();
-  Checks all = CheckMachine(directory, flags.ports, needs, certificate_ends - absl::Now());
+  Checks all = CheckMachine(
+      directory, flags.ports, needs,
+      certificate_ends.ok() ? *certificate_ends - absl::Now() : absl::InfiniteDuration());
   all.insert(all.end(), checks.begin(), checks.end());
   for (Check& check : JudgeFleet(fleet)) all.push_back(std::move(check));
   std::cout << (flags.format == "json" ? CheckupJson(all) : CheckupText(all));

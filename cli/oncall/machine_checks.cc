@@ -122,7 +122,7 @@ Check ClockCheck(bool synchronised) {
                                 "lines of several machines do");
 }
 
-// An expired certificate already ends `doctor` itself.
+// An expired certificate is a finding of its own (doctor.cc).
 Check Certificate(absl::Duration left) {
   const bool enough = left >= absl::Hours(24 * kCertificateDaysWanted);
   return Machine("certificate", enough ? Verdict::kOk : Verdict::kWarn,

@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "rpc/caller.h"
 #include "rpc/channel.h"
 #include "rpc/convert.h"
 #include "rpc/status.h"
@@ -183,8 +184,9 @@ grpc::Status ReplayService::Checkpoint(grpc::ServerContext* context,
   const TraceScope scope(rpc::TraceOf(context));
   const absl::Status status =
       store_.Checkpoint(CallerOf(*request), request->name(), request->keep());
-  OXBOW_LOG(Info) << "checkpoint asked for" << Field("checkpoint", request->name())
-                  << Field("status", status.ToString());
+  rpc::Audit(context, "Checkpoint",
+             {Field("checkpoint", request->name()), Field("keep", request->keep()),
+              Field("epoch", request->epoch()), Field("status", status.ToString())});
   return Ended(status);
 }
 
@@ -196,8 +198,9 @@ grpc::Status ReplayService::Restore(grpc::ServerContext* context, const v1::Rest
                                               .shards = request->shards(),
                                               .shard = request->shard(),
                                               .take_from = request->take_from()});
-  OXBOW_LOG(Info) << "restore asked for" << Field("checkpoint", request->name())
-                  << Field("status", status.ToString());
+  rpc::Audit(context, "Restore",
+             {Field("checkpoint", request->name()), Field("epoch", request->epoch()),
+              Field("status", status.ToString())});
   return Ended(status);
 }
 

@@ -332,11 +332,13 @@ absl::Status LearnerProcess::Serve() {
   OXBOW_RETURN_IF_ERROR(leader_->AwaitAll(options_.place.operation_timeout));
   std::vector<std::string> sinks = leader_->sinks();
   sinks.insert(sinks.begin(), endpoint);
-  coordinator_service_->SetRegistration(RegistrationOf(setup_, epoch_,
-                                                       {.learner = endpoint,
-                                                        .sinks = sinks,
-                                                        .rewards = options_.reward_endpoints,
-                                                        .buffers = options_.buffer_endpoints}));
+  v1::RegisterResponse registration = RegistrationOf(setup_, epoch_,
+                                                     {.learner = endpoint,
+                                                      .sinks = sinks,
+                                                      .rewards = options_.reward_endpoints,
+                                                      .buffers = options_.buffer_endpoints});
+  registration.set_manifest_key(channel_->manifest_key());
+  coordinator_service_->SetRegistration(std::move(registration));
   rpc::AnnounceReady("learner", server_->endpoint(), exposer_->endpoint());
   return absl::OkStatus();
 }

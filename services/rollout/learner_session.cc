@@ -14,6 +14,7 @@
 #include "io/tensor_torch.h"
 #include "rpc/convert.h"
 #include "rpc/convert_torch.h"
+#include "rpc/tls.h"
 #include "services/rollout/reward_stage.h"
 
 namespace oxbow::rollout {
@@ -100,6 +101,9 @@ LearnerSession::LearnerSession(RunSpec spec, std::string worker_id,
   follow.epoch = spec_.epoch;
   follow.worker_id = worker_id_;
   follow.timeout = spec_.rpc_timeout;
+  follow.manifest_key = spec_.manifest_key;
+  // Members with certificates need not trust each other's bytes; in plaintext nobody knows anybody.
+  if (rpc::UsesTls()) follow.chunk_check = weights::ChunkCheck::kSha256;
   follow.relay = relay;
   follow.join_broadcast_group = std::move(join_broadcast_group);
   follow.broadcast_device = spec_.device.is_cuda() ? "cuda" : "cpu";

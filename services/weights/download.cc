@@ -5,12 +5,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/checksum.h"
+#include "base/sha256.h"
 #include "base/status_macros.h"
 
 namespace oxbow::weights {
 
-absl::StatusOr<Download> Download::Start(const v1::SnapshotManifest& manifest, ChunkStore& store) {
-  Download download(store);
+absl::StatusOr<Download> Download::Start(const v1::SnapshotManifest& manifest, ChunkStore& store,
+                                         ChunkCheck check) {
+  Download download(store, check);
   const std::vector<ChunkSize> chunks = ChunksOf(manifest);
   for (const ChunkSize& chunk : chunks) {
     if (Chunk here = store.Find(chunk.sha256)) {
@@ -22,6 +24,11 @@ absl::StatusOr<Download> Download::Start(const v1::SnapshotManifest& manifest, C
   }
   OXBOW_RETURN_IF_ERROR(store.Expect(chunks));
   return download;
+}
+
+bool Download::Fits(const std::string& bytes, const std::string& sha256,
+                    const std::string& xxh3) const {
+  return check_ == ChunkCheck::kSha256 ? Sha256(bytes) == sha256 : Checksum128(bytes) == xxh3;
 }
 
 v1::FetchRequest Download::Request() const {
@@ -52,7 +59,7 @@ absl::Status Download::Take(v1::FetchResponse& piece) {
   if (partial_.size() < chunk.bytes) return absl::OkStatus();
   std::string whole = std::exchange(partial_, {});
   lacking_.pop_front();
-  if (Checksum128(whole) != chunk.xxh3) {
+  if (!Fits(whole, chunk.sha256, chunk.xxh3)) {
     lacking_.push_back(chunk);
     return absl::DataLossError("chunk does not match its checksum");
   }
@@ -70,7 +77,7 @@ absl::Status Download::Offer(const std::string& sha256, std::string bytes) {
   bytes_ += bytes.size();
   const auto checksum = checksums_.find(sha256);
   OXBOW_CHECK(checksum != checksums_.end()) << "a chunk that does not lack is offered";
-  if (Checksum128(bytes) != checksum->second) {
+  if (!Fits(bytes, sha256, checksum->second)) {
     return absl::DataLossError("chunk does not match its checksum");
   }
   Keep(sha256, std::move(bytes));

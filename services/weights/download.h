@@ -18,11 +18,16 @@
 
 namespace oxbow::weights {
 
+// How arriving chunks are checked. Both find damage; only SHA-256 also finds what a peer forged, at
+// about ten times the cost (docs/decisions/0023-forged-chunks.md).
+enum class ChunkCheck { kXxh3, kSha256 };
+
 class Download {
  public:
   // Requires CheckManifest. Chunks that `store` has are not asked for; the others are expected
   // there and put as they are verified. kResourceExhausted if they exceed its budget.
-  static absl::StatusOr<Download> Start(const v1::SnapshotManifest& manifest, ChunkStore& store);
+  static absl::StatusOr<Download> Start(const v1::SnapshotManifest& manifest, ChunkStore& store,
+                                        ChunkCheck check = ChunkCheck::kXxh3);
 
   bool complete() const { return lacking_.empty(); }
   size_t lacking() const { return lacking_.size(); }
@@ -51,10 +56,12 @@ class Download {
   void ForgetPartial() { partial_.clear(); }
 
  private:
-  explicit Download(ChunkStore& store) : store_(&store) {}
+  Download(ChunkStore& store, ChunkCheck check) : store_(&store), check_(check) {}
+  bool Fits(const std::string& bytes, const std::string& sha256, const std::string& xxh3) const;
   void Keep(const std::string& sha256, std::string verified);
 
   ChunkStore* store_;
+  ChunkCheck check_;
   ChunksByHash verified_;
   std::deque<ChunkSize> lacking_;
   std::map<std::string, std::string> checksums_;  // Chunks missing at first: SHA-256 to checksum.

@@ -2,8 +2,8 @@
 //
 // Two snapshots that share bytes share chunks, so a worker that follows an adapter's updates never
 // fetches the base again. One hash covers the whole manifest, one the frozen part. The learner
-// names chunks by SHA-256; a receiver checks them with XXH3-128, at a tenth of the cost. No torch,
-// no RPC.
+// names chunks by SHA-256. A receiver checks them with it, or in plaintext with XXH3-128 at a
+// fraction of the cost (download.h). No torch, no RPC.
 #pragma once
 
 #include <cstdint>

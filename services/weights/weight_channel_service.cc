@@ -11,6 +11,7 @@
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "base/worker_id.h"
+#include "rpc/caller.h"
 #include "rpc/status.h"
 
 namespace oxbow::weights {
@@ -114,7 +115,9 @@ WeightChannelService::WeightChannelService(const Options& options, PublishMetric
 
 absl::Status WeightChannelService::Publish(const Snapshot& snapshot) {
   const absl::Duration start = clock_.Now();
-  auto manifest = std::make_shared<const v1::SnapshotManifest>(snapshot.manifest);
+  auto made = std::make_shared<v1::SnapshotManifest>(snapshot.manifest);
+  signer_.Sign(*made);
+  std::shared_ptr<const v1::SnapshotManifest> manifest = std::move(made);
   // The chunks first: a watcher that is told of the manifest must find them.
   uint64_t new_bytes = 0;
   OXBOW_RETURN_IF_ERROR(store_.Add(snapshot, &new_bytes));
@@ -161,6 +164,7 @@ grpc::ServerWriteReactor<v1::WatchResponse>* WeightChannelService::Watch(
   grpc::Status status = CheckEpoch(request->epoch());
   if (status.ok() && !request->worker_id().empty())
     status = rpc::ToGrpc(CheckWorkerId(request->worker_id()));
+  if (status.ok()) status = rpc::MayBeWorker(context, request->worker_id());
   if (!status.ok()) return new Refusal(status);
   std::shared_ptr<WatchStream> stream;
   {
@@ -237,10 +241,11 @@ grpc::Status WeightChannelService::Serve(const v1::FetchRequest& request, FetchS
   return grpc::Status::OK;
 }
 
-grpc::Status WeightChannelService::ReportApplied(grpc::ServerContext*,
+grpc::Status WeightChannelService::ReportApplied(grpc::ServerContext* context,
                                                  const v1::ReportAppliedRequest* request,
                                                  v1::ReportAppliedResponse*) {
   if (grpc::Status status = CheckEpoch(request->epoch()); !status.ok()) return status;
+  if (grpc::Status own = rpc::MayBeWorker(context, request->worker_id()); !own.ok()) return own;
   if (request->failure().empty()) {
     metrics_.WatcherApplied(request->probe_bits_equal());
   } else {
@@ -262,6 +267,7 @@ grpc::Status WeightChannelService::ReportPeer(grpc::ServerContext* context,
                                               const v1::ReportPeerRequest* request,
                                               v1::ReportPeerResponse*) {
   if (grpc::Status status = CheckEpoch(request->epoch()); !status.ok()) return status;
+  if (grpc::Status own = rpc::MayBeWorker(context, request->worker_id()); !own.ok()) return own;
   absl::MutexLock lock(&mutex_);
   if (!roster_.Accuse(*request, PeerHost(context->peer()))) return grpc::Status::OK;
   const bool corrupt = request->fault() == v1::PEER_FAULT_CORRUPT;

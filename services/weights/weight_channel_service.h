@@ -24,6 +24,7 @@
 #include "services/weights/broadcast_sender.h"
 #include "services/weights/chunk_store.h"
 #include "services/weights/fetch_piece.h"
+#include "services/weights/manifest_signature.h"
 #include "services/weights/relay_roster.h"
 #include "services/weights/weights_metrics.h"
 
@@ -48,6 +49,9 @@ class WeightChannelService
   // `on_report` is called from server threads, for every report of this epoch.
   WeightChannelService(const Options& options, PublishMetrics& metrics, const Clock& clock,
                        OnReport on_report);
+
+  // The public half of the key that signs every manifest; for the registration of workers.
+  const std::string& manifest_key() const { return signer_.public_key(); }
 
   // Makes `snapshot` the newest and wakes the watchers. kResourceExhausted if it exceeds the
   // budget.
@@ -87,6 +91,7 @@ class WeightChannelService
   void Leave(RelayRoster::Ticket ticket);
   void WakeAll();
 
+  const ManifestSigner signer_;
   const Options options_;
   PublishMetrics& metrics_;
   const Clock& clock_;

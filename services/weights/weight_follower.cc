@@ -174,8 +174,12 @@ void WeightFollower::FetchLoop() {
 absl::Status WeightFollower::Obtain(const Announcement& announcement) {
   const v1::SnapshotManifest& manifest = announcement.response.manifest();
   OXBOW_RETURN_IF_ERROR(CheckManifest(manifest, options_.bytes_max));
+  if (!options_.manifest_key.empty()) {
+    OXBOW_RETURN_IF_ERROR(CheckSignature(manifest, options_.manifest_key));
+  }
   const absl::Duration start = clock_.Now();
-  OXBOW_ASSIGN_OR_RETURN(Download download, Download::Start(manifest, store_));
+  OXBOW_ASSIGN_OR_RETURN(Download download,
+                         Download::Start(manifest, store_, options_.chunk_check));
   if (member_ != nullptr && announcement.response.has_rounds()) {
     member_->TakePart(announcement.response.rounds(), download);
   }

@@ -54,6 +54,8 @@ class WeightFollower {
     absl::Duration backoff_first = absl::Milliseconds(50);
     absl::Duration backoff_max = absl::Seconds(2);
     uint64_t bytes_max = uint64_t{64} << 30;
+    std::string manifest_key;  // Manifests must be signed with it; empty: they need not.
+    ChunkCheck chunk_check = ChunkCheck::kXxh3;
     WeightRelay* relay = nullptr;  // Passes chunks on; outlives the follower. May be null.
     JoinBroadcastGroup
         join_broadcast_group;  // Takes part where the learner broadcasts; null: never.

@@ -122,14 +122,16 @@ class WeightFollowerTest : public testing::Test {
     service_.Stop();
   }
 
-  void Follow() {
+  void Follow() { Follow(service_.manifest_key()); }
+  void Follow(const std::string& manifest_key) {
     follower_ = std::make_unique<WeightFollower>(
         WeightFollower::Options{.endpoints = {server_->endpoint()},
                                 .epoch = kEpoch,
                                 .worker_id = "w",
                                 .tries = 3,
                                 .backoff_first = absl::Milliseconds(1),
-                                .backoff_max = absl::Milliseconds(5)},
+                                .backoff_max = absl::Milliseconds(5),
+                                .manifest_key = manifest_key},
         follow_metrics_, Clock::Steady(), [this] {
           absl::MutexLock lock(&mutex_);
           ++ready_;
@@ -170,6 +172,16 @@ class WeightFollowerTest : public testing::Test {
   std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<WeightFollower> follower_;
 };
+
+TEST_F(WeightFollowerTest, AManifestThatTheLearnersKeyDidNotSignIsRefused) {
+  ASSERT_TRUE(service_.Publish(Version(1, "adapter1")).ok());
+  Follow(ManifestSigner().public_key());
+  const v1::ReportAppliedRequest report = AwaitReport();
+  EXPECT_EQ(report.policy_version(), 1u);
+  EXPECT_THAT(report.failure(), HasSubstr("not signed by the learner"));
+  EXPECT_TRUE(service_.requests().empty()) << "nothing is fetched for it";
+  EXPECT_FALSE(follower_->TakeNewest().has_value());
+}
 
 TEST_F(WeightFollowerTest, FetchesOnlyTheChunksThatChanged) {
   ASSERT_TRUE(service_.Publish(Version(1, "adapter1")).ok());

@@ -15,6 +15,7 @@ int ExitCodeOf(const absl::Status& status) {
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kDataLoss:
     case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kPermissionDenied:  // The certificate does not fit.
       return kExitData;
     case absl::StatusCode::kResourceExhausted:
       return kExitFull;

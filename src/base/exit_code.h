@@ -18,7 +18,7 @@ enum ExitCode : int {
 };
 
 // kInvalidArgument, kUnimplemented: 2. kUnavailable, kDeadlineExceeded: 3. kNotFound, kDataLoss,
-// kFailedPrecondition: 4. kResourceExhausted: 5. kOutOfRange: 6. Others: 1.
+// kFailedPrecondition, kPermissionDenied: 4. kResourceExhausted: 5. kOutOfRange: 6. Others: 1.
 int ExitCodeOf(const absl::Status& status);
 
 // True if the same start would end the same way: a process with this code is not started again.

@@ -38,6 +38,11 @@ inline constexpr Gauge kDiskSizeBytes{
     "oxbow_disk_size_bytes", "use",
     "Bytes of the file system where this process keeps files, by use."};
 
+inline constexpr Counter kRpcRefusedTotal{
+    "oxbow_rpc_refused_total",
+    "method: Service/Method, unknown; reason: fleet, method, revoked, role, worker_id",
+    "Calls between certificates that their roles do not allow, by what was called."};
+
 // The learner.
 inline constexpr Counter kLearnerLeasesTotal{
     "oxbow_learner_leases_total", "event: expired, failed, granted, speculated, superseded",

@@ -1,7 +1,6 @@
 #include "rpc/server.h"
 
 #include <fcntl.h>
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
@@ -15,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "rpc/call_checks.h"
 #include "rpc/channel.h"
 #include "rpc/tls.h"
 
@@ -39,7 +39,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options,
                                                       const std::vector<grpc::Service*>& services) {
   OXBOW_RETURN_IF_ERROR(MayListen(options.listen));
   grpc::EnableDefaultHealthCheckService(true);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener, Listener::Bind(options.listen));
   auto acceptor = builder.experimental().AddExternalConnectionAcceptor(
@@ -55,6 +54,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options,
   grpc::ResourceQuota quota("oxbow");
   quota.SetMaxThreads(options.threads_max);
   builder.SetResourceQuota(quota);
+  if (const std::shared_ptr<Access> access = AccessInUse()) {
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> checks;
+    checks.push_back(StreamCheck(access));
+    builder.experimental().SetInterceptorCreators(std::move(checks));
+  }
   for (grpc::Service* service : services) builder.RegisterService(service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) {

@@ -1,5 +1,5 @@
-// The one way to run a gRPC server: explicit limits, health service, reflection, reported port,
-// orderly shutdown.
+// The one way to run a gRPC server: explicit limits, health service, roles under TLS, reported
+// port, orderly shutdown.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -25,7 +25,8 @@ class Server {
     SelfProbe::Options probe;
   };
 
-  // Binds and serves `services` (not owned; they outlive the server). Health says SERVING at once.
+  // Binds and serves `services` (at least one; not owned; they outlive the server). Health says
+  // SERVING at once.
   // kUnavailable if the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options,
                                                        const std::vector<grpc::Service*>& services);

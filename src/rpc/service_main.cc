@@ -1,5 +1,7 @@
 #include "rpc/service_main.h"
 
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+
 #include <iostream>
 #include <map>
 
@@ -17,6 +19,11 @@ const std::map<std::string, LogLevel> kLevels = {{"debug", LogLevel::kDebug},
                                                  {"info", LogLevel::kInfo},
                                                  {"warning", LogLevel::kWarning},
                                                  {"error", LogLevel::kError}};
+
+const std::map<std::string, Role> kRoleOf = {{"learner", Role::kLearner},
+                                             {"rollout_worker", Role::kWorker},
+                                             {"replay_buffer", Role::kBuffer},
+                                             {"reward_server", Role::kReward}};
 
 void AddSharedFlags(CLI::App& app, ServiceFlags& flags, const std::string& name) {
   app.set_version_flag("--version", name + " " OXBOW_VERSION);
@@ -43,6 +50,8 @@ absl::Status ConfigureTls(const ServiceFlags& flags) {
 void AddListenFlag(CLI::App& app, ServiceFlags& flags, const std::string& service) {
   app.add_option("--listen", flags.listen, "host:port of the " + service + "; port 0: any");
   AddPlaintextFlag(app, flags.tls);
+  app.add_flag("--reflection", flags.reflection,
+               "describe the services to whoever asks (grpcurl); under TLS to operators");
 }
 
 int RunService(const std::string& name, const std::string& purpose, int argc, char** argv,
@@ -58,8 +67,10 @@ int RunService(const std::string& name, const std::string& purpose, int argc, ch
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
   }
+  flags.tls.served = kRoleOf.at(name);
   ConfigureLog(kLevels.at(flags.log_level),
                flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText, name);
+  if (flags.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   absl::Status status = ConfigureTls(flags);
   if (status.ok()) status = serve();
   if (!status.ok()) std::cerr << name << ": " << status.message() << "\n";

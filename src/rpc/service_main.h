@@ -17,6 +17,7 @@ struct ServiceFlags {
   std::string log_level = "info";
   std::string log_format = "text";
   TlsOptions tls;
+  bool reflection = false;
 };
 
 // `service` names what is served, for example "ReplayBuffer service".

@@ -1,6 +1,9 @@
 #include "rpc/status.h"
 
+#include <iterator>
 #include <string>
+
+#include "absl/strings/match.h"
 
 namespace oxbow::rpc {
 
@@ -12,6 +15,11 @@ grpc::Status ToGrpc(const absl::Status& status) {
 
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
+  // What rpc/call_checks.h says of a server; gRPC makes UNAVAILABLE of it, which would be retried.
+  constexpr char kOwnCheck[] = "Getting metadata from plugin failed with error: ";
+  if (absl::StartsWith(status.error_message(), kOwnCheck)) {
+    return absl::PermissionDeniedError(status.error_message().substr(std::size(kOwnCheck) - 1));
+  }
   const bool stream_removed = status.error_code() == grpc::StatusCode::UNKNOWN &&
                               status.error_message().find("Stream removed") != std::string::npos;
   return absl::Status(stream_removed ? absl::StatusCode::kUnavailable

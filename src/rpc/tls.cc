@@ -18,7 +18,11 @@
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "base/clock.h"
+#include "base/file.h"
 #include "base/status_macros.h"
+#include "rpc/access.h"
+#include "rpc/call_checks.h"
 
 namespace oxbow::rpc {
 namespace {
@@ -32,6 +36,8 @@ struct Credentials {
   std::string name;
   bool encrypted = false;
   bool plaintext = false;
+  // Shared with the connections that it decides about, which outlive a change of these.
+  std::shared_ptr<Access> access;
 };
 
 class Process {
@@ -76,7 +82,7 @@ class NameVerifier final : public tls::ExternalCertificateVerifier {
 
 // One watcher of the files, and so one set of credentials, for all channels and servers: channels
 // to the same endpoint share a connection only if they share credentials.
-Credentials MakeCredentials(const TlsOptions& options) {
+Credentials MakeCredentials(const TlsOptions& options, const std::shared_ptr<Access>& access) {
   const auto files = std::make_shared<tls::FileWatcherCertificateProvider>(
       options.files.key, options.files.cert, options.files.ca,
       static_cast<unsigned>(std::max<int64_t>(1, absl::ToInt64Seconds(options.reload_every))));
@@ -94,11 +100,38 @@ Credentials MakeCredentials(const TlsOptions& options) {
     server.set_certificate_verifier(
         tls::ExternalCertificateVerifier::Create<NameVerifier>(options.name));
   }
-  return {.client = tls::TlsCredentials(client),
-          .server = tls::TlsServerCredentials(server),
-          .own = tls::TlsCredentials(own),
-          .name = options.name,
-          .encrypted = true};
+  Credentials made{.client = tls::TlsCredentials(client),
+                   .server = tls::TlsServerCredentials(server),
+                   .own = tls::TlsCredentials(own),
+                   .name = options.name,
+                   .encrypted = true,
+                   .access = access};
+  if (access != nullptr) {
+    made.client = grpc::CompositeChannelCredentials(made.client, AnswererCheck(access));
+    made.server->SetAuthMetadataProcessor(CallerCheck(access));
+  }
+  return made;
+}
+
+// What decides the calls of a process with this certificate; null without roles.
+absl::StatusOr<std::shared_ptr<Access>> MakeAccess(const TlsOptions& options) {
+  if (!options.roles) return nullptr;
+  const auto unfit = [&](const absl::Status& status) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--tls-cert: ", std::string(status.message()), ": ", options.files.cert));
+  };
+  OXBOW_ASSIGN_OR_RETURN(const std::string pem, ReadFile(options.files.cert));
+  const absl::StatusOr<Holder> own = HolderOf(pem);
+  if (!own.ok()) return unfit(own.status());
+  absl::StatusOr<std::string> fleet = FleetOf(*own, options.name);
+  if (!fleet.ok()) return unfit(fleet.status());
+  if (options.served != Roles() && !own->RolesIn(*fleet).Meets(options.served)) {
+    return unfit(absl::FailedPreconditionError(absl::StrCat(
+        "this process takes the role ", NamesOf(options.served), ", not ", own->Name())));
+  }
+  auto revoked = RevocationList::Open(options.revoked, options.reload_every, Clock::Steady());
+  if (!revoked.ok()) return Annotate(revoked.status(), "--tls-revoked");
+  return std::make_shared<Access>(*std::move(fleet), *std::move(revoked));
 }
 
 bool IsLoopbackHost(const std::string& host) {
@@ -121,6 +154,10 @@ absl::StatusOr<absl::Time> UseTls(const TlsOptions& options) {
       return absl::InvalidArgumentError(
           "--tls-name is of use only with --tls-ca, --tls-cert and --tls-key");
     }
+    if (!options.revoked.empty()) {
+      return absl::InvalidArgumentError(
+          "--tls-revoked is of use only with --tls-ca, --tls-cert and --tls-key");
+    }
     Process::This().Set({.plaintext = options.plaintext});
     return absl::InfiniteFuture();
   }
@@ -137,9 +174,15 @@ absl::StatusOr<absl::Time> UseTls(const TlsOptions& options) {
   }
   OXBOW_ASSIGN_OR_RETURN(const absl::Time end,
                          CheckCertificateFiles(files, options.name, absl::Now()));
-  Process::This().Set(MakeCredentials(options));
+  if (!options.roles && !options.revoked.empty()) {
+    return absl::InvalidArgumentError("--tls-revoked needs roles, and --tls-roles is off");
+  }
+  OXBOW_ASSIGN_OR_RETURN(const std::shared_ptr<Access> access, MakeAccess(options));
+  Process::This().Set(MakeCredentials(options, access));
   return end;
 }
+
+bool UsesTls() { return Process::This().Get().encrypted; }
 
 absl::Status MayListen(const std::string& address) {
   const Credentials credentials = Process::This().Get();
@@ -165,6 +208,8 @@ bool IsLoopback(const std::string& address) {
   }
   return IsLoopbackHost(std::string(rest.substr(0, rest.rfind(':'))));
 }
+
+std::shared_ptr<Access> AccessInUse() { return Process::This().Get().access; }
 
 std::shared_ptr<grpc::ChannelCredentials> ClientCredentials(grpc::ChannelArguments& arguments) {
   const Credentials credentials = Process::This().Get();

@@ -7,6 +7,9 @@
 //
 // Clients check that the server is the host they called. With `name` both sides check for that DNS
 // name instead: one certificate for a whole fleet whose members have no lasting addresses.
+//
+// Certificates also say which part of the fleet their holder is (rpc/identity.h); which calls that
+// allows is in rpc/role_table.h.
 #pragma once
 
 #include <memory>
@@ -16,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "rpc/certificate_files.h"
+#include "rpc/identity.h"
 
 namespace grpc {
 class ChannelArguments;
@@ -25,6 +29,8 @@ class ServerCredentials;
 
 namespace oxbow::rpc {
 
+class Access;
+
 struct TlsOptions {
   CertificateFiles files;  // All three or none.
   std::string name;
@@ -32,13 +38,19 @@ struct TlsOptions {
   // How often the files are checked for changes; new connections use the new content. Whole
   // seconds, at least 1.
   absl::Duration reload_every = absl::Seconds(10);
+  bool roles = true;    // False: any certificate of the authority may make any call.
+  std::string revoked;  // File of rpc/revocation_list.h; empty: none. Only with roles.
+  Roles served;         // If not empty: the own certificate must have one of these roles.
 };
 
 // Sets what servers and channels use from now on. Call it before the first is made; a later call
 // does not change existing ones. Returns when the certificate in the file expires; InfiniteFuture
-// without one. kInvalidArgument for an incomplete set of files or contradictions, else as
-// CheckCertificateFiles.
+// without one. kInvalidArgument for an incomplete set of files or contradictions;
+// kFailedPrecondition for a certificate without the roles it needs; else as CheckCertificateFiles
+// and RevocationList::Open.
 absl::StatusOr<absl::Time> UseTls(const TlsOptions& options);
+
+bool UsesTls();
 
 // OK if a server may listen on `address`: it has TLS, stays on this machine, or plaintext was
 // allowed. kInvalidArgument otherwise.
@@ -47,6 +59,9 @@ absl::Status MayListen(const std::string& address);
 // True for addresses that other machines cannot reach: 127.0.0.0/8, ::1, localhost, unix sockets.
 // Other host names are not looked up, and are false.
 bool IsLoopback(const std::string& address);
+
+// What decides the calls of this process; null without TLS or without roles.
+std::shared_ptr<Access> AccessInUse();
 
 // Only for Connect and Server::Start.
 std::shared_ptr<grpc::ChannelCredentials> ClientCredentials(grpc::ChannelArguments& arguments);

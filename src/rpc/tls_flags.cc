@@ -7,6 +7,8 @@ constexpr char kCa[] = "OXBOW_TLS_CA";
 constexpr char kCert[] = "OXBOW_TLS_CERT";
 constexpr char kKey[] = "OXBOW_TLS_KEY";
 constexpr char kName[] = "OXBOW_TLS_NAME";
+constexpr char kRoles[] = "OXBOW_TLS_ROLES";
+constexpr char kRevoked[] = "OXBOW_TLS_REVOKED";
 constexpr char kPlaintext[] = "OXBOW_PLAINTEXT";
 
 }  // namespace
@@ -20,6 +22,16 @@ void AddTlsFlags(CLI::App& app, TlsOptions& options) {
   app.add_option("--tls-name", options.name,
                  "DNS name in every certificate of the fleet; default: a server's is its host")
       ->envname(kName);
+  app.add_option_function<std::string>(
+         "--tls-roles", [&options](const std::string& word) { options.roles = word != "off"; },
+         "required: each certificate has roles, which say what its holder may call; off: all "
+         "members may call everything; default: required")
+      ->check(CLI::IsMember({"required", "off"}))
+      ->envname(kRoles);
+  app.add_option("--tls-revoked", options.revoked,
+                 "file of certificates that are refused: an identity or serial number a line, read "
+                 "again when it changes")
+      ->envname(kRevoked);
 }
 
 void AddPlaintextFlag(CLI::App& app, TlsOptions& options) {
@@ -37,6 +49,8 @@ std::vector<std::string> TlsEnvironment(const TlsOptions& options) {
   add(kCert, options.files.cert);
   add(kKey, options.files.key);
   add(kName, options.name);
+  add(kRoles, options.roles ? "" : "off");
+  add(kRevoked, options.revoked);
   return environment;
 }
 

@@ -10,7 +10,8 @@
 
 namespace oxbow::rpc {
 
-// Adds --tls-ca, --tls-cert, --tls-key and --tls-name, which fill `options` for UseTls.
+// Adds --tls-ca, --tls-cert, --tls-key, --tls-name, --tls-roles and --tls-revoked, which fill
+// `options` for UseTls.
 void AddTlsFlags(CLI::App& app, TlsOptions& options);
 
 // Adds --plaintext, for programs that listen.

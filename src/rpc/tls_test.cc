@@ -54,10 +54,11 @@ absl::Status Call(const std::shared_ptr<grpc::Channel>& channel) {
 class TlsTest : public ::testing::Test {
  protected:
   TlsTest() {
-    ours_.Write(Folder("ours"), {.names = "DNS:oxbow"});
-    ours_.Write(Folder("other-name"), {.names = "DNS:ocelot"});
-    ours_.Write(Folder("by-address"), {.names = "IP:127.0.0.1"});
-    theirs_.Write(Folder("theirs"), {.names = "DNS:oxbow"});
+    ours_.Write(Folder("ours"), {});
+    ours_.Write(Folder("other-name"), {.names = testing::NamesWithRoles("ocelot")});
+    ours_.Write(Folder("by-address"),
+                {.names = "IP:127.0.0.1" + testing::NamesWithRoles().substr(9)});
+    theirs_.Write(Folder("theirs"), {});
   }
   ~TlsTest() override { EXPECT_TRUE(UseTls({}).ok()); }
 
@@ -104,7 +105,9 @@ TEST_F(TlsTest, HalfASetAndContradictionsAreRefusedInOneLine) {
 }
 
 TEST_F(TlsTest, ListeningBeyondThisMachineTakesTlsOrTheWordPlaintext) {
-  const auto start = [] { return Server::Start({.listen = "0.0.0.0:0"}, {}).status(); };
+  const auto start = [this] {
+    return Server::Start({.listen = "0.0.0.0:0"}, {&service_}).status();
+  };
   ASSERT_TRUE(UseTls({}).ok());
   EXPECT_TRUE(MayListen("127.0.0.1:0").ok());
   EXPECT_TRUE(absl::IsInvalidArgument(start()));

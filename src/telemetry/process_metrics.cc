@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "metrics/exported_metrics.h"
+#include "telemetry/refused_calls.h"
 
 namespace oxbow::telemetry {
 namespace {
@@ -97,6 +98,19 @@ void AppendDisks(const std::map<std::string, std::filesystem::path>& disks,
   families.push_back(size);
 }
 
+void AppendRefusedCalls(std::vector<MetricFamily>& families) {
+  const RefusedCalls::ByMethodAndReason counts = RefusedCalls::This().counts();
+  if (counts.empty()) return;
+  MetricFamily refused = Empty(exported::kRpcRefusedTotal, MetricType::Counter);
+  for (const auto& [what, count] : counts) {
+    ClientMetric metric;
+    metric.label = {{"method", what.first}, {"reason", what.second}};
+    metric.counter.value = static_cast<double>(count);
+    refused.metric.push_back(metric);
+  }
+  families.push_back(refused);
+}
+
 }  // namespace
 
 void ProcessMetrics::WatchDisk(const std::string& use, const std::filesystem::path& directory) {
@@ -107,6 +121,7 @@ void ProcessMetrics::WatchDisk(const std::string& use, const std::filesystem::pa
 std::vector<MetricFamily> ProcessMetrics::Collect() const {
   std::vector<MetricFamily> families;
   AppendProcess(families);
+  AppendRefusedCalls(families);
   absl::MutexLock lock(&mutex_);
   AppendDisks(disks_, families);
   return families;

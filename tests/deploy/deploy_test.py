@@ -84,6 +84,10 @@ def check_images(docker, ledger):
     ledger.check("oxbow/buffer has no compiler and no LibTorch",
                  lambda: image_checks.check_content(docker, "oxbow/buffer", with_torch=False))
     ledger.check("oxbow/torch has no compiler", lambda: image_checks.check_content(docker, "oxbow/torch", True))
+    ledger.check("oxbow/buffer says what is in it",
+                 lambda: image_checks.check_bill(docker, "oxbow/buffer", {"libgrpc++1.51", "librocksdb7.8", "libssl3"}))
+    ledger.check("oxbow/torch says what is in it",
+                 lambda: image_checks.check_bill(docker, "oxbow/torch", {"libgrpc++1.51", "libssl3", "torch"}))
     ledger.check("every binary starts", lambda: image_checks.check_versions(docker, "oxbow/torch", TORCH_BINARIES))
     ledger.check("services run with a read-only root, and end soon after SIGTERM with exit code 0", services)
 

@@ -1,8 +1,14 @@
 """Checks of the images alone: size, user, content, a read-only root, health and an orderly end."""
+import json
 import re
+import sys
 import time
+from pathlib import Path
 
 from engine import Failure
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "tools"))
+import sbom  # noqa: E402
 
 COMPILERS = re.compile(r"(^|/)(gcc|g\+\+|cc|c\+\+|clang|cc1|cc1plus|ld|as|make|cmake|ninja|protoc|python3|perl5?)"
                        r"([-.]?[0-9.]+)?$")
@@ -39,6 +45,16 @@ def check_labels(docker, image):
     for label in ("title", "description", "version", "revision"):
         value = docker.inspect(image, '{{index .Config.Labels "org.opencontainers.image.%s"}}' % label, kind="image")
         require(value and value != "<no value>", f"{image} has no label {label}")
+
+
+def check_bill(docker, image, packages):
+    """The image says what is in it: a valid bill of materials that names `packages`."""
+    said = docker("run", "--rm", *HARDENED, image, "cat", "/opt/oxbow/sbom/sbom.cdx.json").stdout
+    bill = json.loads(said)
+    wrong = list(sbom.breaches(bill))
+    require(not wrong, f"the bill of materials of {image}: {wrong[:3]}")
+    named = {component["name"] for component in bill["components"]}
+    require(packages <= named, f"the bill of materials of {image} lacks {packages - named}")
 
 
 def check_versions(docker, image, binaries):

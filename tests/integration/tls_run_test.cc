@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/oxbow_command.h"
@@ -12,6 +13,7 @@
 #include "tests/testing/certificates.h"
 #include "tests/testing/process.h"
 #include "tests/testing/scoped_directory.h"
+#include "tests/testing/scrape.h"
 
 namespace oxbow::testing {
 namespace {
@@ -37,8 +39,8 @@ TEST(TlsRunTest, AFleetTrainsAndAnswersMembersAlone) {
   const ScopedDirectory scratch;
   const Authority ours("ours");
   const Authority theirs("theirs");
-  ours.Write(scratch.path() / "ours", {.names = "DNS:oxbow"});
-  theirs.Write(scratch.path() / "theirs", {.names = "DNS:oxbow"});
+  ours.Write(scratch.path() / "ours", {});
+  theirs.Write(scratch.path() / "theirs", {});
   const std::vector<std::string> member = FlagsOf(scratch.path() / "ours", "oxbow");
   // With two workers one fetches weights from the other; two ranks speak gRPC, too.
   TrainingRun run({"run.steps=100000", "services.rollout_workers=2", "learner.ranks=2"}, member);
@@ -61,6 +63,144 @@ TEST(TlsRunTest, AFleetTrainsAndAnswersMembersAlone) {
   run.process().Kill(SIGINT);
   EXPECT_EQ(run.WaitExit().value(), 130) << run.process().error_output();
   EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), Each(0.0));
+}
+
+// The processes of a run, each with the certificate of its own role.
+class RunOfRoles {
+ public:
+  RunOfRoles() {
+    const Outcome made =
+        RunOxbow({"certificates", Tls("").string(), "--member", "learner", "--member", "buffer",
+                  "--member", "reward", "--member", "operator", "--member", "worker/gpu"});
+    EXPECT_EQ(made.exit_code, 0) << made.message;
+    std::ofstream(revoked_) << "# nobody\n";
+    const std::string source = OXBOW_SOURCE_DIR;
+    const std::string config = (scratch_.path() / "config.yaml").string();
+    const Outcome resolved =
+        RunOxbow({"config",
+                  "show",
+                  source + "/configs/recipes/digits-op-grpo.yaml",
+                  "--out",
+                  config,
+                  "--set",
+                  "run.name=run",
+                  "--set",
+                  "run.directory=" + scratch_.path().string(),
+                  "--set",
+                  "run.steps=100000",
+                  "--set",
+                  "eval.every=0",
+                  "--set",
+                  "eval.images=16",
+                  "--set",
+                  "eval.grid_images=16",
+                  "--set",
+                  "model.path=" + source + "/models/digits",
+                  "--set",
+                  "prompts.train=" + source + "/configs/prompts/digits_train.txt",
+                  "--set",
+                  "prompts.eval=" + source + "/configs/prompts/digits_eval.txt"});
+    EXPECT_EQ(resolved.exit_code, 0) << resolved.message;
+    buffer = Start("buffer", {"replay_buffer", "--data", (scratch_.path() / "replay").string(),
+                              "--config", config});
+    reward = Start("reward", {"reward_server"});
+    buffer_at = ValueOf(Ready(*buffer), "grpc");
+    learner = Start("learner",
+                    {"learner", "--config", config, "--run-dir", (scratch_.path() / "run").string(),
+                     "--buffer", buffer_at, "--reward", ValueOf(Ready(*reward), "grpc")});
+    const std::string ready = Ready(*learner);
+    learner_at = ValueOf(ready, "grpc");
+    metrics_at = ValueOf(ready, "metrics");
+  }
+
+  std::unique_ptr<Process> Start(const std::string& member, std::vector<std::string> argv) const {
+    argv[0] = BinaryPath(argv[0]);
+    for (std::string& flag : FlagsOf(Tls(member), "oxbow")) argv.push_back(std::move(flag));
+    argv.insert(argv.end(), {"--tls-revoked", revoked_.string()});
+    return Process::Start({.argv = std::move(argv)}).value();
+  }
+  std::unique_ptr<Process> Worker(const std::string& id) const {
+    return Start("worker-gpu", {"rollout_worker", "--learner", learner_at, "--id", id});
+  }
+  Outcome Command(const std::string& member, std::vector<std::string> arguments) const {
+    for (std::string& flag : FlagsOf(Tls(member), "oxbow")) arguments.push_back(std::move(flag));
+    return RunOxbow(arguments);
+  }
+  static std::string Ready(Process& process) {
+    return process.WaitForLine("READY", absl::Seconds(60)).value();
+  }
+  void Revoke(const std::string& line) const { std::ofstream(revoked_) << line << "\n"; }
+
+  std::unique_ptr<Process> buffer;
+  std::unique_ptr<Process> reward;
+  std::unique_ptr<Process> learner;
+  std::string buffer_at;
+  std::string learner_at;
+  std::string metrics_at;
+
+ private:
+  std::filesystem::path Tls(const std::string& member) const {
+    return scratch_.path() / "tls" / member;
+  }
+
+  const ScopedDirectory scratch_;
+  const std::filesystem::path revoked_ = scratch_.path() / "revoked";
+};
+
+TEST(TlsRunTest, ARunOfOneCertificatePerServiceRefusesWhatNoRoleMay) {
+  const RunOfRoles run;
+  const auto worker = run.Worker("gpu-0");
+  // Weights, leases, results, scores and the buffer: the run needs every call between services.
+  const auto committed = [&] { return Scrape(run.metrics_at, "oxbow_learner_policy_version "); };
+  const Clock& clock = Clock::Steady();
+  const absl::Duration deadline = clock.Now() + absl::Seconds(60);
+  while (committed().value_or(0) < 4 && clock.Now() < deadline && run.learner->running()) {
+    (void)worker->WaitExit(absl::Milliseconds(20));
+  }
+  ASSERT_GE(committed().value_or(0), 4) << run.learner->error_output() << worker->error_output();
+  EXPECT_THAT(run.Command("operator", {"status", "--addr", run.learner_at}).output,
+              HasSubstr("gpu-0"));
+  EXPECT_THAT(run.Command("operator", {"replay", "ls", "--buffer", run.buffer_at}).exit_code, 0);
+
+  const Outcome foreign = run.Command("reward", {"replay", "ls", "--buffer", run.buffer_at});
+  EXPECT_EQ(foreign.exit_code, 4);
+  EXPECT_THAT(foreign.message, HasSubstr("oxbow://oxbow/reward may not call"));
+  const auto impostor = run.Worker("other-0");
+  EXPECT_EQ(impostor->WaitExit(absl::Seconds(30)).value(), 4) << impostor->error_output();
+  EXPECT_THAT(impostor->error_output(), HasSubstr("may not speak for the worker other-0"));
+  const auto usurper = run.Start("worker-gpu", {"reward_server"});
+  EXPECT_EQ(usurper->WaitExit(absl::Seconds(30)).value(), 4);
+  EXPECT_THAT(usurper->error_output(), HasSubstr("this process takes the role reward"));
+
+  run.Revoke("oxbow://oxbow/worker/gpu");
+  EXPECT_EQ(worker->WaitExit(absl::Seconds(60)).value(), 4) << worker->error_output();
+  EXPECT_THAT(worker->error_output(), HasSubstr("revoked"));
+  EXPECT_GT(Scrape(run.metrics_at,
+                   "oxbow_rpc_refused_total{method=\"oxbow.v1.Coordinator/Register\","
+                   "reason=\"revoked\"}")
+                .value_or(0),
+            0);
+  run.learner->Kill(SIGTERM);
+  EXPECT_EQ(run.learner->WaitExit(absl::Seconds(60)).value(), 0) << run.learner->error_output();
+  EXPECT_THAT(run.buffer->error_output(),
+              ::testing::ContainsRegex("audit call=Restore caller=oxbow://oxbow/learner "
+                                       "address=ipv4:127.0.0.1:[0-9]+ checkpoint="));
+}
+
+TEST(TlsRunTest, DoctorNamesEachMistakeOfACertificate) {
+  const ScopedDirectory scratch;
+  const Authority authority("ours");
+  const auto doctor = [&](const Authority::Issue& issue) {
+    authority.Write(scratch.path(), issue);
+    std::vector<std::string> arguments = {"doctor", "--format", "json"};
+    for (const std::string& flag : FlagsOf(scratch.path(), "oxbow")) arguments.push_back(flag);
+    return RunOxbow(arguments).output;
+  };
+  EXPECT_THAT(doctor({}), ::testing::Not(HasSubstr("--tls-cert")));
+  EXPECT_THAT(doctor({.names = "DNS:oxbow"}), HasSubstr("--tls-cert: no role in it"));
+  EXPECT_THAT(doctor({.names = NamesWithRoles("oxbow", "other")}),
+              HasSubstr("it is of the fleet other, not of oxbow"));
+  EXPECT_THAT(doctor({.starts = -absl::Hours(3), .ends = -absl::Hours(2)}), HasSubstr("expired"));
 }
 
 TEST(TlsRunTest, MistakesEndAServiceBeforeItStarts) {

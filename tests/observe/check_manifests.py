@@ -106,7 +106,26 @@ def transport_breaches(pod, container, said):
                 if str(Path(file).parent) not in folders)
 
 
+ROLE_OF = {"learner": "learner", "rollout_worker": "worker", "replay_buffer": "buffer", "reward_server": "reward"}
+
+
+def role_breaches(pod, documents):
+    """Checks that a service's certificate has its role and no other, and a worker's binds the names of its pods."""
+    spec = pod_template(pod)["spec"]
+    role = ROLE_OF.get(spec["containers"][0]["command"][0])
+    uris = {document["spec"]["secretName"]: document["spec"].get("uris", []) for document in documents
+            if document["kind"] == "Certificate"}
+    for volume in spec.get("volumes", []):
+        if volume["name"] != "tls":
+            continue
+        found = uris.get(volume["secret"]["secretName"], [])
+        wanted = [f"oxbow://oxbow/{role}" + (f"/{pod['metadata']['name']}" if role == "worker" else "")]
+        if found != wanted:
+            yield f"its certificate is of {found}, not {wanted}"
+
+
 def service_breaches(pod, documents):
+    yield from role_breaches(pod, documents)
     maps = config_maps(documents)
     for container in pod_template(pod)["spec"]["containers"]:
         missing = [source["configMapRef"]["name"] for source in container.get("envFrom", [])
@@ -297,12 +316,22 @@ def compose_breaches():
                  if "--listen" in service.get("command", []) and service["image"].startswith("${OXBOW_")}
     said = {name for name, service in plain["services"].items()
             if "OXBOW_PLAINTEXT" in (service.get("environment") or {})}
+    for name, service in plain["services"].items():
+        if not {"mem_limit", "pids_limit"} <= set(service) or "nofile" not in service.get("ulimits", {}):
+            yield f"docker-compose.yml: {name}: no limit of memory, processes or open files"
     for name in listening ^ said:
         yield f"docker-compose.yml: {name}: OXBOW_PLAINTEXT belongs to who listens"
     for name in listening ^ set(tls["services"]):
         yield f"tls.yaml: {name}: not one of the services that listen"
     for name, service in tls["services"].items():
-        files = {f"/run/secrets/{secret}" for secret in set(service["secrets"]) & set(tls["secrets"])}
+        mounted = {secret.get("target"): secret["source"] for secret in service["secrets"] if isinstance(secret, dict)}
+        mounted |= {secret: secret for secret in service["secrets"] if isinstance(secret, str)}
+        files = {f"/run/secrets/{target}" for target, source in mounted.items() if source in tls["secrets"]}
+        role = ROLE_OF[plain["services"][name]["command"][0]]
+        for target in ("tls_cert", "tls_key"):
+            path = tls["secrets"].get(mounted.get(target), {}).get("file", "")
+            if Path(path).parent.name != role:
+                yield f"tls.yaml: {name}: {target} is {path}, not of the role {role}"
         said = service["environment"]
         if said["OXBOW_PLAINTEXT"] or {said[f"OXBOW_TLS_{file}"] for file in ("CA", "CERT", "KEY")} != files:
             yield f"tls.yaml: {name}: still plaintext, or a file that is no secret"

@@ -2,7 +2,7 @@
 """Runs the manifests' command lines and environment as processes of this machine, and checks that they train.
 
 Each pod gets its own address in 127.0.0.0/8 as its IP, a Service the address of one of its pods, and a volume
-a folder; a Certificate's secret is made by the recipe of docs/operations.md. Init containers run first. Then: the
+a folder; a Certificate's secret is made by `oxbow certificates`. Init containers run first. Then: the
 learner commits two steps, every probe's port answers `oxbow_health` in the pod's environment and, under TLS, nobody
 without a certificate, and SIGTERM ends every process with exit code 0. This tests no kubelet, no network policy and
 no volume.
@@ -27,14 +27,16 @@ from rendered import ROOT, all_rendered, config_maps, pod_template
 SECONDS = 60
 
 
-def make_secret(folder, certificate):
-    """Makes the secret as cert-manager would, with the commands of docs/operations.md: the first block below "TLS"."""
-    recipe = (ROOT / "docs/operations.md").read_text().split("## TLS")[1].split("```bash\n")[1].split("```")[0]
-    name, = certificate["spec"]["dnsNames"]
-    if f"DNS:{name}\\n" not in recipe:
-        raise SystemExit(f"docs/operations.md: the recipe makes no certificate for {name}")
-    folder.mkdir(parents=True)
-    subprocess.run(["bash", "-ec", recipe], cwd=folder, capture_output=True, check=True)
+def make_secret(secrets, binaries, certificate):
+    """Makes the secret as cert-manager would: `oxbow certificates` for the fleet and the member of the URI."""
+    spec = certificate["spec"]
+    name, = spec["dnsNames"]
+    fleet, member = spec["uris"][0].removeprefix("oxbow://").split("/", 1)
+    if name != fleet:
+        raise SystemExit(f"{certificate['metadata']['name']}: DNS name {name} and fleet {fleet} differ")
+    subprocess.run([binaries / "oxbow", "certificates", secrets / "authority", "--fleet", fleet, "--member", member],
+                   capture_output=True, check=True)
+    shutil.copytree(secrets / "authority" / member.replace("/", "-"), secrets / spec["secretName"])
 
 
 class Pod:
@@ -161,7 +163,7 @@ def problems_of(name, documents, binaries, root):
     hosts = names_of(documents, pods)
     for document in documents:
         if document["kind"] == "Certificate" and "dnsNames" in document["spec"]:
-            make_secret(root / "secrets" / document["spec"]["secretName"], document)
+            make_secret(root / "secrets", binaries, document)
     deadline = time.monotonic() + SECONDS
     try:
         for pod in pods:

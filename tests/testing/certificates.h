@@ -3,22 +3,22 @@
 #pragma once
 
 #include <filesystem>
-#include <memory>
 #include <string>
 
 #include "absl/time/time.h"
+#include "rpc/certificate_authority.h"
 
 namespace oxbow::testing {
+
+// "DNS:oxbow,URI:oxbow://oxbow/learner,...": a DNS name and every role of a fleet.
+std::string NamesWithRoles(const std::string& dns = "oxbow", const std::string& fleet = "oxbow");
 
 class Authority {
  public:
   explicit Authority(const std::string& common_name);
-  ~Authority();
-  Authority(const Authority&) = delete;
-  Authority& operator=(const Authority&) = delete;
 
   struct Issue {
-    std::string names = "DNS:oxbow";  // In OpenSSL's form: "DNS:oxbow,IP:127.0.0.1".
+    std::string names = NamesWithRoles();  // In OpenSSL's form.
     absl::Duration starts = -absl::Hours(1);
     absl::Duration ends = absl::Hours(1);  // Both relative to now.
   };
@@ -26,8 +26,7 @@ class Authority {
   void Write(const std::filesystem::path& directory, const Issue& issue) const;
 
  private:
-  struct Keys;
-  std::unique_ptr<Keys> keys_;
+  rpc::CertificateAuthority authority_;
 };
 
 }  // namespace oxbow::testing

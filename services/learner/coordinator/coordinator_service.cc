@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/worker_id.h"
+#include "rpc/caller.h"
 #include "rpc/status.h"
 
 namespace oxbow::learner {
@@ -27,7 +28,7 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
                          public learner::Coordinator::Session {
  public:
   WorkStream(learner::Coordinator& coordinator, uint64_t epoch,
-             grpc::CallbackServerContext& context)
+             grpc::CallbackServerContext* context)
       : coordinator_(coordinator), epoch_(epoch), context_(context) {}
 
   void Begin() {
@@ -46,15 +47,21 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
   }
 
   // The read under way fails then, and the reader ends the stream.
-  void Replaced() override { context_.TryCancel(); }
+  void Replaced() override {
+    if (context_ != nullptr) context_->TryCancel();
+  }
 
   void OnReadDone(bool ok) override {
     if (!ok) return End(grpc::Status::OK);
     if (request_.epoch() != epoch_) return End(WrongEpoch(request_.epoch(), epoch_));
     if (!open_) {
+      absl::Status status = CheckWorkerId(request_.worker_id());
+      if (!status.ok()) return End(rpc::ToGrpc(status));
+      if (const grpc::Status own = rpc::MayBeWorker(context_, request_.worker_id()); !own.ok()) {
+        return End(own);
+      }
       worker_ = request_.worker_id();
-      absl::Status status = CheckWorkerId(worker_);
-      if (status.ok()) status = coordinator_.Open(*this, worker_, request_.process());
+      status = coordinator_.Open(*this, worker_, request_.process());
       if (!status.ok()) return End(rpc::ToGrpc(status));
       open_ = true;
     }
@@ -114,7 +121,7 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
 
   learner::Coordinator& coordinator_;
   const uint64_t epoch_;
-  grpc::CallbackServerContext& context_;  // Outlives the stream's end.
+  grpc::CallbackServerContext* const context_;  // Null in tests; gRPC's until OnDone.
   std::shared_ptr<Session> self_;
   v1::WorkRequest request_;  // The reader's, as are the three below.
   bool open_ = false;
@@ -151,11 +158,13 @@ void CoordinatorService::SetRegistration(v1::RegisterResponse registration) {
   registration_ = std::move(registration);
 }
 
-grpc::Status CoordinatorService::Register(grpc::ServerContext*, const v1::RegisterRequest* request,
+grpc::Status CoordinatorService::Register(grpc::ServerContext* context,
+                                          const v1::RegisterRequest* request,
                                           v1::RegisterResponse* response) {
   if (const absl::Status status = CheckWorkerId(request->worker_id()); !status.ok()) {
     return rpc::ToGrpc(status);
   }
+  if (grpc::Status own = rpc::MayBeWorker(context, request->worker_id()); !own.ok()) return own;
   absl::MutexLock lock(&mutex_);
   if (registration_.sink_endpoints_size() == 0) {
     return rpc::ToGrpc(absl::UnavailableError("the learner is starting"));
@@ -173,7 +182,7 @@ grpc::ServerBidiReactor<v1::WorkRequest, v1::WorkResponse>* CoordinatorService::
     absl::MutexLock lock(&mutex_);
     epoch = registration_.epoch();
   }
-  const auto stream = std::make_shared<WorkStream>(coordinator_, epoch, *context);
+  const auto stream = std::make_shared<WorkStream>(coordinator_, epoch, context);
   stream->Begin();
   return stream.get();
 }
@@ -194,9 +203,9 @@ grpc::Status CoordinatorService::Status(grpc::ServerContext*, const v1::StatusRe
   return grpc::Status::OK;
 }
 
-grpc::Status CoordinatorService::Drain(grpc::ServerContext*, const v1::DrainRequest* request,
-                                       v1::DrainResponse*) {
-  OXBOW_LOG(Info) << "drain requested" << Field("reason", request->reason());
+grpc::Status CoordinatorService::Drain(grpc::ServerContext* context,
+                                       const v1::DrainRequest* request, v1::DrainResponse*) {
+  rpc::Audit(context, "Drain", {Field("reason", request->reason())});
   drain_(request->reason());
   return grpc::Status::OK;
 }

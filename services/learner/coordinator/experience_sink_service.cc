@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "rpc/caller.h"
 #include "rpc/convert.h"
 #include "rpc/status.h"
 #include "rpc/trace.h"
@@ -40,6 +41,7 @@ class Inserting {
       const bool goes_on = request.has_header() ? TakeHeader(std::move(*request.mutable_header()))
                                                 : TakeChunk(request.chunk());
       if (!goes_on) return grpc::Status::OK;
+      if (!refused_.ok()) return refused_;
       if (broken_) {
         return rpc::ToGrpc(
             absl::InvalidArgumentError("more bytes were sent than the sink had granted"));
@@ -74,6 +76,7 @@ class Inserting {
   }
 
   bool TakeHeader(v1::Group header) {
+    if (refused_ = rpc::MayBeWorker(&context_, header.worker_id()); !refused_.ok()) return true;
     group_ = std::move(header);
     held_ = {};
     chunks_.reset();
@@ -179,6 +182,7 @@ class Inserting {
   v1::Group group_;
   std::optional<rpc::ChunkAssembler> chunks_;  // Empty: chunks belong to a refused group.
   bool broken_ = false;
+  grpc::Status refused_;  // Not OK: the caller may not speak for the worker it names.
 };
 
 }  // namespace

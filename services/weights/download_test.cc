@@ -1,0 +1,58 @@
+#include "services/weights/download.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "base/checksum.h"
+#include "services/weights/snapshot_maker.h"
+
+namespace oxbow::weights {
+namespace {
+
+// A peer's forgery of a chunk: other bytes with the same XXH3-128, as anybody can make them. Here
+// the manifest is made to fit instead.
+class ForgedChunkTest : public ::testing::Test {
+ protected:
+  ForgedChunkTest() {
+    snapshot_ = MakeSnapshot({}, {}, {{"a", {io::DType::kU8, {4}, "true"}}});
+    v1::SnapshotManifest& manifest = snapshot_.manifest;
+    manifest.mutable_tensors(0)->set_chunk_xxh3(0, Checksum128(forged_));
+    manifest.set_sha256(HashTensors(manifest, [](const std::string&) { return true; }));
+    name_ = manifest.tensors(0).chunk_sha256(0);
+  }
+  // The outcome for bytes that come as a piece, and as a whole chunk.
+  void Expect(ChunkCheck check, const std::string& bytes, bool taken) {
+    const std::function<absl::Status(Download&)> ways[] = {
+        [&](Download& download) {
+          v1::FetchResponse piece;
+          piece.set_chunk_sha256(name_);
+          piece.set_data(bytes);
+          return download.Take(piece);
+        },
+        [&](Download& download) { return download.Offer(name_, bytes); }};
+    for (const auto& way : ways) {
+      ChunkStore store(3, 1 << 20);
+      Download download = Download::Start(snapshot_.manifest, store, check).value();
+      const absl::Status status = way(download);
+      EXPECT_EQ(status.ok(), taken) << bytes << ": " << status;
+      EXPECT_EQ(absl::IsDataLoss(status), !taken);
+      EXPECT_EQ(store.Find(name_) != nullptr, taken) << "what is relayed to others";
+    }
+  }
+
+  const std::string forged_ = "evil";
+  Snapshot snapshot_;
+  std::string name_;
+};
+
+TEST_F(ForgedChunkTest, Sha256RefusesItAndXxh3CannotTell) {
+  Expect(ChunkCheck::kSha256, forged_, false);
+  Expect(ChunkCheck::kSha256, "true", true);
+  Expect(ChunkCheck::kXxh3, forged_, true);
+  Expect(ChunkCheck::kXxh3, "fals", false);
+}
+
+}  // namespace
+}  // namespace oxbow::weights
