@@ -82,7 +82,8 @@ void Coordinator::Renew(Session& session, const std::vector<LeaseId>& leases,
   v1::WorkResponse response;
   response.mutable_renewed();
   for (const LeaseId lease : leases) {
-    if (table_.Renew(session.worker, lease)) response.mutable_renewed()->add_lease_ids(lease.value);
+    if (table_.Renew(session.worker, lease, /*waits=*/!waiting_for.empty()))
+      response.mutable_renewed()->add_lease_ids(lease.value);
   }
   workers_[session.worker].seen = clock_.Now();
   workers_[session.worker].waiting_for = waiting_for;

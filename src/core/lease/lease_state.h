@@ -40,6 +40,8 @@ struct LeaseState {
     LeaseGrant grant;
     absl::Duration deadline;
     absl::Duration granted;
+    absl::Duration renewed = granted;
+    absl::Duration waited;  // For reward servers.
   };
   using Time = std::pair<absl::Duration, uint64_t>;
 

@@ -141,13 +141,15 @@ std::optional<absl::Duration> LeaseTable::AgeMax(uint32_t attempt) const {
   return std::max(*usual, options_.ages.floor * options_.lease_time) * (int64_t{1} << doublings);
 }
 
-bool LeaseTable::Renew(const std::string& worker, LeaseId lease) {
+bool LeaseTable::Renew(const std::string& worker, LeaseId lease, bool waits) {
   const auto live = state_.live.find(lease.value);
   if (live == state_.live.end() || live->second.grant.worker != worker) return false;
   if (live->second.deadline <= clock_.Now()) return false;
+  const absl::Duration renewed = std::exchange(live->second.renewed, clock_.Now());
+  if (waits) live->second.waited += clock_.Now() - renewed;
   absl::Duration until = clock_.Now() + options_.lease_time;
   if (const auto age_max = AgeMax(live->second.grant.attempt); age_max.has_value()) {
-    until = std::min(until, live->second.granted + *age_max);
+    until = std::min(until, live->second.granted + live->second.waited + *age_max);
   }
   live->second.deadline = std::max(live->second.deadline, until);
   return true;

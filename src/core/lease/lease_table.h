@@ -91,9 +91,10 @@ class LeaseTable {
   // past. Nothing if there is no such group, too few group times are known, or the rule is off.
   std::optional<absl::Duration> NextStraggler() const;
 
-  // Extends a live lease of this worker to now + lease_time, but not beyond its maximum age. False
-  // if the lease is not live.
-  bool Renew(const std::string& worker, LeaseId lease);
+  // Extends a live lease of this worker to now + lease_time, but not beyond its maximum age. The
+  // time since its last renewal does not count as age if `waits`: the worker waits for a reward
+  // server. False if the lease is not live.
+  bool Renew(const std::string& worker, LeaseId lease, bool waits = false);
 
   // Takes the result of a lease. `superseded` is set to the group's other lease if that ends here.
   AcceptOutcome Accept(GroupId group, LeaseId lease,

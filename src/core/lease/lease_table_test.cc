@@ -145,6 +145,25 @@ absl::Duration LifeOf(LeaseTable& table, FakeClock& clock, const LeaseGrant& gra
   return clock.Now() - start;
 }
 
+TEST(LeaseTableTest, TimeInWhichAWorkerWaitsForRewardsIsNoAge) {
+  FakeClock clock;
+  LeaseTable::Options options = Spec(4, 0);
+  options.ages = {.factor = 8, .floor = 4, .samples_min = 1};
+  LeaseTable table(options, clock);
+  table.Plan(LearnerStep(0));
+  const auto first = table.Acquire("a", LearnerStep(0));
+  clock.Advance(absl::Seconds(1));
+  ASSERT_EQ(table.Accept(first->group, first->id), AcceptOutcome::kAccepted);
+  const LeaseGrant held = *table.Acquire("a", LearnerStep(0));
+  for (int i = 0; i < 100; ++i) {
+    clock.Advance(options.lease_time / 2);
+    ASSERT_TRUE(table.Renew("a", held.id, /*waits=*/true)) << i;
+  }
+  const absl::Duration life = LifeOf(table, clock, held);
+  EXPECT_GE(life, 3 * options.lease_time) << "all of its time is left after the wait";
+  EXPECT_LE(life, 5 * options.lease_time);
+}
+
 TEST(LeaseTableTest, ALeaseThatIsRenewedForEverEndsAtItsMaximumAgeWhichDoublesWithEachAttempt) {
   FakeClock clock;
   LeaseTable::Options options = Spec(20, 0);
