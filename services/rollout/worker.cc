@@ -105,8 +105,9 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
     if (session->run_complete()) break;
     // The other process may be this worker's former life, whose end nobody has noticed yet.
     const bool taken = absl::IsAlreadyExists(status);
-    if (taken && !std::exchange(said, true))
+    if (taken && !std::exchange(said, true)) {
       OXBOW_LOG(Error) << "this worker gets no work" << Field("reason", status.message());
+    }
     if (!Pause(taken ? options_.backoff_max : options_.backoff_first)) break;
     const absl::StatusOr<v1::RegisterResponse> again = Register();
     if (!again.ok() || again->epoch() != registration.epoch()) break;

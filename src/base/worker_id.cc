@@ -12,14 +12,14 @@ namespace oxbow {
 namespace {
 
 constexpr size_t kBytesMax = 128;
-constexpr std::string_view kMarks = "-_.:@/";
+constexpr char kMarks[] = "-_.:@/";
 
 }  // namespace
 
 absl::Status CheckWorkerId(std::string_view id) {
   const bool known = std::all_of(id.begin(), id.end(), [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
-           kMarks.find(c) != std::string_view::npos;
+           std::string_view(kMarks).find(c) != std::string_view::npos;
   });
   if (known && !id.empty() && id.size() <= kBytesMax) return absl::OkStatus();
   return absl::InvalidArgumentError(

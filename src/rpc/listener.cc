@@ -91,6 +91,7 @@ bool Listener::AcceptOne(int socket) {
     Refuse(std::strerror(error));
     return false;
   }
+  if (reserve_.value < 0) reserve_ = Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (error != 0) return true;  // The caller is gone already, or the error is its alone.
   // The lowest free number is given out: all numbers below it are in use.
   const uint64_t in_use = static_cast<uint64_t>(accepted.value);

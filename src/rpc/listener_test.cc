@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <vector>
 
@@ -57,12 +58,15 @@ bool Connects(const Descriptor& socket, int port) {
   return connect(socket.value, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
 }
 
-// A connection on which nothing is said; no value if this process has no descriptor for it.
-Descriptor Stranger(int port) {
-  Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  EXPECT_TRUE(socket.value < 0 || Connects(socket, port));
-  return socket;
+// Waits until the server says hello on a connection, or closes it.
+bool IsRefused(const Descriptor& socket) {
+  pollfd answer{.fd = socket.value, .events = POLLIN, .revents = 0};
+  EXPECT_EQ(poll(&answer, 1, 20'000), 1) << "no answer";
+  char byte = 0;
+  return recv(socket.value, &byte, 1, MSG_DONTWAIT) <= 0;
 }
+
+Descriptor Socket() { return Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
 int PortOf(const std::string& endpoint) {
   return std::stoi(endpoint.substr(endpoint.rfind(':') + 1));
@@ -82,18 +86,19 @@ class DescriptorsTest : public ::testing::Test {
 TEST_F(DescriptorsTest, AServerThatRanOutOfDescriptorsAcceptsAgainWhenSomeAreFree) {
   const auto server = Server::Start({}, {}).value();
   ASSERT_EQ(Ask(server->endpoint()), grpc::StatusCode::OK);
+  const int port = PortOf(server->endpoint());
   {
-    // Until none is left in this process, for the server as little as for the strangers.
-    std::vector<Descriptor> strangers;
+    std::vector<Descriptor> taken;
     do {
-      strangers.push_back(Stranger(PortOf(server->endpoint())));
-    } while (strangers.back().value >= 0);
-    ASSERT_GT(strangers.size(), 60u);
-    // The last one is refused: the server has closed its side.
-    pollfd closed{.fd = strangers[strangers.size() - 2].value, .events = POLLIN, .revents = 0};
-    ASSERT_EQ(poll(&closed, 1, 20'000), 1);
-    char byte = 0;
-    EXPECT_LE(recv(closed.fd, &byte, 1, 0), 0);
+      taken.push_back(Socket());
+      ASSERT_TRUE(Connects(taken.back(), port));
+    } while (!IsRefused(taken.back()));
+    EXPECT_GT(taken.size(), 30u) << "strangers that were let in";
+    // The rest goes to files, as much as there is.
+    const Descriptor last = Socket();
+    while (taken.back().value >= 0) taken.emplace_back(dup(last.value));
+    ASSERT_TRUE(Connects(last, port));
+    EXPECT_TRUE(IsRefused(last)) << "with the reserve alone";
   }
   EXPECT_EQ(Ask(server->endpoint()), grpc::StatusCode::OK);
 }
@@ -116,15 +121,14 @@ TEST(ListenerTest, BothAddressFamiliesAreListenedOn) {
   EXPECT_EQ(Ask((*bare)->endpoint()), grpc::StatusCode::OK);
   const auto wildcard = Listener::Bind("[::]:0");
   ASSERT_TRUE(wildcard.ok()) << wildcard.status();
-  EXPECT_GE(Stranger((*wildcard)->port()).value, 0) << "IPv4 reaches the wildcard of IPv6";
+  EXPECT_TRUE(Connects(Socket(), (*wildcard)->port())) << "IPv4 reaches the wildcard of IPv6";
 }
 
 TEST(ListenerTest, AServerThatEndsRefusesCallersAtOnce) {
   const auto server = Server::Start({}, {}).value();
   const int port = PortOf(server->endpoint());
   server->Shutdown(absl::ZeroDuration());
-  Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  EXPECT_FALSE(Connects(socket, port));
+  EXPECT_FALSE(Connects(Socket(), port));
   EXPECT_TRUE(Server::Start({.listen = server->endpoint()}, {}).ok());
 }
 
