@@ -77,12 +77,6 @@ void JudgeConfig(const DoctorFlags& flags, Checks& checks, MachineNeeds& needs,
                     absl::StrCat(config.model().path(), ", ", facts->transformer_parameters,
                                  " parameters, ", facts->trained_parameters, " trained"),
                     ""});
-  const std::string& device = config.model().device();
-  if (device.rfind("cuda", 0) == 0 && !at::hasCUDA()) {
-    checks.push_back({"config", "device", Verdict::kFail,
-                      absl::StrCat(device, " is asked for and this LibTorch sees no CUDA device"),
-                      "model.device: cpu, or a CUDA build on a machine with a driver"});
-  }
 }
 
 // If no fleet is named, asks nothing.
