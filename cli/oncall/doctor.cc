@@ -22,9 +22,12 @@
 #include "cli/plan/run_plan.h"
 #include "config/run_config.h"
 #include "rpc/tls_flags.h"
+#include "run/group_bytes.h"
 
 namespace oxbow::cli {
 namespace {
+
+constexpr uint64_t kProcessBytes = uint64_t{200} << 20;  // Libraries and queues of a process.
 
 struct DoctorFlags {
   std::string file;
@@ -42,9 +45,19 @@ struct DoctorFlags {
 MachineNeeds NeedsOf(const v1::RunConfig& config, const run::ModelFacts& facts) {
   MachineNeeds needs;
   const v1::ServiceConfig& services = config.services();
+  const uint32_t rewards = config.reward().endpoints().empty() ? services.reward_servers() : 0;
   needs.busy_processes = config.learner().ranks() + services.rollout_workers();
-  needs.processes = ProcessesOf(config);
-  needs.memory = MemoryNeeded(config, facts);
+  needs.processes = needs.busy_processes + rewards + 1;
+  std::vector<MemoryItem> learner = LearnerMemory(config, facts);
+  for (MemoryItem& item : learner) {
+    // The sink's bound is what experience may take; what it will take is known.
+    if (item.what == "experience, at most") {
+      item.bytes = run::SinkBytesNeeded(config, facts.latent_shape);
+    }
+  }
+  needs.memory = PeakOf(learner) * config.learner().ranks() +
+                 PeakOf(WorkerMemory(config, facts)) * services.rollout_workers() +
+                 kProcessBytes * needs.processes;
   needs.disk = DiskBytesNeeded(config, facts);
   return needs;
 }
@@ -77,6 +90,12 @@ void JudgeConfig(const DoctorFlags& flags, Checks& checks, MachineNeeds& needs,
                     absl::StrCat(config.model().path(), ", ", facts->transformer_parameters,
                                  " parameters, ", facts->trained_parameters, " trained"),
                     ""});
+  const std::string& device = config.model().device();
+  if (device.rfind("cuda", 0) == 0 && !at::hasCUDA()) {
+    checks.push_back({"config", "device", Verdict::kFail,
+                      absl::StrCat(device, " is asked for and this LibTorch sees no CUDA device"),
+                      "model.device: cpu, or a CUDA build on a machine with a driver"});
+  }
 }
 
 // If no fleet is named, asks nothing.
