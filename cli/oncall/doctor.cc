@@ -20,6 +20,8 @@
 namespace oxbow::cli {
 namespace {
 
+constexpr uint64_t kProcessBytes = uint64_t{200} << 20;  // Libraries and queues of a process.
+
 struct DoctorFlags {
   std::string file;
   std::vector<std::string> set;

@@ -18,9 +18,19 @@ constexpr uint64_t kProcessBytes = uint64_t{200} << 20;  // Libraries and queues
 MachineNeeds NeedsOf(const v1::RunConfig& config, const run::ModelFacts& facts) {
   MachineNeeds needs;
   const v1::ServiceConfig& services = config.services();
+  const uint32_t rewards = config.reward().endpoints().empty() ? services.reward_servers() : 0;
   needs.busy_processes = config.learner().ranks() + services.rollout_workers();
-  needs.processes = ProcessesOf(config);
-  needs.memory = MemoryNeeded(config, facts);
+  needs.processes = needs.busy_processes + rewards + 1;
+  std::vector<MemoryItem> learner = LearnerMemory(config, facts);
+  for (MemoryItem& item : learner) {
+    // The sink's bound is what experience may take; what it will take is known.
+    if (item.what == "experience, at most") {
+      item.bytes = run::SinkBytesNeeded(config, facts.latent_shape);
+    }
+  }
+  needs.memory = PeakOf(learner) * config.learner().ranks() +
+                 PeakOf(WorkerMemory(config, facts)) * services.rollout_workers() +
+                 kProcessBytes * needs.processes;
   needs.disk = DiskBytesNeeded(config, facts);
   return needs;
 }

@@ -156,6 +156,15 @@ TEST(LiveRunTest, ACompleteRunEndsItsWorkersAndAResumeChecksWhatItIsAskedFor) {
   EXPECT_EQ(fewer.exit_code, 2);
   EXPECT_THAT(LastLine(fewer.message), HasSubstr("the run has 2 steps already"));
   EXPECT_EQ(Content(run.directory() / "config.resolved.yaml"), config);
+  // A learner that was started by hand says the same.
+  const std::filesystem::path by_hand = run.directory() / "by_hand.yaml";
+  std::string shorter = config;
+  ASSERT_NE(shorter.find("  steps: 2 "), std::string::npos) << config;
+  std::ofstream(by_hand) << shorter.replace(shorter.find("  steps: 2 "), 10, "  steps: 1");
+  const Ended learner = RunCommand({BinaryPath("learner"), "--config", by_hand, "--run-dir",
+                                    run.directory(), "--reward", "127.0.0.1:1", "--resume"});
+  EXPECT_EQ(learner.exit_code, 2);
+  EXPECT_THAT(LastLine(learner.message), HasSubstr("the run has 2 steps already"));
   EXPECT_EQ(resume({"run.steps=2"}).exit_code, 0);
 }
 
