@@ -138,6 +138,7 @@ TEST_F(OwnershipTest, AnEpochOrStepFarAheadIsRefusedAndForgotten) {
   for (const uint64_t far : {11 + kAheadMax, ~uint64_t{0}}) {
     EXPECT_TRUE(absl::IsInvalidArgument(store_->Advance(mine, LearnerStep(far), {}, {}).status()));
     EXPECT_TRUE(absl::IsInvalidArgument(store_->Draw(mine, LearnerStep(far), 1, 1).status()));
+    EXPECT_TRUE(absl::IsInvalidArgument(store_->Restore(mine, "", {.step = LearnerStep(far)})));
     const auto born = store_->Offer(mine, {TestEntry(7, 7, far, 1)});
     ASSERT_TRUE(born.ok());
     EXPECT_EQ(born->results[0].outcome, Outcome::kRejectedInvalid);

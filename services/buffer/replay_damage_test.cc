@@ -2,11 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "services/buffer/replay_store.h"
 #include "tests/testing/replay_entries.h"
@@ -17,8 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-using ::testing::SizeIs;
 
 constexpr Epoch kEpoch(1);
 constexpr size_t kPartBytes = 4000;  // In blob files.
@@ -45,7 +46,7 @@ void TurnByteOf(const fs::path& store, const std::string& bytes) {
 class ReplayDamageTest : public ::testing::Test {
  protected:
   ReplayDamageTest() {
-    for (uint64_t id = 1; id <= 5; ++id) EXPECT_TRUE(Offer(id).ok());
+    for (uint64_t id = 1000; id <= 5000; id += 1000) EXPECT_TRUE(Offer({EntryOf(id)}).ok());
     EXPECT_TRUE(store_->Checkpoint(kEpoch, "flushed", 1).ok());
   }
 
@@ -54,7 +55,19 @@ class ReplayDamageTest : public ::testing::Test {
     entry.conditioning = TestBytes(entry.id, 101, kPartBytes);
     return entry;
   }
-  absl::Status Offer(uint64_t id) { return store_->Offer(kEpoch, {EntryOf(id)}).status(); }
+  absl::Status Offer(std::vector<Entry> entries) {
+    return store_->Offer(kEpoch, std::move(entries)).status();
+  }
+  // Replaces entries with lower and higher ids than the sound ones: so the files of RocksDB overlap
+  // and have to be merged.
+  absl::Status Churn(uint64_t round) {
+    std::vector<Entry> entries = {EntryOf(round), EntryOf(10'000 + round)};
+    entries[0].prompt = PromptId(100 + round % 3);
+    entries[1].prompt = PromptId(200 + round % 3);
+    for (Entry& entry : entries) entry.reward = static_cast<double>(round);
+    if (const absl::Status status = Offer(std::move(entries)); !status.ok()) return status;
+    return store_->Checkpoint(kEpoch, "flushed", 1);
+  }
   std::vector<uint64_t> Draw() {
     std::vector<uint64_t> ids;
     const auto drawn = store_->Draw(kEpoch, LearnerStep(1), 5, 1);
@@ -71,49 +84,44 @@ class ReplayDamageTest : public ::testing::Test {
 };
 
 TEST_F(ReplayDamageTest, ADrawIsWithoutADamagedEntryWhichLeaves) {
-  TurnByteOf(directory_.path(), EntryOf(3).conditioning);
-  EXPECT_THAT(Draw(), ElementsAre(1, 2, 4, 5));
-  EXPECT_THAT(Draw(), ElementsAre(1, 2, 4, 5)) << "the same step again";
+  TurnByteOf(directory_.path(), EntryOf(3000).conditioning);
+  EXPECT_THAT(Draw(), ElementsAre(1000, 2000, 4000, 5000));
+  EXPECT_THAT(Draw(), ElementsAre(1000, 2000, 4000, 5000)) << "the same step again";
   EXPECT_EQ(store_->Info().entries, 4u);
   EXPECT_EQ(store_->Info().damaged, 1u);
   ASSERT_TRUE(store_->Advance(kEpoch, LearnerStep(1), {}, {}).ok());
   EXPECT_EQ(store_->Info().retired, 0u);
   Entry better = EntryOf(6);
-  better.prompt = PromptId(3);
+  better.prompt = PromptId(3000);
   EXPECT_EQ(store_->Offer(kEpoch, {better})->results[0].outcome, Outcome::kInserted)
       << "its prompt has room again";
 }
 
 TEST_F(ReplayDamageTest, AReaderIsToldOfTheDamageOnceAndThenThatItIsGone) {
-  TurnByteOf(directory_.path(), EntryOf(2).latents.substr(kPartBytes, kPartBytes));
-  EXPECT_TRUE(store_->ReadLatents(EntryId(2), 0, 1).ok()) << "another latent";
-  EXPECT_TRUE(absl::IsDataLoss(store_->ReadLatents(EntryId(2), 1, 1).status()));
-  EXPECT_TRUE(absl::IsNotFound(store_->ReadLatents(EntryId(2), 1, 1).status()));
-  EXPECT_THAT(Draw(), ElementsAre(1, 3, 4, 5));
+  TurnByteOf(directory_.path(), EntryOf(2000).latents.substr(kPartBytes, kPartBytes));
+  EXPECT_TRUE(store_->ReadLatents(EntryId(2000), 0, 1).ok()) << "another latent";
+  EXPECT_TRUE(absl::IsDataLoss(store_->ReadLatents(EntryId(2000), 1, 1).status()));
+  EXPECT_TRUE(absl::IsNotFound(store_->ReadLatents(EntryId(2000), 1, 1).status()));
+  EXPECT_THAT(Draw(), ElementsAre(1000, 3000, 4000, 5000));
 }
 
 // Compaction moves old values to new files, so it reads them, and RocksDB writes no more after one
 // that it cannot read.
 TEST_F(ReplayDamageTest, CompactionThatMeetsADamagedEntryDoesNotStopWrites) {
-  TurnByteOf(directory_.path(), EntryOf(3).conditioning);
+  TurnByteOf(directory_.path(), EntryOf(3000).conditioning);
   int refused = 0;
-  uint64_t id = 6;
-  for (; id < 300 && store_->Info().damaged == 0; ++id) {
-    absl::Status status = Offer(id);
-    if (status.ok()) status = store_->Checkpoint(kEpoch, "flushed", 1);
-    refused += status.ok() ? 0 : 1;
-  }
+  uint64_t round = 1;
+  for (; round < 300 && store_->Info().damaged == 0; ++round) refused += Churn(round).ok() ? 0 : 1;
   EXPECT_EQ(store_->Info().damaged, 1u) << refused << " calls refused";
   EXPECT_LE(refused, 3);
-  for (const uint64_t end = id + 30; id < end; ++id) {
-    ASSERT_TRUE(Offer(id).ok());
-    const absl::Status kept = store_->Checkpoint(kEpoch, "flushed", 1);
-    ASSERT_TRUE(kept.ok()) << kept;
+  for (const uint64_t end = round + 30; round < end; ++round) {
+    const absl::Status status = Churn(round);
+    ASSERT_TRUE(status.ok()) << status;
   }
-  for (const uint64_t sound : {1, 2, 4, 5}) {
+  for (const uint64_t sound : {1000, 2000, 4000, 5000}) {
     EXPECT_EQ(store_->Find(EntryId(sound))->conditioning, EntryOf(sound).conditioning);
   }
-  EXPECT_TRUE(absl::IsNotFound(store_->Find(EntryId(3)).status()));
+  EXPECT_TRUE(absl::IsNotFound(store_->Find(EntryId(3000)).status()));
 }
 
 }  // namespace

@@ -35,7 +35,13 @@ absl::Status ReplayStore::Recover() {
   } else {
     OXBOW_RETURN_IF_ERROR(Database::ProbeRoom(live_, options_.environment));
     OXBOW_RETURN_IF_ERROR(OpenLive(/*compacts=*/!absl::IsDataLoss(resumed)));
-    if (absl::IsDataLoss(resumed)) OXBOW_RETURN_IF_ERROR(DropDamaged());
+    if (absl::IsDataLoss(resumed)) {
+      if (const absl::Status status = DropDamaged(); !status.ok()) {
+        state_.reset();
+        database_.reset();  // It does not compact: the next call opens it again.
+        return status;
+      }
+    }
   }
   write_failed_ = false;
   OXBOW_LOG(Info) << "replay store writes again"
@@ -62,6 +68,9 @@ absl::Status ReplayStore::Restore(const Caller& caller, const std::string& name,
   absl::MutexLock lock(&mutex_);
   OXBOW_RETURN_IF_ERROR(CanWrite());
   const Owner before = state_->owner();
+  const LearnerStep now = state_->clock().step;
+  // A store that is new takes any step: its run may be old.
+  if (now.value > 0) OXBOW_RETURN_IF_ERROR(CheckStep(now, wanted.step));
   OXBOW_ASSIGN_OR_RETURN(const Claim claim, ClaimOf(before, state_->clock().epoch, caller, wanted));
   if (claim.changes) {
     OXBOW_LOG(Warning) << "replay buffer is taken from its run" << Field("owner", NameOf(before))

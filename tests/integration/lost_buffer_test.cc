@@ -55,6 +55,7 @@ TEST(LostBufferTest, ACheckpointWithoutTheBufferDoesNotEmptyItAtTheNextStart) {
   ASSERT_TRUE(run.WaitForStep(kCheckpoint + 1)) << learner.error_output();
   run.StartBuffer();
   ASSERT_TRUE(AwaitAttached(run, kCheckpoint + 1, 1)) << learner.error_output();
+  run.StopWork();
   ASSERT_TRUE(run.KillRank(-1));
   EXPECT_THAT(run.WaitExit(), ::testing::Each(-SIGKILL));
 
@@ -76,6 +77,7 @@ TEST(LostBufferTest, ABufferOfAnotherRunIsRefusedAtTheStartUntilItIsTaken) {
   Process& first = run.Launch({});
   run.Work(first);
   ASSERT_TRUE(run.WaitForStep(2)) << first.error_output();
+  run.StopWork();
   ASSERT_TRUE(run.KillRank(-1));
   EXPECT_THAT(run.WaitExit(), SizeIs(1));
   const std::map<uint64_t, uint64_t> entries = Entries(run);

@@ -39,6 +39,8 @@ class LaunchedRun {
   // Waits until `rank_zero` is ready, then starts a worker.
   void Work(Process& rank_zero);
 
+  void StopWork() { worker_.reset(); }
+
   // Kills the process of this rank with SIGKILL, for any parent. False if there is none.
   bool KillRank(int rank);
 
