@@ -10,6 +10,7 @@
 #include "cli/run/progress_line.h"
 #include "metrics/exported_metrics.h"
 #include "metrics/step_metrics.h"
+#include "services/learner/run_progress.h"
 
 namespace oxbow::cli {
 namespace {
@@ -19,7 +20,6 @@ constexpr double kStepWarn = 60, kStepFail = 600;            // Without a step, 
 constexpr double kStepsWarn = 10, kStepsFail = 50;           // And in step durations.
 constexpr double kRefusedWarn = 0.001, kRefusedFail = 0.05;  // Share of images.
 constexpr double kFailingLong = 60;                          // Seconds without a step.
-constexpr char kAwaitingRewards[] = "waiting for rewards";   // A phase of the learner.
 constexpr uint64_t kDiskLeast = uint64_t{128} << 20;
 
 class FleetJudge {
@@ -214,7 +214,7 @@ class FleetJudge {
     const std::string trouble = TroubleOf(status);
     if (trouble.empty()) return;
     const bool stands = status.last_failure().seconds_since_first() > kFailingLong ||
-                        status.phase() == kAwaitingRewards;
+                        status.phase() == learner::kAwaitsRewards;
     Add("groups failing", stands ? Verdict::kFail : Verdict::kWarn, trouble,
         "the words after the last colon are the failing part's own: correct it there; a run that "
         "waits goes on by itself");
