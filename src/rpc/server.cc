@@ -1,7 +1,6 @@
 #include "rpc/server.h"
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <signal.h>
@@ -13,6 +12,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "rpc/channel.h"
+#include "rpc/refusals.h"
 #include "rpc/tls.h"
 
 namespace oxbow::rpc {
@@ -26,12 +26,26 @@ sigset_t StopSignals() {
   return signals;
 }
 
+std::unique_ptr<HealthService> HealthOf(const std::vector<grpc::Service*>& services) {
+  std::vector<StreamRunner*> runners;
+  for (grpc::Service* service : services) {
+    if (auto* streams = dynamic_cast<HasStreams*>(service)) runners.push_back(&streams->streams());
+  }
+  return std::make_unique<HealthService>(std::move(runners));
+}
+
+std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> Interceptors() {
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> all;
+  all.push_back(CountRefusals());
+  return all;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options,
                                                       const std::vector<grpc::Service*>& services) {
   OXBOW_RETURN_IF_ERROR(MayListen(options.listen));
-  grpc::EnableDefaultHealthCheckService(true);
+  grpc::EnableDefaultHealthCheckService(false);  // HealthService says more.
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   int port = 0;
@@ -43,9 +57,14 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options,
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);  // As clients do.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.streams_per_connection_max);
   grpc::ResourceQuota quota("oxbow");
   quota.SetMaxThreads(options.threads_max);
+  quota.Resize(options.memory_max);
   builder.SetResourceQuota(quota);
+  builder.experimental().SetInterceptorCreators(Interceptors());
+  std::unique_ptr<HealthService> health = HealthOf(services);
+  builder.RegisterService(health.get());
   for (grpc::Service* service : services) builder.RegisterService(service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
@@ -53,18 +72,17 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options,
         absl::StrCat("cannot listen (is the port taken?): ", options.listen));
   }
   const std::string host = options.listen.substr(0, options.listen.rfind(':'));
-  return std::unique_ptr<Server>(new Server(std::move(server), absl::StrCat(host, ":", port)));
+  return std::unique_ptr<Server>(new Server(std::move(health), std::move(server), absl::StrCat(host, ":", port)));
 }
 
-Server::Server(std::unique_ptr<grpc::Server> server, std::string endpoint)
-    : server_(std::move(server)), endpoint_(std::move(endpoint)) {
-  server_->GetHealthCheckService()->SetServingStatus(true);
-}
+Server::Server(std::unique_ptr<HealthService> health, std::unique_ptr<grpc::Server> server,
+               std::string endpoint)
+    : health_(std::move(health)), server_(std::move(server)), endpoint_(std::move(endpoint)) {}
 
 Server::~Server() { Shutdown(absl::ZeroDuration()); }
 
 void Server::Shutdown(absl::Duration grace) {
-  server_->GetHealthCheckService()->SetServingStatus(false);
+  health_->Stop();
   server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(grace));
   server_->Wait();
 }

@@ -1,4 +1,4 @@
-// The one way to run a gRPC server: explicit limits, health service, reflection, reported port,
+// The one way to run a gRPC server: explicit limits, health service, count of refusals, reflection, reported port,
 // orderly shutdown.
 #pragma once
 
@@ -11,18 +11,31 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "rpc/health_service.h"
+#include "rpc/stream_runner.h"
 
 namespace oxbow::rpc {
+
+// A service with streams that run on its own StreamRunner.
+class HasStreams {
+ public:
+  virtual ~HasStreams() = default;
+  virtual StreamRunner& streams() = 0;
+};
 
 class Server {
  public:
   struct Options {
     std::string listen = "127.0.0.1:0";  // Port 0: the system picks one.
+    // Unary calls at a time; one more is answered with RESOURCE_EXHAUSTED. Streams take none.
     int threads_max = 64;
+    int streams_per_connection_max = 4096;      // Further ones wait at the client.
+    size_t memory_max = size_t{4} << 30;        // Bytes in gRPC's own buffers; above, it reads less.
   };
 
-  // Binds and serves `services` (not owned; they outlive the server). Health says SERVING at once.
-  // kUnavailable if the address cannot be bound.
+  // Binds and serves `services` (not owned; they outlive the server). Health says SERVING at once,
+  // as long as threads are free (rpc/health_service.h). kUnavailable if the address cannot be
+  // bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options,
                                                        const std::vector<grpc::Service*>& services);
   ~Server();
@@ -35,8 +48,10 @@ class Server {
   void Shutdown(absl::Duration grace);
 
  private:
-  Server(std::unique_ptr<grpc::Server> server, std::string endpoint);
+  Server(std::unique_ptr<HealthService> health, std::unique_ptr<grpc::Server> server,
+         std::string endpoint);
 
+  const std::unique_ptr<HealthService> health_;
   const std::unique_ptr<grpc::Server> server_;
   const std::string endpoint_;
 };
