@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "oxbow/v1/replay_buffer.grpc.pb.h"
 #include "rpc/channel.h"
+#include "rpc/retry.h"
 #include "rpc/convert.h"
 #include "rpc/status.h"
 

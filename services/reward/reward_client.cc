@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "oxbow/v1/reward.grpc.pb.h"
 #include "rpc/channel.h"
+#include "rpc/retry.h"
 #include "rpc/status.h"
 
 namespace oxbow::reward {
@@ -21,6 +22,8 @@ namespace {
 constexpr uint64_t kBatchBytesMax = rpc::kMessageBytesMax / 2;  // Leaves room for the rest.
 constexpr absl::Duration kDescribeTimeoutMax = absl::Seconds(10);
 constexpr absl::Duration kBackoff = absl::Milliseconds(50);  // Before the next try.
+constexpr absl::Duration kBusyFirst = absl::Milliseconds(100);  // While all servers are busy.
+constexpr absl::Duration kBusyMax = absl::Seconds(5);
 
 // One reward server. Thread-safe.
 struct Replica {
@@ -38,7 +41,6 @@ bool IsTransportFailure(const absl::Status& status) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kUnknown:
     case absl::StatusCode::kAborted:
@@ -85,7 +87,9 @@ struct RewardClient::Impl {
   std::vector<std::vector<size_t>> Split(const std::vector<Image8>& images,
                                          std::vector<std::optional<Result>>& results) const;
   void ScoreBatch(const v1::Prompt& prompt, const std::vector<Image8>& images,
-                  const std::vector<size_t>& batch, std::vector<std::optional<Result>>& results);
+                  const std::vector<size_t>& batch, const Pause& pause,
+                  std::vector<std::optional<Result>>& results);
+  Pause PauseUpToBusyMax() const;
   absl::Status TryBatch(Replica& replica, const v1::Prompt& prompt,
                         const std::vector<Image8>& images, const std::vector<size_t>& batch,
                         std::vector<std::optional<Result>>& results);
@@ -189,35 +193,55 @@ std::vector<std::vector<size_t>> RewardClient::Impl::Split(
 
 std::vector<absl::StatusOr<Scores>> RewardClient::Score(const std::string& prompt_text,
                                                         const std::string& prompt_metadata_json,
-                                                        const std::vector<Image8>& images) {
+                                                        const std::vector<Image8>& images,
+                                                        const Pause& pause) {
   v1::Prompt prompt;
   prompt.set_text(prompt_text);
   prompt.set_metadata_json(prompt_metadata_json);
   std::vector<std::optional<Result>> results(images.size());
   for (const std::vector<size_t>& batch : impl_->Split(images, results)) {
-    impl_->ScoreBatch(prompt, images, batch, results);
+    impl_->ScoreBatch(prompt, images, batch, pause ? pause : impl_->PauseUpToBusyMax(), results);
   }
   std::vector<Result> scores;
   for (std::optional<Result>& result : results) scores.push_back(*std::move(result));
   return scores;
 }
 
+RewardClient::Pause RewardClient::Impl::PauseUpToBusyMax() const {
+  return [left = options.busy_max](absl::Duration wait) mutable {
+    if (left <= absl::ZeroDuration()) return false;
+    left -= wait;
+    absl::SleepFor(wait);
+    return true;
+  };
+}
+
 // Sets every result of the batch.
 void RewardClient::Impl::ScoreBatch(const v1::Prompt& prompt, const std::vector<Image8>& images,
-                                    const std::vector<size_t>& batch,
+                                    const std::vector<size_t>& batch, const Pause& pause,
                                     std::vector<std::optional<Result>>& results) {
   const std::vector<Replica*> order = ReplicasInTurn();
+  rpc::Backoff busy(kBusyFirst, kBusyMax);
   absl::Status status;
-  for (int attempt = 0; attempt < options.tries; ++attempt) {
-    if (attempt >= static_cast<int>(order.size())) absl::SleepFor(attempt * kBackoff);
-    Replica& replica = *order[attempt % order.size()];
+  int failures = 0;
+  for (size_t asked = 0; failures < options.tries;) {
+    Replica& replica = *order[asked % order.size()];
+    const bool all_asked = ++asked % order.size() == 0;
     status = TryBatch(replica, prompt, images, batch, results);
     if (status.ok()) return;
     status = Annotate(status, absl::StrCat("reward server ", replica.endpoint));
+    if (rpc::FailureOf(status) == rpc::Failure::kBusy) {
+      if (all_asked && !pause(busy.Next())) break;
+      continue;
+    }
     if (!IsTransportFailure(status)) break;
+    ++failures;
     OXBOW_LOG(Warning) << "scoring failed" << Field("endpoint", replica.endpoint)
-                       << Field("status", status) << Field("attempt", attempt + 1);
+                       << Field("status", status) << Field("attempt", failures);
     replica.resting_until_ns = absl::ToInt64Nanoseconds(options.clock->Now() + options.rest);
+    if (asked >= order.size() && failures < options.tries) {
+      absl::SleepFor(rpc::Jittered(failures * kBackoff));
+    }
   }
   for (const size_t i : batch) {
     if (!results[i].has_value()) results[i] = status;

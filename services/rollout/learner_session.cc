@@ -96,6 +96,7 @@ LearnerSession::LearnerSession(RunSpec spec, std::string worker_id,
 LearnerSession::~LearnerSession() {
   stopping_.Notify();
   stream_.Cancel();
+  for (const auto& sender : senders_) sender->Cancel();
   leases_.Wake();
   tasks_.Close();
   follower_->Stop();
@@ -305,15 +306,19 @@ void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
 void LearnerSession::Deliver(const v1::Lease& lease, SampledGroup sampled, double sample_seconds) {
   const TraceScope scope(TraceOf(lease));
   const absl::Duration start = clock_.Now();
-  const absl::StatusOr<v1::InsertResponse::Ack> ack =
-      ScoreAndSend(lease, std::move(sampled), sample_seconds);
+  const absl::StatusOr<v1::Group> group = Score(lease, std::move(sampled), sample_seconds);
+  absl::StatusOr<v1::InsertResponse::Ack> ack = group.status();
+  if (group.ok()) {
+    ack = senders_[lease.sink_rank()]->Send(
+        *group, [&](absl::Duration wait) { return Pause(lease.lease_id(), wait); });
+  }
   const double seconds = absl::ToDoubleSeconds(clock_.Now() - start);
   if (!ack.ok()) {
     OXBOW_LOG(Warning) << "group not delivered" << Field("group", lease.group_id())
                        << Field("lease", lease.lease_id()) << Field("step", lease.learner_step())
                        << Field("worker", worker_id_) << Field("reason", ack.status().ToString());
     metrics_.GroupDelivered("failed", seconds);
-    Finish(lease.lease_id(), ack.status().ToString());
+    Finish(lease.lease_id(), ack.status().ToString(), /*discarded=*/group.ok());
     return;
   }
   metrics_.GroupDelivered(NameOf(ack->outcome()), seconds);
@@ -331,15 +336,15 @@ void LearnerSession::Deliver(const v1::Lease& lease, SampledGroup sampled, doubl
   Finish(lease.lease_id(), "");
 }
 
-absl::StatusOr<v1::InsertResponse::Ack> LearnerSession::ScoreAndSend(const v1::Lease& lease,
-                                                                     SampledGroup sampled,
-                                                                     double sample_seconds) {
+absl::StatusOr<v1::Group> LearnerSession::Score(const v1::Lease& lease, SampledGroup sampled,
+                                                double sample_seconds) {
   if (lease.sink_rank() >= senders_.size()) {
     return absl::InvalidArgumentError(absl::StrCat("no such learner rank: ", lease.sink_rank()));
   }
   const absl::Duration start = clock_.Now();
   const auto scores =
-      rewards_->Score(lease.prompt().text(), lease.prompt().metadata_json(), sampled.images);
+      rewards_->Score(lease.prompt().text(), lease.prompt().metadata_json(), sampled.images,
+                      [&](absl::Duration wait) { return Pause(lease.lease_id(), wait); });
   const double reward_seconds = absl::ToDoubleSeconds(clock_.Now() - start);
   metrics_.GroupScored(reward_seconds);
   OXBOW_RETURN_IF_ERROR(ApplyScores(spec_.reward, scores, sampled.trajectories));
@@ -357,11 +362,15 @@ absl::StatusOr<v1::InsertResponse::Ack> LearnerSession::ScoreAndSend(const v1::L
   message.set_worker_id(worker_id_);
   message.set_sample_seconds(sample_seconds);
   message.set_reward_seconds(reward_seconds);
-  return senders_[lease.sink_rank()]->Send(message);
+  return message;
 }
 
-void LearnerSession::Finish(uint64_t lease_id, const std::string& failure) {
-  stream_.Finished(lease_id, failure);
+bool LearnerSession::Pause(uint64_t lease_id, absl::Duration wait) {
+  return !stopping_.WaitForNotificationWithTimeout(wait) && leases_.Wanted(lease_id);
+}
+
+void LearnerSession::Finish(uint64_t lease_id, const std::string& failure, bool discarded) {
+  stream_.Finished(lease_id, failure, discarded);
   leases_.Done(lease_id);
   metrics_.GroupsInFlight(leases_.held().size());
   OfferCredit();

@@ -64,9 +64,11 @@ class LearnerSession {
   void ApplyNewest();
   void SampleBatch(std::vector<ReadyLease> batch);
   void Deliver(const v1::Lease& lease, SampledGroup sampled, double sample_seconds);
-  absl::StatusOr<v1::InsertResponse::Ack> ScoreAndSend(const v1::Lease& lease, SampledGroup sampled,
-                                                       double sample_seconds);
-  void Finish(uint64_t lease_id, const std::string& failure);
+  absl::StatusOr<v1::Group> Score(const v1::Lease& lease, SampledGroup sampled,
+                                  double sample_seconds);
+  void Finish(uint64_t lease_id, const std::string& failure, bool discarded = false);
+  // Waits between two tries to deliver the group of a lease. False if nobody wants it any more.
+  bool Pause(uint64_t lease_id, absl::Duration wait);
   void OfferCredit();
   void RenewLoop();
 

@@ -107,10 +107,11 @@ std::vector<uint64_t> WorkStream::Expired(const v1::WorkResponse::Renewed& renew
   return expired;
 }
 
-void WorkStream::Finished(uint64_t lease_id, const std::string& failure) {
+void WorkStream::Finished(uint64_t lease_id, const std::string& failure, bool discarded) {
   v1::WorkRequest request = Request();
   request.mutable_finished()->set_lease_id(lease_id);
   request.mutable_finished()->set_failure(failure);
+  request.mutable_finished()->set_discarded(discarded);
   Write(request);
 }
 

@@ -40,7 +40,7 @@ class WorkStream {
   // The leases of the oldest unanswered Renew that are missing in this answer: the learner has
   // given them to other workers. Called by the reader, once per answer.
   std::vector<uint64_t> Expired(const v1::WorkResponse::Renewed& renewed);
-  void Finished(uint64_t lease_id, const std::string& failure);
+  void Finished(uint64_t lease_id, const std::string& failure, bool discarded);
   void Goodbye();
 
  private:

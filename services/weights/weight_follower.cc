@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "rpc/channel.h"
+#include "rpc/retry.h"
 #include "rpc/status.h"
 #include "services/weights/download.h"
 

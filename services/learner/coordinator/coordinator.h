@@ -76,7 +76,7 @@ class Coordinator final : public ResultReceiver {
     uint64_t leases_expired = 0;
     uint64_t leases_speculated = 0;  // Second leases of stragglers.
     uint64_t leases_superseded = 0;  // Ended because the group's other lease was first.
-    uint64_t groups_discarded = 0;   // Results that were refused: work thrown away.
+    uint64_t groups_discarded = 0;   // Results refused or undelivered: work thrown away.
   };
 
   Coordinator(Options options, const Clock& clock, GroupAssembler& assembler,
@@ -105,6 +105,8 @@ class Coordinator final : public ResultReceiver {
   void SetCredit(Session& session, PolicyVersion version, uint32_t groups);
   void Renew(Session& session, const std::vector<LeaseId>& leases);
   void Finish(Session& session, LeaseId lease, const std::string& failure);
+  // Counts a finished group that its worker could not deliver.
+  void CountUndelivered();
   // The next message to send: a lease, cancel, renewal or drain. If nothing, wait for Wake.
   std::optional<v1::WorkResponse> Take(Session& session);
 

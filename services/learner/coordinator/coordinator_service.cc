@@ -80,6 +80,7 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
         return coordinator_.Renew(*this, std::vector<LeaseId>(ids.begin(), ids.end()));
       }
       case v1::WorkRequest::kFinished:
+        if (request_.finished().discarded()) coordinator_.CountUndelivered();
         return coordinator_.Finish(*this, LeaseId(request_.finished().lease_id()),
                                    request_.finished().failure());
       case v1::WorkRequest::kGoodbye:
