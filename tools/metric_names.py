@@ -27,10 +27,10 @@ LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 CPP_TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|\'(?:[^\'\\\n]|\\.)*\'|R"(\w*)\(.*?\)\1"|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
 # A key of metrics.jsonl, and not a part of a path or of a word.
 KEY = re.compile(r"(?<![\w/.\-{])(?:train|eval|buffer|rollout|time|throughput|adaptation)/[a-zA-Z]\w*(?![\w/.{\-])")
-EXPORTED = re.compile(r"\b(?:oxbow_(?:build|disk|learner|rollout|weights|replay|reward)_\w+|process_(?:cpu|resident|start)_\w+)\b")
+EXPORTED = re.compile(r"\b(?:oxbow_(?:build|disk|rpc|learner|rollout|weights|replay|reward)_\w+|process_(?:cpu|resident|start)_\w+)\b")
 HISTOGRAM_PART = re.compile(r"_(?:bucket|sum|count)$")
 # Names of targets, binaries and buckets of storage that begin like a metric.
-OTHERWISE = re.compile(r"^oxbow_(?:learner|rollout|weights|replay|reward)_(?:client|service|store|loop|run|ranks|coordinator|"
+OTHERWISE = re.compile(r"^oxbow_(?:rpc|learner|rollout|weights|replay|reward)_(?:client|service|store|loop|run|ranks|coordinator|"
                        r"member|probe|broadcast_group|worker|server|convert)\w*$")
 
 

@@ -183,6 +183,25 @@ TEST(RewardClientTest, ErrorsOfItemsAndRequestsAreNotRetried) {
   EXPECT_THAT(by_call.batches(), ElementsAre(1));
 }
 
+TEST(RewardClientTest, BusyReplicasAreAskedAgainAndThatCostsNoTry) {
+  std::atomic<int> refusals = 7;  // More than tries over both.
+  const auto refuse_first = [&](const v1::ScoreRequest& request, Stream& stream) {
+    if (refusals-- > 0) return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "busy");
+    return AnswerAll(request, stream);
+  };
+  FakeReplica a(refuse_first);
+  FakeReplica b(refuse_first);
+  const auto client = ClientOf({a.endpoint(), b.endpoint()});
+  int pauses = 0;
+  ExpectAllScored(client->Score("p", "", Images(4), [&](absl::Duration) { return ++pauses > 0; }));
+  EXPECT_EQ(pauses, 3) << "after each round over the replicas";
+  EXPECT_EQ(a.batches().size() + b.batches().size(), 8u);
+
+  refusals = 1 << 20;
+  const auto results = client->Score("p", "", Images(1), [&](absl::Duration) { return false; });
+  EXPECT_EQ(results[0].status().code(), absl::StatusCode::kResourceExhausted);
+}
+
 TEST(RewardClientTest, MissingAnswerIsAskedForAgainAndThenAnError) {
   FakeReplica forgetful([](const v1::ScoreRequest&, Stream&) { return grpc::Status::OK; });
   const auto results = ClientOf({forgetful.endpoint()})->Score("p", "", Images(1));

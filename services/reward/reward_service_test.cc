@@ -150,6 +150,80 @@ TEST_F(RewardServiceTest, WrongCallsEndWithTheReason) {
               HasSubstr(R"(oxbow_reward_request_duration_seconds_count{outcome="error"} 2)"));
 }
 
+// Scores when it is let go.
+class HeldScorer final : public Scorer {
+ public:
+  explicit HeldScorer(absl::Notification& go_on) : go_on_(go_on) {}
+  std::string name() const override { return "held"; }
+  double value_min() const override { return 0; }
+  double value_max() const override { return 1; }
+  std::string help() const override { return "held"; }
+  absl::StatusOr<double> Score(const std::string&, const std::string&,
+                               const Image8&) const override {
+    go_on_.WaitForNotification();
+    return 1;
+  }
+
+ private:
+  absl::Notification& go_on_;
+};
+
+TEST(RewardServiceLoadTest, IdleStreamsCostNothingAndABatchTooManyIsRefused) {
+  absl::Notification go_on;
+  std::vector<std::unique_ptr<Scorer>> scorers;
+  scorers.push_back(std::make_unique<HeldScorer>(go_on));
+  const ScorerPanel panel(std::move(scorers));
+  prometheus::Registry registry;
+  RewardMetrics metrics(registry, panel);
+  RewardService service({.threads = 1, .waiting_max = 2}, panel, metrics, Clock::Steady());
+  const auto server = rpc::Server::Start({}, {&service}).value();
+  const auto stub = v1::Reward::NewStub(rpc::Connect(server->endpoint()));
+  struct Call {
+    explicit Call(v1::Reward::Stub& stub)
+        : context(rpc::ContextWithDeadline(absl::Seconds(20))), stream(stub.Score(context.get())) {}
+    std::unique_ptr<grpc::ClientContext> context;
+    std::unique_ptr<grpc::ClientReaderWriter<v1::ScoreRequest, v1::ScoreResponse>> stream;
+  };
+  std::vector<Call> idle;
+  for (int i = 0; i < 200; ++i) idle.emplace_back(*stub);
+  v1::ScoreRequest request;
+  v1::ScoreItem& item = *request.add_items();
+  item.mutable_image()->set_width(1);
+  item.mutable_image()->set_height(1);
+  item.mutable_image()->set_channels(1);
+  item.mutable_image()->set_pixels("x");
+  // One is scored and two wait; the rest are refused, whichever they are.
+  std::vector<Call> calls;
+  for (int i = 0; i < 8; ++i) {
+    calls.emplace_back(*stub);
+    calls.back().stream->Write(request);
+    calls.back().stream->WritesDone();
+  }
+  v1::DescribeResponse description;
+  EXPECT_TRUE(stub->Describe(rpc::ContextWithDeadline(absl::Seconds(20)).get(), {}, &description)
+                  .ok());
+  const absl::Time last = absl::Now() + absl::Seconds(20);
+  const auto refused = [&] {
+    return telemetry::ScrapeText(registry).find(
+               R"(oxbow_reward_request_duration_seconds_count{outcome="error"} 5)") !=
+           std::string::npos;
+  };
+  while (!refused() && absl::Now() < last) absl::SleepFor(absl::Milliseconds(5));
+  go_on.Notify();
+  int scored = 0;
+  for (Call& call : calls) {
+    v1::ScoreResponse answer;
+    while (call.stream->Read(&answer)) EXPECT_EQ(answer.status_code(), 0);
+    const grpc::Status status = call.stream->Finish();
+    scored += status.ok() ? 1 : 0;
+    if (!status.ok()) EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED);
+  }
+  // The thread may take the first batch only after the queue was full without it.
+  EXPECT_TRUE(scored == 2 || scored == 3) << scored;
+  for (Call& call : idle) call.context->TryCancel();
+  for (Call& call : idle) (void)call.stream->Finish();
+}
+
 TEST(ScorerPanelTest, RefusesImagesThatDoNotHoldTogether) {
   const auto code = [](Image8 image) { return Validate(image).code(); };
   EXPECT_TRUE(

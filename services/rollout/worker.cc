@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "core/model/cuda_graphs.h"
 #include "rpc/channel.h"
+#include "rpc/retry.h"
 #include "rpc/status.h"
 #include "run/rewards.h"
 #include "services/rollout/reward_stage.h"
@@ -59,7 +60,7 @@ absl::Status Worker::Run() {
     }
     if (IsFinal(status)) return status;
     // A stop request is not an error.
-    if (!Pause(backoff)) return absl::OkStatus();
+    if (!Pause(rpc::Jittered(backoff))) return absl::OkStatus();
     if (!said) {
       OXBOW_LOG(Info) << "looking for the learner" << Field("endpoint", options_.learner)
                       << Field("reason", status.ToString());

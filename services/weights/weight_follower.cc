@@ -92,7 +92,7 @@ void WeightFollower::WatchLoop() {
       }
       before = have_version_;
     }
-    if (!Sleep(backoff)) return;
+    if (!Sleep(rpc::Jittered(backoff))) return;
     if (!said) {
       OXBOW_LOG(Warning) << "weight watch ended, trying until it is back"
                          << Field("endpoint", endpoint) << Field("status", ended);
@@ -104,7 +104,8 @@ void WeightFollower::WatchLoop() {
 
 absl::Status WeightFollower::WatchOnce(const std::string& endpoint) {
   const auto stub = v1::WeightChannel::NewStub(rpc::Connect(endpoint));
-  const auto context = rpc::ContextWithDeadline(kWatchAtMost);
+  // Workers that started together do not watch anew together.
+  const auto context = rpc::ContextWithDeadline(rpc::Jittered(kWatchAtMost));
   v1::WatchRequest request;
   request.set_epoch(options_.epoch.value);
   request.set_worker_id(options_.worker_id);

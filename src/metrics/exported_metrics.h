@@ -31,6 +31,10 @@ inline constexpr Counter kProcessCpuSecondsTotal{
     "process_cpu_seconds_total", "", "Total user and system CPU time spent in seconds."};
 inline constexpr Gauge kProcessStartTimeSeconds{
     "process_start_time_seconds", "", "Start time of the process since unix epoch in seconds."};
+inline constexpr Counter kRpcRefusedCallsTotal{
+    "oxbow_rpc_refused_calls_total", "",
+    "Calls that this process refused for want of room (RESOURCE_EXHAUSTED): its threads, its queue or its budget were "
+    "taken."};
 inline constexpr Gauge kDiskAvailableBytes{
     "oxbow_disk_available_bytes", "use: replay, run",
     "Bytes that can still be written where this process keeps files, by use."};

@@ -29,7 +29,7 @@ absl::Duration Backoff::Next() {
 
 absl::Duration Jittered(absl::Duration length) {
   std::random_device random;
-  return length * std::uniform_real_distribution(0.9, 1.0)(random);
+  return length * std::uniform_real_distribution(0.5, 1.0)(random);
 }
 
 absl::Status Retry(const RetryPolicy& policy, const std::function<absl::Status()>& call,

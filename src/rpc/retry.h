@@ -32,7 +32,7 @@ class Backoff {
   std::mt19937 random_{std::random_device()()};
 };
 
-// `length`, or up to a tenth of it less: for what many processes do at the same interval.
+// `length`, or up to half of it less: for what many processes would do at the same moment.
 absl::Duration Jittered(absl::Duration length);
 
 struct RetryPolicy {

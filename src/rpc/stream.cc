@@ -62,7 +62,7 @@ void StreamBase::Wake() {
 
 bool StreamBase::cancelled() const {
   absl::MutexLock lock(&mutex_);
-  return cancelled_;
+  return cancelled_ || (!ended_ && !finished_ && context_.IsCancelled());
 }
 
 bool StreamBase::expired() const {

@@ -1,6 +1,7 @@
 // Metrics that every process has, whatever it serves. They are read at the moment of each scrape:
 //
 //   process_resident_memory_bytes, process_cpu_seconds_total, process_start_time_seconds
+//   oxbow_rpc_refused_calls_total
 //   oxbow_disk_available_bytes{use}, oxbow_disk_size_bytes{use}   for each watched directory
 //
 // The first three have the names that every Prometheus client gives them. A value that cannot be

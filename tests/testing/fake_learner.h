@@ -36,6 +36,7 @@ class FakeLearner {
     uint64_t version_min = 0;  // Required by every lease.
     bool hangs_up = false;     // Ends the stream of a worker that wants no more leases.
     bool cuda_graphs = false;  // model.cuda_graphs
+    int refusals = 0;          // So many Inserts are refused, the sink being busy or away.
     bool renews = true;        // False: every lease has expired when it is renewed.
   };
   // The worker's calls, as the learner saw them.
@@ -47,6 +48,7 @@ class FakeLearner {
     int registrations = 0;
     int scoring = 0;
     int renewals = 0;
+    int refused = 0;  // Inserts.
     std::vector<uint64_t> renewing;  // Lease ids in the last renewal.
     bool goodbye = false;
   };

@@ -77,10 +77,11 @@ class WorkerStreams {
     ASSERT_TRUE(work_->Write(request));
   }
 
-  void Fail(uint64_t lease, const std::string& reason) {
+  void Fail(uint64_t lease, const std::string& reason, bool discarded = false) {
     v1::WorkRequest request = Request();
     request.mutable_finished()->set_lease_id(lease);
     request.mutable_finished()->set_failure(reason);
+    request.mutable_finished()->set_discarded(discarded);
     ASSERT_TRUE(work_->Write(request));
   }
 
