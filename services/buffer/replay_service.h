@@ -12,7 +12,7 @@
 
 namespace oxbow::buffer {
 
-class ReplayService final : public v1::ReplayBuffer::Service, public rpc::HasStreams {
+class ReplayService : public v1::ReplayBuffer::Service, public rpc::HasStreams {
  public:
   using OfferStream = rpc::Stream<v1::OfferRequest, v1::OfferResponse>;
   using ReadStream = rpc::Stream<v1::ReadRequest, v1::ReadResponse>;
@@ -43,7 +43,7 @@ class ReplayService final : public v1::ReplayBuffer::Service, public rpc::HasStr
 
   rpc::StreamRunner& streams() override { return runner_; }
 
- private:
+ protected:
   // Where a Read goes on, from one piece to the next.
   struct Range {
     EntryId entry;
@@ -52,10 +52,14 @@ class ReplayService final : public v1::ReplayBuffer::Service, public rpc::HasStr
     uint64_t per_read = 1;
     uint64_t sent = 0;  // Bytes.
   };
+  // What an Offer and a Read do once their request is here. Virtual so that a test can lose them.
+  virtual absl::Status Store(OfferAssembly& assembly, absl::Duration start,
+                             v1::OfferResponse& response);
+  virtual absl::StatusOr<v1::ReadResponse> HeaderOf(const v1::ReadRequest& request, Range& range);
+
+ private:
   rpc::Handler Offer(OfferStream& stream);
   rpc::Handler Read(ReadStream& stream);
-  absl::Status Store(OfferAssembly& assembly, absl::Duration start, v1::OfferResponse& response);
-  absl::StatusOr<v1::ReadResponse> HeaderOf(const v1::ReadRequest& request, Range& range);
   absl::StatusOr<std::string> NextLatents(Range& range);
   absl::Status Ended(const absl::Status& status);  // Counts it.
   absl::Status DoDraw(const v1::DrawRequest& request, v1::DrawResponse& response);

@@ -216,7 +216,9 @@ TEST(RewardServiceLoadTest, IdleStreamsCostNothingAndABatchTooManyIsRefused) {
     while (call.stream->Read(&answer)) EXPECT_EQ(answer.status_code(), 0);
     const grpc::Status status = call.stream->Finish();
     scored += status.ok() ? 1 : 0;
-    if (!status.ok()) EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED);
+    if (!status.ok()) {
+      EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED);
+    }
   }
   // The thread may take the first batch only after the queue was full without it.
   EXPECT_TRUE(scored == 2 || scored == 3) << scored;

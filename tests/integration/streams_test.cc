@@ -69,7 +69,7 @@ TEST(StreamsTest, IdleStreamsOnEveryServerDoNotStopTheRunAndNoGroupIsThrownAway)
       [&unused](auto& stub, auto* context) { return stub.Offer(context, &unused); });
   const int64_t step = run.metrics().back()["step"];
   EXPECT_TRUE(run.WaitForStep(step + 4));
-  const CommandResult health = RunOxbow({"health", "--addr", learner, "--timeout", "20s"});
+  const Outcome health = RunOxbow({"health", "--addr", learner, "--timeout", "20s"});
   EXPECT_THAT(health.output, HasSubstr("SERVING"));
   EXPECT_EQ(health.exit_code, 0);
   run.process().Kill(SIGINT);
