@@ -10,8 +10,8 @@
 #include "base/status_macros.h"
 #include "oxbow/v1/replay_buffer.grpc.pb.h"
 #include "rpc/channel.h"
-#include "rpc/retry.h"
 #include "rpc/convert.h"
+#include "rpc/retry.h"
 #include "rpc/status.h"
 
 namespace oxbow::buffer {

@@ -69,7 +69,8 @@ rpc::Handler ReplayService::Offer(OfferStream& stream) {
     if (const absl::Status status = assembly.Add(request); !status.ok()) co_return Ended(status);
   }
   // A stream that broke off ends like one that was closed; only this tells them apart.
-  if (stream.cancelled()) co_return Ended(absl::CancelledError("Offer was cancelled by the caller"));
+  if (stream.cancelled())
+    co_return Ended(absl::CancelledError("Offer was cancelled by the caller"));
   const TraceScope scope(stream.trace());
   v1::OfferResponse response;
   const absl::Status status = Store(assembly, start, response);
@@ -169,8 +170,8 @@ absl::StatusOr<v1::ReadResponse> ReplayService::HeaderOf(const v1::ReadRequest& 
   range = {.entry = id,
            .next = first - stored_first,
            .end = end - stored_first,
-           .per_read = std::max<uint64_t>(
-               1, rpc::kChunkBytes / std::max<uint64_t>(1, entry.latent_bytes))};
+           .per_read =
+               std::max<uint64_t>(1, rpc::kChunkBytes / std::max<uint64_t>(1, entry.latent_bytes))};
   return message;
 }
 

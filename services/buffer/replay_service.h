@@ -19,7 +19,7 @@ class ReplayService : public v1::ReplayBuffer::Service, public rpc::HasStreams {
 
   struct Options {
     uint64_t entry_bytes_max = kEntryBytesMax;
-    uint64_t offer_bytes_max = kOfferBytesMax;  // All Offer calls together.
+    uint64_t offer_bytes_max = kOfferBytesMax;            // All Offer calls together.
     rpc::StreamRunner::Options streams = {.threads = 8};  // Most of them wait for the disk.
   };
 

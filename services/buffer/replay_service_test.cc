@@ -11,7 +11,6 @@
 #include "rpc/channel.h"
 #include "rpc/server.h"
 #include "rpc/status.h"
-#include "rpc/status.h"
 #include "services/buffer/replay_client.h"
 #include "telemetry/metrics.h"
 #include "tests/testing/replay_entries.h"
@@ -81,8 +80,7 @@ class ReplayServiceTest : public ::testing::Test {
 
   void Serve(ReplayService::Options options) {
     service_ = std::make_unique<ReplayService>(options, *store_, metrics_, Clock::Steady());
-    lossy_ = 
-        std::make_unique<LossyService>(options, *store_, metrics_, Clock::Steady());
+    lossy_ = std::make_unique<LossyService>(options, *store_, metrics_, Clock::Steady());
     server_ = rpc::Server::Start({}, {service_.get()}).value();
     lossy_server_ = rpc::Server::Start({}, {lossy_.get()}).value();
     client_ = std::make_unique<ReplayClient>(server_->endpoint(), absl::Seconds(20));

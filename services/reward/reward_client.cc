@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint64_t kBatchBytesMax = rpc::kMessageBytesMax / 2;  // Leaves room for the rest.
 constexpr absl::Duration kDescribeTimeoutMax = absl::Seconds(10);
-constexpr absl::Duration kBackoff = absl::Milliseconds(50);  // Before the next try.
+constexpr absl::Duration kBackoff = absl::Milliseconds(50);     // Before the next try.
 constexpr absl::Duration kBusyFirst = absl::Milliseconds(100);  // While all servers are busy.
 constexpr absl::Duration kBusyMax = absl::Seconds(5);
 

@@ -41,9 +41,9 @@ class RewardClient {
   // One result per image, in order: all wanted rewards, or the reason why the image could not be
   // scored. Values are finite: NaN from a server is an error of that image. If a call fails in
   // transport, the next replica gets the images that are still unanswered. A server that answers
-  // RESOURCE_EXHAUSTED is busy and has not failed: when all replicas are, they are asked again after
-  // a pause, which costs no try. `pause` waits for the given time, and is false when the scores are
-  // no longer wanted. Thread-safe.
+  // RESOURCE_EXHAUSTED is busy and has not failed: when all replicas are, they are asked again
+  // after a pause, which costs no try. `pause` waits for the given time, and is false when the
+  // scores are no longer wanted. Thread-safe.
   std::vector<absl::StatusOr<Scores>> Score(const std::string& prompt_text,
                                             const std::string& prompt_metadata_json,
                                             const std::vector<Image8>& images,

@@ -75,7 +75,8 @@ rpc::Handler RewardService::Score(ScoreStream& stream) {
     call.scored = false;
     if (const absl::Status status = Queue(call); !status.ok()) co_return Ended(call, start, status);
     while (!call.scored) co_await stream.Wait();
-    if (stream.cancelled()) co_return Ended(call, start, absl::CancelledError("the client is gone"));
+    if (stream.cancelled())
+      co_return Ended(call, start, absl::CancelledError("the client is gone"));
   }
   co_return Ended(call, start, absl::OkStatus());
 }
@@ -107,7 +108,8 @@ absl::Status RewardService::Queue(Call& call) {
   const auto score = [this, &call, scorers = std::move(scorers)] { ScoreBatch(call, scorers); };
   if (batches_.Push(score, absl::ZeroDuration())) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat("busy: ", options_.waiting_max, " batches wait already; ask again later, or "
+      absl::StrCat("busy: ", options_.waiting_max,
+                   " batches wait already; ask again later, or "
                    "start more reward servers or raise --waiting-max"));
 }
 

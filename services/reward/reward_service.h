@@ -25,8 +25,8 @@ class RewardService final : public v1::Reward::Service, public rpc::HasStreams {
  public:
   using ScoreStream = rpc::Stream<v1::ScoreRequest, v1::ScoreResponse>;
   struct Options {
-    uint32_t batch_max = 64;   // Items per ScoreRequest; a larger request ends the call.
-    uint32_t threads = 4;      // Batches that are scored at a time.
+    uint32_t batch_max = 64;    // Items per ScoreRequest; a larger request ends the call.
+    uint32_t threads = 4;       // Batches that are scored at a time.
     uint32_t waiting_max = 64;  // Batches that wait for a thread.
     rpc::StreamRunner::Options streams = {.threads = 2};
   };

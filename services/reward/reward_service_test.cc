@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <limits>
+#include <thread>
+#include <vector>
 
+#include "absl/synchronization/blocking_counter.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
 #include "tasks/digits.h"
@@ -153,25 +157,29 @@ TEST_F(RewardServiceTest, WrongCallsEndWithTheReason) {
 // Scores when it is let go.
 class HeldScorer final : public Scorer {
  public:
-  explicit HeldScorer(absl::Notification& go_on) : go_on_(go_on) {}
+  HeldScorer(absl::Notification& entered, absl::Notification& go_on)
+      : entered_(entered), go_on_(go_on) {}
   std::string name() const override { return "held"; }
   double value_min() const override { return 0; }
   double value_max() const override { return 1; }
   std::string help() const override { return "held"; }
   absl::StatusOr<double> Score(const std::string&, const std::string&,
                                const Image8&) const override {
+    if (!entered_.HasBeenNotified()) entered_.Notify();  // One thread scores.
     go_on_.WaitForNotification();
     return 1;
   }
 
  private:
+  absl::Notification& entered_;
   absl::Notification& go_on_;
 };
 
 TEST(RewardServiceLoadTest, IdleStreamsCostNothingAndABatchTooManyIsRefused) {
+  absl::Notification entered;
   absl::Notification go_on;
   std::vector<std::unique_ptr<Scorer>> scorers;
-  scorers.push_back(std::make_unique<HeldScorer>(go_on));
+  scorers.push_back(std::make_unique<HeldScorer>(entered, go_on));
   const ScorerPanel panel(std::move(scorers));
   prometheus::Registry registry;
   RewardMetrics metrics(registry, panel);
@@ -192,36 +200,34 @@ TEST(RewardServiceLoadTest, IdleStreamsCostNothingAndABatchTooManyIsRefused) {
   item.mutable_image()->set_height(1);
   item.mutable_image()->set_channels(1);
   item.mutable_image()->set_pixels("x");
-  // One is scored and two wait; the rest are refused, whichever they are.
-  std::vector<Call> calls;
-  for (int i = 0; i < 8; ++i) {
-    calls.emplace_back(*stub);
-    calls.back().stream->Write(request);
-    calls.back().stream->WritesDone();
-  }
-  v1::DescribeResponse description;
-  EXPECT_TRUE(stub->Describe(rpc::ContextWithDeadline(absl::Seconds(20)).get(), {}, &description)
-                  .ok());
-  const absl::Time last = absl::Now() + absl::Seconds(20);
-  const auto refused = [&] {
-    return telemetry::ScrapeText(registry).find(
-               R"(oxbow_reward_request_duration_seconds_count{outcome="error"} 5)") !=
-           std::string::npos;
-  };
-  while (!refused() && absl::Now() < last) absl::SleepFor(absl::Milliseconds(5));
-  go_on.Notify();
-  int scored = 0;
-  for (Call& call : calls) {
+  // One is scored and two wait; the others are refused, whichever they are.
+  absl::BlockingCounter refused(5);
+  std::atomic<int> scored = 0;
+  std::vector<std::thread> callers;
+  const auto call_once = [&] {
+    const Call call(*stub);
+    call.stream->Write(request);
+    call.stream->WritesDone();
     v1::ScoreResponse answer;
     while (call.stream->Read(&answer)) EXPECT_EQ(answer.status_code(), 0);
     const grpc::Status status = call.stream->Finish();
-    scored += status.ok() ? 1 : 0;
-    if (!status.ok()) {
-      EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED);
+    if (status.ok()) {
+      ++scored;
+    } else {
+      EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED) << status.error_message();
+      refused.DecrementCount();
     }
-  }
-  // The thread may take the first batch only after the queue was full without it.
-  EXPECT_TRUE(scored == 2 || scored == 3) << scored;
+  };
+  callers.emplace_back(call_once);
+  entered.WaitForNotification();
+  for (int i = 0; i < 7; ++i) callers.emplace_back(call_once);
+  refused.Wait();
+  v1::DescribeResponse description;
+  EXPECT_TRUE(
+      stub->Describe(rpc::ContextWithDeadline(absl::Seconds(20)).get(), {}, &description).ok());
+  go_on.Notify();
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(scored, 3);
   for (Call& call : idle) call.context->TryCancel();
   for (Call& call : idle) (void)call.stream->Finish();
 }

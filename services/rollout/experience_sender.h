@@ -26,8 +26,8 @@ class ExperienceSender {
   // was accepted, a duplicate, fenced or invalid. If the sink is away, busy or silent, the group is
   // sent again; its lease ensures that it counts once. `pause` waits for the given time, and is
   // false when the answer is no longer wanted. Thread-safe.
-  absl::StatusOr<v1::InsertResponse::Ack> Send(
-      const v1::Group& group, const std::function<bool(absl::Duration)>& pause);
+  absl::StatusOr<v1::InsertResponse::Ack> Send(const v1::Group& group,
+                                               const std::function<bool(absl::Duration)>& pause);
 
   // Ends the streams in progress and all later ones.
   void Cancel() { guard_.CancelAll(); }

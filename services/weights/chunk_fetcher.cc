@@ -112,7 +112,8 @@ absl::Status ChunkFetcher::FetchOnce(Download& download, const std::string& endp
   if (*stalled) return absl::DeadlineExceededError(absl::StrCat("silent: ", endpoint));
   if (finished.code() != absl::StatusCode::kCancelled) return finished;
   // Cancelled by this side, or by a server that shuts down.
-  return cancelled_.HasBeenNotified() ? finished : absl::UnavailableError(std::string(finished.message()));
+  return cancelled_.HasBeenNotified() ? finished
+                                      : absl::UnavailableError(std::string(finished.message()));
 }
 
 bool ChunkFetcher::Sleep(absl::Duration duration) {

@@ -3,8 +3,9 @@
 // Each watcher is told which peers to ask for the chunks before it asks the learner, so that the
 // bytes that leave the learner do not grow with the number of watchers (relay_tree.h). Publish
 // never waits for watchers. A slow watcher gets only the newest manifest when it reads again:
-// nothing is queued per watcher. A watcher or a fetching worker costs a stream and no thread. If the learner broadcasts, the chunks that a publication changed also come
-// by the broadcast group of broadcast_sender.h; all else stays the same. Thread-safe.
+// nothing is queued per watcher. A watcher or a fetching worker costs a stream and no thread. If
+// the learner broadcasts, the chunks that a publication changed also come by the broadcast group of
+// broadcast_sender.h; all else stays the same. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +44,8 @@ class WeightChannelService
     std::function<void(uint64_t)> before_piece;  // Called with the bytes of each piece; may
                                                  // block, as a slow network. May be null.
     rpc::StreamRunner::Options streams;
-    JoinBroadcastGroup join_broadcast_group;     // Null: publications are not broadcast.
-    std::string broadcast_device = "cpu";  // "cuda:0": NCCL, where all its members are on GPUs.
+    JoinBroadcastGroup join_broadcast_group;  // Null: publications are not broadcast.
+    std::string broadcast_device = "cpu";     // "cuda:0": NCCL, where all its members are on GPUs.
   };
   using OnReport = std::function<void(const v1::ReportAppliedRequest&)>;
 

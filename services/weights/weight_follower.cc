@@ -104,7 +104,7 @@ void WeightFollower::WatchLoop() {
 
 absl::Status WeightFollower::WatchOnce(const std::string& endpoint) {
   const auto stub = v1::WeightChannel::NewStub(rpc::Connect(endpoint));
-  // Workers that started together do not watch anew together.
+  // Workers that started together do not all watch again together.
   const auto context = rpc::ContextWithDeadline(rpc::Jittered(kWatchAtMost));
   v1::WatchRequest request;
   request.set_epoch(options_.epoch.value);

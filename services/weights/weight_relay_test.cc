@@ -353,9 +353,8 @@ TEST_F(WeightRelayTest, WhatAPeerGaveIsKeptWhenItDies) {
     return absl::UnavailableError("killed");
   };
   FakePeer first("first", learner(), half);
-  FakePeer second("second", learner(), [](const auto&, auto&) {
-    return absl::NotFoundError("not here");
-  });
+  FakePeer second("second", learner(),
+                  [](const auto&, auto&) { return absl::NotFoundError("not here"); });
   Worker child("child", learner(), kDeadline, /*relays=*/false);
   EXPECT_EQ(child.Await(1).fetched_bytes, 32 * kChunk + kChunk / 2);
   ASSERT_TRUE(service_.AwaitFaults(1));

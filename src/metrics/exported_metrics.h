@@ -33,8 +33,7 @@ inline constexpr Gauge kProcessStartTimeSeconds{
     "process_start_time_seconds", "", "Start time of the process since unix epoch in seconds."};
 inline constexpr Counter kRpcRefusedCallsTotal{
     "oxbow_rpc_refused_calls_total", "",
-    "Calls that this process refused for want of room (RESOURCE_EXHAUSTED): its threads, its queue or its budget were "
-    "taken."};
+    "Calls that this process refused for want of room: threads, queue or budget were taken."};
 inline constexpr Gauge kDiskAvailableBytes{
     "oxbow_disk_available_bytes", "use: replay, run",
     "Bytes that can still be written where this process keeps files, by use."};

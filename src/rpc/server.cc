@@ -72,7 +72,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options,
         absl::StrCat("cannot listen (is the port taken?): ", options.listen));
   }
   const std::string host = options.listen.substr(0, options.listen.rfind(':'));
-  return std::unique_ptr<Server>(new Server(std::move(health), std::move(server), absl::StrCat(host, ":", port)));
+  return std::unique_ptr<Server>(
+      new Server(std::move(health), std::move(server), absl::StrCat(host, ":", port)));
 }
 
 Server::Server(std::unique_ptr<HealthService> health, std::unique_ptr<grpc::Server> server,

@@ -1,5 +1,5 @@
-// The one way to run a gRPC server: explicit limits, health service, count of refusals, reflection, reported port,
-// orderly shutdown.
+// The one way to run a gRPC server: explicit limits, health service, count of refusals, reflection,
+// reported port, orderly shutdown.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -29,8 +29,8 @@ class Server {
     std::string listen = "127.0.0.1:0";  // Port 0: the system picks one.
     // Unary calls at a time; one more is answered with RESOURCE_EXHAUSTED. Streams take none.
     int threads_max = 64;
-    int streams_per_connection_max = 4096;      // Further ones wait at the client.
-    size_t memory_max = size_t{4} << 30;        // Bytes in gRPC's own buffers; above, it reads less.
+    int streams_per_connection_max = 4096;  // Further ones wait at the client.
+    size_t memory_max = size_t{4} << 30;    // Bytes in gRPC's own buffers; above, it reads less.
   };
 
   // Binds and serves `services` (not owned; they outlive the server). Health says SERVING at once,

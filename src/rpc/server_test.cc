@@ -11,6 +11,8 @@
 #include "oxbow/v1/coordinator.grpc.pb.h"
 #include "oxbow/v1/experience_sink.grpc.pb.h"
 #include "rpc/channel.h"
+#include "rpc/retry.h"
+#include "rpc/status.h"
 #include "rpc/stream.h"
 
 namespace oxbow::rpc {
@@ -93,6 +95,22 @@ TEST(ServerTest, RefusedCallsAreCountedAndHealthDoesNotSayServing) {
   EXPECT_EQ(Check(server->endpoint()).code, grpc::StatusCode::RESOURCE_EXHAUSTED);
   service.go_on.Notify();
   EXPECT_EQ(held.get(), grpc::StatusCode::OK);
+}
+
+// It would never fit, however often it is sent: not a busy server.
+TEST(ServerTest, AMessageOverTheLimitIsNoRefusal) {
+  HeldStreams service;
+  const auto server = Server::Start({}, {&service}).value();
+  const auto stub = v1::ExperienceSink::NewStub(Connect(server->endpoint()));
+  const auto context = ContextWithDeadline(kDeadline);
+  const auto stream = stub->Insert(context.get());
+  v1::InsertRequest large;
+  large.mutable_chunk()->set_data(std::string(kMessageBytesMax + 1, 'x'));
+  stream->Write(large);
+  const absl::Status status = FromGrpc(stream->Finish());
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_EQ(FailureOf(status), Failure::kAnswer);
+  service.go_on.Notify();
 }
 
 TEST(ServerTest, HealthNeedsAThreadOfTheStreamsToo) {

@@ -41,7 +41,7 @@ void StreamBase::Await(Waits what, std::coroutine_handle<> handler, absl::Durati
   SetAlarm();
 }
 
-// Of a stream that goes on, the limit only moves away: the alarm set last is early enough, and is
+// The limit of a stream that goes on only moves away: the alarm set last is early enough, and is
 // set again when it has come.
 void StreamBase::SetAlarm() {
   if (limit_at_ >= alarm_at_) return;

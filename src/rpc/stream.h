@@ -125,8 +125,8 @@ class StreamBase : public std::enable_shared_from_this<StreamBase> {
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool expired_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // The coroutine is through.
-  bool done_ ABSL_GUARDED_BY(mutex_) = false;   // gRPC is.
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;                  // The coroutine is through.
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;                   // gRPC is.
   std::optional<absl::Status> result_ ABSL_GUARDED_BY(mutex_);  // To be sent after the writes.
 };
 

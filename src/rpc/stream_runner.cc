@@ -12,9 +12,7 @@ namespace {
 // A coroutine that only tells that a thread has come to it.
 struct Knock {
   struct promise_type {
-    Knock get_return_object() {
-      return {std::coroutine_handle<promise_type>::from_promise(*this)};
-    }
+    Knock get_return_object() { return {std::coroutine_handle<promise_type>::from_promise(*this)}; }
     std::suspend_always initial_suspend() noexcept { return {}; }
     std::suspend_never final_suspend() noexcept { return {}; }
     void return_void() {}
@@ -37,10 +35,9 @@ StreamRunner::StreamRunner(Options options) : options_(options) {
 }
 
 StreamRunner::~StreamRunner() {
+  AwaitNone(absl::InfiniteDuration());
   {
     absl::MutexLock lock(&mutex_);
-    const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return streams_ == 0; };
-    mutex_.Await(absl::Condition(&none));
     stopping_ = true;
     alarm_set_.SignalAll();
   }
@@ -56,6 +53,12 @@ bool StreamRunner::Responds(absl::Duration timeout) {
 size_t StreamRunner::streams() const {
   absl::MutexLock lock(&mutex_);
   return streams_;
+}
+
+bool StreamRunner::AwaitNone(absl::Duration timeout) const {
+  absl::MutexLock lock(&mutex_);
+  const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return streams_ == 0; };
+  return mutex_.AwaitWithTimeout(absl::Condition(&none), timeout);
 }
 
 void StreamRunner::Opened() {

@@ -37,6 +37,8 @@ class StreamRunner {
   bool Responds(absl::Duration timeout);
 
   size_t streams() const;  // Open ones.
+  // Waits until no stream is open. False after `timeout`.
+  bool AwaitNone(absl::Duration timeout) const;
   absl::Duration idle_max() const { return options_.idle_max; }
 
  private:

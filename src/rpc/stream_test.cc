@@ -30,7 +30,7 @@ class ScriptedService final : public v1::ExperienceSink::Service, public HasStre
   }
   StreamRunner& streams() override { return runner_; }
 
-  absl::Notification entered;      // A stream waits for Wake,
+  absl::Notification entered;       // A stream waits for Wake,
   InsertStream* waiting = nullptr;  // this one.
   absl::Notification cancelled;
   absl::Notification unblock;
@@ -183,12 +183,6 @@ TEST_F(StreamTest, ShutdownEndsStreamsThatReadAndThatWait) {
 class IdleStreamTest : public StreamTest {
  protected:
   IdleStreamTest() : StreamTest({.threads = 2, .idle_max = absl::Milliseconds(50)}) {}
-
-  bool AllGone() {
-    const absl::Time last = absl::Now() + kDeadline;
-    while (service_.streams().streams() > 0 && absl::Now() < last) absl::SleepFor(absl::Milliseconds(5));
-    return service_.streams().streams() == 0;
-  }
 };
 
 TEST_F(IdleStreamTest, APeerThatSendsNothingIsToldSoAndTheStreamIsGone) {
@@ -199,13 +193,13 @@ TEST_F(IdleStreamTest, APeerThatSendsNothingIsToldSoAndTheStreamIsGone) {
   const grpc::Status status = call->End();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_THAT(status.error_message(), HasSubstr("idle for 50ms"));
-  EXPECT_TRUE(AllGone());
+  EXPECT_TRUE(service_.streams().AwaitNone(kDeadline));
 }
 
 TEST_F(IdleStreamTest, APeerThatTakesNothingIsGone) {
   const auto call = Open();
   call->Do("flood");
-  EXPECT_TRUE(AllGone());
+  EXPECT_TRUE(service_.streams().AwaitNone(kDeadline));
 }
 
 }  // namespace

@@ -108,8 +108,8 @@ void ProcessMetrics::WatchDisk(const std::string& use, const std::filesystem::pa
 std::vector<MetricFamily> ProcessMetrics::Collect() const {
   std::vector<MetricFamily> families;
   AppendProcess(families);
-  families.push_back(WithoutLabels(exported::kRpcRefusedCallsTotal,
-                                   static_cast<double>(RefusedCalls().load())));
+  families.push_back(
+      WithoutLabels(exported::kRpcRefusedCallsTotal, static_cast<double>(RefusedCalls().load())));
   absl::MutexLock lock(&mutex_);
   AppendDisks(disks_, families);
   return families;

@@ -100,7 +100,8 @@ class FakeLearner::Sink final : public v1::ExperienceSink::Service {
       absl::MutexLock lock(&learner_.mutex_);
       if (learner_.seen_.refused < learner_.script_.refusals) {
         const bool busy = learner_.seen_.refused++ % 2 == 0;
-        return {busy ? grpc::StatusCode::RESOURCE_EXHAUSTED : grpc::StatusCode::UNAVAILABLE, "as scripted"};
+        return {busy ? grpc::StatusCode::RESOURCE_EXHAUSTED : grpc::StatusCode::UNAVAILABLE,
+                "as scripted"};
       }
     }
     v1::Group group = request.header();

@@ -48,7 +48,7 @@ class FakeLearner {
     int registrations = 0;
     int scoring = 0;
     int renewals = 0;
-    int refused = 0;  // Inserts.
+    int refused = 0;                 // Inserts.
     std::vector<uint64_t> renewing;  // Lease ids in the last renewal.
     bool goodbye = false;
   };

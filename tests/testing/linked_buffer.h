@@ -78,8 +78,7 @@ class Door final : public buffer::ReplayService {
     return Pass([&] { return ReplayService::Restore(context, request, response); },
                 [&] { return absl::StrCat("restore ", request->name()); });
   }
-  absl::StatusOr<v1::ReadResponse> HeaderOf(const v1::ReadRequest& request,
-                                            Range& range) override {
+  absl::StatusOr<v1::ReadResponse> HeaderOf(const v1::ReadRequest& request, Range& range) override {
     absl::StatusOr<v1::ReadResponse> header;
     const absl::Status status = rpc::FromGrpc(Pass(
         [&] {

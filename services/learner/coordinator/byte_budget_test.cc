@@ -12,7 +12,8 @@ TEST(ByteBudgetTest, PlacesAreServedInTheirOrderAndALargeOneIsNotPassed) {
   ByteBudget budget(10);
   std::vector<int> served;
   const auto ask = [&](int who, uint64_t bytes) {
-    return std::make_unique<ByteBudget::Place>(budget, bytes, [&served, who] { served.push_back(who); });
+    return std::make_unique<ByteBudget::Place>(budget, bytes,
+                                               [&served, who] { served.push_back(who); });
   };
   auto first = ask(1, 6);
   EXPECT_EQ(served, std::vector<int>({1}));

@@ -15,7 +15,7 @@ namespace {
 
 using Stream = ExperienceSinkService::InsertStream;
 
-constexpr int kInsertMethod = 0;  // Its index in service ExperienceSink.
+constexpr int kInsertMethod = 0;                          // Its index in service ExperienceSink.
 constexpr absl::Duration kSignOfLife = absl::Seconds(5);  // While a worker waits for credit.
 
 v1::InsertResponse CreditOf(uint64_t bytes) {
@@ -119,7 +119,8 @@ class Inserting {
     return identity;
   }
 
-  v1::InsertResponse Acknowledge(v1::InsertOutcome outcome, const std::string& error, uint64_t bytes) {
+  v1::InsertResponse Acknowledge(v1::InsertOutcome outcome, const std::string& error,
+                                 uint64_t bytes) {
     v1::InsertResponse response;
     v1::InsertResponse::Ack& ack = *response.mutable_ack();
     ack.set_group_id(group_.group_id());

@@ -201,8 +201,7 @@ v1::InsertResponse RankLeader::Decide(v1::Group group) {
   ack.set_group_id(group.group_id());
   ack.set_lease_id(group.lease_id());
   std::string error;
-  ack.set_outcome(
-      results_.Submit({.group = std::move(group), .attempt = 0, .bytes = {}}, error));
+  ack.set_outcome(results_.Submit({.group = std::move(group), .attempt = 0, .bytes = {}}, error));
   ack.set_error(error);
   return response;
 }
