@@ -104,7 +104,8 @@ void StreamBase::FinishWith(const absl::Status& status) {
 void StreamBase::Expire(absl::Duration now) {
   absl::MutexLock lock(&mutex_);
   alarm_at_ = absl::InfiniteDuration();
-  if (waits_ == Waits::kNothing || finished_) return;
+  const bool last_writes = ended_ && writing_;
+  if ((waits_ == Waits::kNothing && !last_writes) || finished_) return;
   if (limit_at_ > now) return SetAlarm();
   if (waits_ == Waits::kWake) return Resume();
   expired_ = true;
@@ -122,6 +123,8 @@ void StreamBase::Ended(absl::Status status) {
     ended_ = true;
     if (!finished_ && writing_) {
       result_ = std::move(status);
+      limit_at_ = Clock::Steady().Now() + idle_max_;
+      SetAlarm();
     } else if (!finished_) {
       FinishWith(status);
     }

@@ -62,6 +62,11 @@ class ScriptedService final : public v1::ExperienceSink::Service, public HasStre
         large.mutable_ack()->set_error(std::string(1 << 20, 'x'));
         while (co_await stream.Write(large)) {
         }
+      } else if (script == "flood and leave") {
+        v1::InsertResponse large;
+        large.mutable_ack()->set_error(std::string(1 << 20, 'x'));
+        stream.Send(large);
+        co_return absl::OkStatus();
       } else if (script == "fail") {
         co_return absl::NotFoundError("as scripted");
       }
@@ -199,6 +204,8 @@ TEST_F(IdleStreamTest, APeerThatSendsNothingIsToldSoAndTheStreamIsGone) {
 TEST_F(IdleStreamTest, APeerThatTakesNothingIsGone) {
   const auto call = Open();
   call->Do("flood");
+  const auto other = Open();
+  other->Do("flood and leave");
   EXPECT_TRUE(service_.streams().AwaitNone(kDeadline));
 }
 
