@@ -94,7 +94,12 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   while (true) {
     status = session->Serve();
     if (!Pause(options_.backoff_first)) break;
-    const absl::StatusOr<v1::RegisterResponse> again = Register();
+    absl::StatusOr<v1::RegisterResponse> again = Register();
+    rpc::Backoff busy(options_.backoff_first, options_.backoff_max);
+    // A busy learner is there: the session, and the groups in its memory, are kept for it.
+    while (rpc::FailureOf(again.status()) == rpc::Failure::kBusy && Pause(busy.Next())) {
+      again = Register();
+    }
     if (!again.ok() || again->epoch() != registration.epoch()) break;
     metrics_.Reconnected();
   }
