@@ -90,7 +90,7 @@ class Asking {
       return facts_.services.back();
     }
     const absl::Time before = absl::Now();
-    const auto serving = IsServing(endpoint, "", timeout_);
+    const auto serving = IsServing(endpoint, timeout_);
     service.round_trip_s = absl::ToDoubleSeconds(absl::Now() - before);
     if (serving.ok()) {
       service.state = *serving ? ServiceFacts::State::kServing : ServiceFacts::State::kNotServing;

@@ -1,7 +1,6 @@
 #include "cli/oncall/health.h"
 
 #include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/support/byte_buffer.h>
 
@@ -19,21 +18,6 @@ namespace {
 constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
 constexpr uint64_t kServing = 1;
 
-// HealthCheckRequest { string service = 1; }, encoded by hand, because gRPC does not export its
-// generated class.
-grpc::ByteBuffer Request(const std::string& service) {
-  std::string bytes;
-  if (!service.empty()) {
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream out(&stream);
-    out.WriteTag(1 << 3 | 2);
-    out.WriteVarint32(static_cast<uint32_t>(service.size()));
-    out.WriteString(service);
-  }
-  const grpc::Slice slice(bytes);
-  return grpc::ByteBuffer(&slice, 1);
-}
-
 // HealthCheckResponse { ServingStatus status = 1; }
 absl::StatusOr<bool> Response(const grpc::ByteBuffer& buffer) {
   grpc::Slice slice;
@@ -49,12 +33,11 @@ absl::StatusOr<bool> Response(const grpc::ByteBuffer& buffer) {
 
 }  // namespace
 
-absl::StatusOr<bool> IsServing(const std::string& endpoint, const std::string& service,
-                               absl::Duration timeout) {
+absl::StatusOr<bool> IsServing(const std::string& endpoint, absl::Duration timeout) {
   grpc::GenericStub stub(rpc::Connect(endpoint));
   grpc::CompletionQueue queue;
   const std::unique_ptr<grpc::ClientContext> context = rpc::ContextWithDeadline(timeout);
-  auto call = stub.PrepareUnaryCall(context.get(), kCheck, Request(service), &queue);
+  auto call = stub.PrepareUnaryCall(context.get(), kCheck, {}, &queue);
   call->StartCall();
   grpc::ByteBuffer answer;
   grpc::Status status;
@@ -74,7 +57,6 @@ int HealthExitCode(const absl::StatusOr<bool>& serving) {
 void AskHealth(CLI::App& command, int& exit_code) {
   struct Flags {
     std::string endpoint;
-    std::string service;
     double timeout = 2;
     rpc::TlsOptions tls;
   };
@@ -85,7 +67,6 @@ void AskHealth(CLI::App& command, int& exit_code) {
   command.add_option("--addr", flags->endpoint, "host:port of the service")
       ->required()
       ->envname("OXBOW_HEALTH_ADDR");
-  command.add_option("--service", flags->service, "one service of the server; default: all");
   command.add_option("--timeout", flags->timeout, "for example 2s or 500ms; default 2s")
       ->transform(
           CLI::AsNumberWithUnit(std::map<std::string, double>{{"ms", 1e-3}, {"s", 1}, {"m", 60}}))
@@ -97,7 +78,7 @@ void AskHealth(CLI::App& command, int& exit_code) {
       std::cerr << "oxbow health: " << tls.message() << "\n";
       return;
     }
-    const auto serving = IsServing(flags->endpoint, flags->service, absl::Seconds(flags->timeout));
+    const auto serving = IsServing(flags->endpoint, absl::Seconds(flags->timeout));
     exit_code = HealthExitCode(serving);
     if (!serving.ok()) {
       std::cerr << "oxbow health: " << serving.status().message() << ": " << flags->endpoint

@@ -9,10 +9,9 @@
 
 namespace oxbow::cli {
 
-// True if `service` ("" for the whole server) reports SERVING. kUnavailable if nothing listens at
-// the address, another code if the call fails.
-absl::StatusOr<bool> IsServing(const std::string& endpoint, const std::string& service,
-                               absl::Duration timeout);
+// True if the server reports SERVING: it had a free thread for this call, and for its streams.
+// kUnavailable if nothing listens at the address, another code if the call fails.
+absl::StatusOr<bool> IsServing(const std::string& endpoint, absl::Duration timeout);
 
 // 0 serving, 1 not serving, 2 nothing listens there, 3 the call failed.
 int HealthExitCode(const absl::StatusOr<bool>& serving);

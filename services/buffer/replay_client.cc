@@ -11,6 +11,7 @@
 #include "oxbow/v1/replay_buffer.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/convert.h"
+#include "rpc/retry.h"
 #include "rpc/status.h"
 
 namespace oxbow::buffer {

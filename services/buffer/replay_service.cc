@@ -19,6 +19,8 @@ namespace {
 
 constexpr uint64_t kResponseBytesMax = rpc::kMessageBytesMax * 3 / 4;  // Leaves room for the rest.
 constexpr uint64_t kListMax = 1000;
+constexpr int kOfferMethod = 0;  // Their indices in service ReplayBuffer.
+constexpr int kReadMethod = 2;
 
 std::vector<EntryId> Ids(const google::protobuf::RepeatedField<uint64_t>& values) {
   std::vector<EntryId> ids;
@@ -38,36 +40,47 @@ ReplayService::ReplayService(Options options, ReplayStore& store, ReplayMetrics&
       store_(store),
       metrics_(metrics),
       clock_(clock),
-      budget_(options.offer_bytes_max) {
+      budget_(options.offer_bytes_max),
+      runner_(options.streams) {
+  MarkMethodStreamed(kOfferMethod, nullptr);
+  MarkMethodCallback(kOfferMethod,
+                     rpc::StreamHandler<v1::OfferRequest, v1::OfferResponse>(
+                         runner_, [this](OfferStream& stream) { return Offer(stream); }));
+  MarkMethodStreamed(kReadMethod, nullptr);
+  MarkMethodCallback(kReadMethod,
+                     rpc::StreamHandler<v1::ReadRequest, v1::ReadResponse>(
+                         runner_, [this](ReadStream& stream) { return Read(stream); }));
   metrics_.Holds(store_.Info());
 }
 
-grpc::Status ReplayService::Ended(const absl::Status& status) {
+absl::Status ReplayService::Ended(const absl::Status& status) {
   if (!status.ok()) {
     metrics_.CallFailed();
     OXBOW_LOG(Debug) << "call refused" << Field("reason", status.ToString());
   }
   metrics_.Holds(store_.Info());
-  return rpc::ToGrpc(status);
+  return status;
 }
 
-grpc::Status ReplayService::Offer(grpc::ServerContext* context,
-                                  grpc::ServerReader<v1::OfferRequest>* reader,
-                                  v1::OfferResponse* response) {
-  const TraceScope scope(rpc::TraceOf(context));
-  return Ended(DoOffer(*context, *reader, *response));
-}
-
-absl::Status ReplayService::DoOffer(grpc::ServerContext& context,
-                                    grpc::ServerReader<v1::OfferRequest>& reader,
-                                    v1::OfferResponse& response) {
+rpc::Handler ReplayService::Offer(OfferStream& stream) {
   const absl::Duration start = clock_.Now();
   OfferAssembly assembly(options_.entry_bytes_max, budget_);
-  for (v1::OfferRequest request; reader.Read(&request);) {
-    OXBOW_RETURN_IF_ERROR(assembly.Add(request));
+  v1::OfferRequest request;
+  while (co_await stream.Read(request)) {
+    if (const absl::Status status = assembly.Add(request); !status.ok()) co_return Ended(status);
   }
   // A stream that broke off ends like one that was closed; only this tells them apart.
-  if (context.IsCancelled()) return absl::CancelledError("Offer was cancelled by the caller");
+  if (stream.cancelled())
+    co_return Ended(absl::CancelledError("Offer was cancelled by the caller"));
+  const TraceScope scope(stream.trace());
+  v1::OfferResponse response;
+  const absl::Status status = Store(assembly, start, response);
+  if (status.ok()) stream.Send(std::move(response));
+  co_return Ended(status);
+}
+
+absl::Status ReplayService::Store(OfferAssembly& assembly, absl::Duration start,
+                                  v1::OfferResponse& response) {
   OXBOW_ASSIGN_OR_RETURN(const OfferReport report,
                          store_.Offer(assembly.caller(), assembly.Finish()));
   for (const OfferResult& offered : report.results) {
@@ -86,7 +99,7 @@ absl::Status ReplayService::DoOffer(grpc::ServerContext& context,
 grpc::Status ReplayService::Draw(grpc::ServerContext* context, const v1::DrawRequest* request,
                                  v1::DrawResponse* response) {
   const TraceScope scope(rpc::TraceOf(context));
-  return Ended(DoDraw(*request, *response));
+  return rpc::ToGrpc(Ended(DoDraw(*request, *response)));
 }
 
 absl::Status ReplayService::DoDraw(const v1::DrawRequest& request, v1::DrawResponse& response) {
@@ -108,14 +121,33 @@ absl::Status ReplayService::DoDraw(const v1::DrawRequest& request, v1::DrawRespo
   return absl::OkStatus();
 }
 
-grpc::Status ReplayService::Read(grpc::ServerContext* context, const v1::ReadRequest* request,
-                                 grpc::ServerWriter<v1::ReadResponse>* writer) {
-  const TraceScope scope(rpc::TraceOf(context));
-  return Ended(DoRead(*request, *writer));
+rpc::Handler ReplayService::Read(ReadStream& stream) {
+  v1::ReadRequest request;
+  if (!co_await stream.Read(request)) co_return absl::CancelledError("the reader asked nothing");
+  Range range;
+  absl::StatusOr<v1::ReadResponse> header = HeaderOf(request, range);
+  if (!header.ok()) co_return Ended(header.status());
+  bool there = co_await stream.Write(*std::move(header));
+  while (there && range.next < range.end) {
+    const absl::StatusOr<std::string> latents = NextLatents(range);
+    if (!latents.ok()) co_return Ended(latents.status());
+    for (uint64_t offset = 0; there && offset < latents->size(); offset += rpc::kChunkBytes) {
+      v1::ReadResponse part;
+      part.mutable_chunk()->set_offset(range.sent + offset);
+      part.mutable_chunk()->set_data(latents->substr(offset, rpc::kChunkBytes));
+      there = co_await stream.Write(std::move(part));
+    }
+    range.sent += latents->size();
+  }
+  if (!there) co_return Ended(absl::CancelledError("reader is gone"));
+  metrics_.BytesRead(range.sent);
+  const TraceScope scope(stream.trace());
+  OXBOW_LOG(Debug) << "entry read" << Field("entry", range.entry) << Field("bytes", range.sent);
+  co_return Ended(absl::OkStatus());
 }
 
-absl::Status ReplayService::DoRead(const v1::ReadRequest& request,
-                                   grpc::ServerWriter<v1::ReadResponse>& writer) {
+absl::StatusOr<v1::ReadResponse> ReplayService::HeaderOf(const v1::ReadRequest& request,
+                                                         Range& range) {
   const EntryId id(request.entry_id());
   OXBOW_ASSIGN_OR_RETURN(const Entry entry, store_.Find(id));
   v1::ReadResponse message;
@@ -135,35 +167,26 @@ absl::Status ReplayService::DoRead(const v1::ReadRequest& request,
   if (entry.latent_count > 0) {
     trajectory.mutable_latents()->set_shape(0, static_cast<int64_t>(latents));
   }
-  const auto gone = [] { return absl::CancelledError("reader is gone"); };
-  if (!writer.Write(message)) return gone();
-  const uint64_t per_read =
-      std::max<uint64_t>(1, rpc::kChunkBytes / std::max<uint64_t>(1, entry.latent_bytes));
-  uint64_t sent = 0;
-  for (uint64_t i = first - stored_first; i < end - stored_first; i += per_read) {
-    const uint64_t count = std::min(per_read, end - stored_first - i);
-    OXBOW_ASSIGN_OR_RETURN(
-        const std::string latents,
-        store_.ReadLatents(id, static_cast<uint32_t>(i), static_cast<uint32_t>(count)));
-    const bool written =
-        rpc::ForEachChunk(latents, rpc::kChunkBytes, [&](uint64_t offset, std::string_view piece) {
-          v1::ReadResponse part;
-          part.mutable_chunk()->set_offset(sent + offset);
-          part.mutable_chunk()->set_data(piece.data(), piece.size());
-          return writer.Write(part);
-        });
-    if (!written) return gone();
-    sent += latents.size();
-  }
-  metrics_.BytesRead(sent);
-  OXBOW_LOG(Debug) << "entry read" << Field("entry", id) << Field("bytes", sent);
-  return absl::OkStatus();
+  range = {.entry = id,
+           .next = first - stored_first,
+           .end = end - stored_first,
+           .per_read =
+               std::max<uint64_t>(1, rpc::kChunkBytes / std::max<uint64_t>(1, entry.latent_bytes))};
+  return message;
+}
+
+absl::StatusOr<std::string> ReplayService::NextLatents(Range& range) {
+  const uint64_t first = range.next;
+  const uint64_t count = std::min(range.per_read, range.end - first);
+  range.next += count;
+  return store_.ReadLatents(range.entry, static_cast<uint32_t>(first),
+                            static_cast<uint32_t>(count));
 }
 
 grpc::Status ReplayService::Advance(grpc::ServerContext* context, const v1::AdvanceRequest* request,
                                     v1::AdvanceResponse*) {
   const TraceScope scope(rpc::TraceOf(context));
-  return Ended(DoAdvance(*request));
+  return rpc::ToGrpc(Ended(DoAdvance(*request)));
 }
 
 absl::Status ReplayService::DoAdvance(const v1::AdvanceRequest& request) {
@@ -187,7 +210,7 @@ grpc::Status ReplayService::Checkpoint(grpc::ServerContext* context,
   rpc::Audit(context, "Checkpoint",
              {Field("checkpoint", request->name()), Field("keep", request->keep()),
               Field("epoch", request->epoch()), Field("status", status.ToString())});
-  return Ended(status);
+  return rpc::ToGrpc(Ended(status));
 }
 
 grpc::Status ReplayService::Restore(grpc::ServerContext* context, const v1::RestoreRequest* request,
@@ -201,7 +224,7 @@ grpc::Status ReplayService::Restore(grpc::ServerContext* context, const v1::Rest
   rpc::Audit(context, "Restore",
              {Field("checkpoint", request->name()), Field("epoch", request->epoch()),
               Field("status", status.ToString())});
-  return Ended(status);
+  return rpc::ToGrpc(Ended(status));
 }
 
 grpc::Status ReplayService::Info(grpc::ServerContext*, const v1::InfoRequest*,
@@ -238,12 +261,12 @@ grpc::Status ReplayService::Info(grpc::ServerContext*, const v1::InfoRequest*,
     count.set_name(OutcomeName(i));
     count.set_value(static_cast<double>(info.offers[i]));
   }
-  return Ended(absl::OkStatus());
+  return rpc::ToGrpc(Ended(absl::OkStatus()));
 }
 
 grpc::Status ReplayService::List(grpc::ServerContext*, const v1::ListRequest* request,
                                  v1::ListResponse* response) {
-  return Ended(DoList(*request, *response));
+  return rpc::ToGrpc(Ended(DoList(*request, *response)));
 }
 
 absl::Status ReplayService::DoList(const v1::ListRequest& request, v1::ListResponse& response) {
@@ -263,7 +286,7 @@ absl::Status ReplayService::DoList(const v1::ListRequest& request, v1::ListRespo
 
 grpc::Status ReplayService::Verify(grpc::ServerContext*, const v1::VerifyRequest* request,
                                    v1::VerifyResponse* response) {
-  return Ended(DoVerify(*request, *response));
+  return rpc::ToGrpc(Ended(DoVerify(*request, *response)));
 }
 
 absl::Status ReplayService::DoVerify(const v1::VerifyRequest& request,

@@ -3,6 +3,8 @@
 
 #include "base/clock.h"
 #include "oxbow/v1/replay_buffer.grpc.pb.h"
+#include "rpc/server.h"
+#include "rpc/stream.h"
 #include "services/buffer/offer_assembly.h"
 #include "services/buffer/replay_client.h"
 #include "services/buffer/replay_metrics.h"
@@ -10,22 +12,22 @@
 
 namespace oxbow::buffer {
 
-class ReplayService final : public v1::ReplayBuffer::Service {
+class ReplayService : public v1::ReplayBuffer::Service, public rpc::HasStreams {
  public:
+  using OfferStream = rpc::Stream<v1::OfferRequest, v1::OfferResponse>;
+  using ReadStream = rpc::Stream<v1::ReadRequest, v1::ReadResponse>;
+
   struct Options {
     uint64_t entry_bytes_max = kEntryBytesMax;
-    uint64_t offer_bytes_max = kOfferBytesMax;  // All Offer calls together.
+    uint64_t offer_bytes_max = kOfferBytesMax;            // All Offer calls together.
+    rpc::StreamRunner::Options streams = {.threads = 8};  // Most of them wait for the disk.
   };
 
   // `store`, `metrics` and `clock` outlive the service.
   ReplayService(Options options, ReplayStore& store, ReplayMetrics& metrics, const Clock& clock);
 
-  grpc::Status Offer(grpc::ServerContext* context, grpc::ServerReader<v1::OfferRequest>* reader,
-                     v1::OfferResponse* response) override;
   grpc::Status Draw(grpc::ServerContext* context, const v1::DrawRequest* request,
                     v1::DrawResponse* response) override;
-  grpc::Status Read(grpc::ServerContext* context, const v1::ReadRequest* request,
-                    grpc::ServerWriter<v1::ReadResponse>* writer) override;
   grpc::Status Advance(grpc::ServerContext* context, const v1::AdvanceRequest* request,
                        v1::AdvanceResponse*) override;
   grpc::Status Checkpoint(grpc::ServerContext* context, const v1::CheckpointRequest* request,
@@ -39,12 +41,28 @@ class ReplayService final : public v1::ReplayBuffer::Service {
   grpc::Status Verify(grpc::ServerContext*, const v1::VerifyRequest* request,
                       v1::VerifyResponse* response) override;
 
+  rpc::StreamRunner& streams() override { return runner_; }
+
+ protected:
+  // Where a Read goes on, from one piece to the next.
+  struct Range {
+    EntryId entry;
+    uint64_t next = 0;  // Indices among the entry's latents.
+    uint64_t end = 0;
+    uint64_t per_read = 1;
+    uint64_t sent = 0;  // Bytes.
+  };
+  // What an Offer and a Read do once their request is here. Virtual so that a test can lose them.
+  virtual absl::Status Store(OfferAssembly& assembly, absl::Duration start,
+                             v1::OfferResponse& response);
+  virtual absl::StatusOr<v1::ReadResponse> HeaderOf(const v1::ReadRequest& request, Range& range);
+
  private:
-  grpc::Status Ended(const absl::Status& status);
-  absl::Status DoOffer(grpc::ServerContext& context, grpc::ServerReader<v1::OfferRequest>& reader,
-                       v1::OfferResponse& response);
+  rpc::Handler Offer(OfferStream& stream);
+  rpc::Handler Read(ReadStream& stream);
+  absl::StatusOr<std::string> NextLatents(Range& range);
+  absl::Status Ended(const absl::Status& status);  // Counts it.
   absl::Status DoDraw(const v1::DrawRequest& request, v1::DrawResponse& response);
-  absl::Status DoRead(const v1::ReadRequest& request, grpc::ServerWriter<v1::ReadResponse>& writer);
   absl::Status DoAdvance(const v1::AdvanceRequest& request);
   absl::Status DoVerify(const v1::VerifyRequest& request, v1::VerifyResponse& response);
   absl::Status DoList(const v1::ListRequest& request, v1::ListResponse& response);
@@ -54,6 +72,7 @@ class ReplayService final : public v1::ReplayBuffer::Service {
   ReplayMetrics& metrics_;
   const Clock& clock_;
   ByteBudget budget_;
+  rpc::StreamRunner runner_;  // Last: it waits for the streams.
 };
 
 }  // namespace oxbow::buffer

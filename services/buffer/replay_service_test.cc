@@ -30,27 +30,24 @@ const std::string& LatentsOf(const v1::ReplayEntry& entry) {
 enum class Loss { kNone, kRequest, kResponse };
 
 // Loses the next call once: before it reaches the service, or after it had its effect.
-class LossyService final : public v1::ReplayBuffer::Service {
+class LossyService final : public ReplayService {
  public:
-  explicit LossyService(ReplayService& inner) : inner_(inner) {}
+  using ReplayService::ReplayService;
   void LoseNext(Loss loss) { loss_ = loss; }
   int lost() const { return lost_; }
 
-  grpc::Status Offer(grpc::ServerContext* context, grpc::ServerReader<v1::OfferRequest>* reader,
-                     v1::OfferResponse* response) override {
-    return Pass([&] { return inner_.Offer(context, reader, response); });
+  absl::Status Store(OfferAssembly& assembly, absl::Duration start,
+                     v1::OfferResponse& response) override {
+    return rpc::FromGrpc(
+        Pass([&] { return rpc::ToGrpc(ReplayService::Store(assembly, start, response)); }));
   }
   grpc::Status Draw(grpc::ServerContext* context, const v1::DrawRequest* request,
                     v1::DrawResponse* response) override {
-    return Pass([&] { return inner_.Draw(context, request, response); });
+    return Pass([&] { return ReplayService::Draw(context, request, response); });
   }
   grpc::Status Advance(grpc::ServerContext* context, const v1::AdvanceRequest* request,
                        v1::AdvanceResponse* response) override {
-    return Pass([&] { return inner_.Advance(context, request, response); });
-  }
-  grpc::Status Info(grpc::ServerContext* context, const v1::InfoRequest* request,
-                    v1::InfoResponse* response) override {
-    return inner_.Info(context, request, response);
+    return Pass([&] { return ReplayService::Advance(context, request, response); });
   }
 
  private:
@@ -66,7 +63,6 @@ class LossyService final : public v1::ReplayBuffer::Service {
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "lost");
   }
 
-  ReplayService& inner_;
   std::atomic<Loss> loss_ = Loss::kNone;
   std::atomic<int> lost_ = 0;
 };
@@ -84,7 +80,7 @@ class ReplayServiceTest : public ::testing::Test {
 
   void Serve(ReplayService::Options options) {
     service_ = std::make_unique<ReplayService>(options, *store_, metrics_, Clock::Steady());
-    lossy_ = std::make_unique<LossyService>(*service_);
+    lossy_ = std::make_unique<LossyService>(options, *store_, metrics_, Clock::Steady());
     server_ = rpc::Server::Start({}, {service_.get()}).value();
     lossy_server_ = rpc::Server::Start({}, {lossy_.get()}).value();
     client_ = std::make_unique<ReplayClient>(server_->endpoint(), absl::Seconds(20));
@@ -225,6 +221,23 @@ TEST_F(ReplayServiceTest, SizesPastTheLimitsAreRefusedAndTheBudgetComesBack) {
   many.resize(2);
   EXPECT_TRUE(client_->Offer(kEpoch, many).ok());
   EXPECT_EQ(store_->Info().entries, 2u);
+}
+
+// More of either than a server has threads.
+TEST_F(ReplayServiceTest, HundredsOfOpenOffersAndReadsHoldUpNobody) {
+  const auto stub = v1::ReplayBuffer::NewStub(rpc::Connect(server_->endpoint()));
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientWriter<v1::OfferRequest>>> offers;
+  v1::OfferResponse unused;
+  for (int i = 0; i < 200; ++i) {
+    contexts.push_back(rpc::ContextWithDeadline(absl::Seconds(20)));
+    offers.push_back(stub->Offer(contexts.back().get(), &unused));
+  }
+  ASSERT_TRUE(client_->Offer(kEpoch, {TestMessage(1, 1, 0, 1)}).ok());
+  EXPECT_TRUE(client_->ReadWhole(EntryId(1)).ok());
+  EXPECT_EQ(client_->Info()->entries(), 1u);
+  for (auto& context : contexts) context->TryCancel();
+  for (auto& offer : offers) (void)offer->Finish();
 }
 
 TEST_F(ReplayServiceTest, OlderEpochIsAborted) {

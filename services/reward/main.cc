@@ -1,6 +1,8 @@
 // reward_server: scores images over gRPC until SIGTERM.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -18,14 +20,20 @@ namespace {
 struct Flags {
   rpc::ServiceFlags service;
   std::vector<std::string> rewards = ScorerNames();
-  uint32_t batch_max = 64;
+  RewardService::Options limits{.threads = std::max(1U, std::thread::hardware_concurrency())};
 };
 
 void AddFlags(CLI::App& app, Flags& flags) {
   rpc::AddListenFlag(app, flags.service, "Reward service");
   app.add_option("--rewards", flags.rewards, "rewards to serve, separated by commas")
       ->delimiter(',');
-  app.add_option("--batch-max", flags.batch_max, "images per request")->check(CLI::Range(1, 4096));
+  app.add_option("--batch-max", flags.limits.batch_max, "images per request")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--threads", flags.limits.threads, "requests scored at a time; default: cores")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--waiting-max", flags.limits.waiting_max,
+                 "requests that wait for a thread; further ones are refused as busy")
+      ->check(CLI::Range(1, 65536));
 }
 
 // Serves until a stop signal. Objects are declared in the order of their use, so that the exposer
@@ -35,7 +43,7 @@ absl::Status Serve(const Flags& flags) {
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<telemetry::Metrics> metrics,
                          telemetry::Metrics::Serve(flags.service.metrics_listen));
   RewardMetrics verbs(metrics->registry(), panel);
-  RewardService service({.batch_max = flags.batch_max}, panel, verbs, Clock::Steady());
+  RewardService service(flags.limits, panel, verbs, Clock::Steady());
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
                          rpc::Server::Start({.listen = flags.service.listen}, {&service}));
   rpc::AnnounceReady("reward_server", server->endpoint(), metrics->endpoint());

@@ -217,7 +217,8 @@ bool Eventually(Condition condition) {
 TEST(RewardClientTest, APatientCallWaitsUntilAServerComesBack) {
   auto replica = std::make_unique<FakeReplica>(AnswerAll);
   const std::string endpoint = replica->endpoint();
-  const auto client = ClientOf({endpoint}, absl::Seconds(20), {.rest_max = absl::Milliseconds(300)});
+  const auto client =
+      ClientOf({endpoint}, absl::Seconds(20), {.rest_max = absl::Milliseconds(300)});
   replica.reset();
   std::vector<absl::StatusOr<Scores>> results;
   std::thread caller([&] { results = client->Score("p", "", Images(3), {.waits = true}); });
@@ -261,6 +262,25 @@ TEST(RewardClientTest, WhoGivesUpWaitingOrCancelsIsAnsweredAtOnce) {
   absent->GiveUpWaiting();
   waiter.join();
   EXPECT_EQ(left[0].status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(RewardClientTest, BusyReplicasAreAskedAgainAndThatCostsNoTry) {
+  std::atomic<int> refusals = 7;  // More than tries over both.
+  const auto refuse_first = [&](const v1::ScoreRequest& request, Stream& stream) {
+    if (refusals-- > 0) return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "busy");
+    return AnswerAll(request, stream);
+  };
+  FakeReplica a(refuse_first);
+  FakeReplica b(refuse_first);
+  const auto client = ClientOf({a.endpoint(), b.endpoint()});
+  int pauses = 0;
+  ExpectAllScored(client->Score("p", "", Images(4), [&](absl::Duration) { return ++pauses > 0; }));
+  EXPECT_EQ(pauses, 3) << "after each round over the replicas";
+  EXPECT_EQ(a.batches().size() + b.batches().size(), 8u);
+
+  refusals = 1 << 20;
+  const auto results = client->Score("p", "", Images(1), [&](absl::Duration) { return false; });
+  EXPECT_EQ(results[0].status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(RewardClientTest, MissingAnswerIsAskedForAgainAndThenAnError) {

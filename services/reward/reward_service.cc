@@ -4,11 +4,12 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "rpc/status.h"
-#include "rpc/trace.h"
+#include "base/trace.h"
 
 namespace oxbow::reward {
 namespace {
+
+constexpr int kScoreMethod = 1;  // Its index in service Reward.
 
 // The image of the message. No scorer of this build supports videos.
 absl::StatusOr<Image8> TakeImage(const v1::Image& message) {
@@ -28,7 +29,28 @@ absl::StatusOr<Image8> TakeImage(const v1::Image& message) {
 
 RewardService::RewardService(Options options, const ScorerPanel& panel, RewardMetrics& metrics,
                              const Clock& clock)
-    : options_(options), panel_(panel), metrics_(metrics), clock_(clock) {}
+    : options_(options),
+      panel_(panel),
+      metrics_(metrics),
+      clock_(clock),
+      batches_(options.waiting_max) {
+  runner_.emplace(options.streams);
+  for (uint32_t i = 0; i < options.threads; ++i) {
+    scoring_.emplace_back([this] {
+      while (const auto batch = batches_.Pop()) (*batch)();
+    });
+  }
+  MarkMethodStreamed(kScoreMethod, nullptr);
+  MarkMethodCallback(kScoreMethod,
+                     rpc::StreamHandler<v1::ScoreRequest, v1::ScoreResponse>(
+                         *runner_, [this](ScoreStream& stream) { return Score(stream); }));
+}
+
+RewardService::~RewardService() {
+  runner_.reset();  // Waits for the streams, which wait for their batches.
+  batches_.Drain();
+  for (std::thread& thread : scoring_) thread.join();
+}
 
 grpc::Status RewardService::Describe(grpc::ServerContext* /*context*/,
                                      const v1::DescribeRequest* /*request*/,
@@ -46,49 +68,67 @@ grpc::Status RewardService::Describe(grpc::ServerContext* /*context*/,
   return grpc::Status::OK;
 }
 
-grpc::Status RewardService::Score(grpc::ServerContext* context, Stream* stream) {
-  const TraceScope scope(rpc::TraceOf(context));
+rpc::Handler RewardService::Score(ScoreStream& stream) {
   const absl::Duration start = clock_.Now();
-  Tally tally;
-  const absl::Status status = ScoreBatches(*context, *stream, tally);
-  const absl::Duration took = clock_.Now() - start;
-  metrics_.CallEnded(took, status.ok());
-  if (!tally.failure.ok()) {
-    OXBOW_LOG(Warning) << "images not scored" << Field("images", tally.images)
-                       << Field("failed", tally.failed) << Field("reason", tally.failure.message());
+  Call call{.stream = stream};
+  while (co_await stream.Read(call.request)) {
+    call.scored = false;
+    if (const absl::Status status = Queue(call); !status.ok()) co_return Ended(call, start, status);
+    while (!call.scored) co_await stream.Wait();
+    if (stream.cancelled())
+      co_return Ended(call, start, absl::CancelledError("the client is gone"));
   }
-  OXBOW_LOG(Debug) << "images scored" << Field("images", tally.images)
-                   << Field("seconds", absl::ToDoubleSeconds(took));
-  return rpc::ToGrpc(status);
+  co_return Ended(call, start, absl::OkStatus());
 }
 
-absl::Status RewardService::ScoreBatches(grpc::ServerContext& context, Stream& stream,
-                                         Tally& tally) {
-  v1::ScoreRequest request;
-  while (stream.Read(&request)) {
-    metrics_.BatchArrived(request.items_size());
-    if (request.items_size() > static_cast<int>(options_.batch_max)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("batch has more items than Describe's batch_max: ", request.items_size(),
-                       " over ", options_.batch_max));
-    }
-    OXBOW_ASSIGN_OR_RETURN(const std::vector<const Scorer*> scorers,
-                           panel_.Select({request.rewards().begin(), request.rewards().end()}));
-    for (v1::ScoreItem& item : *request.mutable_items()) {
-      if (context.IsCancelled()) return absl::CancelledError("the client is gone");
-      const v1::ScoreResponse response = ScoreItem(request.prompt(), item, scorers);
-      ++tally.images;
-      if (response.status_code() != 0) {
-        ++tally.failed;
-        tally.failure.Update(absl::Status(static_cast<absl::StatusCode>(response.status_code()),
-                                          response.status_message()));
-      }
-      if (!stream.Write(response)) {
-        return absl::CancelledError("the client is gone");
-      }
-    }
+absl::Status RewardService::Ended(const Call& call, absl::Duration start,
+                                  const absl::Status& status) {
+  const TraceScope scope(call.stream.trace());
+  const absl::Duration took = clock_.Now() - start;
+  metrics_.CallEnded(took, status.ok());
+  if (!call.failure.ok()) {
+    OXBOW_LOG(Warning) << "images not scored" << Field("images", call.images)
+                       << Field("failed", call.failed) << Field("reason", call.failure.message());
   }
-  return absl::OkStatus();
+  OXBOW_LOG(Debug) << "images scored" << Field("images", call.images)
+                   << Field("seconds", absl::ToDoubleSeconds(took));
+  return status;
+}
+
+absl::Status RewardService::Queue(Call& call) {
+  const v1::ScoreRequest& request = call.request;
+  metrics_.BatchArrived(request.items_size());
+  if (request.items_size() > static_cast<int>(options_.batch_max)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("batch has more items than Describe's batch_max: ", request.items_size(),
+                     " over ", options_.batch_max));
+  }
+  OXBOW_ASSIGN_OR_RETURN(std::vector<const Scorer*> scorers,
+                         panel_.Select({request.rewards().begin(), request.rewards().end()}));
+  const auto score = [this, &call, scorers = std::move(scorers)] { ScoreBatch(call, scorers); };
+  if (batches_.Push(score, absl::ZeroDuration())) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("busy: ", options_.waiting_max,
+                   " batches wait already; ask again later, or "
+                   "start more reward servers or raise --waiting-max"));
+}
+
+void RewardService::ScoreBatch(Call& call, const std::vector<const Scorer*>& scorers) {
+  for (v1::ScoreItem& item : *call.request.mutable_items()) {
+    if (call.stream.cancelled()) break;
+    v1::ScoreResponse response = ScoreItem(call.request.prompt(), item, scorers);
+    ++call.images;
+    if (response.status_code() != 0) {
+      ++call.failed;
+      call.failure.Update(absl::Status(static_cast<absl::StatusCode>(response.status_code()),
+                                       response.status_message()));
+    }
+    call.stream.Send(std::move(response));
+  }
+  // The call may be gone as soon as `scored` is set and it wakes by itself.
+  const std::shared_ptr<rpc::StreamBase> stream = call.stream.shared_from_this();
+  call.scored = true;
+  stream->Wake();
 }
 
 v1::ScoreResponse RewardService::ScoreItem(const v1::Prompt& prompt, v1::ScoreItem& item,

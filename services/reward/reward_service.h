@@ -1,49 +1,75 @@
-// The Reward RPCs over a panel of scorers: converts messages, calls scorers, counts. Holds no
-// state.
+// The Reward RPCs over a panel of scorers: converts messages, calls scorers, counts.
+//
+// Scorers run on threads of their own. A batch that finds too many others waiting for them is
+// refused with RESOURCE_EXHAUSTED: its client asks another replica, or again later. A stream that
+// waits costs no thread.
 #pragma once
 
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/bounded_queue.h"
 #include "base/clock.h"
 #include "oxbow/v1/reward.grpc.pb.h"
+#include "rpc/server.h"
+#include "rpc/stream.h"
 #include "services/reward/reward_metrics.h"
 #include "services/reward/scorer_panel.h"
 
 namespace oxbow::reward {
 
-class RewardService final : public v1::Reward::Service {
+class RewardService final : public v1::Reward::Service, public rpc::HasStreams {
  public:
+  using ScoreStream = rpc::Stream<v1::ScoreRequest, v1::ScoreResponse>;
   struct Options {
-    uint32_t batch_max = 64;  // Items per ScoreRequest; a larger request ends the call.
+    uint32_t batch_max = 64;    // Items per ScoreRequest; a larger request ends the call.
+    uint32_t threads = 4;       // Batches that are scored at a time.
+    uint32_t waiting_max = 64;  // Batches that wait for a thread.
+    rpc::StreamRunner::Options streams = {.threads = 2};
   };
 
   // `panel`, `metrics` and `clock` outlive the service.
   RewardService(Options options, const ScorerPanel& panel, RewardMetrics& metrics,
                 const Clock& clock);
+  ~RewardService() override;
 
   grpc::Status Describe(grpc::ServerContext* context, const v1::DescribeRequest* request,
                         v1::DescribeResponse* response) override;
 
-  // INVALID_ARGUMENT for a batch over batch_max, NOT_FOUND for a reward that this server does not
-  // have: the call ends. An error of one item is that item's status, and the call continues.
-  grpc::Status Score(
-      grpc::ServerContext* context,
-      grpc::ServerReaderWriter<v1::ScoreResponse, v1::ScoreRequest>* stream) override;
+  rpc::StreamRunner& streams() override { return *runner_; }
 
  private:
-  using Stream = grpc::ServerReaderWriter<v1::ScoreResponse, v1::ScoreRequest>;
-  // Counts of one call, for its log line.
-  struct Tally {
+  // What one call does, and its counts for its log line.
+  struct Call {
+    ScoreStream& stream;
+    v1::ScoreRequest request;
+    std::atomic<bool> scored = false;  // The batch: all answers are sent, or the client is gone.
     uint64_t images = 0;
     uint64_t failed = 0;
     absl::Status failure;  // The first failure.
   };
-  absl::Status ScoreBatches(grpc::ServerContext& context, Stream& stream, Tally& tally);
+
+  // INVALID_ARGUMENT for a batch over batch_max, NOT_FOUND for a reward that this server does not
+  // have, RESOURCE_EXHAUSTED for a batch too many: the call ends. An error of one item is that
+  // item's status, and the call continues.
+  rpc::Handler Score(ScoreStream& stream);
+  absl::Status Queue(Call& call);
+  void ScoreBatch(Call& call, const std::vector<const Scorer*>& scorers);
   v1::ScoreResponse ScoreItem(const v1::Prompt& prompt, v1::ScoreItem& item,
                               const std::vector<const Scorer*>& scorers);
+  absl::Status Ended(const Call& call, absl::Duration start, const absl::Status& status);
 
   const Options options_;
   const ScorerPanel& panel_;
   RewardMetrics& metrics_;
   const Clock& clock_;
+  BoundedQueue<std::function<void()>> batches_;
+  std::vector<std::thread> scoring_;
+  // Destroyed first: it waits for the streams, and they for the scoring.
+  std::optional<rpc::StreamRunner> runner_;
 };
 
 }  // namespace oxbow::reward

@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <limits>
+#include <thread>
+#include <vector>
 
+#include "absl/synchronization/blocking_counter.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
 #include "tasks/digits.h"
@@ -148,6 +152,84 @@ TEST_F(RewardServiceTest, WrongCallsEndWithTheReason) {
   EXPECT_THAT(unknown.error_message(), HasSubstr("pickscore"));
   EXPECT_THAT(telemetry::ScrapeText(registry_),
               HasSubstr(R"(oxbow_reward_request_duration_seconds_count{outcome="error"} 2)"));
+}
+
+// Scores when it is let go.
+class HeldScorer final : public Scorer {
+ public:
+  HeldScorer(absl::Notification& entered, absl::Notification& go_on)
+      : entered_(entered), go_on_(go_on) {}
+  std::string name() const override { return "held"; }
+  double value_min() const override { return 0; }
+  double value_max() const override { return 1; }
+  std::string help() const override { return "held"; }
+  absl::StatusOr<double> Score(const std::string&, const std::string&,
+                               const Image8&) const override {
+    if (!entered_.HasBeenNotified()) entered_.Notify();  // One thread scores.
+    go_on_.WaitForNotification();
+    return 1;
+  }
+
+ private:
+  absl::Notification& entered_;
+  absl::Notification& go_on_;
+};
+
+TEST(RewardServiceLoadTest, IdleStreamsCostNothingAndABatchTooManyIsRefused) {
+  absl::Notification entered;
+  absl::Notification go_on;
+  std::vector<std::unique_ptr<Scorer>> scorers;
+  scorers.push_back(std::make_unique<HeldScorer>(entered, go_on));
+  const ScorerPanel panel(std::move(scorers));
+  prometheus::Registry registry;
+  RewardMetrics metrics(registry, panel);
+  RewardService service({.threads = 1, .waiting_max = 2}, panel, metrics, Clock::Steady());
+  const auto server = rpc::Server::Start({}, {&service}).value();
+  const auto stub = v1::Reward::NewStub(rpc::Connect(server->endpoint()));
+  struct Call {
+    explicit Call(v1::Reward::Stub& stub)
+        : context(rpc::ContextWithDeadline(absl::Seconds(20))), stream(stub.Score(context.get())) {}
+    std::unique_ptr<grpc::ClientContext> context;
+    std::unique_ptr<grpc::ClientReaderWriter<v1::ScoreRequest, v1::ScoreResponse>> stream;
+  };
+  std::vector<Call> idle;
+  for (int i = 0; i < 200; ++i) idle.emplace_back(*stub);
+  v1::ScoreRequest request;
+  v1::ScoreItem& item = *request.add_items();
+  item.mutable_image()->set_width(1);
+  item.mutable_image()->set_height(1);
+  item.mutable_image()->set_channels(1);
+  item.mutable_image()->set_pixels("x");
+  // One is scored and two wait; the others are refused, whichever they are.
+  absl::BlockingCounter refused(5);
+  std::atomic<int> scored = 0;
+  std::vector<std::thread> callers;
+  const auto call_once = [&] {
+    const Call call(*stub);
+    call.stream->Write(request);
+    call.stream->WritesDone();
+    v1::ScoreResponse answer;
+    while (call.stream->Read(&answer)) EXPECT_EQ(answer.status_code(), 0);
+    const grpc::Status status = call.stream->Finish();
+    if (status.ok()) {
+      ++scored;
+    } else {
+      EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED) << status.error_message();
+      refused.DecrementCount();
+    }
+  };
+  callers.emplace_back(call_once);
+  entered.WaitForNotification();
+  for (int i = 0; i < 7; ++i) callers.emplace_back(call_once);
+  refused.Wait();
+  v1::DescribeResponse description;
+  EXPECT_TRUE(
+      stub->Describe(rpc::ContextWithDeadline(absl::Seconds(20)).get(), {}, &description).ok());
+  go_on.Notify();
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(scored, 3);
+  for (Call& call : idle) call.context->TryCancel();
+  for (Call& call : idle) (void)call.stream->Finish();
 }
 
 TEST(ScorerPanelTest, RefusesImagesThatDoNotHoldTogether) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "rpc/channel.h"
 #include "rpc/convert.h"
@@ -18,6 +19,7 @@ using Stream = grpc::ClientReaderWriter<v1::InsertRequest, v1::InsertResponse>;
 // The stream that sends one group: the granted credit, and the answer when it has arrived.
 struct Conversation {
   Stream& stream;
+  rpc::SilenceGuard::Watched& watched;
   uint64_t credit = 0;
   std::optional<v1::InsertResponse::Ack> ack;
 
@@ -25,8 +27,15 @@ struct Conversation {
   bool ReadOne() {
     v1::InsertResponse response;
     if (!stream.Read(&response)) return false;
+    watched.SignOfLife();
     if (response.has_credit()) credit += response.credit().bytes();
     if (response.has_ack()) ack = response.ack();
+    return true;
+  }
+
+  bool Write(const v1::InsertRequest& request) {
+    if (!stream.Write(request)) return false;
+    watched.SignOfLife();
     return true;
   }
 
@@ -52,7 +61,7 @@ void SendAll(const v1::Group& group, Conversation& conversation) {
     else
       trajectory.mutable_latents()->clear_data();
   }
-  if (!conversation.stream.Write(header)) return;
+  if (!conversation.Write(header)) return;
   for (size_t i = 0; i < latents.size(); ++i) {
     const bool sent = rpc::ForEachChunk(
         latents[i], rpc::kChunkBytes, [&](uint64_t offset, std::string_view piece) {
@@ -61,34 +70,47 @@ void SendAll(const v1::Group& group, Conversation& conversation) {
           request.mutable_chunk()->set_trajectory(static_cast<uint32_t>(i));
           request.mutable_chunk()->set_offset(offset);
           request.mutable_chunk()->set_data(std::string(piece));
-          return conversation.stream.Write(request);
+          return conversation.Write(request);
         });
     if (!sent) return;
   }
 }
 
+// The last limit of a stream that always moves.
+constexpr absl::Duration kSendAtMost = absl::Hours(1);
+
 }  // namespace
 
-ExperienceSender::ExperienceSender(const std::string& endpoint, absl::Duration timeout)
+ExperienceSender::ExperienceSender(const std::string& endpoint, absl::Duration silence_max,
+                                   rpc::RetryPolicy retry)
     : endpoint_(endpoint),
-      timeout_(timeout),
+      silence_max_(silence_max),
+      retry_(retry),
       stub_(v1::ExperienceSink::NewStub(rpc::Connect(endpoint))) {}
 
-absl::StatusOr<v1::InsertResponse::Ack> ExperienceSender::Send(const v1::Group& group) const {
+absl::StatusOr<v1::InsertResponse::Ack> ExperienceSender::Send(
+    const v1::Group& group, const std::function<bool(absl::Duration)>& pause) {
   absl::StatusOr<v1::InsertResponse::Ack> ack;
-  const absl::Status status = rpc::Retry({}, [&] {
+  const auto once = [&] {
     ack = SendOnce(group);
     return ack.status();
-  });
-  if (!status.ok())
-    return Annotate(status, absl::StrCat("send group ", group.group_id(), " to ", endpoint_));
-  return ack;
+  };
+  const auto told_pause = [&](absl::Duration wait) {
+    OXBOW_LOG(Info) << "group not taken yet, sending again" << Field("group", group.group_id())
+                    << Field("lease", group.lease_id()) << Field("sink", endpoint_)
+                    << Field("in", absl::FormatDuration(wait)) << Field("status", ack.status());
+    return pause(wait);
+  };
+  const absl::Status status = rpc::RetryUntilAnswered(retry_, once, told_pause);
+  if (status.ok()) return ack;
+  return Annotate(status, absl::StrCat("send group ", group.group_id(), " to ", endpoint_));
 }
 
-absl::StatusOr<v1::InsertResponse::Ack> ExperienceSender::SendOnce(const v1::Group& group) const {
-  const std::unique_ptr<grpc::ClientContext> context = rpc::ContextWithDeadline(timeout_);
+absl::StatusOr<v1::InsertResponse::Ack> ExperienceSender::SendOnce(const v1::Group& group) {
+  const std::unique_ptr<grpc::ClientContext> context = rpc::ContextWithDeadline(kSendAtMost);
+  rpc::SilenceGuard::Watched watched(guard_, *context, silence_max_);
   const std::unique_ptr<Stream> stream = stub_->Insert(context.get());
-  Conversation conversation{*stream, 0, std::nullopt};
+  Conversation conversation{*stream, watched, 0, std::nullopt};
   SendAll(group, conversation);
   while (!conversation.ack.has_value() && conversation.ReadOne()) {
   }
@@ -99,6 +121,13 @@ absl::StatusOr<v1::InsertResponse::Ack> ExperienceSender::SendOnce(const v1::Gro
     return *conversation.ack;
   }
   const absl::Status status = rpc::FromGrpc(stream->Finish());
+  if (watched.silent()) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("nothing moved for ", absl::FormatDuration(silence_max_)));
+  }
+  if (absl::IsCancelled(status) && !guard_.cancelled()) {
+    return absl::UnavailableError(std::string(status.message()));  // By a sink that shuts down.
+  }
   if (!status.ok()) return status;
   return absl::UnavailableError("the sink closed the stream without an answer");
 }

@@ -32,7 +32,18 @@ void HeldLeases::Done(uint64_t lease_id) {
 void HeldLeases::Cancel(uint64_t lease_id) {
   absl::MutexLock lock(&mutex_);
   const auto held = held_.find(lease_id);
-  if (held != held_.end() && !held->second.taken) held_.erase(held);
+  if (held == held_.end()) return;
+  if (!held->second.taken) {
+    held_.erase(held);
+  } else {
+    held->second.cancelled = true;
+  }
+}
+
+bool HeldLeases::Wanted(uint64_t lease_id) const {
+  absl::MutexLock lock(&mutex_);
+  const auto held = held_.find(lease_id);
+  return held != held_.end() && !held->second.cancelled;
 }
 
 size_t HeldLeases::Takeable(std::optional<PolicyVersion> version) const {

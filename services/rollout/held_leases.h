@@ -35,6 +35,8 @@ class HeldLeases {
   void Sampled(uint64_t lease_id);  // The sampler is done with it.
   void Done(uint64_t lease_id);
   void Cancel(uint64_t lease_id);
+  // False for a lease that is done or that the learner has cancelled: nobody waits for its group.
+  bool Wanted(uint64_t lease_id) const;
 
   // Waits for leases that `version` admits, then a moment for leases that are still on their way,
   // and takes all of them. Empty after `timeout`, or when woken (Wake, Close) with nothing to take.
@@ -57,6 +59,7 @@ class HeldLeases {
     double seconds = 0;
     bool taken = false;
     bool sampled = false;
+    bool cancelled = false;  // Only of a taken one.
     std::optional<ReadyLease> ready;
   };
   size_t Takeable(std::optional<PolicyVersion> version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -72,7 +72,9 @@ TEST(HeldLeasesTest, CancelDropsWhatWasNotTakenYet) {
   EXPECT_TRUE(board.TakeBatch(PolicyVersion(0), kLinger, kTimeout).empty());
   Hold(board, Lease(2));
   ASSERT_EQ(board.TakeBatch(PolicyVersion(0), kLinger, kTimeout).size(), 1u);
+  EXPECT_TRUE(board.Wanted(2));
   board.Cancel(2);
+  EXPECT_FALSE(board.Wanted(2)) << "its group need not be delivered";
   EXPECT_EQ(board.held().size(), 1u);
   EXPECT_EQ(board.lease_time_min(), absl::Seconds(9));
 }

@@ -122,6 +122,7 @@ LearnerSession::~LearnerSession() {
   stopping_.Notify();
   rewards_->Cancel();
   stream_.Cancel();
+  for (const auto& sender : senders_) sender->Cancel();
   leases_.Wake();
   tasks_.Close();
   follower_->Stop();
@@ -211,8 +212,8 @@ void LearnerSession::PrepareLease(v1::Lease lease) {
     if (head.ok()) {
       leases_.Ready({std::move(lease), *std::move(head)});
     } else {
-      Finish(lease.lease_id(),
-             absl::StrCat("cannot read the replayed head: ", head.status().ToString()));
+      Finish(lease.lease_id(), {.failure = absl::StrCat("cannot read the replayed head: ",
+                                                        head.status().ToString())});
     }
   });
 }
@@ -300,12 +301,12 @@ void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
     absl::StatusOr<model::Conditioning> conditioning =
         rpc::ConditioningFromProto(ready.lease.conditioning(), spec_.architecture->conditioning());
     if (!conditioning.ok()) {
-      Finish(ready.lease.lease_id(), conditioning.status().ToString());
+      Finish(ready.lease.lease_id(), {.failure = conditioning.status().ToString()});
       continue;
     }
     absl::StatusOr<std::vector<bool>> window = WindowOf(ready.lease, spec_.sampling);
     if (!window.ok()) {
-      Finish(ready.lease.lease_id(), window.status().ToString());
+      Finish(ready.lease.lease_id(), {.failure = window.status().ToString()});
       continue;
     }
     tasks.push_back({GroupId(ready.lease.group_id()), ready.lease.group_size(),
@@ -319,7 +320,7 @@ void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
                           model_.decoder(), tasks);
   } catch (const std::exception& error) {
     for (const v1::Lease& lease : leases)
-      Finish(lease.lease_id(), absl::StrCat("torch: ", error.what()));
+      Finish(lease.lease_id(), {.failure = absl::StrCat("torch: ", error.what())});
     return;
   }
   for (const v1::Lease& lease : leases) leases_.Sampled(lease.lease_id());
@@ -346,7 +347,7 @@ void LearnerSession::Deliver(const v1::Lease& lease, SampledGroup sampled, doubl
   const double seconds = absl::ToDoubleSeconds(clock_.Now() - start);
   if (!ack.ok()) {
     NotDelivered(lease, ack.status(), seconds);
-    Finish(lease.lease_id(), ack.status().ToString());
+    Finish(lease.lease_id(), {.failure = ack.status().ToString(), .discarded = true});
     return;
   }
   metrics_.GroupDelivered(NameOf(ack->outcome()), seconds);
@@ -358,10 +359,10 @@ void LearnerSession::Deliver(const v1::Lease& lease, SampledGroup sampled, doubl
     OXBOW_LOG(Error) << "group refused" << Field("group", lease.group_id())
                      << Field("lease", lease.lease_id()) << Field("worker", worker_id_)
                      << Field("reason", ack->error());
-    Finish(lease.lease_id(), absl::StrCat("refused: ", ack->error()));
+    Finish(lease.lease_id(), {.failure = absl::StrCat("refused: ", ack->error())});
     return;
   }
-  Finish(lease.lease_id(), "");
+  Finish(lease.lease_id(), {});
 }
 
 void LearnerSession::NotDelivered(const v1::Lease& lease, const absl::Status& why, double seconds) {
@@ -385,7 +386,8 @@ std::optional<double> LearnerSession::Score(const v1::Lease& lease, SampledGroup
     NotDelivered(lease, unscored.status(), seconds);
     const bool answered = reward::IsUnscorable(unscored.status());
     // Without an answer the worker leaves: it gives the lease back, which is no failure.
-    Finish(lease.lease_id(), answered ? std::string(unscored.status().message()) : "", answered);
+    Finish(lease.lease_id(), {.failure = answered ? std::string(unscored.status().message()) : "",
+                              .unscored = answered});
     return std::nullopt;
   }
   if (unscored->samples > 0) {
@@ -414,11 +416,16 @@ absl::StatusOr<v1::InsertResponse::Ack> LearnerSession::Send(const v1::Lease& le
   message.set_worker_id(worker_id_);
   message.set_sample_seconds(sample_seconds);
   message.set_reward_seconds(reward_seconds);
-  return senders_[lease.sink_rank()]->Send(message);
+  return senders_[lease.sink_rank()]->Send(
+      message, [&](absl::Duration wait) { return Pause(lease.lease_id(), wait); });
 }
 
-void LearnerSession::Finish(uint64_t lease_id, const std::string& failure, bool unscored) {
-  stream_.Finished(lease_id, failure, unscored);
+bool LearnerSession::Pause(uint64_t lease_id, absl::Duration wait) {
+  return !stopping_.WaitForNotificationWithTimeout(wait) && leases_.Wanted(lease_id);
+}
+
+void LearnerSession::Finish(uint64_t lease_id, const WorkStream::Outcome& outcome) {
+  stream_.Finished(lease_id, outcome);
   leases_.Done(lease_id);
   metrics_.GroupsInFlight(leases_.held().size());
   OfferCredit();

@@ -74,7 +74,9 @@ class LearnerSession {
   absl::StatusOr<v1::InsertResponse::Ack> Send(const v1::Lease& lease, SampledGroup sampled,
                                                double sample_seconds, double reward_seconds);
   void NotDelivered(const v1::Lease& lease, const absl::Status& why, double seconds);
-  void Finish(uint64_t lease_id, const std::string& failure, bool unscored = false);
+  void Finish(uint64_t lease_id, const WorkStream::Outcome& outcome);
+  // Waits between two tries to deliver the group of a lease. False if nobody wants it any more.
+  bool Pause(uint64_t lease_id, absl::Duration wait);
   void OfferCredit();
   void RenewLoop();
   bool LookAtSampler(bool stalled);

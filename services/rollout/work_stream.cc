@@ -118,11 +118,12 @@ std::vector<uint64_t> WorkStream::Expired(const v1::WorkResponse::Renewed& renew
   return expired;
 }
 
-void WorkStream::Finished(uint64_t lease_id, const std::string& failure, bool unscored) {
+void WorkStream::Finished(uint64_t lease_id, const Outcome& outcome) {
   v1::WorkRequest request = Request();
   request.mutable_finished()->set_lease_id(lease_id);
-  request.mutable_finished()->set_failure(failure);
-  request.mutable_finished()->set_unscored(unscored);
+  request.mutable_finished()->set_failure(outcome.failure);
+  request.mutable_finished()->set_unscored(outcome.unscored);
+  request.mutable_finished()->set_discarded(outcome.discarded);
   Write(request);
 }
 

@@ -40,8 +40,13 @@ class WorkStream {
   // The leases of the oldest unanswered Renew that are missing in this answer: the learner has
   // given them to other workers. Called by the reader, once per answer.
   std::vector<uint64_t> Expired(const v1::WorkResponse::Renewed& renewed);
-  // `unscored`: the failure is that a reward server answered without a score.
-  void Finished(uint64_t lease_id, const std::string& failure, bool unscored = false);
+  // How a lease ended at the worker.
+  struct Outcome {
+    std::string failure;     // Empty: the sink accepted the group.
+    bool unscored = false;   // The failure is that a reward server answered without a score.
+    bool discarded = false;  // The group was finished and could not be delivered.
+  };
+  void Finished(uint64_t lease_id, const Outcome& outcome);
   void Unscored(uint64_t lease_id, uint32_t samples, const std::string& reason);
   void Goodbye();
 

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "core/model/cuda_graphs.h"
 #include "rpc/channel.h"
+#include "rpc/retry.h"
 #include "rpc/status.h"
 #include "run/rewards.h"
 #include "services/rollout/reward_stage.h"
@@ -63,7 +64,7 @@ absl::Status Worker::Run() {
     }
     if (IsFinal(status)) return status;
     // A stop request is not an error.
-    if (!Pause(backoff)) return absl::OkStatus();
+    if (!Pause(rpc::Jittered(backoff))) return absl::OkStatus();
     if (clock_.Now() - away_since >= options_.give_up_after) {
       return absl::UnavailableError(absl::StrCat(
           "no learner for ", absl::FormatDuration(options_.give_up_after),
@@ -109,7 +110,12 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
       OXBOW_LOG(Error) << "this worker gets no work" << Field("reason", status.message());
     }
     if (!Pause(taken ? options_.backoff_max : options_.backoff_first)) break;
-    const absl::StatusOr<v1::RegisterResponse> again = Register();
+    absl::StatusOr<v1::RegisterResponse> again = Register();
+    rpc::Backoff busy(options_.backoff_first, options_.backoff_max);
+    // A busy learner is there: the session, and the groups in its memory, are kept for it.
+    while (rpc::FailureOf(again.status()) == rpc::Failure::kBusy && Pause(busy.Next())) {
+      again = Register();
+    }
     if (!again.ok() || again->epoch() != registration.epoch()) break;
     metrics_.Reconnected();
   }

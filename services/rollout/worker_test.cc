@@ -59,6 +59,26 @@ auto Groups(size_t count) {
   return [count](const Seen& seen) { return seen.groups.size() >= count; };
 }
 
+// A finished group is in memory: it is sent until the sink takes it.
+TEST(WorkerTest, ASinkThatRefusesForAWhileCostsNoGroup) {
+  FakeLearner learner({.leases = 3, .refusals = 7});
+  RunningWorker worker(learner.endpoint());
+  const Seen seen = learner.Await(Groups(3));
+  EXPECT_EQ(seen.groups.size(), 3u);
+  EXPECT_EQ(seen.refused, 7);
+  EXPECT_EQ(seen.failures.size(), 0u);
+}
+
+// A sink that refuses for ever, and a lease that has expired: nobody waits for the group.
+TEST(WorkerTest, AGroupThatNobodyWaitsForIsThrownAwayAndReported) {
+  FakeLearner learner({.leases = 1, .refusals = 1 << 20, .renews = false});
+  RunningWorker worker(learner.endpoint());
+  const Seen seen = learner.Await([](const Seen& s) { return !s.failures.empty(); });
+  ASSERT_EQ(seen.failures.size(), 1u);
+  EXPECT_TRUE(seen.failures[0].discarded());
+  EXPECT_THAT(seen.failures[0].failure(), HasSubstr("as scripted"));
+}
+
 TEST(WorkerTest, LeasedGroupsArriveWholeScoredAndOnce) {
   FakeLearner learner({.credit_piece = 1 << 10, .leases = 5});
   RunningWorker worker(learner.endpoint());

@@ -1,12 +1,12 @@
 #include "services/weights/chunk_fetcher.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "rpc/channel.h"
+#include "rpc/retry.h"
 #include "rpc/status.h"
 
 namespace oxbow::weights {
@@ -24,20 +24,13 @@ v1::PeerFault FaultOf(const absl::Status& status, bool stalled) {
 }  // namespace
 
 ChunkFetcher::ChunkFetcher(Options options, FollowMetrics& metrics, const Clock& clock)
-    : options_(std::move(options)), metrics_(metrics), clock_(clock) {
-  guard_ = std::thread([this] { Guard(); });
-}
+    : options_(std::move(options)), metrics_(metrics), guard_(clock) {}
 
-ChunkFetcher::~ChunkFetcher() {
-  Cancel();
-  guard_.join();
-}
+ChunkFetcher::~ChunkFetcher() { Cancel(); }
 
 void ChunkFetcher::Cancel() {
-  absl::MutexLock lock(&mutex_);
-  cancelled_ = true;
-  if (call_ != nullptr) call_->TryCancel();
-  changed_.SignalAll();
+  guard_.CancelAll();
+  if (!cancelled_.HasBeenNotified()) cancelled_.Notify();
 }
 
 absl::Status ChunkFetcher::Fetch(Download& download,
@@ -69,7 +62,7 @@ absl::Status ChunkFetcher::Fetch(Download& download,
 }
 
 absl::Status ChunkFetcher::FetchFromLearner(Download& download, const std::string& endpoint) {
-  absl::Duration backoff = options_.backoff_first;
+  rpc::Backoff backoff(options_.backoff_first, options_.backoff_max);
   for (int tries = 0; !download.complete();) {
     const size_t before = download.progress();
     bool stalled = false;
@@ -83,8 +76,7 @@ absl::Status ChunkFetcher::FetchFromLearner(Download& download, const std::strin
                                               " chunks lack, last: ", status.ToString()));
     }
     if (tries == 0) continue;
-    if (!Sleep(backoff)) return absl::CancelledError("stopping");
-    backoff = std::min(2 * backoff, options_.backoff_max);
+    if (!Sleep(backoff.Next())) return absl::CancelledError("stopping");
   }
   return absl::OkStatus();
 }
@@ -93,9 +85,9 @@ absl::Status ChunkFetcher::FetchOnce(Download& download, const std::string& endp
                                      bool* stalled) {
   const auto stub = v1::WeightChannel::NewStub(rpc::Connect(endpoint));
   const auto context = rpc::ContextWithDeadline(kFetchAtMost);
-  if (!Begin(context.get(), peer ? options_.peer_silence : options_.learner_silence)) {
-    return absl::CancelledError("stopping");
-  }
+  if (cancelled_.HasBeenNotified()) return absl::CancelledError("stopping");
+  rpc::SilenceGuard::Watched watched(guard_, *context,
+                                     peer ? options_.peer_silence : options_.learner_silence);
   v1::FetchRequest request = download.Request();
   request.set_epoch(options_.epoch.value);
   request.set_worker_id(options_.worker_id);
@@ -103,7 +95,7 @@ absl::Status ChunkFetcher::FetchOnce(Download& download, const std::string& endp
   v1::FetchResponse piece;
   absl::Status taken;
   while (taken.ok() && reader->Read(&piece)) {
-    SignOfLife();
+    watched.SignOfLife();
     if (piece.data().empty()) continue;
     metrics_.Received(piece.data().size(), peer ? Source::kPeer : Source::kLearner);
     taken = download.Take(piece);
@@ -115,57 +107,17 @@ absl::Status ChunkFetcher::FetchOnce(Download& download, const std::string& endp
   }
   if (!taken.ok()) context->TryCancel();
   const absl::Status finished = rpc::FromGrpc(reader->Finish());
-  *stalled = End();
+  *stalled = watched.silent();
   if (!taken.ok()) return taken;
   if (*stalled) return absl::DeadlineExceededError(absl::StrCat("silent: ", endpoint));
   if (finished.code() != absl::StatusCode::kCancelled) return finished;
-  absl::MutexLock lock(&mutex_);
   // Cancelled by this side, or by a server that shuts down.
-  return cancelled_ ? finished : absl::UnavailableError(std::string(finished.message()));
-}
-
-bool ChunkFetcher::Begin(grpc::ClientContext* context, absl::Duration silence) {
-  absl::MutexLock lock(&mutex_);
-  if (cancelled_) return false;
-  call_ = context;
-  silence_ = silence;
-  heard_ = clock_.Now();
-  stalled_ = false;
-  changed_.SignalAll();
-  return true;
-}
-
-void ChunkFetcher::SignOfLife() {
-  absl::MutexLock lock(&mutex_);
-  heard_ = clock_.Now();
-}
-
-bool ChunkFetcher::End() {
-  absl::MutexLock lock(&mutex_);
-  call_ = nullptr;
-  return stalled_;
-}
-
-void ChunkFetcher::Guard() {
-  absl::MutexLock lock(&mutex_);
-  while (!cancelled_) {
-    if (call_ == nullptr || stalled_) {
-      changed_.Wait(&mutex_);
-      continue;
-    }
-    const absl::Duration left = heard_ + silence_ - clock_.Now();
-    if (left > absl::ZeroDuration()) {
-      changed_.WaitWithTimeout(&mutex_, left);
-      continue;
-    }
-    stalled_ = true;
-    call_->TryCancel();
-  }
+  return cancelled_.HasBeenNotified() ? finished
+                                      : absl::UnavailableError(std::string(finished.message()));
 }
 
 bool ChunkFetcher::Sleep(absl::Duration duration) {
-  absl::MutexLock lock(&mutex_);
-  return !mutex_.AwaitWithTimeout(absl::Condition(&cancelled_), duration);
+  return !cancelled_.WaitForNotificationWithTimeout(duration);
 }
 
 }  // namespace oxbow::weights

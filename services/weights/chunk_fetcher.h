@@ -11,16 +11,15 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/ids.h"
 #include "oxbow/v1/weight_channel.grpc.pb.h"
+#include "rpc/silence_guard.h"
 #include "services/weights/download.h"
 #include "services/weights/weights_metrics.h"
 
@@ -55,24 +54,13 @@ class ChunkFetcher {
   // One call to one source. `stalled` is set if it was ended for its silence.
   absl::Status FetchOnce(Download& download, const std::string& endpoint, bool peer, bool* stalled);
   absl::Status FetchFromLearner(Download& download, const std::string& endpoint);
-  bool Begin(grpc::ClientContext* context, absl::Duration silence);  // False: cancelled.
-  void SignOfLife();
-  bool End();  // Whether the source had stalled.
-  void Guard();
   bool Sleep(absl::Duration duration);  // False: cancelled.
 
   const Options options_;
   FollowMetrics& metrics_;
-  const Clock& clock_;
 
-  absl::Mutex mutex_;
-  absl::CondVar changed_;
-  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  grpc::ClientContext* call_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  absl::Duration silence_ ABSL_GUARDED_BY(mutex_);
-  absl::Duration heard_ ABSL_GUARDED_BY(mutex_);  // When the source last sent something.
-  bool stalled_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread guard_;  // Ends calls to silent sources.
+  rpc::SilenceGuard guard_;
+  absl::Notification cancelled_;
 };
 
 }  // namespace oxbow::weights

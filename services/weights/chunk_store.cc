@@ -121,7 +121,9 @@ void ChunkStore::DropOldest() {
 void ChunkStore::Put(const std::string& sha256, Chunk chunk) {
   absl::MutexLock lock(&mutex_);
   const auto held = chunks_.find(sha256);
-  if (held != chunks_.end()) held->second.chunk = std::move(chunk);
+  if (held == chunks_.end()) return;
+  held->second.chunk = std::move(chunk);
+  for (const Listener* listener : listeners_) listener->put_();
 }
 
 Chunk ChunkStore::FindLocked(const std::string& sha256) const {
@@ -134,13 +136,15 @@ Chunk ChunkStore::Find(const std::string& sha256) const {
   return FindLocked(sha256);
 }
 
-Chunk ChunkStore::Await(const std::string& sha256, absl::Duration timeout) const {
-  absl::MutexLock lock(&mutex_);
-  const auto here = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return FindLocked(sha256) != nullptr;
-  };
-  mutex_.AwaitWithTimeout(absl::Condition(&here), timeout);
-  return FindLocked(sha256);
+ChunkStore::Listener::Listener(ChunkStore& store, std::function<void()> put)
+    : store_(store), put_(std::move(put)) {
+  absl::MutexLock lock(&store_.mutex_);
+  store_.listeners_.insert(this);
+}
+
+ChunkStore::Listener::~Listener() {
+  absl::MutexLock lock(&store_.mutex_);
+  store_.listeners_.erase(this);
 }
 
 bool ChunkStore::Wants(const std::string& sha256) const {

@@ -1,6 +1,6 @@
 // The last few snapshots and their chunks, in memory.
 //
-//   snapshots_ (newest last)  -- own -->  chunks by hash  <-- found or awaited by -- Fetch
+//   snapshots_ (newest last)  -- own -->  chunks by hash  <-- found by -- Fetch
 //
 // A chunk that several snapshots use is held once. The oldest snapshots are dropped when there are
 // too many or their bytes exceed the budget; the newest always stays. The learner adds whole
@@ -11,8 +11,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -70,8 +72,20 @@ class ChunkStore {
   // A chunk; null if it is not here.
   Chunk Find(const std::string& sha256) const;
 
-  // Waits for a chunk up to `timeout`; null if it did not come.
-  Chunk Await(const std::string& sha256, absl::Duration timeout) const;
+  // Calls `put` after each chunk that is put, with the store locked: it only wakes somebody. Until
+  // its destruction; the store outlives it.
+  class Listener {
+   public:
+    Listener(ChunkStore& store, std::function<void()> put);
+    ~Listener();
+    Listener(const Listener&) = delete;
+    Listener& operator=(const Listener&) = delete;
+
+   private:
+    friend class ChunkStore;
+    ChunkStore& store_;
+    const std::function<void()> put_;
+  };
 
   // Whether a retained snapshot has the chunk, here or on its way.
   bool Wants(const std::string& sha256) const;
@@ -100,6 +114,7 @@ class ChunkStore {
   std::deque<std::vector<std::string>> snapshots_ ABSL_GUARDED_BY(mutex_);  // Their chunk hashes.
   std::map<std::string, Held> chunks_ ABSL_GUARDED_BY(mutex_);
   uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::set<Listener*> listeners_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace oxbow::weights

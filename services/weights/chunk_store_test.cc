@@ -46,19 +46,25 @@ TEST(ChunkStoreTest, OldSnapshotsGoWhenBytesRunOutButNeverTheNewest) {
   EXPECT_NE(store.Find(Sha256("90ab")), nullptr);
 }
 
-TEST(ChunkStoreTest, ExpectedChunkIsAwaitedUntilItIsPut) {
+TEST(ChunkStoreTest, ExpectedChunkIsToldOfWhenItIsPut) {
   ChunkStore store(2, 1000);
   ASSERT_TRUE(store.Expect({{"hash", 4}}).ok());
   EXPECT_EQ(store.bytes(), 4u);
   EXPECT_TRUE(store.Wants("hash"));
-  EXPECT_EQ(store.Await("hash", absl::ZeroDuration()), nullptr);
-  std::thread put([&] { store.Put("hash", std::make_shared<const std::string>("data")); });
-  const Chunk chunk = store.Await("hash", absl::Seconds(10));
-  put.join();
-  ASSERT_NE(chunk, nullptr);
-  EXPECT_EQ(*chunk, "data");
-  store.Put("unasked", chunk);
-  EXPECT_EQ(store.Find("unasked"), nullptr);
+  EXPECT_EQ(store.Find("hash"), nullptr);
+  int told = 0;
+  {
+    const ChunkStore::Listener listener(store, [&] { ++told; });
+    store.Put("hash", std::make_shared<const std::string>("data"));
+    EXPECT_EQ(told, 1);
+    const Chunk chunk = store.Find("hash");
+    ASSERT_NE(chunk, nullptr);
+    EXPECT_EQ(*chunk, "data");
+    store.Put("unasked", chunk);
+    EXPECT_EQ(store.Find("unasked"), nullptr);
+  }
+  store.Put("hash", store.Find("hash"));
+  EXPECT_EQ(told, 1) << "nobody listens any more";
 }
 
 TEST(ChunkStoreTest, MemoryOfDroppedChunksIsUsedAgainAndNeverMoreThanIsInUse) {

@@ -2,8 +2,6 @@
 
 #include <grpcpp/support/slice.h>
 
-#include <algorithm>
-
 namespace oxbow::weights {
 namespace {
 
@@ -32,19 +30,6 @@ grpc::Slice DataOf(const FetchPiece& piece) {
 }
 
 }  // namespace
-
-bool SendChunk(const std::string& sha256, const Chunk& chunk, uint64_t offset, uint64_t piece_bytes,
-               FetchStream& stream, const std::function<void(uint64_t)>& before,
-               const std::function<void(uint64_t)>& sent) {
-  while (offset < chunk->size()) {
-    const uint64_t bytes = std::min<uint64_t>(piece_bytes, chunk->size() - offset);
-    if (before) before(bytes);
-    if (!stream.Write(FetchPiece{sha256, offset, chunk, bytes})) return false;
-    sent(bytes);
-    offset += bytes;
-  }
-  return true;
-}
 
 }  // namespace oxbow::weights
 

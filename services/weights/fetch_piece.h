@@ -7,13 +7,13 @@
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
-#include <grpcpp/support/sync_stream.h>
 
+#include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "oxbow/v1/weight_channel.pb.h"
+#include "rpc/stream.h"
 #include "services/weights/snapshot.h"
 
 namespace oxbow::weights {
@@ -25,17 +25,17 @@ struct FetchPiece {
   uint64_t bytes = 0;  // From `offset`.
 };
 
+// The piece of a chunk from `offset` on, of at most `bytes_max`.
+inline FetchPiece PieceOf(const std::string& sha256, const Chunk& chunk, uint64_t offset,
+                          uint64_t bytes_max) {
+  return {sha256, offset, chunk, std::min<uint64_t>(bytes_max, chunk->size() - offset)};
+}
+
 // The server's side of Fetch, with pieces instead of messages.
-using FetchStream = grpc::ServerSplitStreamer<v1::FetchRequest, FetchPiece>;
+using FetchStream = rpc::Stream<v1::FetchRequest, FetchPiece>;
 
-// The index of Fetch in service WeightChannel: services replace its handler by one of FetchStream.
+// The index of Fetch in service WeightChannel.
 inline constexpr int kFetchMethod = 1;
-
-// Sends a chunk from `offset` on in pieces. `before`, which may be null, and `sent` are called with
-// the number of bytes of each. False when the stream has ended.
-bool SendChunk(const std::string& sha256, const Chunk& chunk, uint64_t offset, uint64_t piece_bytes,
-               FetchStream& stream, const std::function<void(uint64_t)>& before,
-               const std::function<void(uint64_t)>& sent);
 
 }  // namespace oxbow::weights
 

@@ -1,7 +1,5 @@
 #include "services/weights/weight_channel_service.h"
 
-#include <grpcpp/support/method_handler.h>
-
 #include <optional>
 #include <utility>
 #include <vector>
@@ -103,14 +101,12 @@ WeightChannelService::WeightChannelService(const Options& options, PublishMetric
                         BroadcastSender::Options{.join = options.join_broadcast_group,
                                                  .device = options.broadcast_device,
                                                  .versions_kept = options.snapshots_kept + 1},
-                        metrics, clock, [this] { WakeAll(); })) {
-  MarkMethodStreamed(kFetchMethod,
-                     new grpc::internal::SplitServerStreamingHandler<v1::FetchRequest, FetchPiece>(
-                         [this](grpc::ServerContext*, FetchStream* stream) {
-                           v1::FetchRequest request;
-                           if (!stream->Read(&request)) return grpc::Status::CANCELLED;
-                           return Serve(request, *stream);
-                         }));
+                        metrics, clock, [this] { WakeAll(); })),
+      runner_(options.streams) {
+  MarkMethodStreamed(kFetchMethod, nullptr);
+  MarkMethodCallback(kFetchMethod,
+                     rpc::StreamHandler<v1::FetchRequest, FetchPiece>(
+                         runner_, [this](FetchStream& stream) { return Fetch(stream); }));
 }
 
 absl::Status WeightChannelService::Publish(const Snapshot& snapshot) {
@@ -219,26 +215,38 @@ void WeightChannelService::Leave(RelayRoster::Ticket ticket) {
   stream = std::move(streams_.extract(ticket).mapped());
 }
 
-grpc::Status WeightChannelService::Serve(const v1::FetchRequest& request, FetchStream& stream) {
-  if (grpc::Status status = CheckEpoch(request.epoch()); !status.ok()) return status;
+absl::Status WeightChannelService::Prepare(v1::FetchRequest&, FetchStream&) {
+  return absl::OkStatus();
+}
+
+rpc::Handler WeightChannelService::Fetch(FetchStream& stream) {
+  v1::FetchRequest request;
+  if (!co_await stream.Read(request)) co_return absl::CancelledError("the watcher asked nothing");
+  absl::Status status = rpc::FromGrpc(CheckEpoch(request.epoch()));
+  if (status.ok()) status = Prepare(request, stream);
+  if (!status.ok()) co_return status;
   uint64_t offset = request.first_offset();
   for (const std::string& hash : request.chunk_sha256()) {
     const Chunk chunk = store_.Find(hash);
     if (chunk == nullptr) {
-      return rpc::ToGrpc(absl::NotFoundError(
-          absl::StrCat("chunk is no longer retained; watch for the newest: ", HexOf(hash))));
+      co_return absl::NotFoundError(
+          absl::StrCat("chunk is no longer retained; watch for the newest: ", HexOf(hash)));
     }
     if (offset > 0 && offset >= chunk->size()) {
-      return rpc::ToGrpc(
-          absl::InvalidArgumentError(absl::StrCat("resume offset is beyond the chunk: ", offset)));
+      co_return absl::InvalidArgumentError(
+          absl::StrCat("resume offset is beyond the chunk: ", offset));
     }
-    if (!SendChunk(hash, chunk, offset, options_.piece_bytes, stream, options_.before_piece,
-                   [this](uint64_t bytes) { metrics_.ChunkServed(bytes); })) {
-      break;
+    while (offset < chunk->size()) {
+      FetchPiece piece = PieceOf(hash, chunk, offset, options_.piece_bytes);
+      const uint64_t bytes = piece.bytes;
+      if (options_.before_piece) options_.before_piece(bytes);
+      if (!co_await stream.Write(std::move(piece))) co_return absl::CancelledError("gone");
+      metrics_.ChunkServed(bytes);
+      offset += bytes;
     }
     offset = 0;
   }
-  return grpc::Status::OK;
+  co_return absl::OkStatus();
 }
 
 grpc::Status WeightChannelService::ReportApplied(grpc::ServerContext* context,

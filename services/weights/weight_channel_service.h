@@ -3,9 +3,9 @@
 // Each watcher is told which peers to ask for the chunks before it asks the learner, so that the
 // bytes that leave the learner do not grow with the number of watchers (relay_tree.h). Publish
 // never waits for watchers. A slow watcher gets only the newest manifest when it reads again:
-// nothing is queued per watcher. Watch is a reactor, not a blocking handler: a watcher costs a
-// stream and no thread. If the learner broadcasts, the chunks that a publication changed also come
-// by the broadcast group of broadcast_sender.h; all else stays the same. Thread-safe.
+// nothing is queued per watcher. A watcher or a fetching worker costs a stream and no thread. If
+// the learner broadcasts, the chunks that a publication changed also come by the broadcast group of
+// broadcast_sender.h; all else stays the same. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,8 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "oxbow/v1/weight_channel.grpc.pb.h"
+#include "rpc/server.h"
+#include "rpc/stream.h"
 #include "services/weights/broadcast_sender.h"
 #include "services/weights/chunk_store.h"
 #include "services/weights/fetch_piece.h"
@@ -31,7 +33,8 @@
 namespace oxbow::weights {
 
 class WeightChannelService
-    : public v1::WeightChannel::WithCallbackMethod_Watch<v1::WeightChannel::Service> {
+    : public v1::WeightChannel::WithCallbackMethod_Watch<v1::WeightChannel::Service>,
+      public rpc::HasStreams {
  public:
   struct Options {
     Epoch epoch;
@@ -41,8 +44,9 @@ class WeightChannelService
     size_t fanout = 2;                           // Watchers that ask the learner first; 0: all.
     std::function<void(uint64_t)> before_piece;  // Called with the bytes of each piece; may
                                                  // block, as a slow network. May be null.
-    JoinBroadcastGroup join_broadcast_group;     // Null: publications are not broadcast.
-    std::string broadcast_device = "cpu";  // "cuda:0": NCCL, where all its members are on GPUs.
+    rpc::StreamRunner::Options streams;
+    JoinBroadcastGroup join_broadcast_group;  // Null: publications are not broadcast.
+    std::string broadcast_device = "cpu";     // "cuda:0": NCCL, where all its members are on GPUs.
   };
   using OnReport = std::function<void(const v1::ReportAppliedRequest&)>;
 
@@ -68,9 +72,12 @@ class WeightChannelService
   grpc::Status ReportPeer(grpc::ServerContext* context, const v1::ReportPeerRequest* request,
                           v1::ReportPeerResponse* response) override;
 
+  rpc::StreamRunner& streams() override { return runner_; }
+
  protected:
-  // Fetch; virtual so that a test can serve something else.
-  virtual grpc::Status Serve(const v1::FetchRequest& request, FetchStream& stream);
+  // Before a Fetch is served. A test may send something else, change what is served next, or end
+  // the call with an error.
+  virtual absl::Status Prepare(v1::FetchRequest& request, FetchStream& stream);
 
  private:
   struct Published {
@@ -80,6 +87,7 @@ class WeightChannelService
 
   class WatchStream;
 
+  rpc::Handler Fetch(FetchStream& stream);
   grpc::Status CheckEpoch(uint64_t epoch) const;
   // What a watcher has been told.
   struct Told {
@@ -106,6 +114,7 @@ class WeightChannelService
   // Null: weights are not broadcast. Called under mutex_, so that a manifest and its round are told
   // together. Its own thread wakes the watchers, so it is destroyed first.
   const std::unique_ptr<BroadcastSender> groups_;
+  rpc::StreamRunner runner_;  // Last: it waits for the streams.
 };
 
 }  // namespace oxbow::weights

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "rpc/channel.h"
+#include "rpc/retry.h"
 #include "rpc/status.h"
 #include "services/weights/download.h"
 
@@ -23,11 +23,6 @@ constexpr absl::Duration kReportAtMost = absl::Seconds(5);
 bool IsRefusal(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsInvalidArgument(status) ||
          absl::IsResourceExhausted(status);
-}
-
-// Half of it or more, by name: workers that started together must not all come back together.
-absl::Duration WatchTime(const std::string& worker) {
-  return kWatchAtMost * (0.5 + static_cast<double>(absl::HashOf(worker) % 1024) / 2048);
 }
 
 }  // namespace
@@ -97,7 +92,7 @@ void WeightFollower::WatchLoop() {
       }
       before = have_version_;
     }
-    if (!Sleep(backoff)) return;
+    if (!Sleep(rpc::Jittered(backoff))) return;
     if (!said) {
       OXBOW_LOG(Warning) << "weight watch ended, trying until it is back"
                          << Field("endpoint", endpoint) << Field("status", ended);
@@ -109,7 +104,8 @@ void WeightFollower::WatchLoop() {
 
 absl::Status WeightFollower::WatchOnce(const std::string& endpoint) {
   const auto stub = v1::WeightChannel::NewStub(rpc::Connect(endpoint));
-  const auto context = rpc::ContextWithDeadline(WatchTime(options_.worker_id));
+  // Workers that started together do not all watch again together.
+  const auto context = rpc::ContextWithDeadline(rpc::Jittered(kWatchAtMost));
   v1::WatchRequest request;
   request.set_epoch(options_.epoch.value);
   request.set_worker_id(options_.worker_id);

@@ -55,7 +55,7 @@ class FaultyService final : public WeightChannelService {
 
   using WeightChannelService::WeightChannelService;
 
-  grpc::Status Serve(const v1::FetchRequest& request, FetchStream& stream) override {
+  absl::Status Prepare(v1::FetchRequest& request, FetchStream& stream) override {
     Fault fault;
     {
       absl::MutexLock lock(&mutex_);
@@ -69,21 +69,20 @@ class FaultyService final : public WeightChannelService {
     if (fault.cut_in_half) {
       Send(stream, request.chunk_sha256(0), "base-one");
       Send(stream, request.chunk_sha256(1), "base");
-      return grpc::Status(grpc::StatusCode::UNAVAILABLE, "cut");
+      return absl::UnavailableError("cut");
     }
     if (!fault.corrupt.empty()) {
       const std::string target = Sha256(fault.corrupt);
       if (request.chunk_sha256(0) != target) {
-        v1::FetchRequest others = request;
-        auto& hashes = *others.mutable_chunk_sha256();
+        auto& hashes = *request.mutable_chunk_sha256();
         hashes.erase(std::remove(hashes.begin(), hashes.end(), target), hashes.end());
-        return WeightChannelService::Serve(others, stream);
+        return absl::OkStatus();
       }
       fault.corrupt[0] ^= 1;
       Send(stream, target, fault.corrupt);
-      return grpc::Status::OK;
+      request.clear_chunk_sha256();
     }
-    return WeightChannelService::Serve(request, stream);
+    return absl::OkStatus();
   }
 
   void Plan(Fault fault) {
@@ -101,7 +100,7 @@ class FaultyService final : public WeightChannelService {
 
  private:
   static void Send(FetchStream& stream, const std::string& hash, const std::string& data) {
-    stream.Write(FetchPiece{hash, 0, std::make_shared<const std::string>(data), data.size()});
+    stream.Send(FetchPiece{hash, 0, std::make_shared<const std::string>(data), data.size()});
   }
 
   absl::Mutex mutex_;

@@ -1,64 +1,72 @@
 #include "services/weights/weight_relay.h"
 
-#include <grpcpp/support/method_handler.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "oxbow/v1/weight_channel.grpc.pb.h"
-#include "rpc/status.h"
+#include "rpc/stream.h"
 #include "services/weights/fetch_piece.h"
 
 namespace oxbow::weights {
 
 // Only the learner serves Watch and reports; here they are UNIMPLEMENTED.
-class WeightRelay::Service final : public v1::WeightChannel::Service {
+class WeightRelay::Service final : public v1::WeightChannel::Service, public rpc::HasStreams {
  public:
-  Service(Options options, const ChunkStore& store, FollowMetrics& metrics)
-      : options_(std::move(options)), store_(store), metrics_(metrics) {
-    MarkMethodStreamed(
-        kFetchMethod, new grpc::internal::SplitServerStreamingHandler<v1::FetchRequest, FetchPiece>(
-                          [this](grpc::ServerContext* context, FetchStream* stream) {
-                            return Serve(*context, *stream);
-                          }));
+  Service(Options options, ChunkStore& store, FollowMetrics& metrics)
+      : options_(std::move(options)), store_(store), metrics_(metrics), runner_(options_.streams) {
+    MarkMethodStreamed(kFetchMethod, nullptr);
+    MarkMethodCallback(kFetchMethod,
+                       rpc::StreamHandler<v1::FetchRequest, FetchPiece>(
+                           runner_, [this](FetchStream& stream) { return Fetch(stream); }));
   }
+  rpc::StreamRunner& streams() override { return runner_; }
 
  private:
-  grpc::Status Serve(grpc::ServerContext& context, FetchStream& stream) {
+  rpc::Handler Fetch(FetchStream& stream) {
     v1::FetchRequest request;
-    if (!stream.Read(&request)) return grpc::Status::CANCELLED;
+    if (!co_await stream.Read(request)) co_return absl::CancelledError("the child asked nothing");
+    const ChunkStore::Listener listener(store_, [&stream] { stream.Wake(); });
     uint64_t offset = request.first_offset();
     for (const std::string& hash : request.chunk_sha256()) {
-      const Chunk chunk = Await(hash, context, stream);
-      if (chunk == nullptr || (offset > 0 && offset >= chunk->size())) {
-        return rpc::ToGrpc(absl::NotFoundError(absl::StrCat("chunk is not here: ", HexOf(hash))));
+      const absl::Duration asked = Clock::Steady().Now();
+      absl::Duration told = asked;
+      Chunk chunk = store_.Find(hash);
+      while (chunk == nullptr) {
+        co_await stream.Wait(options_.sign_of_life);
+        chunk = store_.Find(hash);
+        if (chunk != nullptr) break;
+        const absl::Duration now = Clock::Steady().Now();
+        const absl::Duration limit =
+            store_.Wants(hash) ? options_.chunk_wait : options_.unheard_wait;
+        if (stream.cancelled() || now - asked >= limit) break;
+        if (now - told < options_.sign_of_life) continue;  // Woken by another chunk.
+        if (!co_await stream.Write(FetchPiece{})) co_return absl::CancelledError("gone");
+        told = now;
       }
-      if (!SendChunk(hash, chunk, offset, options_.piece_bytes, stream, options_.before_piece,
-                     [this](uint64_t bytes) { metrics_.Relayed(bytes); })) {
-        break;
+      if (chunk == nullptr || (offset > 0 && offset >= chunk->size())) {
+        co_return absl::NotFoundError(absl::StrCat("chunk is not here: ", HexOf(hash)));
+      }
+      while (offset < chunk->size()) {
+        FetchPiece piece = PieceOf(hash, chunk, offset, options_.piece_bytes);
+        const uint64_t bytes = piece.bytes;
+        if (options_.before_piece) options_.before_piece(bytes);
+        if (!co_await stream.Write(std::move(piece))) co_return absl::CancelledError("gone");
+        metrics_.Relayed(bytes);
+        offset += bytes;
       }
       offset = 0;
     }
-    return grpc::Status::OK;
-  }
-
-  // Null if the chunk did not come in time or the call has ended.
-  Chunk Await(const std::string& hash, grpc::ServerContext& context, FetchStream& stream) const {
-    absl::Duration waited;
-    while (true) {
-      if (Chunk chunk = store_.Await(hash, options_.sign_of_life)) return chunk;
-      waited += options_.sign_of_life;
-      const absl::Duration limit = store_.Wants(hash) ? options_.chunk_wait : options_.unheard_wait;
-      if (waited >= limit || context.IsCancelled() || !stream.Write(FetchPiece{})) return nullptr;
-    }
+    co_return absl::OkStatus();
   }
 
   const Options options_;
-  const ChunkStore& store_;
+  ChunkStore& store_;
   FollowMetrics& metrics_;
+  rpc::StreamRunner runner_;  // Last: it waits for the streams.
 };
 
 WeightRelay::WeightRelay(Options options, FollowMetrics& metrics)

@@ -31,6 +31,7 @@ class WeightRelay {
     absl::Duration unheard_wait = absl::Seconds(2);         // For a manifest that has not come yet.
     absl::Duration chunk_wait = absl::Seconds(10);          // For one chunk that is expected.
     std::function<void(uint64_t)> before_piece;             // As in WeightChannelService.
+    rpc::StreamRunner::Options streams;
   };
 
   // kUnavailable if the address cannot be bound.

@@ -118,18 +118,13 @@ class Worker {
 // A peer that joins as a relay and then answers Fetch as the test says.
 class FakePeer final : public v1::WeightChannel::Service {
  public:
-  using Answer =
-      std::function<grpc::Status(grpc::ServerContext&, const v1::FetchRequest&, FetchStream&)>;
+  using Answer = std::function<absl::Status(const v1::FetchRequest&, FetchStream&)>;
   FakePeer(const std::string& id, const std::string& learner, Answer answer)
       : answer_(std::move(answer)) {
-    MarkMethodStreamed(
-        kFetchMethod, new grpc::internal::SplitServerStreamingHandler<v1::FetchRequest, FetchPiece>(
-                          [this](grpc::ServerContext* context, FetchStream* stream) {
-                            v1::FetchRequest request;
-                            stream->Read(&request);
-                            ++asked;
-                            return answer_(*context, request, *stream);
-                          }));
+    MarkMethodStreamed(kFetchMethod, nullptr);
+    MarkMethodCallback(kFetchMethod,
+                       rpc::StreamHandler<v1::FetchRequest, FetchPiece>(
+                           runner_, [this](FetchStream& stream) { return Fetch(stream); }));
     auto server = rpc::Server::Start({}, {this});
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -149,7 +144,15 @@ class FakePeer final : public v1::WeightChannel::Service {
   std::atomic<int> asked = 0;
 
  private:
+  rpc::Handler Fetch(FetchStream& stream) {
+    v1::FetchRequest request;
+    co_await stream.Read(request);
+    ++asked;
+    co_return answer_(request, stream);
+  }
+
   const Answer answer_;
+  rpc::StreamRunner runner_{{}};
   std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<grpc::ClientContext> context_;
   std::unique_ptr<grpc::ClientReader<v1::WatchResponse>> watch_;
@@ -240,13 +243,12 @@ TEST_F(WeightRelayTest, ChildThatHearsFirstIsServedAsTheChunksCome) {
 
 TEST_F(WeightRelayTest, CorruptPeerIsReportedAndNoLongerUsed) {
   ASSERT_TRUE(service_.Publish(Version(1)).ok());
-  const auto corrupt = [](grpc::ServerContext&, const v1::FetchRequest& request,
-                          FetchStream& stream) {
+  const auto corrupt = [](const v1::FetchRequest& request, FetchStream& stream) {
     const auto wrong = std::make_shared<const std::string>(kChunk, 'x');
     for (const std::string& hash : request.chunk_sha256()) {
-      stream.Write(FetchPiece{hash, 0, wrong, kChunk});
+      stream.Send(FetchPiece{hash, 0, wrong, kChunk});
     }
-    return grpc::Status::OK;
+    return absl::OkStatus();
   };
   FakePeer liar("liar", learner(), corrupt);
   Worker honest("honest", learner());
@@ -269,12 +271,12 @@ TEST_F(WeightRelayTest, CorruptPeerIsReportedAndNoLongerUsed) {
 TEST_F(WeightRelayTest, SilentAndDeadPeersDelayNobodyForLong) {
   ASSERT_TRUE(service_.Publish(Version(1)).ok());
   absl::Notification over;
-  const auto silent = [&over](grpc::ServerContext&, const v1::FetchRequest&, FetchStream&) {
+  const auto silent = [&over](const v1::FetchRequest&, FetchStream&) {
     over.WaitForNotificationWithTimeout(kDeadline);
-    return grpc::Status::CANCELLED;
+    return absl::CancelledError();
   };
-  const auto dead = [](grpc::ServerContext&, const v1::FetchRequest&, FetchStream&) {
-    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "reset");
+  const auto dead = [](const v1::FetchRequest&, FetchStream&) {
+    return absl::UnavailableError("reset");
   };
   FakePeer stopped("stopped", learner(), silent);
   FakePeer broken("broken", learner(), dead);
@@ -340,26 +342,50 @@ TEST_F(WeightRelayTest, HundredsOfWatchersAreToldAndForgotten) {
 TEST_F(WeightRelayTest, WhatAPeerGaveIsKeptWhenItDies) {
   ASSERT_TRUE(service_.Publish(Version(1)).ok());
   const Snapshot snapshot = Version(1);
-  const auto half = [&](grpc::ServerContext&, const v1::FetchRequest& request,
-                        FetchStream& stream) {
+  const auto half = [&](const v1::FetchRequest& request, FetchStream& stream) {
     for (int i = 0; i < 10; ++i) {
       const std::string& hash = request.chunk_sha256(i);
-      stream.Write(FetchPiece{hash, 0, snapshot.chunks.at(hash), kChunk});
+      stream.Send(FetchPiece{hash, 0, snapshot.chunks.at(hash), kChunk});
     }
     // And a part of the eleventh, which another source starts again.
     const std::string& hash = request.chunk_sha256(10);
-    stream.Write(FetchPiece{hash, 0, snapshot.chunks.at(hash), kChunk / 2});
-    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "killed");
+    stream.Send(FetchPiece{hash, 0, snapshot.chunks.at(hash), kChunk / 2});
+    return absl::UnavailableError("killed");
   };
   FakePeer first("first", learner(), half);
-  FakePeer second("second", learner(), [](auto&, const auto&, auto&) {
-    return grpc::Status(grpc::StatusCode::NOT_FOUND, "not here");
-  });
+  FakePeer second("second", learner(),
+                  [](const auto&, auto&) { return absl::NotFoundError("not here"); });
   Worker child("child", learner(), kDeadline, /*relays=*/false);
   EXPECT_EQ(child.Await(1).fetched_bytes, 32 * kChunk + kChunk / 2);
   ASSERT_TRUE(service_.AwaitFaults(1));
   EXPECT_THAT(child.Scrape(), HasSubstr("how=\"lacking\"} 1\n"));
   EXPECT_THAT(Scrape(), HasSubstr("oxbow_weights_peers_excluded 1\n"));  // The second is innocent.
+}
+
+// More Fetches than a server has threads, all of them under way: a chunk that has not come, and
+// peers that do not read.
+TEST_F(WeightRelayTest, AHundredOpenFetchesHoldUpNobody) {
+  ASSERT_TRUE(service_.Publish(Version(1)).ok());
+  Worker parent("parent", learner());
+  parent.Await(1);
+  v1::FetchRequest missing;
+  missing.add_chunk_sha256(Sha256("never published"));
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::FetchResponse>>> open;
+  const auto stub = v1::WeightChannel::NewStub(rpc::Connect(parent.relay().endpoint()));
+  for (int i = 0; i < 100; ++i) {
+    contexts.push_back(rpc::ContextWithDeadline(kDeadline));
+    open.push_back(stub->Fetch(contexts.back().get(), missing));
+  }
+  v1::FetchResponse piece;
+  for (auto& call : open) ASSERT_TRUE(call->Read(&piece)) << "a sign of life";
+  Worker child("child", learner());
+  child.Await(1);
+  ASSERT_TRUE(service_.Publish(Version(2)).ok());
+  parent.Await(2);
+  child.Await(2);
+  for (auto& context : contexts) context->TryCancel();
+  for (auto& call : open) (void)call->Finish();
 }
 
 TEST_F(WeightRelayTest, FanoutZeroMakesEveryoneAskTheLearner) {

@@ -40,8 +40,8 @@ inline constexpr Gauge kDiskSizeBytes{
 
 inline constexpr Counter kRpcRefusedTotal{
     "oxbow_rpc_refused_total",
-    "method: Service/Method, unknown; reason: fleet, method, revoked, role, worker_id",
-    "Calls between certificates that their roles do not allow, by what was called."};
+    "method: Service/Method, unknown; reason: busy, fleet, method, revoked, role, worker_id",
+    "Refused calls: for want of room (busy), or because a certificate does not allow them."};
 
 // The learner.
 inline constexpr Counter kLearnerLeasesTotal{

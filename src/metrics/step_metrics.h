@@ -258,7 +258,7 @@ inline constexpr StepMetric kRolloutLeasesSuperseded{
     "leases ended since the learner started because the group's other lease was first", "line 0"};
 inline constexpr StepMetric kRolloutGroupsDiscarded{
     "rollout/groups_discarded", "count",
-    "results that arrived and were refused since the learner started: work thrown away", "line 0"};
+    "results refused or undelivered since the learner started: work thrown away", "line 0"};
 
 // The replay buffer.
 inline constexpr StepMetric kBufferAttached{

@@ -3,11 +3,9 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
-#include <algorithm>
 #include <chrono>
 #include <optional>
 
-#include "absl/time/clock.h"
 #include "base/listening_sockets.h"
 #include "base/trace.h"
 #include "rpc/tls.h"
@@ -39,21 +37,6 @@ std::unique_ptr<grpc::ClientContext> ContextWithDeadline(absl::Duration timeout)
     context->AddMetadata(kTraceparent, Traceparent(*trace));
   }
   return context;
-}
-
-absl::Status Retry(const RetryPolicy& policy, const std::function<absl::Status()>& call,
-                   const std::function<void(absl::Duration)>& sleep) {
-  absl::Duration backoff = policy.backoff_first;
-  absl::Status status;
-  for (int attempt = 0; attempt < policy.tries; ++attempt) {
-    if (attempt > 0) {
-      sleep ? sleep(backoff) : absl::SleepFor(backoff);
-      backoff = std::min(2 * backoff, policy.backoff_max);
-    }
-    status = call();
-    if (status.code() != absl::StatusCode::kUnavailable) return status;
-  }
-  return status;
 }
 
 }  // namespace oxbow::rpc

@@ -1,7 +1,6 @@
 #include "rpc/server.h"
 
 #include <fcntl.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <signal.h>
@@ -16,6 +15,7 @@
 #include "base/status_macros.h"
 #include "rpc/call_checks.h"
 #include "rpc/channel.h"
+#include "rpc/refusals.h"
 #include "rpc/tls.h"
 
 namespace oxbow::rpc {
@@ -33,12 +33,27 @@ sigset_t StopSignals() {
   return signals;
 }
 
+std::unique_ptr<HealthService> HealthOf(const std::vector<grpc::Service*>& services) {
+  std::vector<StreamRunner*> runners;
+  for (grpc::Service* service : services) {
+    if (auto* streams = dynamic_cast<HasStreams*>(service)) runners.push_back(&streams->streams());
+  }
+  return std::make_unique<HealthService>(std::move(runners));
+}
+
+std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> Interceptors() {
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> all;
+  all.push_back(CountRefusals());
+  if (const std::shared_ptr<Access> access = AccessInUse()) all.push_back(StreamCheck(access));
+  return all;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options,
                                                       const std::vector<grpc::Service*>& services) {
   OXBOW_RETURN_IF_ERROR(MayListen(options.listen));
-  grpc::EnableDefaultHealthCheckService(true);
+  grpc::EnableDefaultHealthCheckService(false);  // HealthService says more.
   grpc::ServerBuilder builder;
   OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener, Listener::Bind(options.listen));
   auto acceptor = builder.experimental().AddExternalConnectionAcceptor(
@@ -51,14 +66,14 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options,
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);  // As clients do.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.streams_per_connection_max);
   grpc::ResourceQuota quota("oxbow");
   quota.SetMaxThreads(options.threads_max);
+  quota.Resize(options.memory_max);
   builder.SetResourceQuota(quota);
-  if (const std::shared_ptr<Access> access = AccessInUse()) {
-    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> checks;
-    checks.push_back(StreamCheck(access));
-    builder.experimental().SetInterceptorCreators(std::move(checks));
-  }
+  builder.experimental().SetInterceptorCreators(Interceptors());
+  std::unique_ptr<HealthService> health = HealthOf(services);
+  builder.RegisterService(health.get());
   for (grpc::Service* service : services) builder.RegisterService(service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) {
@@ -68,14 +83,17 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options,
   const std::string address = WithBrackets(options.listen);
   const std::string endpoint =
       absl::StrCat(address.substr(0, address.rfind(':')), ":", listener->port());
-  return std::unique_ptr<Server>(
-      new Server(std::move(listener), std::move(server), endpoint, options.probe));
+  return std::unique_ptr<Server>(new Server(std::move(listener), std::move(health),
+                                            std::move(server), endpoint, options.probe));
 }
 
-Server::Server(std::unique_ptr<Listener> listener, std::unique_ptr<grpc::Server> server,
-               std::string endpoint, const SelfProbe::Options& probe)
-    : listener_(std::move(listener)), server_(std::move(server)), endpoint_(std::move(endpoint)) {
-  server_->GetHealthCheckService()->SetServingStatus(true);
+Server::Server(std::unique_ptr<Listener> listener, std::unique_ptr<HealthService> health,
+               std::unique_ptr<grpc::Server> server, std::string endpoint,
+               const SelfProbe::Options& probe)
+    : listener_(std::move(listener)),
+      health_(std::move(health)),
+      server_(std::move(server)),
+      endpoint_(std::move(endpoint)) {
   probe_.emplace(endpoint_, probe, [this] { return listener_->refused(); });
 }
 
@@ -84,7 +102,7 @@ Server::~Server() { Shutdown(absl::ZeroDuration()); }
 void Server::Shutdown(absl::Duration grace) {
   probe_.reset();
   listener_->Stop();
-  server_->GetHealthCheckService()->SetServingStatus(false);
+  health_->Stop();
   server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(grace));
   server_->Wait();
 }

@@ -1,5 +1,5 @@
-// The one way to run a gRPC server: explicit limits, health service, roles under TLS, reported
-// port, orderly shutdown.
+// The one way to run a gRPC server: explicit limits, health service, count of refusals, roles under
+// TLS, reported port, orderly shutdown.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -12,22 +12,34 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "rpc/health_service.h"
 #include "rpc/listener.h"
 #include "rpc/self_probe.h"
+#include "rpc/stream_runner.h"
 
 namespace oxbow::rpc {
+
+// A service with streams that run on its own StreamRunner.
+class HasStreams {
+ public:
+  virtual ~HasStreams() = default;
+  virtual StreamRunner& streams() = 0;
+};
 
 class Server {
  public:
   struct Options {
     std::string listen = "127.0.0.1:0";  // Port 0: the system picks one.
+    // Unary calls at a time; one more is answered with RESOURCE_EXHAUSTED. Streams take none.
     int threads_max = 64;
+    int streams_per_connection_max = 4096;  // Further ones wait at the client.
+    size_t memory_max = size_t{4} << 30;    // Bytes in gRPC's own buffers; above, it reads less.
     SelfProbe::Options probe;
   };
 
   // Binds and serves `services` (at least one; not owned; they outlive the server). Health says
-  // SERVING at once.
-  // kUnavailable if the address cannot be bound.
+  // SERVING at once, as long as threads are free (rpc/health_service.h). kUnavailable if the
+  // address cannot be bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options,
                                                        const std::vector<grpc::Service*>& services);
   ~Server();
@@ -40,10 +52,12 @@ class Server {
   void Shutdown(absl::Duration grace);
 
  private:
-  Server(std::unique_ptr<Listener> listener, std::unique_ptr<grpc::Server> server,
-         std::string endpoint, const SelfProbe::Options& probe);
+  Server(std::unique_ptr<Listener> listener, std::unique_ptr<HealthService> health,
+         std::unique_ptr<grpc::Server> server, std::string endpoint,
+         const SelfProbe::Options& probe);
 
   const std::unique_ptr<Listener> listener_;
+  const std::unique_ptr<HealthService> health_;
   const std::unique_ptr<grpc::Server> server_;
   const std::string endpoint_;
   std::optional<SelfProbe> probe_;  // Until Shutdown.

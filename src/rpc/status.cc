@@ -22,7 +22,10 @@ absl::Status FromGrpc(const grpc::Status& status) {
   }
   const bool stream_removed = status.error_code() == grpc::StatusCode::UNKNOWN &&
                               status.error_message().find("Stream removed") != std::string::npos;
+  const bool too_large = status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
+                         status.error_message().find("larger than max") != std::string::npos;
   return absl::Status(stream_removed ? absl::StatusCode::kUnavailable
+                      : too_large    ? absl::StatusCode::kInvalidArgument
                                      : static_cast<absl::StatusCode>(status.error_code()),
                       status.error_message());
 }

@@ -10,7 +10,8 @@ namespace oxbow::rpc {
 grpc::Status ToGrpc(const absl::Status& status);
 
 // A lost connection that gRPC reports as UNKNOWN "Stream removed" becomes UNAVAILABLE, so that
-// callers retry.
+// callers retry. A message over gRPC's limit, RESOURCE_EXHAUSTED there, becomes INVALID_ARGUMENT,
+// so that they do not: it will never fit.
 absl::Status FromGrpc(const grpc::Status& status);
 
 }  // namespace oxbow::rpc

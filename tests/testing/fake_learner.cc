@@ -99,6 +99,14 @@ class FakeLearner::Sink final : public v1::ExperienceSink::Service {
       grpc::ServerReaderWriter<v1::InsertResponse, v1::InsertRequest>* stream) override {
     v1::InsertRequest request;
     if (!stream->Read(&request) || !request.has_header()) return Broken("no header");
+    {
+      absl::MutexLock lock(&learner_.mutex_);
+      if (learner_.seen_.refused < learner_.script_.refusals) {
+        const bool busy = learner_.seen_.refused++ % 2 == 0;
+        return {busy ? grpc::StatusCode::RESOURCE_EXHAUSTED : grpc::StatusCode::UNAVAILABLE,
+                "as scripted"};
+      }
+    }
     v1::Group group = request.header();
     std::vector<v1::Tensor> headers;
     for (const v1::Trajectory& trajectory : group.trajectories()) {

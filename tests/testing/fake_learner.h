@@ -38,6 +38,7 @@ class FakeLearner {
     bool hangs_up = false;      // Ends the stream of a worker that wants no more leases.
     bool cuda_graphs = false;   // model.cuda_graphs
     bool run_complete = false;  // Says so to every worker.
+    int refusals = 0;           // So many Inserts are refused, the sink being busy or away.
     bool renews = true;         // False: every lease has expired when it is renewed.
   };
   // The worker's calls, as the learner saw them.
@@ -49,6 +50,7 @@ class FakeLearner {
     int registrations = 0;
     int scoring = 0;
     int renewals = 0;
+    int refused = 0;                 // Inserts.
     std::vector<uint64_t> renewing;  // Lease ids in the last renewal.
     bool goodbye = false;
   };

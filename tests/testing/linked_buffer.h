@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "rpc/server.h"
+#include "rpc/status.h"
 #include "services/buffer/replay_service.h"
 #include "services/learner/replay/replay_link.h"
 #include "telemetry/metrics.h"
@@ -27,9 +28,9 @@ inline constexpr uint32_t kKept = 1;
 inline constexpr int kSteps = 5;
 
 // A replay service that is away while its door is shut, and a journal of what took effect.
-class Door final : public v1::ReplayBuffer::Service {
+class Door final : public buffer::ReplayService {
  public:
-  explicit Door(buffer::ReplayService& inner) : inner_(inner) {}
+  using ReplayService::ReplayService;
 
   void Shut(bool shut) {
     absl::MutexLock lock(&mutex_);
@@ -45,48 +46,56 @@ class Door final : public v1::ReplayBuffer::Service {
     return journal_;
   }
 
-  grpc::Status Offer(grpc::ServerContext* context, grpc::ServerReader<v1::OfferRequest>* reader,
-                     v1::OfferResponse* response) override {
-    return Pass([&] { return inner_.Offer(context, reader, response); },
-                [&] {
-                  std::string line = "offer";
-                  for (const auto& result : response->results()) {
-                    absl::StrAppend(&line, " ", result.entry_id());
-                  }
-                  return line;
-                });
+  absl::Status Store(buffer::OfferAssembly& assembly, absl::Duration start,
+                     v1::OfferResponse& response) override {
+    return rpc::FromGrpc(
+        Pass([&] { return rpc::ToGrpc(ReplayService::Store(assembly, start, response)); },
+             [&] {
+               std::string line = "offer";
+               for (const auto& result : response.results()) {
+                 absl::StrAppend(&line, " ", result.entry_id());
+               }
+               return line;
+             }));
   }
   grpc::Status Draw(grpc::ServerContext* context, const v1::DrawRequest* request,
                     v1::DrawResponse* response) override {
-    return Pass([&] { return inner_.Draw(context, request, response); },
+    return Pass([&] { return ReplayService::Draw(context, request, response); },
                 [&] { return absl::StrCat("draw ", request->step()); });
   }
   grpc::Status Advance(grpc::ServerContext* context, const v1::AdvanceRequest* request,
                        v1::AdvanceResponse* response) override {
-    return Pass([&] { return inner_.Advance(context, request, response); },
+    return Pass([&] { return ReplayService::Advance(context, request, response); },
                 [&] { return absl::StrCat("advance ", request->step()); });
   }
   grpc::Status Checkpoint(grpc::ServerContext* context, const v1::CheckpointRequest* request,
                           v1::CheckpointResponse* response) override {
-    return Pass([&] { return inner_.Checkpoint(context, request, response); },
+    return Pass([&] { return ReplayService::Checkpoint(context, request, response); },
                 [&] { return absl::StrCat("checkpoint ", request->name()); });
   }
   grpc::Status Restore(grpc::ServerContext* context, const v1::RestoreRequest* request,
                        v1::RestoreResponse* response) override {
-    return Pass([&] { return inner_.Restore(context, request, response); },
+    return Pass([&] { return ReplayService::Restore(context, request, response); },
                 [&] { return absl::StrCat("restore ", request->name()); });
   }
-  grpc::Status Read(grpc::ServerContext* context, const v1::ReadRequest* request,
-                    grpc::ServerWriter<v1::ReadResponse>* writer) override {
-    return Pass([&] { return inner_.Read(context, request, writer); }, nullptr);
+  absl::StatusOr<v1::ReadResponse> HeaderOf(const v1::ReadRequest& request, Range& range) override {
+    absl::StatusOr<v1::ReadResponse> header;
+    const absl::Status status = rpc::FromGrpc(Pass(
+        [&] {
+          header = ReplayService::HeaderOf(request, range);
+          return rpc::ToGrpc(header.status());
+        },
+        nullptr));
+    if (!status.ok()) return status;
+    return header;
   }
   grpc::Status List(grpc::ServerContext* context, const v1::ListRequest* request,
                     v1::ListResponse* response) override {
-    return Pass([&] { return inner_.List(context, request, response); }, nullptr);
+    return Pass([&] { return ReplayService::List(context, request, response); }, nullptr);
   }
   grpc::Status Info(grpc::ServerContext* context, const v1::InfoRequest* request,
                     v1::InfoResponse* response) override {
-    return Pass([&] { return inner_.Info(context, request, response); }, nullptr);
+    return Pass([&] { return ReplayService::Info(context, request, response); }, nullptr);
   }
 
  private:
@@ -105,7 +114,6 @@ class Door final : public v1::ReplayBuffer::Service {
     return status;
   }
 
-  buffer::ReplayService& inner_;
   mutable absl::Mutex mutex_;
   bool shut_ ABSL_GUARDED_BY(mutex_) = false;
   bool shuts_ ABSL_GUARDED_BY(mutex_) = false;
@@ -137,9 +145,7 @@ struct Shard {
           .value();
   prometheus::Registry registry;
   buffer::ReplayMetrics metrics{registry};
-  buffer::ReplayService service{
-      {.offer_bytes_max = offer_bytes_max}, *store, metrics, Clock::Steady()};
-  Door door{service};
+  Door door{{.offer_bytes_max = offer_bytes_max}, *store, metrics, Clock::Steady()};
   const std::unique_ptr<rpc::Server> server = rpc::Server::Start({}, {&door}).value();
 };
 

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "base/check.h"
 
 namespace oxbow::learner {
@@ -49,17 +50,45 @@ class ByteBudget {
 
   explicit ByteBudget(uint64_t bytes_max) : bytes_max_(bytes_max) {}
 
-  // Takes bytes when that many are free; returns an empty hold if they are not free within
-  // `timeout`. Requires bytes <= bytes_max. The hold must not outlive the budget.
-  Hold Take(uint64_t bytes, absl::Duration timeout) {
-    absl::MutexLock lock(&mutex_);
-    const auto free = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return used_ + bytes <= bytes_max_;
-    };
-    if (!mutex_.AwaitWithTimeout(absl::Condition(&free), timeout)) return {};
-    used_ += bytes;
-    return Hold(this, bytes);
-  }
+  // A place in the line for bytes: first come, first served. The destructor leaves the line.
+  class Place {
+   public:
+    // `granted` is called once, when the bytes are taken, perhaps before this returns, and with the
+    // budget locked: it only wakes somebody. Requires bytes <= bytes_max.
+    Place(ByteBudget& budget, uint64_t bytes, std::function<void()> granted)
+        : budget_(budget), bytes_(bytes), granted_(std::move(granted)) {
+      OXBOW_CHECK(bytes <= budget.bytes_max_) << bytes << " of " << budget.bytes_max_;
+      absl::MutexLock lock(&budget_.mutex_);
+      budget_.line_.push_back(this);
+      budget_.Serve();
+    }
+    ~Place() {
+      absl::MutexLock lock(&budget_.mutex_);
+      if (!served_) std::erase(budget_.line_, this);
+    }
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+
+    // Whether the bytes are taken; then they are in `hold`.
+    bool Take(Hold& hold) {
+      Hold taken;
+      {
+        absl::MutexLock lock(&budget_.mutex_);
+        if (!served_) return false;
+        taken = std::move(taken_);
+      }
+      hold.Merge(std::move(taken));
+      return true;
+    }
+
+   private:
+    friend class ByteBudget;
+    ByteBudget& budget_;
+    const uint64_t bytes_;
+    const std::function<void()> granted_;
+    bool served_ = false;
+    Hold taken_;  // Destroyed after the destructor's lock is released.
+  };
 
   uint64_t used() const {
     absl::MutexLock lock(&mutex_);
@@ -71,11 +100,24 @@ class ByteBudget {
   void Release(uint64_t bytes) {
     absl::MutexLock lock(&mutex_);
     used_ -= bytes;
+    Serve();
+  }
+
+  void Serve() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    while (!line_.empty() && used_ + line_.front()->bytes_ <= bytes_max_) {
+      Place& place = *line_.front();
+      line_.pop_front();
+      used_ += place.bytes_;
+      place.taken_ = Hold(this, place.bytes_);
+      place.served_ = true;
+      place.granted_();
+    }
   }
 
   const uint64_t bytes_max_;
   mutable absl::Mutex mutex_;
   uint64_t used_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<Place*> line_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace oxbow::learner

@@ -88,7 +88,7 @@ class Coordinator final : public ResultReceiver {
     uint64_t leases_expired = 0;
     uint64_t leases_speculated = 0;  // Second leases of stragglers.
     uint64_t leases_superseded = 0;  // Ended because the group's other lease was first.
-    uint64_t groups_discarded = 0;   // Results that were refused: work thrown away.
+    uint64_t groups_discarded = 0;   // Results refused or undelivered: work thrown away.
     uint64_t samples_unscored = 0;   // Dropped from accepted groups: no reward server has a score.
   };
 
@@ -130,6 +130,8 @@ class Coordinator final : public ResultReceiver {
   void Finish(Session& session, LeaseId lease, const std::string& failure, bool unscored = false);
   // The group that comes next for this lease has samples without a score.
   void Unscored(LeaseId lease, uint32_t samples, const std::string& reason);
+  // Counts a finished group that its worker could not deliver.
+  void CountUndelivered();
   // The next message to send: a lease, cancel, renewal or drain. If nothing, wait for Wake.
   std::optional<v1::WorkResponse> Take(Session& session);
 

@@ -78,11 +78,13 @@ class WorkerStreams {
     ASSERT_TRUE(work_->Write(request));
   }
 
-  void Fail(uint64_t lease, const std::string& reason, bool unscored = false) {
+  void Fail(uint64_t lease, const std::string& reason, bool unscored = false,
+            bool discarded = false) {
     v1::WorkRequest request = Request();
     request.mutable_finished()->set_unscored(unscored);
     request.mutable_finished()->set_lease_id(lease);
     request.mutable_finished()->set_failure(reason);
+    request.mutable_finished()->set_discarded(discarded);
     ASSERT_TRUE(work_->Write(request));
   }
 

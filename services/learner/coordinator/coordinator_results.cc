@@ -51,6 +51,11 @@ v1::InsertOutcome Coordinator::Discard(v1::InsertOutcome outcome) {
   return outcome;
 }
 
+void Coordinator::CountUndelivered() {
+  absl::MutexLock lock(&mutex_);
+  ++counts_.groups_discarded;
+}
+
 void Coordinator::Keep(ReceivedGroup received, const lease::LeaseGrant& grant) {
   const auto worker = workers_.find(grant.worker);
   if (worker != workers_.end()) ++worker->second.groups_done;

@@ -93,6 +93,7 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
                                   request_.renew().waiting_for());
       }
       case v1::WorkRequest::kFinished:
+        if (request_.finished().discarded()) coordinator_.CountUndelivered();
         return coordinator_.Finish(*this, LeaseId(request_.finished().lease_id()),
                                    request_.finished().failure(), request_.finished().unscored());
       case v1::WorkRequest::kUnscored:

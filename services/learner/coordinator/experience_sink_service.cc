@@ -1,6 +1,5 @@
 #include "services/learner/coordinator/experience_sink_service.h"
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -8,77 +7,53 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "rpc/caller.h"
 #include "rpc/convert.h"
 #include "rpc/status.h"
-#include "rpc/trace.h"
 
 namespace oxbow::learner {
 namespace {
 
-using Stream = grpc::ServerReaderWriter<v1::InsertResponse, v1::InsertRequest>;
+using Stream = ExperienceSinkService::InsertStream;
 
-constexpr uint64_t kWindowBytes = 16 << 20;   // Credit of a stream, if the budget allows,
-constexpr uint64_t kWindowShare = 16;         // but at most this fraction of the budget.
-constexpr uint64_t kChunkBytesMax = 4 << 20;  // The largest chunk a worker may send.
-constexpr absl::Duration kBudgetWait = absl::Milliseconds(100);
+constexpr int kInsertMethod = 0;                          // Its index in service ExperienceSink.
+constexpr absl::Duration kSignOfLife = absl::Seconds(5);  // While a worker waits for credit.
 
-// The state of one worker's stream: granted and used credit, and the group being assembled.
+v1::InsertResponse CreditOf(uint64_t bytes) {
+  v1::InsertResponse response;
+  response.mutable_credit()->set_bytes(bytes);
+  return response;
+}
+
+// What one worker's stream has brought: the group being assembled, and the credit that it has left.
 class Inserting {
  public:
-  Inserting(grpc::ServerContext& context, Stream& stream, ResultReceiver& receiver,
-            ByteBudget& budget, const GroupRules& rules, LearnerMetrics& metrics)
-      : context_(context),
-        stream_(stream),
-        receiver_(receiver),
-        budget_(budget),
-        rules_(rules),
-        metrics_(metrics) {}
+  Inserting(ResultReceiver& receiver, const GroupRules& rules, LearnerMetrics& metrics)
+      : receiver_(receiver), rules_(rules), metrics_(metrics) {}
 
-  grpc::Status Run() {
-    v1::InsertRequest request;
-    while (TopUp() && stream_.Read(&request)) {
-      const bool goes_on = request.has_header() ? TakeHeader(std::move(*request.mutable_header()))
-                                                : TakeChunk(request.chunk());
-      if (!goes_on) return grpc::Status::OK;
-      if (!refused_.ok()) return refused_;
-      if (broken_) {
-        return rpc::ToGrpc(
-            absl::InvalidArgumentError("more bytes were sent than the sink had granted"));
-      }
-    }
-    return grpc::Status::OK;
+  // The answer to a message, if it has one. kInvalidArgument if the worker breaks the protocol,
+  // kUnavailable if it must ask again: then the stream ends.
+  absl::StatusOr<std::optional<v1::InsertResponse>> Take(v1::InsertRequest& request) {
+    if (request.has_header()) return TakeHeader(std::move(*request.mutable_header()));
+    return TakeChunk(request.chunk());
   }
+
+  // Latent bytes of the header just taken, for which there is no credit yet.
+  uint64_t wanted() const {
+    return chunks_.has_value() && credit_.bytes() == 0 && held_.bytes() == 0
+               ? chunks_->bytes_total()
+               : 0;
+  }
+  ByteBudget::Hold& credit() { return credit_; }
 
  private:
-  // Grants credit, always enough for one chunk, because otherwise the worker could not continue.
-  // Waits for the budget until the worker disconnects.
-  bool TopUp() {
-    const uint64_t least = std::min(kChunkBytesMax, rules_.GroupBytesMax());
-    const uint64_t window =
-        std::max(least, std::min(kWindowBytes, budget_.bytes_max() / kWindowShare));
-    while (credit_.bytes() < std::max(window / 2, least)) {
-      const bool must_wait = credit_.bytes() < least;
-      const uint64_t wanted = must_wait ? least - credit_.bytes() : window - credit_.bytes();
-      ByteBudget::Hold more = budget_.Take(wanted, must_wait ? kBudgetWait : absl::ZeroDuration());
-      if (more.bytes() == 0) {
-        if (!must_wait) return true;
-        if (context_.IsCancelled()) return false;
-        continue;
-      }
-      v1::InsertResponse response;
-      response.mutable_credit()->set_bytes(more.bytes());
-      credit_.Merge(std::move(more));
-      if (!stream_.Write(response)) return false;
-    }
-    metrics_.SinkHolds(budget_.used());
-    return true;
-  }
+  using Answer = absl::StatusOr<std::optional<v1::InsertResponse>>;
 
-  bool TakeHeader(v1::Group header) {
-    if (refused_ = rpc::MayBeWorker(&context_, header.worker_id()); !refused_.ok()) return true;
+  Answer TakeHeader(v1::Group header) {
     group_ = std::move(header);
     held_ = {};
+    credit_ = {};
     chunks_.reset();
     if (const absl::Status status = CheckHeader(group_, rules_); !status.ok()) {
       return Refuse(status);
@@ -91,32 +66,33 @@ class Inserting {
     auto chunks = rpc::ChunkAssembler::Start(tensors, rules_.GroupBytesMax());
     if (!chunks.ok()) return Refuse(chunks.status());
     chunks_ = *std::move(chunks);
-    return chunks_->complete() ? Submit() : true;
+    if (chunks_->complete()) return Submit();
+    return std::nullopt;
   }
 
-  bool TakeChunk(const v1::InsertRequest::Chunk& chunk) {
+  Answer TakeChunk(const v1::InsertRequest::Chunk& chunk) {
+    if (!chunks_.has_value()) return std::nullopt;  // The rest of a refused group is dropped.
     const uint64_t bytes = chunk.data().size();
     if (bytes > credit_.bytes()) {
-      broken_ = true;
-      return true;
+      return absl::InvalidArgumentError("more bytes were sent than the sink had granted");
     }
     ByteBudget::Hold used = credit_.Split(bytes);
-    if (!chunks_.has_value())
-      return true;  // The rest of a refused group is dropped, and its bytes are given back.
     const absl::Status status = chunks_->Add(chunk.trajectory(), chunk.offset(), chunk.data());
     if (!status.ok()) return Refuse(status);
     held_.Merge(std::move(used));
-    return chunks_->complete() ? Submit() : true;
+    if (chunks_->complete()) return Submit();
+    return std::nullopt;
   }
 
-  bool Refuse(const absl::Status& status) {
+  Answer Refuse(const absl::Status& status) {
     chunks_.reset();
     held_ = {};
+    credit_ = {};
     receiver_.Refuse(LeaseId(group_.lease_id()), group_.worker_id(), std::string(status.message()));
     return Acknowledge(v1::INSERT_OUTCOME_INVALID, std::string(status.message()), 0);
   }
 
-  bool Submit() {
+  Answer Submit() {
     std::vector<std::string> bytes = std::move(*chunks_).Take();
     chunks_.reset();
     for (int i = 0; i < group_.trajectories_size(); ++i) {
@@ -130,6 +106,9 @@ class Inserting {
         {.group = std::move(group_), .attempt = 0, .bytes = std::move(held_)}, error);
     group_ = identity;
     held_ = {};
+    if (outcome == v1::INSERT_OUTCOME_UNSPECIFIED) {
+      return absl::UnavailableError(absl::StrCat("not decided, send again: ", error));
+    }
     return Acknowledge(outcome, error, size);
   }
 
@@ -142,7 +121,8 @@ class Inserting {
     return identity;
   }
 
-  bool Acknowledge(v1::InsertOutcome outcome, const std::string& error, uint64_t bytes) {
+  v1::InsertResponse Acknowledge(v1::InsertOutcome outcome, const std::string& error,
+                                 uint64_t bytes) {
     v1::InsertResponse response;
     v1::InsertResponse::Ack& ack = *response.mutable_ack();
     ack.set_group_id(group_.group_id());
@@ -168,32 +148,65 @@ class Inserting {
                          << Field("lease", group_.lease_id()) << Field("worker", group_.worker_id())
                          << Field("reason", error);
     }
-    return stream_.Write(response);
+    return response;
   }
 
-  grpc::ServerContext& context_;
-  Stream& stream_;
   ResultReceiver& receiver_;
-  ByteBudget& budget_;
   const GroupRules& rules_;
   LearnerMetrics& metrics_;
   ByteBudget::Hold credit_;  // Granted but unused.
   ByteBudget::Hold held_;    // Used by the group being assembled.
   v1::Group group_;
   std::optional<rpc::ChunkAssembler> chunks_;  // Empty: chunks belong to a refused group.
-  bool broken_ = false;
-  grpc::Status refused_;  // Not OK: the caller may not speak for the worker it names.
 };
 
 }  // namespace
 
 ExperienceSinkService::ExperienceSinkService(ResultReceiver& receiver, ByteBudget& budget,
-                                             GroupRules rules, LearnerMetrics& metrics)
-    : receiver_(receiver), budget_(budget), rules_(std::move(rules)), metrics_(metrics) {}
+                                             GroupRules rules, LearnerMetrics& metrics,
+                                             rpc::StreamRunner::Options streams)
+    : receiver_(receiver),
+      budget_(budget),
+      rules_(std::move(rules)),
+      metrics_(metrics),
+      runner_(streams) {
+  MarkMethodStreamed(kInsertMethod, nullptr);
+  MarkMethodCallback(kInsertMethod,
+                     rpc::StreamHandler<v1::InsertRequest, v1::InsertResponse>(
+                         runner_, [this](InsertStream& stream) { return Take(stream); }));
+}
 
-grpc::Status ExperienceSinkService::Insert(grpc::ServerContext* context, Stream* stream) {
-  const TraceScope scope(rpc::TraceOf(context));
-  return Inserting(*context, *stream, receiver_, budget_, rules_, metrics_).Run();
+// A group gets credit for all its bytes at once, in the order of arrival of the headers. So a
+// stream without a header holds nothing, and groups that have begun to arrive can always finish.
+rpc::Handler ExperienceSinkService::Take(InsertStream& stream) {
+  Inserting inserting(receiver_, rules_, metrics_);
+  v1::InsertRequest request;
+  while (co_await stream.Read(request)) {
+    if (request.has_header()) {
+      const grpc::Status own = rpc::MayBeWorker(&stream.context(), request.header().worker_id());
+      if (!own.ok()) co_return rpc::FromGrpc(own);
+    }
+    absl::StatusOr<std::optional<v1::InsertResponse>> answer;
+    {
+      const TraceScope scope(stream.trace());
+      answer = inserting.Take(request);
+    }
+    if (!answer.ok()) co_return answer.status();
+    if (answer->has_value()) stream.Send(**std::move(answer));
+    const uint64_t wanted = inserting.wanted();
+    if (wanted == 0) continue;
+    {
+      ByteBudget::Place place(budget_, wanted, [&stream] { stream.Wake(); });
+      while (!place.Take(inserting.credit())) {
+        co_await stream.Wait(kSignOfLife);
+        if (stream.cancelled()) co_return absl::CancelledError("the worker is gone");
+        stream.Send(CreditOf(0));  // The worker sees that it is worth waiting.
+      }
+    }
+    stream.Send(CreditOf(wanted));
+    metrics_.SinkHolds(budget_.used());
+  }
+  co_return absl::OkStatus();
 }
 
 }  // namespace oxbow::learner

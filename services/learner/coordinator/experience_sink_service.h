@@ -3,6 +3,8 @@
 #pragma once
 
 #include "oxbow/v1/experience_sink.grpc.pb.h"
+#include "rpc/server.h"
+#include "rpc/stream.h"
 #include "services/learner/coordinator/byte_budget.h"
 #include "services/learner/coordinator/group_check.h"
 #include "services/learner/coordinator/result_receiver.h"
@@ -10,22 +12,25 @@
 
 namespace oxbow::learner {
 
-class ExperienceSinkService final : public v1::ExperienceSink::Service {
+class ExperienceSinkService final : public v1::ExperienceSink::Service, public rpc::HasStreams {
  public:
-  // `budget` limits the latent bytes that are granted as credit, being assembled, or waiting for
-  // the learner.
-  ExperienceSinkService(ResultReceiver& receiver, ByteBudget& budget, GroupRules rules,
-                        LearnerMetrics& metrics);
+  using InsertStream = rpc::Stream<v1::InsertRequest, v1::InsertResponse>;
 
-  grpc::Status Insert(
-      grpc::ServerContext* context,
-      grpc::ServerReaderWriter<v1::InsertResponse, v1::InsertRequest>* stream) override;
+  // `budget` limits the latent bytes that are granted as credit, being assembled, or waiting for
+  // the learner; it has room for one group at least.
+  ExperienceSinkService(ResultReceiver& receiver, ByteBudget& budget, GroupRules rules,
+                        LearnerMetrics& metrics, rpc::StreamRunner::Options streams = {});
+
+  rpc::StreamRunner& streams() override { return runner_; }
 
  private:
+  rpc::Handler Take(InsertStream& stream);
+
   ResultReceiver& receiver_;
   ByteBudget& budget_;
   const GroupRules rules_;
   LearnerMetrics& metrics_;
+  rpc::StreamRunner runner_;  // Last: it waits for the streams.
 };
 
 }  // namespace oxbow::learner

@@ -15,6 +15,7 @@ class ResultReceiver {
   virtual ~ResultReceiver() = default;
 
   // Checks a group, fences it by its lease, and keeps it. `error` says why a group is INVALID.
+  // UNSPECIFIED: it could not be decided, and the worker should send the group again.
   virtual v1::InsertOutcome Submit(ReceivedGroup group, std::string& error) = 0;
 
   // Reports that a result of `worker` was malformed before it was complete: its lease has failed,

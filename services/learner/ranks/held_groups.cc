@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "rpc/retry.h"
 #include "services/learner/ranks/step_manifest.h"
 
 namespace oxbow::learner {
@@ -24,15 +25,13 @@ v1::InsertOutcome HeldGroups::Submit(ReceivedGroup received, std::string& error)
     groups_.try_emplace(lease, std::move(received));
   }
   const absl::StatusOr<v1::InsertResponse::Ack> ack = ask_(told);
-  const bool unanswered = !ack.ok();
-  const v1::InsertOutcome outcome = unanswered ? v1::INSERT_OUTCOME_FENCED : ack->outcome();
-  if (unanswered) {
-    // Rank 0 is gone, and its epoch with it: the next epoch leases the group again.
-    OXBOW_LOG(Warning) << "rank 0 did not answer" << Field("lease", lease)
-                       << Field("reason", ack.status().message());
-  } else {
-    error = ack->error();
+  if (!ack.ok() && rpc::FailureOf(ack.status()) != rpc::Failure::kAnswer) {
+    // Rank 0 is gone, and nobody knows what it decided: the group stays here in case it counts.
+    error = absl::StrCat("rank 0 did not answer: ", std::string(ack.status().message()));
+    return v1::INSERT_OUTCOME_UNSPECIFIED;
   }
+  error = ack.ok() ? ack->error() : std::string(ack.status().message());
+  const v1::InsertOutcome outcome = ack.ok() ? ack->outcome() : v1::INSERT_OUTCOME_INVALID;
   if (outcome == v1::INSERT_OUTCOME_ACCEPTED || outcome == v1::INSERT_OUTCOME_DUPLICATE) {
     return outcome;
   }

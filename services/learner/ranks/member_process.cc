@@ -80,6 +80,8 @@ absl::Status MemberProcess::Run() {
     if (command->has_save()) status = trainer_->State().status();
   }
   server_->Shutdown(kShutdownGrace);
+  server_.reset();
+  sink_service_.reset();  // Waits for results that are being told to rank 0 by the stream.
   stream_.reset();
   return status;
 }

@@ -1,26 +1,55 @@
 #include "services/learner/ranks/rank_leader.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/log.h"
-#include "rpc/convert.h"
-#include "rpc/status.h"
 #include "services/learner/ranks/step_manifest.h"
 
 namespace oxbow::learner {
 namespace {
 
 constexpr absl::Duration kAliveEvery = absl::Seconds(1);
+constexpr int kJoinMethod = 0;  // Their indices in service LearnerRanks.
+constexpr int kAcceptMethod = 1;
+
+v1::RankCommand Alive() {
+  v1::RankCommand alive;
+  alive.mutable_alive();
+  return alive;
+}
 
 }  // namespace
 
 RankLeader::RankLeader(Options options, const Clock& clock, ResultReceiver& results,
                        std::function<void(const absl::Status&)> lost)
-    : options_(options), clock_(clock), results_(results), lost_(std::move(lost)) {}
+    : options_(options),
+      clock_(clock),
+      results_(results),
+      lost_(std::move(lost)),
+      ticker_([this] {
+        while (!ended_.WaitForNotificationWithTimeout(kAliveEvery)) {
+          absl::MutexLock lock(&mutex_);
+          SendToAll(Alive());
+        }
+      }),
+      runner_({.idle_max = options.timeout}) {
+  MarkMethodStreamed(kJoinMethod, nullptr);
+  MarkMethodCallback(kJoinMethod,
+                     rpc::StreamHandler<v1::RankReport, v1::RankCommand>(
+                         runner_, [this](JoinStream& stream) { return Join(stream); }));
+  MarkMethodStreamed(kAcceptMethod, nullptr);
+  MarkMethodCallback(kAcceptMethod,
+                     rpc::StreamHandler<v1::InsertRequest, v1::InsertResponse>(
+                         runner_, [this](AcceptStream& stream) { return Accept(stream); }));
+}
+
+RankLeader::~RankLeader() {
+  ended_.Notify();
+  ticker_.join();
+}
 
 absl::Status RankLeader::AwaitAll(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
@@ -39,7 +68,7 @@ absl::Status RankLeader::AwaitAll(absl::Duration timeout) {
 std::vector<std::string> RankLeader::sinks() const {
   absl::MutexLock lock(&mutex_);
   std::vector<std::string> sinks;
-  for (const auto& [rank, member] : members_) sinks.push_back(member->place.sink_endpoint());
+  for (const auto& [rank, member] : members_) sinks.push_back(member.place.sink_endpoint());
   return sinks;
 }
 
@@ -48,23 +77,29 @@ void RankLeader::FillStatus(v1::StatusResponse& status) const {
   for (const auto& [rank, member] : members_) {
     v1::RankStatus& told = *status.add_ranks();
     told.set_rank(rank);
-    told.set_sink_endpoint(member->place.sink_endpoint());
-    told.set_metrics_endpoint(member->place.metrics_endpoint());
-    told.set_seconds_since_seen(absl::ToDoubleSeconds(clock_.Now() - member->seen));
+    told.set_sink_endpoint(member.place.sink_endpoint());
+    told.set_metrics_endpoint(member.place.metrics_endpoint());
+    told.set_seconds_since_seen(absl::ToDoubleSeconds(clock_.Now() - member.seen));
   }
 }
 
 void RankLeader::Announce(LearnerStep step, const std::vector<ReceivedGroup>& received,
                           const std::vector<PlannedGroup>& planned) {
   if (options_.ranks == 1) return;  // No rank would read the manifest.
-  v1::RankCommand command;
-  *command.mutable_step() = MakeManifest(step, received, planned);
+  const std::vector<v1::RankCommand> manifest = InPieces(MakeManifest(step, received, planned));
   absl::MutexLock lock(&mutex_);
   for (auto& [rank, member] : members_) {
+    if (member.stream == nullptr) continue;
     for (v1::RankCommand& head : HeadsFor(static_cast<int>(rank), options_.ranks, planned)) {
-      member->commands.Push(std::move(head));
+      member.stream->Send(std::move(head));
     }
-    member->commands.Push(command);
+    for (const v1::RankCommand& piece : manifest) member.stream->Send(piece);
+  }
+}
+
+void RankLeader::SendToAll(const v1::RankCommand& command) {
+  for (auto& [rank, member] : members_) {
+    if (member.stream != nullptr) member.stream->Send(command);
   }
 }
 
@@ -72,7 +107,7 @@ void RankLeader::AnnounceSave() {
   v1::RankCommand save;
   save.mutable_save();
   absl::MutexLock lock(&mutex_);
-  for (auto& [rank, member] : members_) member->commands.Push(save);
+  SendToAll(save);
 }
 
 void RankLeader::Stop(absl::Duration grace) {
@@ -80,10 +115,10 @@ void RankLeader::Stop(absl::Duration grace) {
   stop.mutable_stop();
   absl::MutexLock lock(&mutex_);
   stopping_ = true;
-  for (auto& [rank, member] : members_) member->commands.Push(stop, absl::ZeroDuration());
+  SendToAll(stop);
   const auto gone = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return std::all_of(members_.begin(), members_.end(),
-                       [](const auto& member) { return member.second->left; });
+                       [](const auto& member) { return member.second.stream == nullptr; });
   };
   mutex_.AwaitWithTimeout(absl::Condition(&gone), grace);
 }
@@ -98,100 +133,77 @@ void RankLeader::Lose(uint32_t rank, const std::string& why) {
   lost_(status);
 }
 
-bool RankLeader::Silent(const Member& member) const {
-  absl::MutexLock lock(&mutex_);
-  return clock_.Now() - member.seen > options_.timeout;
-}
-
-void RankLeader::Write(uint32_t rank, Member& member,
-                       grpc::ServerReaderWriter<v1::RankCommand, v1::RankReport>& stream) {
-  while (true) {
-    std::optional<v1::RankCommand> command = member.commands.Pop(kAliveEvery);
-    {
-      absl::MutexLock lock(&mutex_);
-      if (member.left) return;
-    }
-    if (Silent(member)) {
-      return Lose(rank, absl::StrCat("is silent for ", absl::FormatDuration(options_.timeout)));
-    }
-    const bool stop = command.has_value() && command->has_stop();
-    if (!command.has_value()) command.emplace().mutable_alive();
-    if (!stream.Write(*command) || stop) return;
-  }
-}
-
-grpc::Status RankLeader::Join(grpc::ServerContext* context,
-                              grpc::ServerReaderWriter<v1::RankCommand, v1::RankReport>* stream) {
-  v1::RankReport report;
-  if (!stream->Read(&report)) return grpc::Status::OK;
+absl::Status RankLeader::Admit(const v1::RankReport& report, JoinStream& stream) {
   const uint32_t rank = report.rank();
   if (!report.has_hello() || rank == 0 || static_cast<int>(rank) >= options_.ranks) {
-    return rpc::ToGrpc(absl::InvalidArgumentError(
-        absl::StrCat("not a rank of this learner: ", rank, " of ", options_.ranks)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("not a rank of this learner: ", rank, " of ", options_.ranks));
   }
-  Member* member = nullptr;
-  {
-    absl::MutexLock lock(&mutex_);
-    auto& slot = members_[rank];
-    if (slot != nullptr) {
-      return rpc::ToGrpc(absl::AlreadyExistsError(absl::StrCat("rank has joined: ", rank)));
-    }
-    slot = std::make_unique<Member>();
-    slot->place = report.hello();
-    slot->seen = clock_.Now();
-    member = slot.get();
-  }
-  // A stream has one reader and one writer; this thread writes.
-  std::thread reader([&] {
-    while (stream->Read(&report)) {
-      absl::MutexLock lock(&mutex_);
-      member->seen = clock_.Now();
-    }
-    {
-      absl::MutexLock lock(&mutex_);
-      member->left = true;
-    }
-    member->commands.Drain();
-    Lose(rank, "hung up");
-  });
-  Write(rank, *member, *stream);
-  {
-    absl::MutexLock lock(&mutex_);
-    const absl::Duration grace = stopping_ ? options_.timeout : absl::ZeroDuration();
-    mutex_.AwaitWithTimeout(absl::Condition(&member->left), grace);
-    if (!member->left) context->TryCancel();
-  }
-  reader.join();
-  return grpc::Status::OK;
+  absl::MutexLock lock(&mutex_);
+  const auto [member, fresh] = members_.try_emplace(rank);
+  if (!fresh) return absl::AlreadyExistsError(absl::StrCat("rank has joined: ", rank));
+  member->second = {.place = report.hello(), .seen = clock_.Now(), .stream = &stream};
+  return absl::OkStatus();
 }
 
-grpc::Status RankLeader::Accept(grpc::ServerContext*, grpc::ServerReader<v1::InsertRequest>* reader,
-                                v1::InsertResponse* response) {
-  v1::InsertRequest request;
-  if (!reader->Read(&request) || !request.has_header()) {
-    return rpc::ToGrpc(absl::InvalidArgumentError("a group begins with its header"));
+// Other threads send; this only listens. A rank that is silent for the timeout ends its stream.
+rpc::Handler RankLeader::Join(JoinStream& stream) {
+  v1::RankReport report;
+  if (!co_await stream.Read(report)) co_return absl::OkStatus();
+  const uint32_t rank = report.rank();
+  if (const absl::Status status = Admit(report, stream); !status.ok()) co_return status;
+  while (co_await stream.Read(report)) {
+    absl::MutexLock lock(&mutex_);
+    members_.at(rank).seen = clock_.Now();
   }
-  ReceivedGroup received{.group = std::move(*request.mutable_header()), .attempt = 0, .bytes = {}};
+  {
+    absl::MutexLock lock(&mutex_);
+    members_.at(rank).stream = nullptr;
+  }
+  Lose(rank, stream.expired()
+                 ? absl::StrCat("is silent for ", absl::FormatDuration(options_.timeout))
+                 : "hung up");
+  co_return absl::OkStatus();
+}
+
+rpc::Handler RankLeader::Accept(AcceptStream& stream) {
+  v1::InsertRequest request;
+  if (!co_await stream.Read(request) || !request.has_header()) {
+    co_return absl::InvalidArgumentError("a group begins with its header");
+  }
+  v1::Group group = std::move(*request.mutable_header());
   uint64_t bytes = 0;
-  while (reader->Read(&request)) {
+  while (co_await stream.Read(request)) {
     const v1::InsertRequest::Chunk& chunk = request.chunk();
     bytes += chunk.data().size();
-    if (chunk.trajectory() >= static_cast<uint32_t>(received.group.trajectories_size()) ||
+    if (chunk.trajectory() >= static_cast<uint32_t>(group.trajectories_size()) ||
         bytes > options_.group_bytes_max) {
-      return rpc::ToGrpc(absl::InvalidArgumentError("chunk fits no trajectory of the group"));
+      co_return absl::InvalidArgumentError("chunk fits no trajectory of the group");
     }
-    received.group.mutable_trajectories(static_cast<int>(chunk.trajectory()))
+    group.mutable_trajectories(static_cast<int>(chunk.trajectory()))
         ->mutable_latents()
         ->mutable_data()
         ->append(chunk.data());
   }
-  v1::InsertResponse::Ack& ack = *response->mutable_ack();
-  ack.set_group_id(received.group.group_id());
-  ack.set_lease_id(received.group.lease_id());
+  // A stream that broke off ends like one that was closed.
+  if (stream.cancelled()) co_return absl::CancelledError("the rank is gone");
+  v1::InsertResponse decided = Decide(std::move(group));
+  if (decided.ack().outcome() == v1::INSERT_OUTCOME_UNSPECIFIED) {
+    co_return absl::UnavailableError(decided.ack().error());
+  }
+  stream.Send(std::move(decided));
+  co_return absl::OkStatus();
+}
+
+v1::InsertResponse RankLeader::Decide(v1::Group group) {
+  v1::InsertResponse response;
+  v1::InsertResponse::Ack& ack = *response.mutable_ack();
+  ack.set_group_id(group.group_id());
+  ack.set_lease_id(group.lease_id());
   std::string error;
-  ack.set_outcome(results_.Submit(std::move(received), error));
+  ack.set_outcome(results_.Submit({.group = std::move(group), .attempt = 0, .bytes = {}}, error));
   ack.set_error(error);
-  return grpc::Status::OK;
+  return response;
 }
 
 }  // namespace oxbow::learner

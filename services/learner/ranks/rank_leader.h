@@ -9,25 +9,30 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
-#include "base/bounded_queue.h"
 #include "base/clock.h"
 #include "oxbow/v1/coordinator.pb.h"
 #include "oxbow/v1/learner_ranks.grpc.pb.h"
+#include "rpc/server.h"
+#include "rpc/stream.h"
 #include "services/learner/coordinator/result_receiver.h"
 #include "services/learner/coordinator/step_plan.h"
 
 namespace oxbow::learner {
 
-class RankLeader final : public v1::LearnerRanks::Service {
+class RankLeader final : public v1::LearnerRanks::Service, public rpc::HasStreams {
  public:
+  using JoinStream = rpc::Stream<v1::RankReport, v1::RankCommand>;
+  using AcceptStream = rpc::Stream<v1::InsertRequest, v1::InsertResponse>;
+
   struct Options {
     int ranks = 1;
     absl::Duration timeout = absl::Seconds(60);
@@ -36,6 +41,7 @@ class RankLeader final : public v1::LearnerRanks::Service {
   // `lost` is called once, from some thread, with why the learner cannot go on.
   RankLeader(Options options, const Clock& clock, ResultReceiver& results,
              std::function<void(const absl::Status&)> lost);
+  ~RankLeader() override;
 
   // Waits until all ranks have joined. kDeadlineExceeded names those that have not.
   absl::Status AwaitAll(absl::Duration timeout);
@@ -55,23 +61,21 @@ class RankLeader final : public v1::LearnerRanks::Service {
   // streams.
   void Stop(absl::Duration grace);
 
-  grpc::Status Join(grpc::ServerContext* context,
-                    grpc::ServerReaderWriter<v1::RankCommand, v1::RankReport>* stream) override;
-  grpc::Status Accept(grpc::ServerContext* context, grpc::ServerReader<v1::InsertRequest>* reader,
-                      v1::InsertResponse* response) override;
+  rpc::StreamRunner& streams() override { return runner_; }
 
  private:
   struct Member {
-    BoundedQueue<v1::RankCommand> commands{4096};
     v1::RankReport::Hello place;
     absl::Duration seen;
-    bool left = false;
+    JoinStream* stream = nullptr;  // Null: it has left.
   };
 
+  rpc::Handler Join(JoinStream& stream);
+  rpc::Handler Accept(AcceptStream& stream);
+  absl::Status Admit(const v1::RankReport& report, JoinStream& stream);
   void Lose(uint32_t rank, const std::string& why);
-  void Write(uint32_t rank, Member& member,
-             grpc::ServerReaderWriter<v1::RankCommand, v1::RankReport>& stream);
-  bool Silent(const Member& member) const;
+  void SendToAll(const v1::RankCommand& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  v1::InsertResponse Decide(v1::Group group);
 
   const Options options_;
   const Clock& clock_;
@@ -79,9 +83,13 @@ class RankLeader final : public v1::LearnerRanks::Service {
   const std::function<void(const absl::Status&)> lost_;
 
   mutable absl::Mutex mutex_;
-  std::map<uint32_t, std::unique_ptr<Member>> members_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint32_t, Member> members_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool lost_one_ ABSL_GUARDED_BY(mutex_) = false;
+
+  absl::Notification ended_;
+  std::thread ticker_;        // Tells the other ranks that this one is alive.
+  rpc::StreamRunner runner_;  // Last: it waits for the streams.
 };
 
 }  // namespace oxbow::learner

@@ -40,13 +40,18 @@ class RecordedResults final : public ResultReceiver {
   v1::InsertOutcome Submit(ReceivedGroup group, std::string&) override {
     absl::MutexLock lock(&mutex_);
     submitted_.push_back(std::move(group.group));
-    return outcome_;
+    return lost_answers_-- > 0 ? v1::INSERT_OUTCOME_UNSPECIFIED : outcome_;
   }
   void Refuse(LeaseId, const std::string&, const std::string&) override {}
 
   void Answer(v1::InsertOutcome outcome) {
     absl::MutexLock lock(&mutex_);
     outcome_ = outcome;
+  }
+  // The next answers do not arrive.
+  void LoseAnswers(int count) {
+    absl::MutexLock lock(&mutex_);
+    lost_answers_ = count;
   }
   std::vector<v1::Group> submitted() {
     absl::MutexLock lock(&mutex_);
@@ -56,6 +61,7 @@ class RecordedResults final : public ResultReceiver {
  private:
   absl::Mutex mutex_;
   v1::InsertOutcome outcome_ ABSL_GUARDED_BY(mutex_) = v1::INSERT_OUTCOME_ACCEPTED;
+  int lost_answers_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<v1::Group> submitted_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -196,8 +202,90 @@ TEST(HeldGroupsTest, WithoutAnAnswerNothingCounts) {
     return absl::StatusOr<v1::InsertResponse::Ack>(absl::UnavailableError("gone"));
   });
   std::string error;
-  EXPECT_EQ(held.Submit({.group = MakeGroup(14, 100)}, error), v1::INSERT_OUTCOME_FENCED);
-  EXPECT_FALSE(held.Take(LeaseId(100)).ok());
+  EXPECT_EQ(held.Submit({.group = MakeGroup(14, 100)}, error), v1::INSERT_OUTCOME_UNSPECIFIED);
+  EXPECT_THAT(error, HasSubstr("rank 0 did not answer: gone"));
+  EXPECT_TRUE(held.Take(LeaseId(100)).ok()) << "rank 0 may have accepted it";
+}
+
+// The first answers are lost after rank 0 has decided. Asking again must not change the outcome.
+TEST(HeldGroupsTest, ALostAnswerIsAskedForUntilItComes) {
+  World world;
+  const auto line = world.Join(1);
+  world.results.LoseAnswers(2);
+  HeldGroups held({.storage = v1::DTYPE_F32}, /*offers=*/true,
+                  [&](const v1::Group& group) { return line->Accept(group); });
+  std::string error;
+  EXPECT_EQ(held.Submit({.group = MakeGroup(14, 100)}, error), v1::INSERT_OUTCOME_ACCEPTED);
+  EXPECT_EQ(world.results.submitted().size(), 3u);
+  EXPECT_TRUE(held.Take(LeaseId(100)).ok()) << "the manifest may name it";
+}
+
+TEST(StepManifestTest, AManifestOfAnySizeComesInPiecesAndIsTheSameAgain) {
+  v1::StepManifest manifest;
+  manifest.set_step(7);
+  EXPECT_EQ(InPieces(manifest).size(), 1u) << "also without groups";
+  for (uint64_t id = 0; id < 50; ++id) {
+    *manifest.add_groups()->mutable_group() = WithoutLatents(MakeGroup(id, id), false);
+  }
+  const size_t item = manifest.groups(49).ByteSizeLong();
+  for (const size_t bytes_max : {size_t{1}, 3 * item, 100 * item}) {
+    v1::StepManifest whole;
+    size_t pieces = 0;
+    for (v1::RankCommand& piece : InPieces(manifest, bytes_max)) {
+      EXPECT_LE(piece.step().ByteSizeLong(), std::max(bytes_max, item) + 100);
+      EXPECT_EQ(AddPiece(std::move(*piece.mutable_step()), whole),
+                whole.groups_size() == manifest.groups_size());
+      ++pieces;
+    }
+    EXPECT_EQ(whole.SerializeAsString(), manifest.SerializeAsString());
+    EXPECT_EQ(pieces, bytes_max == 1 ? 50u : bytes_max == 3 * item ? 17u : 1u);
+  }
+}
+
+// Over the limit of one message: 16 MiB.
+TEST(RankLeaderTest, AStepOfFiftyThousandTrajectoriesReachesTheRank) {
+  World world;
+  const auto line = world.Join(1);
+  ASSERT_TRUE(world.leader.AwaitAll(kDeadline).ok());
+  std::vector<ReceivedGroup> received(1100);
+  std::vector<PlannedGroup> planned(received.size());
+  for (uint64_t g = 0; g < received.size(); ++g) {
+    received[g].group = MakeGroup(g, g);
+    planned[g].id = GroupId(g);
+    v1::Trajectory& model = *received[g].group.mutable_trajectories(0);
+    for (int step = 0; step < 40; ++step) model.add_log_prob(-1.5);
+    while (received[g].group.trajectories_size() < 48) {
+      *received[g].group.add_trajectories() = received[g].group.trajectories(0);
+    }
+  }
+  ASSERT_GT(MakeManifest(LearnerStep(7), received, planned).ByteSizeLong(), size_t{16} << 20);
+  world.leader.Announce(LearnerStep(7), received, planned);
+  const auto command = line->Next();
+  ASSERT_TRUE(command.ok() && command->has_step()) << command.status();
+  EXPECT_EQ(command->step().groups_size(), 1100);
+  EXPECT_EQ(command->step().groups(1099).group().trajectories_size(), 48);
+  EXPECT_FALSE(world.leader_lost.happened.HasBeenNotified());
+}
+
+// More ranks than a server has threads.
+TEST(RankLeaderTest, AHundredRanksJoinAndRankZeroStillAnswers) {
+  RecordedResults results;
+  Loss lost;
+  RankLeader leader({.ranks = 101, .timeout = kDeadline, .group_bytes_max = 64}, Clock::Steady(),
+                    results, lost.Hook());
+  const auto server = *rpc::Server::Start({}, {&leader});
+  std::vector<std::unique_ptr<RankStream>> ranks;
+  for (int rank = 1; rank <= 100; ++rank) {
+    ranks.push_back(std::make_unique<RankStream>(
+        RankStream::Options{
+            .leader = server->endpoint(), .rank = rank, .place = {}, .timeout = kDeadline},
+        Clock::Steady(), [](const absl::Status&) {}));
+  }
+  EXPECT_EQ(leader.AwaitAll(kDeadline), absl::OkStatus());
+  EXPECT_EQ(ranks[99]->Accept(MakeGroup(14, 100))->outcome(), v1::INSERT_OUTCOME_ACCEPTED);
+  leader.Announce(LearnerStep(0), {}, {});
+  for (const auto& rank : ranks) EXPECT_TRUE(rank->Next()->has_step());
+  leader.Stop(absl::ZeroDuration());
 }
 
 }  // namespace

@@ -3,9 +3,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "rpc/channel.h"
 #include "rpc/convert.h"
+#include "rpc/retry.h"
 #include "rpc/status.h"
+#include "services/learner/ranks/step_manifest.h"
 
 namespace oxbow::learner {
 namespace {
@@ -41,6 +44,7 @@ RankStream::~RankStream() {
 
 void RankStream::ReadLoop() {
   v1::RankCommand command;
+  v1::StepManifest manifest;  // Comes in pieces.
   while (stream_->Read(&command)) {
     {
       absl::MutexLock lock(&mutex_);
@@ -48,6 +52,10 @@ void RankStream::ReadLoop() {
       if (command.has_stop()) stopped_ = true;
     }
     if (command.has_alive()) continue;
+    if (command.has_step()) {
+      if (!AddPiece(std::move(*command.mutable_step()), manifest)) continue;
+      *command.mutable_step() = std::exchange(manifest, {});
+    }
     commands_.Push(std::move(command));
   }
   const absl::Status end = rpc::FromGrpc(stream_->Finish());
@@ -94,6 +102,26 @@ absl::StatusOr<v1::RankCommand> RankStream::Next() {
 }
 
 absl::StatusOr<v1::InsertResponse::Ack> RankStream::Accept(const v1::Group& group) {
+  absl::StatusOr<v1::InsertResponse::Ack> ack;
+  const auto ask = [&] {
+    ack = AskOnce(group);
+    return ack.status();
+  };
+  const auto pause = [&](absl::Duration wait) {
+    OXBOW_LOG(Warning) << "rank 0 has not answered, asking again"
+                       << Field("lease", group.lease_id()) << Field("status", ack.status());
+    absl::MutexLock lock(&mutex_);
+    const auto over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return stopped_ || !status_.ok();
+    };
+    return !mutex_.AwaitWithTimeout(absl::Condition(&over), wait);
+  };
+  const absl::Status status = rpc::RetryUntilAnswered({}, ask, pause);
+  if (!status.ok()) return status;
+  return ack;
+}
+
+absl::StatusOr<v1::InsertResponse::Ack> RankStream::AskOnce(const v1::Group& group) {
   v1::InsertResponse response;
   const auto context = rpc::ContextWithDeadline(options_.timeout);
   const auto writer = stub_->Accept(context.get(), &response);

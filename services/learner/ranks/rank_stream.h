@@ -33,10 +33,13 @@ class RankStream {
   // Waits for the next command that is not `alive`. kUnavailable once rank 0 is gone.
   absl::StatusOr<v1::RankCommand> Next();
 
-  // Asks rank 0 whether a group counts. `group` has the latent bytes that rank 0 is to keep.
+  // Asks rank 0 whether a group counts, until it answers: its answer to the same lease stays the
+  // same. `group` has the latent bytes that rank 0 is to keep. An error when the run is over or
+  // rank 0 is gone.
   absl::StatusOr<v1::InsertResponse::Ack> Accept(const v1::Group& group);
 
  private:
+  absl::StatusOr<v1::InsertResponse::Ack> AskOnce(const v1::Group& group);
   void ReadLoop();
   void AliveLoop();
   void Lose(const absl::Status& status);

@@ -29,6 +29,30 @@ v1::StepManifest MakeManifest(LearnerStep step, const std::vector<ReceivedGroup>
   return manifest;
 }
 
+std::vector<v1::RankCommand> InPieces(const v1::StepManifest& manifest, size_t bytes_max) {
+  std::vector<v1::RankCommand> pieces(1);
+  size_t bytes = 0;
+  for (const v1::StepManifest::Item& item : manifest.groups()) {
+    const size_t size = item.ByteSizeLong();
+    if (bytes > 0 && bytes + size > bytes_max) {
+      pieces.back().mutable_step()->set_more(true);
+      pieces.emplace_back();
+      bytes = 0;
+    }
+    *pieces.back().mutable_step()->add_groups() = item;
+    bytes += size;
+  }
+  for (v1::RankCommand& piece : pieces) piece.mutable_step()->set_step(manifest.step());
+  return pieces;
+}
+
+bool AddPiece(v1::StepManifest piece, v1::StepManifest& whole) {
+  const bool more = piece.more();
+  piece.clear_more();
+  whole.MergeFrom(piece);
+  return !more;
+}
+
 std::vector<v1::RankCommand> HeadsFor(int rank, int ranks,
                                       const std::vector<PlannedGroup>& planned) {
   std::vector<v1::RankCommand> commands;

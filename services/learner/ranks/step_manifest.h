@@ -16,6 +16,14 @@ namespace oxbow::learner {
 v1::StepManifest MakeManifest(LearnerStep step, const std::vector<ReceivedGroup>& received,
                               const std::vector<PlannedGroup>& planned);
 
+// The manifest in messages of at most about `bytes_max`, however many groups a step has; a group is
+// never cut. All but the last say that more follows.
+std::vector<v1::RankCommand> InPieces(const v1::StepManifest& manifest,
+                                      size_t bytes_max = size_t{4} << 20);
+
+// Puts pieces together again, in their order. True when `whole` is whole.
+bool AddPiece(v1::StepManifest piece, v1::StepManifest& whole);
+
 // The latent bytes of the heads of the groups of rank `rank`, in pieces, in the order of groups.
 std::vector<v1::RankCommand> HeadsFor(int rank, int ranks,
                                       const std::vector<PlannedGroup>& planned);

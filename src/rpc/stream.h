@@ -1,0 +1,261 @@
+// One served stream, written as a coroutine. It reads like a blocking handler, but while it waits
+// it costs memory and no thread:
+//
+//   rpc::Handler MyService::Insert(InsertStream& stream) {
+//     v1::InsertRequest request;
+//     while (co_await stream.Read(request)) {
+//       ...                                                  // On a thread of the StreamRunner.
+//       if (!co_await stream.Write(response)) break;         // The peer is gone.
+//     }
+//     co_return absl::OkStatus();                            // What the caller gets.
+//   }
+//
+// A service makes its methods such coroutines in its constructor, whatever their kind: a unary side
+// is a stream of one message.
+//
+//   MarkMethodStreamed(kInsertMethod, nullptr);
+//   MarkMethodCallback(kInsertMethod, rpc::StreamHandler<v1::InsertRequest, v1::InsertResponse>(
+//                                         runner_, [this](InsertStream& s) { return Insert(s); }));
+//
+// The function given to StreamHandler must not itself be a coroutine with captures: they would be
+// gone after its first wait. Only the coroutine awaits; Send, Wake and the getters are thread-safe.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <coroutine>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "base/trace.h"
+#include "rpc/stream_runner.h"
+
+namespace oxbow::rpc {
+
+class StreamBase;
+
+// What a stream's coroutine returns. `co_return status` ends the call with that status.
+class Handler {
+ public:
+  struct promise_type;
+  using Handle = std::coroutine_handle<promise_type>;
+  struct Ending {
+    bool await_ready() noexcept { return false; }
+    void await_suspend(Handle handle) noexcept;
+    void await_resume() noexcept {}
+  };
+  struct promise_type {
+    Handler get_return_object() { return {Handle::from_promise(*this)}; }
+    std::suspend_always initial_suspend() noexcept { return {}; }
+    Ending final_suspend() noexcept { return {}; }
+    void return_value(absl::Status status) { result = std::move(status); }
+    void unhandled_exception() { std::terminate(); }
+    StreamBase* stream = nullptr;
+    absl::Status result;
+  };
+  Handle handle;
+};
+
+// What does not depend on the types of the messages.
+class StreamBase : public std::enable_shared_from_this<StreamBase> {
+ public:
+  virtual ~StreamBase() = default;
+
+  // Ends the coroutine's Wait, or its next one.
+  void Wake() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // True once the call was cancelled, by the caller or by its deadline. It also wakes.
+  bool cancelled() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // True if the stream was ended because its peer was idle for idle_max.
+  bool expired() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // The caller's trace; see rpc/trace.h.
+  const std::optional<Trace>& trace() const { return trace_; }
+  const grpc::ServerContextBase& context() const { return context_; }
+
+ protected:
+  enum class Waits { kNothing, kRead, kWrite, kWake };
+
+  StreamBase(grpc::CallbackServerContext& context, StreamRunner& runner,
+             std::optional<absl::Duration> idle_max);
+
+  void Begin(Handler handler);
+  void Await(Waits what, std::coroutine_handle<> handler, absl::Duration limit)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Resume() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FinishWith(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool SuspendForWake(std::coroutine_handle<> handler, absl::Duration limit)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void ReadDone(bool ok) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Written() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // All that was to be written.
+  void Cancelled() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Done() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  virtual void DoFinish(const grpc::Status& status) = 0;
+
+  mutable absl::Mutex mutex_;
+  const absl::Duration idle_max_;
+  bool read_ok_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;    // A write failed.
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;  // gRPC has the status.
+
+ private:
+  friend class StreamRunner;
+  friend struct Handler::Ending;
+  void Expire(absl::Duration now) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Ended(absl::Status status) ABSL_LOCKS_EXCLUDED(mutex_);
+  void SetAlarm() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  grpc::CallbackServerContext& context_;
+  StreamRunner& runner_;
+  const std::optional<Trace> trace_;
+  std::shared_ptr<StreamBase> self_ ABSL_GUARDED_BY(mutex_);  // Until both sides are through.
+  Waits waits_ ABSL_GUARDED_BY(mutex_) = Waits::kNothing;
+  std::coroutine_handle<> waiting_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration limit_at_ ABSL_GUARDED_BY(mutex_);  // When the wait is over.
+  absl::Duration alarm_at_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteDuration();
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  bool expired_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;                  // The coroutine is through.
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;                   // gRPC is.
+  std::optional<absl::Status> result_ ABSL_GUARDED_BY(mutex_);  // To be sent after the writes.
+};
+
+// gRPC never calls a reaction from inside Start* or Finish, so these are called under the mutex.
+template <typename Request, typename Response>
+class Stream final : public StreamBase, public grpc::ServerBidiReactor<Request, Response> {
+ public:
+  using Function = std::function<Handler(Stream&)>;
+
+  // `idle_max` empty: the runner's.
+  static Stream* Start(grpc::CallbackServerContext& context, StreamRunner& runner,
+                       const Function& function, std::optional<absl::Duration> idle_max) {
+    const std::shared_ptr<Stream> stream(new Stream(context, runner, idle_max));
+    stream->Begin(function(*stream));
+    return stream.get();
+  }
+
+  // co_await: fills `request` and is true; false when the peer has closed its side or is gone.
+  auto Read(Request& request) {
+    struct Reading {
+      Stream& stream;
+      Request& request;
+      bool await_ready() { return false; }
+      bool await_suspend(std::coroutine_handle<> handler) {
+        return stream.SuspendForRead(handler, request);
+      }
+      bool await_resume() {
+        absl::MutexLock lock(&stream.mutex_);
+        return stream.read_ok_;
+      }
+    };
+    return Reading{*this, request};
+  }
+
+  // co_await: true when this message and those before it are on their way; false when the peer is
+  // gone. Waits as long as the peer is slow.
+  auto Write(Response response) {
+    struct Writing {
+      Stream& stream;
+      Response response;
+      bool await_ready() { return false; }
+      bool await_suspend(std::coroutine_handle<> handler) {
+        return stream.SuspendForWrite(handler, std::move(response));
+      }
+      bool await_resume() {
+        absl::MutexLock lock(&stream.mutex_);
+        return !stream.broken_ && !stream.finished_;
+      }
+    };
+    return Writing{*this, std::move(response)};
+  }
+
+  // co_await: until Wake, cancellation or `limit` after now; the caller looks which.
+  auto Wait(absl::Duration limit = absl::InfiniteDuration()) {
+    struct Waiting {
+      Stream& stream;
+      absl::Duration limit;
+      bool await_ready() { return false; }
+      bool await_suspend(std::coroutine_handle<> handler) {
+        return stream.SuspendForWake(handler, limit);
+      }
+      void await_resume() {}
+    };
+    return Waiting{*this, limit};
+  }
+
+  // Queues a message without waiting: for few and small ones. Dropped when the peer is gone.
+  void Send(Response response) {
+    absl::MutexLock lock(&mutex_);
+    Enqueue(std::move(response));
+  }
+
+  void OnReadDone(bool ok) override { ReadDone(ok); }
+  void OnWriteDone(bool ok) override {
+    absl::MutexLock lock(&mutex_);
+    outgoing_.pop_front();
+    if (!ok) {
+      broken_ = true;
+      outgoing_.clear();
+    }
+    if (!outgoing_.empty()) return this->StartWrite(&outgoing_.front());
+    Written();
+  }
+  void OnCancel() override { Cancelled(); }
+  void OnDone() override { Done(); }
+
+ private:
+  Stream(grpc::CallbackServerContext& context, StreamRunner& runner,
+         std::optional<absl::Duration> idle_max)
+      : StreamBase(context, runner, idle_max) {}
+
+  bool SuspendForRead(std::coroutine_handle<> handler, Request& request) {
+    absl::MutexLock lock(&mutex_);
+    read_ok_ = false;
+    if (finished_) return false;
+    Await(Waits::kRead, handler, idle_max_);
+    this->StartRead(&request);
+    return true;
+  }
+
+  bool SuspendForWrite(std::coroutine_handle<> handler, Response response) {
+    absl::MutexLock lock(&mutex_);
+    if (!Enqueue(std::move(response))) return false;
+    Await(Waits::kWrite, handler, idle_max_);
+    return true;
+  }
+
+  bool Enqueue(Response response) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (finished_ || broken_) return false;
+    outgoing_.push_back(std::move(response));
+    if (!std::exchange(writing_, true)) this->StartWrite(&outgoing_.front());
+    return true;
+  }
+
+  void DoFinish(const grpc::Status& status) override { this->Finish(status); }
+
+  std::deque<Response> outgoing_ ABSL_GUARDED_BY(mutex_);  // The first is being written.
+};
+
+// Serves a method by coroutines. `runner` outlives the server.
+template <typename Request, typename Response>
+grpc::internal::MethodHandler* StreamHandler(
+    StreamRunner& runner, typename Stream<Request, Response>::Function function,
+    std::optional<absl::Duration> idle_max = std::nullopt) {
+  return new grpc::internal::CallbackBidiHandler<Request, Response>(
+      [&runner, function = std::move(function), idle_max](grpc::CallbackServerContext* context) {
+        return Stream<Request, Response>::Start(*context, runner, function, idle_max);
+      });
+}
+
+}  // namespace oxbow::rpc
