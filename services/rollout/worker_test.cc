@@ -71,10 +71,10 @@ TEST(WorkerTest, ASinkThatRefusesForAWhileCostsNoGroup) {
 
 // A sink that refuses for ever, and a lease that has expired: nobody waits for the group.
 TEST(WorkerTest, AGroupThatNobodyWaitsForIsThrownAwayAndReported) {
-  FakeLearner learner({.leases = 1, .refusals = 1 << 20, .renews = false});
+  FakeLearner learner({.leases = 4, .refusals = 1 << 20, .renews = false});
   RunningWorker worker(learner.endpoint());
   const Seen seen = learner.Await([](const Seen& s) { return !s.failures.empty(); });
-  ASSERT_EQ(seen.failures.size(), 1u);
+  ASSERT_FALSE(seen.failures.empty());
   EXPECT_TRUE(seen.failures[0].discarded());
   EXPECT_THAT(seen.failures[0].failure(), HasSubstr("as scripted"));
 }

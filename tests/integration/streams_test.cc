@@ -51,7 +51,8 @@ class IdleStreams {
  private:
   const std::unique_ptr<Stub> stub_;
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts_;
-  std::vector<decltype(std::declval<Open>()(*stub_, nullptr))> streams_;
+  std::vector<decltype(std::declval<Open>()(*stub_, static_cast<grpc::ClientContext*>(nullptr)))>
+      streams_;
 };
 
 TEST(StreamsTest, IdleStreamsOnEveryServerDoNotStopTheRunAndNoGroupIsThrownAway) {

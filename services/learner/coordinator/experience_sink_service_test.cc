@@ -59,8 +59,8 @@ TEST_F(CoordinatorServiceTest, AWorkerThatFallsSilentGivesItsRoomToTheNext) {
   ByteBudget budget(kGroupBytes);
   ExperienceSinkService sink(coordinator_, budget, Rules(), metrics_,
                              {.idle_max = absl::Milliseconds(200)});
-  const auto server = rpc::Server::Start({}, {&service_, &sink}).value();
-  WorkerStreams worker(server->endpoint(), "a");
+  const auto server = rpc::Server::Start({}, {&sink}).value();
+  WorkerStreams worker(server_->endpoint(), "a");
   worker.Credit(0, 1);
   const v1::Lease lease = worker.Next().lease();
   OpenInsert silent(server->endpoint());

@@ -253,7 +253,7 @@ TEST(RankLeaderTest, AStepOfFiftyThousandTrajectoriesReachesTheRank) {
     received[g].group = MakeGroup(g, g);
     planned[g].id = GroupId(g);
     v1::Trajectory& model = *received[g].group.mutable_trajectories(0);
-    for (int step = 0; step < 40; ++step) model.add_log_prob(-1.5);
+    for (int step = 0; step < 100; ++step) model.add_log_prob(-1.5);
     while (received[g].group.trajectories_size() < 48) {
       *received[g].group.add_trajectories() = received[g].group.trajectories(0);
     }
