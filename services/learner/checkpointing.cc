@@ -135,8 +135,9 @@ void Checkpointing::AddTrainerState(model::NamedTensors state, HostCopy& copy) {
   while (!state.empty()) {
     const auto node = state.extract(state.begin());
     const at::Tensor& tensor = node.mapped();
-    const bool ours =
-        tensor.is_cpu() && tensor.is_contiguous() && tensor.storage().use_count() == 1;
+    // No other handle and no view of it.
+    const bool ours = tensor.is_cpu() && tensor.is_contiguous() && tensor.use_count() == 1 &&
+                      tensor.storage().use_count() == 1;
     taken[node.key()] = ours ? tensor : OnHost(tensor);
   }
 }
