@@ -21,15 +21,18 @@ using ::testing::SizeIs;
 constexpr char kExpired[] = "oxbow_learner_leases_total{event=\"expired\"}";
 constexpr char kAccepted[] = "oxbow_rollout_groups_total{outcome=\"accepted\"}";
 
+// The oldest thread of this name: threads inherit the name of the one that starts them.
 pid_t ThreadNamed(pid_t process, const std::string& name) {
+  pid_t oldest = 0;
   const std::filesystem::path tasks = "/proc/" + std::to_string(process) + "/task";
   for (const auto& task : std::filesystem::directory_iterator(tasks)) {
     std::string found;
     std::getline(std::ifstream(task.path() / "comm"), found);
     pid_t id = 0;
-    if (found == name && absl::SimpleAtoi(task.path().filename().string(), &id)) return id;
+    if (found != name || !absl::SimpleAtoi(task.path().filename().string(), &id)) continue;
+    if (oldest == 0 || id < oldest) oldest = id;
   }
-  return 0;
+  return oldest;
 }
 
 // Stops one thread of a child, as a device that does not answer does, until the end of the scope.

@@ -104,6 +104,7 @@ class WorkerStreams {
     request.mutable_renew()->add_lease_ids(lease);
     EXPECT_TRUE(work_->Write(request));
     const v1::WorkResponse response = Next();
+    EXPECT_TRUE(response.has_renewed());
     return {response.renewed().lease_ids().begin(), response.renewed().lease_ids().end()};
   }
 
