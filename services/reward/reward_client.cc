@@ -300,7 +300,7 @@ absl::Status RewardClient::Impl::Ask(Call& call, const std::vector<size_t>& batc
     NoteOutcome(replica, status);
     if (IsAbsence(status)) {
       last = absl::UnavailableError(status.message());
-      ++silences;
+      if (!absl::IsResourceExhausted(status)) ++silences;  // A busy server is there.
       continue;
     }
     for (const size_t i : batch) {
