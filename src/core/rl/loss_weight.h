@@ -1,15 +1,26 @@
-// The weight W of an off-policy trajectory: how likely the policy at the start of the step was to
-// draw it, relative to the policy that did (OP-GRPO's sequence-level correction).
+// The weights of a policy gradient's rows in its loss: W of the trajectory, w of the denoising
+// step.
+//
+// W of an off-policy trajectory says how likely the policy at the start of the step was to draw it,
+// relative to the policy that did (OP-GRPO's sequence-level correction).
 //
 //   log W = lambda D sum_i (lp_i(old) - lp_i(behaviour)),   lp averaged over D latent elements
 //
 // lambda = 1/D (`mean`, the product of per-step ratios as Flow-GRPO defines them), 1/sqrt(D)
 // (`sqrt`) or 1 (`sum`, the importance weight of the densities; exact, and zero for any image-sized
 // D).
+//
+// w says how much each step counts, 1 on average over the trained steps.
+//
+//   noise        w_i ~ S_i: noisy steps explore more. TempFlow-GRPO (arXiv:2508.04324), whose
+//                factor 2.25 is 1 / mean S on Flow-GRPO's grid of ten at eta .7
+//   sensitivity  w_i ~ 1 / sqrt(kc_i): every step moves the velocity alike (kc in dynamics.h)
 #pragma once
 
 #include <cstdint>
 #include <vector>
+
+#include "core/flow/dynamics.h"
 
 namespace oxbow::rl {
 
@@ -45,5 +56,10 @@ SequenceWeight ComputeSequenceWeight(const std::vector<double>& log_prob_old,
 
 // (sum W)^2 / sum W^2: how many equally weighted samples the weights are worth. 0 for none.
 double EffectiveSampleSize(const std::vector<double>& weights);
+
+enum class StepWeight { kNone, kNoise, kSensitivity };
+
+// w of every step of the spec; 0 for deterministic ones. kNone: 1.
+std::vector<double> StepWeights(StepWeight kind, const flow::SamplingSpec& spec);
 
 }  // namespace oxbow::rl

@@ -1,11 +1,10 @@
-#include "core/rl/correction.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
 #include "base/philox.h"
+#include "core/rl/loss_weight.h"
 #include "tests/golden/golden.h"
 
 namespace oxbow::rl {

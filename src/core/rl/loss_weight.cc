@@ -1,4 +1,4 @@
-#include "core/rl/correction.h"
+#include "core/rl/loss_weight.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,6 +18,18 @@ double ScaleFactor(WeightScale scale, int64_t dims) {
       return static_cast<double>(dims);
   }
   OXBOW_CHECK(false) << "weight scale " << static_cast<int>(scale);
+}
+
+double RawWeight(StepWeight kind, const flow::StepKernel& kernel) {
+  switch (kind) {
+    case StepWeight::kNone:
+      return 1;
+    case StepWeight::kNoise:
+      return kernel.scale;
+    case StepWeight::kSensitivity:
+      return 1 / std::sqrt(flow::KernelSensitivity(kernel));
+  }
+  OXBOW_CHECK(false) << "step weight " << static_cast<int>(kind);
 }
 
 }  // namespace
@@ -56,6 +68,20 @@ double EffectiveSampleSize(const std::vector<double>& weights) {
     squares += weight * weight;
   }
   return squares > 0 ? sum * sum / squares : 0;
+}
+
+std::vector<double> StepWeights(StepWeight kind, const flow::SamplingSpec& spec) {
+  std::vector<double> weights(static_cast<size_t>(std::max(0, spec.steps())), 0);
+  double sum = 0;
+  int trained = 0;
+  for (int i = 0; i < spec.steps(); ++i) {
+    const flow::StepKernel kernel = flow::KernelAt(spec, i);
+    if (kernel.scale <= 0) continue;
+    sum += weights[static_cast<size_t>(i)] = RawWeight(kind, kernel);
+    ++trained;
+  }
+  for (double& weight : weights) weight = sum > 0 ? weight * trained / sum : 0;
+  return weights;
 }
 
 }  // namespace oxbow::rl

@@ -1,4 +1,6 @@
-#include "core/rl/objective.h"
+#include "core/rl/method.h"
+
+#include <ATen/ATen.h>
 
 namespace oxbow::rl {
 
