@@ -12,8 +12,6 @@
 #include "run/group_bytes.h"
 #include "run/sampling_spec.h"
 #include "run/trainer_options.h"
-#include "run/training_rows.h"
-#include "run/window.h"
 
 namespace oxbow::cli {
 namespace {

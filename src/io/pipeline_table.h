@@ -21,7 +21,7 @@ struct PipelineComponent {
 
 struct Pipeline {
   std::string class_name;  // model_index.json's _class_name.
-  std::string text_side;   // How prompts become conditioning: a name of text_side_table.h.
+  std::string text_side;   // How prompts become conditioning: a name of text_encoders.h.
   std::vector<PipelineComponent> components;  // Transformer, text side and decoder among them.
   std::vector<std::string> absent;            // Components that are only ever declared as absent.
 };

@@ -2,7 +2,7 @@
 #include "core/model/architecture.h"
 #include "core/model/sd3.h"
 #include "io/pipeline_table.h"
-#include "io/prompts/text_side_table.h"
+#include "io/prompts/text_encoders.h"
 #include "tests/second_architecture/video_transformer.h"
 
 namespace oxbow {

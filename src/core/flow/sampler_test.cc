@@ -8,7 +8,6 @@
 
 #include "base/philox.h"
 #include "core/flow/dpmpp.h"
-#include "core/flow/sampler.h"
 #include "core/flow/window.h"
 
 namespace oxbow::flow {

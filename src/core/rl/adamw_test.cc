@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/rl/adamw.h"
 #include "tests/testing/forked_ranks.h"
 
 namespace oxbow::rl {

@@ -3,7 +3,6 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "io/pipeline_table.h"
-#include "io/prompts/text_side_table.h"
 
 namespace oxbow::io {
 namespace {

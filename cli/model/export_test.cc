@@ -1,6 +1,4 @@
 // Every format of one run says the same: the base model plus alpha / r B A.
-#include "cli/model/exported_run.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -9,6 +7,7 @@
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/philox.h"
+#include "cli/model/export.h"
 #include "config/run_config.h"
 #include "core/model/lora.h"
 #include "core/model/sd3.h"
@@ -16,7 +15,6 @@
 #include "gtest/gtest.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
-#include "io/weights_torch.h"
 #include "services/learner/checkpoint_store.h"
 #include "tests/testing/scoped_directory.h"
 
