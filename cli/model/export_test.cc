@@ -1,4 +1,6 @@
 // Every format of one run says the same: the base model plus alpha / r B A.
+#include "cli/model/export.h"
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -7,7 +9,6 @@
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/philox.h"
-#include "cli/model/export.h"
 #include "config/run_config.h"
 #include "core/model/lora.h"
 #include "core/model/sd3.h"

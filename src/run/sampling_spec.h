@@ -25,8 +25,8 @@ absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConf
 // solver of `eval`. Errors as above.
 absl::StatusOr<flow::SamplingSpec> EvaluationSpecFromConfig(const v1::RunConfig& config);
 
-// A row is one sample at one noise level. Rows of one sample: its trained steps, or the noise levels at which its final image is trained.
-// 0 for settings that make no window.
+// A row is one sample at one noise level. Rows of one sample: its trained steps, or the noise
+// levels at which its final image is trained. 0 for settings that make no window.
 uint64_t TrainedSteps(const v1::RunConfig& config);
 
 // Rows whose gradients one backward pass of one rank computes.

@@ -51,8 +51,8 @@ std::unique_ptr<GraphRecorder> MakeCudaGraphRecorder(at::Device device);
 // inputs and its result; all share the memory of what lies between.
 inline constexpr size_t kRecordingsMax = 16;
 
-// A velocity model whose forward pass is recorded once per shape and then replayed. The same kernels
-// run on the same values, so velocities have the same bits.
+// A velocity model whose forward pass is recorded once per shape and then replayed. The same
+// kernels run on the same values, so velocities have the same bits.
 //
 // A recording reads its inputs from tensors of its own, into which each call copies, and the
 // weights where they lay when it was made. Weights that change in place are what the next replay

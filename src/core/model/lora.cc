@@ -44,7 +44,7 @@ std::string NearestTarget(const std::string& target, const LinearModules& module
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> MatchLoraTargets(const LinearModules& modules,
-                                                      const std::vector<std::string>& targets) {
+                                                          const std::vector<std::string>& targets) {
   std::set<std::string> matched;
   for (const std::string& target : targets) {
     bool any = false;

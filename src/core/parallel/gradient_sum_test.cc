@@ -1,12 +1,13 @@
 // Buckets against the plain all-reduce of the flat gradient, on a chain of layers whose gradients
 // come in the reverse order of their names.
+#include "core/parallel/gradient_sum.h"
+
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
 
-#include "core/parallel/gradient_sum.h"
 #include "tests/testing/forked_ranks.h"
 
 namespace oxbow::parallel {

@@ -1,10 +1,11 @@
+#include "core/rl/loss_weight.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
 #include "base/philox.h"
-#include "core/rl/loss_weight.h"
 #include "tests/golden/golden.h"
 
 namespace oxbow::rl {

@@ -1,5 +1,5 @@
-// The bytes of TensorBoard's event files: records (the TFRecord format), each with a protobuf message
-// as its payload.
+// The bytes of TensorBoard's event files: records (the TFRecord format), each with a protobuf
+// message as its payload.
 //
 //   u64 LE length | u32 LE masked CRC of the length | payload | u32 LE masked CRC of the payload
 //
