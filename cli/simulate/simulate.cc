@@ -16,7 +16,7 @@
 #include "cli/simulate/simulation_costs.h"
 #include "cli/simulate/simulation_table.h"
 #include "config/run_config.h"
-#include "simulate/presets.h"
+#include "simulate/run_model.h"
 #include "simulate/simulation.h"
 
 namespace oxbow::cli {

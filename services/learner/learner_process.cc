@@ -16,7 +16,7 @@
 #include "run/trainer_options.h"
 #include "services/learner/final_weights.h"
 #include "services/learner/registration.h"
-#include "services/weights/ranks_broadcast_group.h"
+#include "services/weights/broadcast_group.h"
 
 namespace oxbow::learner {
 namespace {
