@@ -7,7 +7,7 @@
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/model/drawn_images.h"
-#include "io/png.h"
+#include "io/image.h"
 #include "tasks/synthetic_task.h"
 
 namespace oxbow::cli {

@@ -17,7 +17,7 @@
 #include "cli/replay/replay_rows.h"
 #include "cli/replay/replay_source.h"
 #include "cli/replay/replay_strip.h"
-#include "io/png.h"
+#include "io/image.h"
 #include "rpc/tls_flags.h"
 
 namespace oxbow::cli {

@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "tasks/compose_vocabulary.h"
+#include "tasks/compose.h"
 #include "tasks/pretraining/example_tensors.h"
 #include "tasks/pretraining/task_tensors.h"
 #include "tasks/pretraining_batch.h"
