@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -35,7 +36,7 @@ struct PipelineComponent {
 
 struct Pipeline {
   std::string class_name;  // model_index.json's _class_name.
-  std::string text_side;   // How prompts become conditioning: a name of text_encoders.h.
+  std::string text_side;   // How prompts become conditioning: a name of TextSideTable.
   std::vector<PipelineComponent> components;  // Transformer, text side and decoder among them.
   std::vector<std::string> absent;            // Components that are only ever declared as absent.
 };
@@ -51,7 +52,7 @@ struct DiffusersComponent {
   std::string weights_base;  // "diffusion_pytorch_model" or "model"; empty without weights.
 };
 
-// Components by folder name: all that the pipeline's row of diffusers_directory.h requires, and
+// Components by folder name: all that the pipeline's row of pipeline_table.cc requires, and
 // others of that row where the model has them.
 using DiffusersComponents = std::map<std::string, DiffusersComponent>;
 
@@ -79,7 +80,7 @@ absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64
 // file that is there but is not what it should be is a data error, not a usage error.
 absl::Status DataError(const absl::Status& status, const std::filesystem::path& where);
 
-// What a whole directory of the first pipeline in diffusers_directory.h consists of: the components
+// What a whole directory of the first pipeline in PipelineTable consists of: the components
 // that it requires.
 struct DiffusersContent {
   std::string transformer_config_json;

@@ -1,4 +1,5 @@
-// The tensors of many rows of a plan, gathered for one forward pass, and sums over their elements.
+// The tensors of many rows of a plan: gathered for one forward pass, summed over their elements,
+// kept from before the first update.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -74,7 +75,6 @@ at::Tensor CleanPrediction(const at::Tensor& x_t, const at::Tensor& t, const at:
 //
 // Rows of the first update need no entry: the policy they are compared with is the one that is
 // trained, and its velocity is at hand.
-
 class OldVelocities {
  public:
   using Gather = std::function<RowBatch(const std::vector<RowRef>&)>;
