@@ -23,7 +23,6 @@
 #include "base/exit_code.h"
 #include "base/statistics.h"
 #include "base/status_macros.h"
-#include "core/model/activation_memory.h"
 #include "core/model/cuda_graphs.h"
 #include "core/model/device.h"
 #include "core/model/policy.h"

@@ -29,7 +29,6 @@
 #include "core/rl/adamw.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
-#include "io/weights_torch.h"
 
 namespace oxbow {
 namespace {

@@ -16,7 +16,6 @@
 #include "run/sampling_spec.h"
 #include "run/scalar_type.h"
 #include "run/trainer_options.h"
-#include "run/window.h"
 #include "services/learner/conditioning_cache.h"
 #include "services/learner/coordinator/prompt_order.h"
 #include "services/learner/coordinator/step_plan.h"

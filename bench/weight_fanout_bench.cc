@@ -35,7 +35,7 @@
 #include "metrics/exported_metrics.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
-#include "services/weights/ranks_broadcast_group.h"
+#include "services/weights/broadcast_group.h"
 #include "services/weights/snapshot_maker.h"
 #include "services/weights/weight_channel_service.h"
 #include "services/weights/weight_follower.h"

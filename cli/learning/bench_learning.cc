@@ -1,7 +1,6 @@
-#include "cli/learning/bench_learning.h"
-
 #include <poll.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -11,6 +10,7 @@
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "cli/commands.h"
 #include "cli/learning/learning_plan.h"
 #include "cli/learning/learning_table.h"
 #include "cli/run/child_process.h"

@@ -2,6 +2,7 @@
 // and `oxbow eval` measures.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -42,5 +43,11 @@ absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path)
 absl::StatusOr<std::vector<DrawnImage>> DrawImages(const ModelSource& source,
                                                    const std::vector<std::string>& prompts,
                                                    const ImageOptions& options);
+
+// --model or --run. Both references outlive the parsing.
+void AddSourceFlags(CLI::App& command, ModelSource& source);
+
+// How they are drawn; how many is the command's own.
+void AddImageFlags(CLI::App& command, ImageOptions& images);
 
 }  // namespace oxbow::cli

@@ -1,5 +1,3 @@
-#include "cli/model/encode.h"
-
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
@@ -17,6 +15,7 @@
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
+#include "cli/commands.h"
 #include "cli/run/progress_line.h"
 #include "config/run_config.h"
 #include "core/model/device.h"

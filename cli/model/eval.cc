@@ -1,5 +1,3 @@
-#include "cli/model/eval.h"
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -10,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
+#include "cli/commands.h"
 #include "cli/model/drawn_images.h"
-#include "cli/model/image_flags.h"
 #include "tasks/synthetic_task.h"
 
 namespace oxbow::cli {

@@ -1,14 +1,27 @@
-// `oxbow export RUN_DIR --format F`: a run's weights as files that other tools load.
+// A checkpoint of a run turned into the files of another tool; io/lora_file.h has their layout.
 #pragma once
 
-namespace CLI {
-class App;
-}  // namespace CLI
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
 
 namespace oxbow::cli {
 
-// Adds the subcommand. When it was chosen, parsing sets `exit_code` (base/exit_code.h), which
-// outlives `app`.
-void AddExport(CLI::App& app, int& exit_code);
+struct ExportRequest {
+  std::filesystem::path run;     // A run's directory.
+  std::string format;            // diffusers, peft, comfyui or merged.
+  std::filesystem::path out;     // Empty: RUN/export/FORMAT.
+  std::optional<uint64_t> step;  // A checkpoint's; the newest if none.
+  bool raw = false;              // The last weights even where there is a running average.
+};
+
+// Returns the directory written. The base model is read for `merged` alone, tensor by tensor, and
+// its type is kept. kNotFound without a run, checkpoint or base model; kDataLoss if one is damaged;
+// kFailedPrecondition if adapter and base do not fit; kInvalidArgument for an adapter's format of a
+// run that trained all weights.
+absl::StatusOr<std::filesystem::path> ExportRun(const ExportRequest& request);
 
 }  // namespace oxbow::cli

@@ -1,5 +1,3 @@
-#include "cli/model/pretrain.h"
-
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
@@ -8,14 +6,21 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <system_error>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
+#include "cli/commands.h"
 #include "cli/model/drawn_images.h"
-#include "cli/model/pretrained_directory.h"
 #include "core/flow/schedule.h"
+#include "core/model/clip_text.h"
+#include "core/model/sd3.h"
+#include "io/clip_tokenizer.h"
+#include "io/diffusers_directory.h"
+#include "io/tensor_torch.h"
 #include "tasks/pretraining/pretraining.h"
 #include "tasks/pretraining/task_tensors.h"
 #include "tasks/synthetic_task.h"
@@ -23,6 +28,10 @@
 namespace oxbow::cli {
 namespace {
 
+namespace fs = std::filesystem;
+
+// The scheduler's shift: a small image needs none.
+constexpr double kPretrainedShift = 1.0;
 constexpr int kSamplingSteps = 10;
 constexpr int kImagesPerPrompt = 16;  // Standard error of an accuracy: .016.
 constexpr uint64_t kEvaluationSeed = 1;
@@ -101,8 +110,59 @@ absl::StatusOr<std::unique_ptr<tasks::Pretraining>> Train(const PretrainFlags& f
   return run;
 }
 
+io::DiffusersContent ContentOf(const tasks::TaskTensors& task,
+                               const model::NamedTensors& transformer,
+                               const model::NamedTensors& text) {
+  const model::ClipTextParams text_params = task.text();
+  return {
+      .transformer_config_json = model::Sd3ConfigJson(task.transformer()),
+      .transformer = io::AllFromTorch(transformer),
+      .text_encoder_config_json = model::ClipTextConfigJson(text_params),
+      .text_encoder = io::AllFromTorch(text),
+      .tokenizer_files = io::ClipTokenizerFiles(task.merges(), text_params.max_position_embeddings),
+      .scheduler_config_json = "",  // A plain one: shift kPretrainedShift.
+      .metadata = {}};
+}
+
+// Writes a pretrained model as a genuine diffusers directory: what diffusers and transformers load
+// component by component, and what every oxbow process reads.
+//
+//   model_index.json
+//   transformer/   config.json, diffusion_pytorch_model.safetensors
+//   text_encoder/  config.json, model.safetensors
+//   tokenizer/     vocab.json, merges.txt, tokenizer_config.json, special_tokens_map.json
+//   scheduler/     scheduler_config.json
+//
+// Writes beside `directory` and renames, so that it is there wholly or not at all. An existing
+// directory is kInvalidArgument unless `replace`.
+absl::Status WritePretrainedDirectory(const fs::path& directory, const tasks::TaskTensors& task,
+                                      const model::NamedTensors& transformer,
+                                      const model::NamedTensors& text, bool replace) {
+  const fs::path target = fs::absolute(directory).lexically_normal();
+  if (fs::exists(target) && !replace) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("directory exists (remove it or give --replace): ", target.string()));
+  }
+  const fs::path partial = target.string() + ".partial";
+  std::error_code error;
+  fs::remove_all(partial, error);
+  const absl::Status status =
+      io::WriteDiffusersDirectory(partial, ContentOf(task, transformer, text));
+  if (!status.ok()) {
+    fs::remove_all(partial, error);
+    return status;
+  }
+  fs::remove_all(target, error);
+  fs::rename(partial, target, error);
+  if (error) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot rename (", error.message(), "): ", partial.string()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Pretrain(const PretrainFlags& flags) {
-  if (std::filesystem::exists(flags.out) && !flags.replace) {
+  if (fs::exists(flags.out) && !flags.replace) {
     return absl::InvalidArgumentError("--out exists (remove it or give --replace): " + flags.out);
   }
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<tasks::TaskTensors> task, TaskOf(flags));

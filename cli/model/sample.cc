@@ -1,5 +1,3 @@
-#include "cli/model/sample.h"
-
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
@@ -7,9 +5,9 @@
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "cli/commands.h"
 #include "cli/model/drawn_images.h"
-#include "cli/model/image_flags.h"
-#include "io/png.h"
+#include "io/image.h"
 #include "tasks/synthetic_task.h"
 
 namespace oxbow::cli {

@@ -14,6 +14,7 @@
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "cli/commands.h"
 #include "rpc/certificate_authority.h"
 #include "rpc/identity.h"
 

@@ -8,10 +8,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace CLI {
-class App;
-}  // namespace CLI
-
 namespace oxbow::cli {
 
 struct FleetCertificates {
@@ -30,7 +26,5 @@ struct FleetCertificates {
 // that is there cannot be used.
 absl::StatusOr<std::vector<std::filesystem::path>> WriteCertificates(
     const std::filesystem::path& directory, const FleetCertificates& wanted);
-
-void AddCertificates(CLI::App& app, int& exit_code);
 
 }  // namespace oxbow::cli

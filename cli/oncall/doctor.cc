@@ -1,5 +1,3 @@
-#include "cli/oncall/doctor.h"
-
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
@@ -11,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
+#include "cli/commands.h"
 #include "cli/oncall/checkup.h"
 #include "cli/oncall/fleet_facts.h"
 #include "cli/oncall/run_checks.h"

@@ -1,10 +1,10 @@
-#include "cli/plan/config_show.h"
-
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 
 #include "base/exit_code.h"
+#include "cli/commands.h"
 #include "config/run_config.h"
 
 namespace oxbow::cli {

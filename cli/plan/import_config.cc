@@ -1,5 +1,4 @@
-#include "cli/plan/import_config.h"
-
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -10,6 +9,7 @@
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "cli/commands.h"
 #include "config/import/flow_factory.h"
 
 namespace oxbow::cli {

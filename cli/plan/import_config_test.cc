@@ -1,14 +1,14 @@
 // The command as a user calls it: exit codes, and what it writes or leaves alone.
-#include "cli/plan/import_config.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
 
 #include "base/exit_code.h"
 #include "base/file.h"
+#include "cli/commands.h"
 #include "config/run_config.h"
 #include "tests/testing/scoped_directory.h"
 

@@ -7,14 +7,11 @@
 #include "base/status_macros.h"
 #include "config/chosen_method.h"
 #include "config/validate.h"
-#include "core/flow/truncation.h"
+#include "core/flow/sampler.h"
 #include "core/flow/window.h"
-#include "core/model/activation_memory.h"
 #include "run/group_bytes.h"
 #include "run/sampling_spec.h"
 #include "run/trainer_options.h"
-#include "run/training_rows.h"
-#include "run/window.h"
 
 namespace oxbow::cli {
 namespace {

@@ -1,10 +1,10 @@
-#include "cli/plan/validate.h"
-
+#include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
 
 #include "base/exit_code.h"
 #include "base/status_macros.h"
+#include "cli/commands.h"
 #include "cli/oncall/machine_facts.h"
 #include "cli/plan/check_files.h"
 #include "cli/plan/run_plan.h"

@@ -1,5 +1,3 @@
-#include "cli/replay/replay.h"
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
@@ -11,13 +9,14 @@
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "cli/commands.h"
 #include "cli/replay/latent_decoder.h"
 #include "cli/replay/replay_audit.h"
 #include "cli/replay/replay_entry_text.h"
 #include "cli/replay/replay_rows.h"
 #include "cli/replay/replay_source.h"
 #include "cli/replay/replay_strip.h"
-#include "io/png.h"
+#include "io/image.h"
 #include "rpc/tls_flags.h"
 
 namespace oxbow::cli {

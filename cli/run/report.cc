@@ -1,4 +1,4 @@
-#include "cli/run/report.h"
+#include "io/report/report.h"
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/exit_code.h"
-#include "io/report/report.h"
+#include "cli/commands.h"
 
 namespace oxbow::cli {
 

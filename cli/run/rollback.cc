@@ -1,5 +1,3 @@
-#include "cli/run/rollback.h"
-
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
@@ -9,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
+#include "cli/commands.h"
 #include "cli/run/ended_run.h"
 #include "rpc/tls_flags.h"
 #include "run/run_lock.h"

@@ -1,5 +1,3 @@
-#include "cli/run/train.h"
-
 #include <signal.h>
 #include <unistd.h>
 
@@ -14,6 +12,7 @@
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "cli/commands.h"
 #include "cli/oncall/run_checks.h"
 #include "cli/plan/check_files.h"
 #include "cli/run/fleet.h"

@@ -1,5 +1,4 @@
-#include "cli/simulate/simulate.h"
-
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <iostream>
@@ -13,10 +12,11 @@
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "cli/commands.h"
 #include "cli/simulate/simulation_costs.h"
 #include "cli/simulate/simulation_table.h"
 #include "config/run_config.h"
-#include "simulate/presets.h"
+#include "simulate/run_model.h"
 #include "simulate/simulation.h"
 
 namespace oxbow::cli {

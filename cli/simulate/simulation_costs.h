@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "oxbow/v1/config.pb.h"
-#include "simulate/presets.h"
 #include "simulate/run_model.h"
 
 namespace oxbow::cli {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "simulate/outcome.h"
 #include "simulate/run_model.h"
+#include "simulate/simulation.h"
 
 namespace oxbow::cli {
 

@@ -26,7 +26,7 @@
 #include "services/learner/final_weights.h"
 #include "services/learner/registration.h"
 #include "services/learner/reward_check.h"
-#include "services/weights/ranks_broadcast_group.h"
+#include "services/weights/broadcast_group.h"
 
 namespace oxbow::learner {
 namespace {

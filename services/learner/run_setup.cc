@@ -15,7 +15,6 @@
 #include "run/sampling_spec.h"
 #include "run/scalar_type.h"
 #include "run/trainer_options.h"
-#include "run/window.h"
 
 namespace oxbow::learner {
 namespace {

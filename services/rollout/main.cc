@@ -23,7 +23,7 @@
 #include "rpc/service_main.h"
 #include "services/rollout/rollout_metrics.h"
 #include "services/rollout/worker.h"
-#include "services/weights/ranks_broadcast_group.h"
+#include "services/weights/broadcast_group.h"
 #include "telemetry/metrics.h"
 
 namespace oxbow::rollout {

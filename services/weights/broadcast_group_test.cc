@@ -1,5 +1,7 @@
 // Broadcast over Gloo on loopback, with the real service and followers: members that come, go,
 // stop in the middle of a round, or receive wrong bytes.
+#include "services/weights/broadcast_group.h"
+
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +19,6 @@
 #include "absl/synchronization/notification.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
-#include "services/weights/ranks_broadcast_group.h"
 #include "services/weights/snapshot_maker.h"
 #include "services/weights/weight_channel_service.h"
 #include "services/weights/weight_follower.h"

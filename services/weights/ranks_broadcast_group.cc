@@ -1,5 +1,3 @@
-#include "services/weights/ranks_broadcast_group.h"
-
 #include <ATen/ATen.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -13,6 +11,7 @@
 #include "core/parallel/c10d_ranks.h"
 #include "core/parallel/network_address.h"
 #include "core/parallel/ranks.h"
+#include "services/weights/broadcast_group.h"
 
 namespace oxbow::weights {
 namespace {

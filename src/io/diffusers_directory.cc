@@ -12,7 +12,6 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "core/flow/schedule.h"
-#include "io/pipeline_table.h"
 #include "io/safetensors.h"
 
 namespace oxbow::io {

@@ -12,15 +12,38 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "io/pipeline_table.h"
 #include "io/safetensors.h"
 #include "io/tensor_bytes.h"
 #include "io/weight_files.h"
 
 namespace oxbow::io {
+
+// What a directory of a supported pipeline may hold. A model whose transformer is an architecture
+// of its own (core/model/architecture_table.cc) is a row of pipeline_table.cc; one whose prompts
+// are encoded in a way of its own also is a row of prompts/text_side_table.cc.
+struct PipelineComponent {
+  std::string name;     // Its folder, and its key in model_index.json.
+  std::string library;  // "diffusers" or "transformers".
+  std::string class_name;
+  std::string config_file;   // Empty: the component reads its files itself.
+  std::string weights_base;  // Empty: it has no weights.
+  bool required = false;
+};
+
+struct Pipeline {
+  std::string class_name;  // model_index.json's _class_name.
+  std::string text_side;   // How prompts become conditioning: a name of TextSideTable.
+  std::vector<PipelineComponent> components;  // Transformer, text side and decoder among them.
+  std::vector<std::string> absent;            // Components that are only ever declared as absent.
+};
+
+// One row per pipeline, the first for directories that do not say their pipeline.
+// pipeline_table.cc defines nothing else, so that a binary which defines its own table takes that.
+const std::vector<Pipeline>& PipelineTable();
 
 struct DiffusersComponent {
   std::string class_name;  // "SD3Transformer2DModel"
@@ -29,8 +52,8 @@ struct DiffusersComponent {
   std::string weights_base;  // "diffusion_pytorch_model" or "model"; empty without weights.
 };
 
-// Components by folder name: all that the pipeline's row of pipeline_table.h requires, and others
-// of that row where the model has them.
+// Components by folder name: all that the pipeline's row of pipeline_table.cc requires, and
+// others of that row where the model has them.
 using DiffusersComponents = std::map<std::string, DiffusersComponent>;
 
 // Reads model_index.json and the configs, no weights. kNotFound for a missing file, kDataLoss for
@@ -57,8 +80,8 @@ absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64
 // file that is there but is not what it should be is a data error, not a usage error.
 absl::Status DataError(const absl::Status& status, const std::filesystem::path& where);
 
-// What a whole directory of the first pipeline in pipeline_table.h consists of: the components that
-// it requires.
+// What a whole directory of the first pipeline in PipelineTable consists of: the components
+// that it requires.
 struct DiffusersContent {
   std::string transformer_config_json;
   std::map<std::string, TensorBytes> transformer;

@@ -1,12 +1,14 @@
-// 8-bit images in memory, and contact sheets of many of them for people to look at.
+// 8-bit images: in memory, as PNG, many of them on a contact sheet for people to look at.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "base/image8.h"
 
 namespace oxbow::io {
@@ -47,5 +49,16 @@ struct GridOptions {
 Image8 Grid(const std::vector<GridCell>& cells, const GridOptions& options = {});
 
 inline constexpr int64_t kGridPixelsMax = int64_t{1} << 27;
+
+// PNG bytes to and from 8-bit grey or RGB images.
+//
+// Encodes losslessly; the same image gives the same bytes with the same libpng. Requires a valid
+// image.
+std::string EncodePng(const Image8& image);
+
+// Decodes grey PNGs to one channel and all others to three; 16 bits are reduced to 8, transparency
+// is blended with black. The bytes are not trusted: kInvalidArgument if they are not a PNG or have
+// more than `pixels_max` pixels, kDataLoss if they are truncated or corrupt.
+absl::StatusOr<Image8> DecodePng(std::string_view bytes, int64_t pixels_max = int64_t{1} << 26);
 
 }  // namespace oxbow::io

@@ -1,4 +1,4 @@
-#include "io/pipeline_table.h"
+#include "io/diffusers_directory.h"
 
 namespace oxbow::io {
 namespace {

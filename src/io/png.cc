@@ -1,10 +1,9 @@
-#include "io/png.h"
-
 #include <png.h>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "io/image.h"
 
 namespace oxbow::io {
 namespace {

@@ -1,10 +1,9 @@
-#include "io/png.h"
-
 #include <random>
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "io/image.h"
 
 namespace oxbow::io {
 namespace {

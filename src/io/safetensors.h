@@ -1,9 +1,18 @@
-// Whole safetensors files: named tensors with a JSON header (safetensors_header.h has the layout).
+// Safetensors files: named tensors with a JSON header that says where their bytes lie.
 //
-// For files too large to hold twice, WeightFiles reads tensor by tensor and StreamSafetensors
-// writes so.
+//   u64 LE  N            header length, at most 100,000,000
+//   N bytes              {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...,
+//                         "__metadata__": {"format": "pt", ...}}, space-padded to a multiple of 8
+//   the rest             tensor bytes, little-endian, row-major, packed without holes or overlap
+//
+// https://github.com/huggingface/safetensors. Parsing trusts nothing: sizes are checked against the
+// bytes that are really there before anything is allocated.
+//
+// For files too large to hold twice, WeightFiles reads tensor by tensor and
+// StreamSafetensors writes so.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -13,11 +22,31 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "io/safetensors_header.h"
 #include "io/tensor_bytes.h"
 
 namespace oxbow::io {
 
+struct TensorHeader {
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+};
+
+struct SafetensorsHeader {
+  struct Entry {
+    TensorHeader tensor;
+    uint64_t begin = 0;  // In the file, not in its data section.
+    uint64_t end = 0;
+  };
+  std::map<std::string, Entry> entries;
+  std::map<std::string, std::string> metadata;
+};
+
+// Parses the header of a whole file. The entries lie inside `file` and fit their shapes. kDataLoss
+// names the tensor if the file is truncated or corrupt; kFailedPrecondition if a tensor has a dtype
+// that DType does not have.
+absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view file);
+
+// A whole file.
 struct Safetensors {
   std::map<std::string, TensorBytes> tensors;
   std::map<std::string, std::string> metadata;
@@ -29,10 +58,6 @@ absl::StatusOr<Safetensors> ParseSafetensors(std::string_view bytes, const std::
 
 // Reads a file through a memory map. As ParseSafetensors, and kNotFound if there is no such file.
 absl::StatusOr<Safetensors> ReadSafetensors(const std::filesystem::path& path);
-
-// What a file holds without reading the tensors; refuses the same files as ReadSafetensors.
-absl::StatusOr<std::map<std::string, TensorHeader>> ReadSafetensorsHeader(
-    const std::filesystem::path& path);
 
 // The bytes of a file, tensors by descending width and then name (so that each is aligned),
 // metadata "format": "pt" added if absent (diffusers and transformers refuse files without it).

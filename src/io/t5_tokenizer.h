@@ -7,8 +7,8 @@
 //        -> ids, cut to length - 1, EOS, padded
 //
 // transformers runs the tokenizers library, not sentencepiece, over spiece.model. They differ in
-// how they normalise (see io/charsmap.h) and in special tokens within a text; the models' published
-// pipelines use the former.
+// how they normalise (see io/spiece_model.h) and in special tokens within a text; the models'
+// published pipelines use the former.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "io/added_tokens.h"
-#include "io/charsmap.h"
+#include "io/spiece_model.h"
 
 namespace oxbow::io {
 

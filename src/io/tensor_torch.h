@@ -1,17 +1,20 @@
-// Typed bytes <-> at::Tensor.
+// Typed bytes <-> at::Tensor, those of mapped weight files among them.
 #pragma once
 
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "io/safetensors_header.h"
+#include "io/safetensors.h"
 #include "io/tensor_bytes.h"
+#include "io/weight_files.h"
 
 namespace at {
 class Tensor;
@@ -39,5 +42,19 @@ TensorBytes FromTorch(const at::Tensor& tensor);
 absl::StatusOr<std::map<std::string, at::Tensor>> AllToTorch(
     std::map<std::string, TensorBytes> tensors);
 std::map<std::string, TensorBytes> AllFromTorch(const std::map<std::string, at::Tensor>& tensors);
+
+struct TensorLoading {
+  // Floating-point tensors are converted to this; integers and bools stay what they are.
+  std::optional<DType> floats_as = DType::kF32;
+  // Tensors to read, by name; all where empty. The others' bytes are never touched.
+  std::function<bool(const std::string& name)> wanted;
+};
+
+// Tensors of weight files, straight from the mapped file into memory of their own.
+//
+// kDataLoss names a tensor that holds NaN or infinity, kFailedPrecondition one whose values do not
+// fit the smaller type asked for.
+absl::StatusOr<std::map<std::string, at::Tensor>> LoadTensors(const WeightFiles& files,
+                                                              const TensorLoading& loading = {});
 
 }  // namespace oxbow::io

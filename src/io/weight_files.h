@@ -18,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "io/mapped_file.h"
-#include "io/safetensors_header.h"
+#include "io/safetensors.h"
 #include "io/tensor_bytes.h"
 
 namespace oxbow::io {

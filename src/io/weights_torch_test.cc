@@ -1,5 +1,3 @@
-#include "io/weights_torch.h"
-
 #include <ATen/ATen.h>
 
 #include <fstream>

@@ -2,7 +2,7 @@
 
 #include "config/chosen_method.h"
 #include "core/flow/window.h"
-#include "run/window.h"
+#include "run/sampling_spec.h"
 
 namespace oxbow::run {
 namespace {

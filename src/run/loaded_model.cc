@@ -10,7 +10,7 @@
 #include "core/model/autoencoder_kl.h"
 #include "core/model/binding.h"
 #include "core/model/device.h"
-#include "io/weights_torch.h"
+#include "io/tensor_torch.h"
 #include "run/model_facts.h"
 
 namespace oxbow::run {

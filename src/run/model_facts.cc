@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "core/model/autoencoder_kl.h"
-#include "core/model/lora_targets.h"
+#include "core/model/lora.h"
 #include "io/prompts/text_encoders.h"
 
 namespace oxbow::run {
@@ -124,19 +124,19 @@ absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(
 absl::StatusOr<LoraSize> LoraSizeOf(const std::map<std::string, io::TensorHeader>& tensors,
                                     const v1::LoraConfig& lora) {
   static constexpr std::string_view kWeight = ".weight";
-  std::vector<std::string> modules;
+  model::LinearModules modules;
   for (const auto& [name, tensor] : tensors) {
     if (!name.ends_with(kWeight) || tensor.shape.size() != 2) continue;
-    modules.push_back(name.substr(0, name.size() - kWeight.size()));
+    modules[name.substr(0, name.size() - kWeight.size())] = {tensor.shape[1], tensor.shape[0]};
   }
   OXBOW_ASSIGN_OR_RETURN(
       const std::vector<std::string> matched,
-      model::MatchTargets(modules, {lora.targets().begin(), lora.targets().end()}));
+      model::MatchLoraTargets(modules, {lora.targets().begin(), lora.targets().end()}));
   LoraSize size;
   for (const std::string& module : matched) {
-    const auto& shape = tensors.at(absl::StrCat(module, std::string(kWeight))).shape;
-    size.parameters += lora.rank() * static_cast<uint64_t>(shape[0] + shape[1]);
-    const auto useful = static_cast<uint64_t>(std::min(shape[0], shape[1]));
+    const auto& [in, out] = modules.at(module);
+    size.parameters += lora.rank() * static_cast<uint64_t>(in + out);
+    const auto useful = static_cast<uint64_t>(std::min(in, out));
     size.rank_useful = size.rank_useful == 0 ? useful : std::min(size.rank_useful, useful);
   }
   return size;

@@ -1,13 +1,54 @@
 #include "run/sampling_spec.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "config/chosen_method.h"
 #include "core/flow/schedule.h"
 #include "core/flow/window.h"
-#include "run/window.h"
 
 namespace oxbow::run {
 namespace {
+
+constexpr int kHoldOfSlidingWindows = 25;  // As in MixGRPO, arXiv:2507.21802.
+
+absl::StatusOr<flow::WindowKind> KindOf(v1::WindowKind kind) {
+  switch (kind) {
+    case v1::WINDOW_KIND_ALL:
+      return flow::WindowKind::kAll;
+    case v1::WINDOW_KIND_FIXED:
+      return flow::WindowKind::kFixed;
+    case v1::WINDOW_KIND_RANDOM:
+      return flow::WindowKind::kRandom;
+    case v1::WINDOW_KIND_SUBSET:
+      return flow::WindowKind::kSubset;
+    case v1::WINDOW_KIND_PROGRESSIVE:
+      return flow::WindowKind::kProgressive;
+    case v1::WINDOW_KIND_DECAY:
+      return flow::WindowKind::kDecay;
+    case v1::WINDOW_KIND_EXP_DECAY:
+      return flow::WindowKind::kExpDecay;
+    default:
+      return absl::InvalidArgumentError("sampling.window.kind is not set");
+  }
+}
+
+bool IsDrawn(flow::WindowKind kind) {
+  return kind == flow::WindowKind::kRandom || kind == flow::WindowKind::kSubset;
+}
+
+absl::Status CheckFixed(const flow::WindowPlan& plan) {
+  const std::vector<int>& steps = plan.steps;
+  const bool rising = std::adjacent_find(steps.begin(), steps.end(),
+                                         [](int a, int b) { return a >= b; }) == steps.end();
+  if (!steps.empty() && rising && steps.front() >= plan.begin && steps.back() < plan.end) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("sampling.window.steps must list rising steps of those that may be stochastic, ",
+                   plan.begin, " to ", plan.end - 1, ": ", steps.size(), " given"));
+}
 
 constexpr uint32_t kStepsMax = 10'000;
 
@@ -58,6 +99,46 @@ absl::StatusOr<flow::SolverKind> SolverOf(v1::SolverKind kind) {
 
 }  // namespace
 
+absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& config) {
+  const v1::WindowConfig& window = config.window();
+  const absl::StatusOr<flow::WindowKind> kind = KindOf(window.kind());
+  if (!kind.ok()) return kind.status();
+  const uint64_t end = std::min(uint64_t{config.sde_first()} + config.sde_count(),
+                                std::max(uint64_t{config.steps()}, uint64_t{1}) - 1);
+  flow::WindowPlan plan{.kind = *kind,
+                        .begin = static_cast<int>(config.sde_first()),
+                        .end = static_cast<int>(end),
+                        .steps = {window.steps().begin(), window.steps().end()},
+                        .size = static_cast<int>(window.size()),
+                        .stride = static_cast<int>(window.stride()),
+                        .hold = static_cast<int>(window.hold()),
+                        .hold_min = static_cast<int>(window.hold_min()),
+                        .decay_rate = window.decay_rate(),
+                        .decay_from = static_cast<int>(window.decay_from()),
+                        .wrap = window.wrap()};
+  if (plan.begin >= plan.end) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sampling.sde_first and sde_count leave no step before the last of ",
+                     config.steps(), ": ", config.sde_first(), ", ", config.sde_count()));
+  }
+  if (plan.kind == flow::WindowKind::kAll) return plan;
+  if (plan.kind == flow::WindowKind::kFixed) {
+    if (const absl::Status fits = CheckFixed(plan); !fits.ok()) return fits;
+    return plan;
+  }
+  if (plan.size < 1 || plan.size > plan.end - plan.begin) {
+    return absl::InvalidArgumentError(absl::StrCat("sampling.window.size must be 1 to ",
+                                                   plan.end - plan.begin, ": ", window.size()));
+  }
+  if (!IsDrawn(plan.kind) && plan.stride < 1) {
+    return absl::InvalidArgumentError("sampling.window.stride must be at least 1: 0");
+  }
+  plan.stride = std::max(plan.stride, 1);
+  if (plan.hold == 0) plan.hold = IsDrawn(plan.kind) ? 1 : kHoldOfSlidingWindows;
+  if (plan.hold_min == 0) plan.hold_min = std::max(1, plan.hold / 4);
+  return plan;
+}
+
 absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConfig& config) {
   if (config.steps() == 0 || config.steps() > kStepsMax) {
     return absl::InvalidArgumentError(
@@ -88,6 +169,27 @@ absl::StatusOr<flow::SamplingSpec> EvaluationSpecFromConfig(const v1::RunConfig&
   ode.set_dynamics(v1::DYNAMICS_KIND_ODE);
   ode.set_solver(config.eval().solver());
   return SamplingSpecFromConfig(ode);
+}
+
+uint64_t TrainedSteps(const v1::RunConfig& config) {
+  if (config::ChosenMethod(config.method()).trains_final_latents()) {
+    const v1::TimesConfig& times = config.method().times();
+    const auto levels = static_cast<uint32_t>(times.fraction() * config.sampling().steps());
+    return times.count() > 0 ? times.count() : levels;
+  }
+  const absl::StatusOr<flow::WindowPlan> window = WindowFromConfig(config.sampling());
+  return window.ok() ? flow::WindowAt(*window, /*run_seed=*/0, /*step=*/0).size() : 0;
+}
+
+uint64_t RowsOfPass(const v1::RunConfig& config) {
+  const v1::BatchConfig& batch = config.batch();
+  const uint64_t images = uint64_t{batch.groups()} * batch.group_size();
+  const uint64_t of_update = (images + batch.updates() - 1) / batch.updates();
+  const uint64_t ranks = std::max(1u, config.learner().ranks());
+  const uint64_t samples = (of_update + ranks - 1) / ranks;
+  const uint64_t steps = TrainedSteps(config);
+  if (batch.rows_per_pass() == 0 || steps == 0) return samples * steps;
+  return steps * std::min(samples, std::max<uint64_t>(1, batch.rows_per_pass() / steps));
 }
 
 }  // namespace oxbow::run

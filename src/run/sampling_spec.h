@@ -1,11 +1,20 @@
-// How a config samples.
+// How a config samples: noise levels, stochastic steps, rows that are trained of them.
 #pragma once
+
+#include <cstdint>
 
 #include "absl/status/statusor.h"
 #include "core/flow/dynamics.h"
+#include "core/flow/window.h"
 #include "oxbow/v1/config.pb.h"
 
 namespace oxbow::run {
+
+// The steps that may be stochastic, and which of them are in each learner step. The last step never
+// is: its density is so narrow that rounding alone would move it. A hold of 0 becomes the default
+// of the window's kind.
+// kInvalidArgument with the key and its fix for settings that leave nothing to train.
+absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& config);
 
 // How a run samples. The spec's flags are the steps that some learner step takes stochastically.
 // kInvalidArgument names a setting that is unspecified or out of range. Requires a resolved
@@ -15,5 +24,12 @@ absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConf
 // How held-out images are drawn: along the run's grid without noise, with the steps and the
 // solver of `eval`. Errors as above.
 absl::StatusOr<flow::SamplingSpec> EvaluationSpecFromConfig(const v1::RunConfig& config);
+
+// A row is one sample at one noise level. Rows of one sample: its trained steps, or the noise
+// levels at which its final image is trained. 0 for settings that make no window.
+uint64_t TrainedSteps(const v1::RunConfig& config);
+
+// Rows whose gradients one backward pass of one rank computes.
+uint64_t RowsOfPass(const v1::RunConfig& config);
 
 }  // namespace oxbow::run

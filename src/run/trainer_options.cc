@@ -2,7 +2,7 @@
 
 #include "base/check.h"
 #include "config/chosen_method.h"
-#include "core/flow/truncation.h"
+#include "core/flow/sampler.h"
 
 namespace oxbow::run {
 namespace {

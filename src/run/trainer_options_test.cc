@@ -7,7 +7,7 @@
 #include "config/run_config.h"
 #include "core/parallel/ranks.h"
 #include "core/rl/awm.h"
-#include "core/rl/method_table.h"
+#include "core/rl/method.h"
 #include "core/rl/nft.h"
 #include "tests/testing/toy_policy.h"
 

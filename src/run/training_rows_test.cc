@@ -1,8 +1,7 @@
-#include "run/training_rows.h"
-
 #include <gtest/gtest.h>
 
 #include "config/run_config.h"
+#include "run/sampling_spec.h"
 
 namespace oxbow::run {
 namespace {

@@ -1,7 +1,7 @@
-#include "run/window.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "run/sampling_spec.h"
 
 namespace oxbow::run {
 namespace {

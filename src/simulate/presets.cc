@@ -1,6 +1,6 @@
-#include "simulate/presets.h"
-
 #include <cmath>
+
+#include "simulate/run_model.h"
 
 namespace oxbow::simulate {
 namespace {

@@ -13,10 +13,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "core/lease/lease_table.h"
-#include "simulate/event_queue.h"
-#include "simulate/outcome.h"
 #include "simulate/run_model.h"
-#include "simulate/serial_server.h"
+#include "simulate/simulation.h"
+#include "simulate/virtual_time.h"
 
 namespace oxbow::simulate {
 

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "base/philox.h"
-#include "simulate/presets.h"
+#include "simulate/run_model.h"
 
 namespace oxbow::simulate {
 namespace {

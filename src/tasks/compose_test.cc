@@ -7,10 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "tasks/compose_batch.h"
 #include "tasks/compose_reading.h"
-#include "tasks/compose_report.h"
-#include "tasks/compose_vocabulary.h"
+#include "tasks/pretraining_batch.h"
 #include "tasks/synthetic_task.h"
 
 namespace oxbow::tasks {

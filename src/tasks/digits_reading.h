@@ -1,4 +1,5 @@
-// Reads an image of the task `digits` in the scorer's form: 8-bit grey, cell by cell.
+// Reads images of the task `digits` in the scorer's form, 8-bit grey: one cell by cell, many by
+// their means.
 //
 // Each cell is compared with all ten glyphs at both row offsets; the least mean absolute error over
 // the cell's 40 pixels (0 black, 1 white) wins. A cell with an error over .15 is unreadable. All
@@ -47,6 +48,36 @@ class RowShare {
 
  private:
   std::array<int64_t, kRowOffsets> counts_ = {};
+};
+
+// What a set of images shows: reward, strict reward, and what the reward does not show.
+struct DigitsReport {
+  int64_t images = 0;
+  double reward = 0;              // Mean of 1 - edit distance / 3.
+  double reward_stderr = 0;       // Its standard error.
+  double strict = 0;              // Share with all digits right.
+  double speckle = 0;             // Mean grey noise; see Speckle.
+  double unreadable = 0;          // Share of unreadable cells.
+  double minority_row_share = 0;  // .5: both rows are used equally; 0: only one.
+  std::array<double, kDigitCount> digit_accuracy = {};  // Share of right digits per position.
+};
+
+// Counts images one by one.
+class DigitsCounter {
+ public:
+  // `pixels`: kImagePixels bytes.
+  void Add(const Digits& wanted, std::span<const uint8_t> pixels);
+  DigitsReport Report() const;  // All zero if nothing was added.
+
+ private:
+  int64_t images_ = 0;
+  double reward_ = 0;
+  double reward_squares_ = 0;
+  int64_t strict_ = 0;
+  double speckle_ = 0;
+  int64_t unreadable_ = 0;
+  std::array<int64_t, kDigitCount> right_ = {};
+  RowShare rows_;
 };
 
 }  // namespace oxbow::tasks

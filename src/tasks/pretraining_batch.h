@@ -1,8 +1,9 @@
-// The examples of one pretraining step on the task `digits`, a pure function of (seed, step).
+// The examples of one pretraining step on a synthetic task, a pure function of (seed, step).
 //
-// Captions are wrong on purpose: each digit of the image is replaced by a random one with
-// probability `caption_noise`. The model then learns to draw sharp digits, but mostly the wrong
-// number: the situation of a real text-to-image model before reinforcement learning.
+// Captions are wrong on purpose: each digit of an image of `digits`, each colour and shape and the
+// relation of an image of `compose` is replaced by a random one with probability `caption_noise`.
+// The model then learns to draw sharp images, but mostly the wrong ones: the situation of a real
+// text-to-image model before reinforcement learning.
 //
 // Times alternate: uniform in even steps, logit-normal(.2, 1.2) in odd ones.
 #pragma once
@@ -10,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/philox.h"
+#include "tasks/compose.h"
 #include "tasks/digits.h"
 
 namespace oxbow::tasks {
@@ -28,11 +29,18 @@ struct BatchOptions {
   double caption_noise = 0.5;
 };
 
-// The noise level of one example.
-double PretrainingTime(int64_t step, RandomStream& random);
-
 // Captions are drawn only from `prompts`: no other number is ever asked for. Requires prompts.
 std::vector<PretrainingExample> PretrainingBatch(const BatchOptions& options, int64_t step,
                                                  const std::vector<Digits>& prompts);
+
+struct ComposeExample {
+  Scene caption;      // What the prompt says.
+  Arrangement drawn;  // What the image shows.
+  float time = 0;     // Noise level in (0, 1).
+};
+
+// As PretrainingBatch. The objects' places are drawn from the four that the drawn relation allows.
+std::vector<ComposeExample> ComposeBatch(const BatchOptions& options, int64_t step,
+                                         const std::vector<Scene>& prompts);
 
 }  // namespace oxbow::tasks

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tasks/digits_report.h"
+#include "tasks/digits_reading.h"
 
 namespace oxbow::tasks {
 namespace {

@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "tasks/compose_report.h"
-#include "tasks/digits_report.h"
+#include "tasks/compose_reading.h"
+#include "tasks/digits_reading.h"
 
 namespace oxbow::tasks {
 namespace {

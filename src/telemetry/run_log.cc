@@ -13,7 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "io/png.h"
+#include "io/image.h"
 #include "metrics/step_metrics.h"
 
 namespace oxbow::telemetry {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
-#include "io/png.h"
+#include "io/image.h"
 #include "io/tensorboard/record.h"
 
 namespace oxbow::telemetry {

@@ -9,7 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "io/png.h"
+#include "io/image.h"
 #include "nlohmann/json.hpp"
 #include "run/prompt.h"
 #include "services/buffer/replay_client.h"

@@ -1,8 +1,8 @@
 // This binary's tables, in place of the product's: SD3, and a row each for the second architecture.
 #include "core/model/architecture.h"
 #include "core/model/sd3.h"
-#include "io/pipeline_table.h"
-#include "io/prompts/text_side_table.h"
+#include "io/diffusers_directory.h"
+#include "io/prompts/text_encoders.h"
 #include "tests/second_architecture/video_transformer.h"
 
 namespace oxbow {

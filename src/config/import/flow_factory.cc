@@ -11,7 +11,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
-#include "config/import/flow_factory_method.h"
 #include "config/import/foreign_settings.h"
 #include "config/import/translation.h"
 

@@ -1,5 +1,3 @@
-#include "config/import/flow_factory_method.h"
-
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -13,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "config/import/translation.h"
 
 namespace oxbow::config {
 

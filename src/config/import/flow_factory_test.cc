@@ -15,7 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/file.h"
 #include "config/import/flow_factory_keys.h"
-#include "config/import/foreign_yaml.h"
+#include "config/import/foreign_settings.h"
 #include "config/validate.h"
 
 namespace oxbow::config {

@@ -1,17 +1,36 @@
-// The settings of a Flow-Factory file, with checked types, and its defaults for settings that are
-// not given.
+// The settings of a Flow-Factory file: its YAML as a flat list, each value with its place for error
+// messages; then with checked types, and with Flow-Factory's defaults for what is not given.
 #pragma once
+
+#include <yaml-cpp/node/node.h>
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "config/import/flow_factory_keys.h"
-#include "config/import/foreign_yaml.h"
+#include "config/yaml_message.h"
 
 namespace oxbow::config {
+
+// The value of one key: a scalar, a list of scalars, nothing, or a section without keys.
+struct ForeignValue {
+  std::string key;    // As in the table of keys: "rewards[].name".
+  std::string path;   // As in the file: "rewards[1].name".
+  std::string place;  // "FILE:LINE"
+  YAML::Node node;
+};
+
+// The settings of a document, in its order. `lists` are the keys whose value is a list of sections;
+// a single section counts as a list of one. kInvalidArgument, with the place, for text that is not
+// YAML, for duplicate keys, for keys that are not names, and for lists of non-scalars that are not
+// in `lists`.
+absl::StatusOr<std::vector<ForeignValue>> FlattenYaml(const std::string& text,
+                                                      const YamlSource& source,
+                                                      const std::set<std::string>& lists);
 
 struct ForeignSetting {
   const ForeignKey* row = nullptr;

@@ -51,4 +51,10 @@ class Translation {
   std::map<std::string, std::string> places_;  // Places in the file, by oxbow key.
 };
 
+// Translates the sections that define sampling and training: train, scheduler and optimizers.
+void TranslateMethod(Translation& t);
+
+// Height and width from a section with `resolution`, `height` and `width`.
+std::vector<std::string> FlowFactorySize(const Translation& t, const std::string& section);
+
 }  // namespace oxbow::config

@@ -1,8 +1,7 @@
-#include "core/model/activation_memory.h"
-
 #include <algorithm>
 
 #include "core/model/layers.h"
+#include "core/model/sd3.h"
 
 namespace oxbow::model {
 namespace {

@@ -1,6 +1,4 @@
 // The count against what the allocator hands out in a real forward and backward pass.
-#include "core/model/activation_memory.h"
-
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/CPUAllocator.h>
@@ -12,6 +10,7 @@
 #include <random>
 
 #include "core/model/policy.h"
+#include "core/model/sd3.h"
 #include "gtest/gtest.h"
 
 namespace oxbow::model {

@@ -1,8 +1,7 @@
 // Guidance against its formula, row by row.
-#include "core/model/guidance.h"
-
 #include <ATen/ATen.h>
 
+#include "core/model/velocity_model.h"
 #include "gtest/gtest.h"
 
 namespace oxbow::model {

@@ -26,7 +26,11 @@ struct LoraAdapter {
   double scale = 1;  // alpha / r
 };
 
-// As MatchTargets (lora_targets.h).
+// The selected modules, sorted. A target is a module's whole name or its last parts: "attn.to_k"
+// selects "transformer_blocks.3.attn.to_k" and neither "transformer_blocks.3.attn2.to_k" nor
+// "xattn.to_k". The customary eight targets select 191 modules of SD3.5-medium. kInvalidArgument
+// for no targets, or for a target that selects nothing, naming the one that would and is spelled
+// most like it.
 absl::StatusOr<std::vector<std::string>> MatchLoraTargets(const LinearModules& modules,
                                                           const std::vector<std::string>& targets);
 

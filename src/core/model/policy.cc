@@ -10,8 +10,8 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "core/model/binding.h"
-#include "core/model/guidance.h"
-#include "core/model/recorded_velocity.h"
+#include "core/model/cuda_graphs.h"
+#include "core/model/velocity_model.h"
 
 namespace oxbow::model {
 namespace {

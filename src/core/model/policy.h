@@ -44,13 +44,13 @@ class Policy {
     // LoRA, not trainable: `current` has the adapter in its weights, for one more copy of those it
     // touches.
     bool merged = false;
-    double guidance = 1;    // Above 1 every network is guided; see guidance.h.
+    double guidance = 1;    // Above 1 every network is guided; see velocity_model.h.
     Conditioning negative;  // Rows of one; with guidance.
     // The type of matrix products. A LoRA's base weights are kept in it as well: half the memory.
     at::ScalarType compute = at::kFloat;
     at::Device device = at::kCPU;         // Where all weights are.
     bool checkpoint_activations = false;  // Less memory for a third forward pass; see recompute.h.
-    // Not trainable: forward passes are recorded and replayed; see recorded_velocity.h. Null: not.
+    // Not trainable: forward passes are recorded and replayed; see cuda_graphs.h. Null: not.
     // Shared by the networks, whose recordings share memory.
     std::shared_ptr<GraphRecorder> graphs;
   };

@@ -1,5 +1,3 @@
-#include "core/model/recorded_velocity.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "core/model/cuda_graphs.h"
 #include "core/model/layers.h"
 
 namespace oxbow::model {

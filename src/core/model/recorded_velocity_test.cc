@@ -1,8 +1,6 @@
 // What a recorded forward pass says is what the network says, whatever shapes and weights come and
 // go, and recordings are made no more often than they must. On the CPU, with a recorder that keeps
 // to the rules of CUDA graphs: it sees inputs only when it records, and writes one result for ever.
-#include "core/model/recorded_velocity.h"
-
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>

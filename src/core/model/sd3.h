@@ -66,6 +66,12 @@ Shapes Sd3Shapes(const Sd3Params& params);
 // Module name -> width in and out of every linear layer: what a LoRA adapter can attach to.
 LinearModules Sd3Linears(const Sd3Params& params);
 
+// Bytes that a forward pass keeps for its backward pass, counted by hand from the network: an upper
+// bound, known before any memory is taken. The peak of the backward pass is within a quarter of it.
+// Casts of weights are not counted. An adapter keeps less than all weights.
+uint64_t Sd3ActivationBytes(const Sd3Params& params, const Execution& execution,
+                            const ForwardSize& size);
+
 // As Architecture::Make. Forward is thread-compatible.
 absl::StatusOr<std::unique_ptr<VelocityModel>> MakeSd3Transformer(
     const Sd3Params& params, const NamedTensors& tensors, const LoraAdapter* adapter = nullptr,

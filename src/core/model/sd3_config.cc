@@ -3,7 +3,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "core/model/activation_memory.h"
 #include "core/model/sd3.h"
 
 namespace oxbow::model {

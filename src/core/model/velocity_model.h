@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "core/model/conditioning.h"
 
@@ -60,5 +61,16 @@ class VelocityModel {
   mutable std::atomic<int64_t> forward_ = 0;
   mutable std::atomic<int64_t> backward_ = 0;
 };
+
+// Classifier-free guidance (arXiv:2207.12598) as a velocity model of its own:
+//
+//   v = v_negative + scale (v_prompt - v_negative)
+//
+// Both come from one batch of 2 B rows, and gradients flow through both, so that the policy that is
+// trained is the one that draws.
+//
+// `negative`: rows of one, with as many tokens as the prompts it will be used with.
+std::unique_ptr<VelocityModel> MakeGuided(std::unique_ptr<VelocityModel> model, double scale,
+                                          Conditioning negative);
 
 }  // namespace oxbow::model

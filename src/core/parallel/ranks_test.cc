@@ -14,7 +14,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "core/parallel/c10d_ranks.h"
-#include "core/parallel/ordered_sum.h"
+#include "core/parallel/gradient_sum.h"
 #include "tests/testing/forked_ranks.h"
 
 namespace oxbow::parallel {

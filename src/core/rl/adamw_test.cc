@@ -1,7 +1,10 @@
 #include "core/rl/adamw.h"
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/testing/forked_ranks.h"
 
 namespace oxbow::rl {
 namespace {
@@ -61,5 +64,91 @@ TEST(RateScheduleTest, FallsFromOneToItsShareAndStays) {
   EXPECT_EQ(RateFactorAt({.shape = RateShape::kConstant, .steps = 40}, 30), 1);
 }
 
+using parallel::Ranks;
+using parallel::RunRanks;
+using ::testing::Each;
+
+const AdamWOptions kOptions{.learning_rate = .01, .weight_decay = .1, .warmup_updates = 2};
+
+// Irregular numbers from -1 to 1.
+at::Tensor Wave(int64_t length, double seed) {
+  return (at::arange(length, at::kFloat) * 12.9898 + 78.233 * seed).sin();
+}
+
+class ShardedAdamWTest : public testing::TestWithParam<int> {};
+
+// Lengths that fit no rank, leave ranks without elements, and end in every kind of remainder.
+TEST_P(ShardedAdamWTest, GivesTheBitsOfTheWholeForEqualGradients) {
+  const auto body = [](Ranks& ranks) {
+    for (const int64_t length : {1, 63, 64, 100, 257, 1000, 40961}) {
+      at::Tensor whole = Wave(length, 0);
+      at::Tensor sharded = whole.clone();
+      at::Tensor reduced = whole.clone();
+      AdamW plain(kOptions, whole);
+      ShardedAdamW optimizer(kOptions, sharded, ranks);
+      ShardedAdamW given(kOptions, reduced, ranks);
+      for (int update = 1; update <= 4; ++update) {
+        // Powers of two, so that the sum over ranks is exact in any order.
+        const at::Tensor grad = Wave(length, update);
+        const double norm = grad.to(at::kDouble).norm().item<double>();
+        plain.Step(whole, grad, 1. / update);
+        const auto got = optimizer.Reduce(grad / ranks.size(), /*norm_max=*/0);
+        ASSERT_TRUE(got.ok()) << got.status();
+        EXPECT_NEAR(*got, norm, 1e-12 * norm);
+        ASSERT_TRUE(optimizer.Step(sharded, 1. / update).ok());
+        EXPECT_TRUE(at::equal(sharded, whole)) << length << " elements, update " << update;
+        given.TakeReduced(grad);
+        ASSERT_TRUE(given.Step(reduced, 1. / update).ok());
+        EXPECT_TRUE(at::equal(reduced, whole)) << length << " elements, update " << update;
+      }
+      const auto state = optimizer.Gather();
+      ASSERT_TRUE(state.ok());
+      EXPECT_TRUE(at::equal(state->first, plain.first_moment()));
+      EXPECT_TRUE(at::equal(state->second, plain.second_moment()));
+      EXPECT_EQ(state->updates, 4);
+    }
+  };
+  EXPECT_THAT(RunRanks(GetParam(), {}, body), Each(0));
+}
+
+TEST_P(ShardedAdamWTest, LimitsTheNormOfTheSum) {
+  const auto body = [](Ranks& ranks) {
+    at::Tensor whole = Wave(1000, 0);
+    at::Tensor sharded = whole.clone();
+    AdamW plain(kOptions, whole);
+    ShardedAdamW optimizer(kOptions, sharded, ranks);
+    at::Tensor grad = 100 * Wave(1000, 1);
+    const auto norm = optimizer.Reduce(grad / ranks.size(), 1);
+    ASSERT_TRUE(norm.ok());
+    ASSERT_TRUE(optimizer.Step(sharded).ok());
+    EXPECT_NEAR(ClipGradNorm(grad, 1) / *norm, 1, 1e-6);
+    plain.Step(whole, grad);
+    EXPECT_LT((sharded - whole).abs().max().item<double>(), 1e-6);
+  };
+  EXPECT_THAT(RunRanks(GetParam(), {}, body), Each(0));
+}
+
+// Each number of ranks goes on from what one rank saved, to the same end.
+TEST_P(ShardedAdamWTest, StateSavedByOneRankIsGoneOnWithByAny) {
+  const auto body = [](Ranks& ranks) {
+    const int64_t length = 333;
+    at::Tensor whole = Wave(length, 0);
+    AdamW plain(kOptions, whole);
+    for (int update = 1; update <= 3; ++update) plain.Step(whole, Wave(length, update));
+    at::Tensor sharded = whole.clone();
+    ShardedAdamW optimizer(kOptions, sharded, ranks);
+    optimizer.Restore({plain.first_moment(), plain.second_moment(), plain.updates()});
+    EXPECT_EQ(optimizer.learning_rate(), plain.learning_rate());
+    plain.Step(whole, Wave(length, 4));
+    ASSERT_TRUE(optimizer.Reduce(Wave(length, 4) / ranks.size(), 0).ok());
+    ASSERT_TRUE(optimizer.Step(sharded).ok());
+    EXPECT_TRUE(at::equal(sharded, whole));
+  };
+  EXPECT_THAT(RunRanks(GetParam(), {}, body), Each(0));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, ShardedAdamWTest, testing::Values(1, 2, 4));
+
 }  // namespace
+
 }  // namespace oxbow::rl

@@ -60,12 +60,6 @@ bool SamplesAgain(const BatchAdaptation& rules, uint64_t step) {
   return rules.again_every > 0 && step > 0 && step % rules.again_every == 0;
 }
 
-std::vector<uint64_t> PromptsToSampleAgain(const BatchAdaptation& rules,
-                                           const std::vector<uint64_t>& bad_prompts) {
-  const size_t count = std::min(rules.again_max, bad_prompts.size());
-  return {bad_prompts.begin(), bad_prompts.begin() + static_cast<std::ptrdiff_t>(count)};
-}
-
 AdaptedBatch AdaptBatch(const BatchAdaptation& rules, int group_size, size_t batch_groups,
                         const std::vector<double>& fresh, const std::vector<double>& again,
                         const std::vector<RecentGroup>& recent, uint64_t run_seed, uint64_t step) {

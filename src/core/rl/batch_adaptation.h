@@ -74,10 +74,6 @@ bool MayBeReused(const BatchAdaptation& rules, double mean);
 // Whether learner step `step` samples bad prompts again.
 bool SamplesAgain(const BatchAdaptation& rules, uint64_t step);
 
-// The oldest `again_max` prompts of the bad table, which lists the oldest first.
-std::vector<uint64_t> PromptsToSampleAgain(const BatchAdaptation& rules,
-                                           const std::vector<uint64_t>& bad_prompts);
-
 // Puts the batch of `step` together. `fresh` and `again` are group means. Draws are a function of
 // (run seed, step).
 AdaptedBatch AdaptBatch(const BatchAdaptation& rules, int group_size, size_t batch_groups,

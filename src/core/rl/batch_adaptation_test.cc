@@ -56,14 +56,12 @@ TEST(BatchAdaptationTest, WhatNoThresholdAllowsIsNotKept) {
   EXPECT_FALSE(MayBeReused({.recent_steps = 0}, 0.5));
 }
 
-TEST(BatchAdaptationTest, BadPromptsAreSampledAgainEveryFewStepsOldestFirst) {
-  BatchAdaptation rules{.again_every = 5, .again_max = 2};
+TEST(BatchAdaptationTest, BadPromptsAreSampledAgainEveryFewSteps) {
+  BatchAdaptation rules{.again_every = 5};
   for (const auto& [step, due] :
        std::map<uint64_t, bool>{{0, false}, {1, false}, {5, true}, {9, false}, {10, true}}) {
     EXPECT_EQ(SamplesAgain(rules, step), due) << step;
   }
-  EXPECT_THAT(PromptsToSampleAgain(rules, {7, 8, 9}), ElementsAre(7, 8));
-  EXPECT_THAT(PromptsToSampleAgain(rules, {7}), ElementsAre(7));
   rules.again_every = 0;
   EXPECT_FALSE(SamplesAgain(rules, 5));
 }

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "core/rl/method.h"
-#include "core/rl/old_velocity.h"
+#include "core/rl/row_batch.h"
 
 namespace oxbow::parallel {
 class Ranks;

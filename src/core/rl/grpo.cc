@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "core/rl/objective.h"
+#include "core/rl/method.h"
 
 namespace oxbow::rl {
 

@@ -1,8 +1,8 @@
-// GRPO on a flow-matching model: PPO's clip of each transition's ratio (objective.h).
+// GRPO on a flow-matching model: PPO's clip of each transition's ratio (method.h).
 //
-//   Flow-GRPO, DanceGRPO, MixGRPO, OP-GRPO   clip around pi_old           correction.h
+//   Flow-GRPO, DanceGRPO, MixGRPO, OP-GRPO   clip around pi_old           loss_weight.h
 //   off-policy GRPO                          clip around pi_old / pi_off
-//   TempFlow-GRPO                            weights of steps             step_weight.h
+//   TempFlow-GRPO                            weights of steps             loss_weight.h
 //
 // Dynamics and windows make the difference between the first three; they are the sampler's.
 #pragma once

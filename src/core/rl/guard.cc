@@ -8,7 +8,7 @@
 #include "core/model/policy.h"
 #include "core/parallel/ranks.h"
 #include "core/parallel/share.h"
-#include "core/rl/objective.h"
+#include "core/rl/method.h"
 
 namespace oxbow::rl {
 namespace {

@@ -10,8 +10,8 @@
 // that far in the direction its advantage asks for, instead of clipping the ratio.
 #pragma once
 
-#include "core/rl/old_velocity.h"
 #include "core/rl/policy_gradient.h"
+#include "core/rl/row_batch.h"
 
 namespace oxbow::rl {
 

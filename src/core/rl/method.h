@@ -4,17 +4,25 @@
 //
 // Two families. Policy gradients (policy_gradient.h) score sampled transitions; forward-process
 // methods (forward_process.h) noise the final image again at times of their own. A method is a
-// class of one family, a row of method_facts.h and a row of method_table.h.
+// class of one family, a row of method_facts.h and a row of method_table.cc.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/rl/correction.h"
+#include "core/rl/loss_weight.h"
 #include "core/rl/row_batch.h"
 #include "core/rl/training_plan.h"
+
+namespace oxbow::parallel {
+class Ranks;
+}
+namespace oxbow::model {
+class Policy;
+}
 
 namespace oxbow::rl {
 
@@ -64,5 +72,26 @@ class Method {
   // The factor of a row's squared velocity difference to the reference.
   virtual double KlScaleOf(const PlannedRow& row) const = 0;
 };
+
+// The method that the options name. All references outlive it.
+std::unique_ptr<Method> MakeMethod(const TrainerOptions& options, const model::Policy& policy,
+                                   parallel::Ranks& ranks);
+
+// The clipped losses that methods share, one value per row (a row is one step of one trajectory),
+// to be minimised. lp are log-probs averaged over latent elements, [R]. Gradients flow through
+// `lp_new` alone; the other arguments are constants. `weight` is positive and stays outside the
+// clip.
+
+// weight max(-A r, -A clamp(r, 1 - low, 1 + high)), r = exp(lp_new - lp_old): PPO's clip as
+// Flow-GRPO uses it (arXiv:2505.05470), where high is low; DAPO (arXiv:2503.14476) takes more. The
+// naive off-policy baseline passes the behaviour's lp as `lp_old`.
+at::Tensor ClippedLoss(const at::Tensor& lp_new, const at::Tensor& lp_old,
+                       const at::Tensor& advantage, const at::Tensor& weight, ClipRange clip);
+
+// -min(r A, clamp(r, max(r' - low, 0), r' + high) A), r = pi / behaviour, r' = pi_old / behaviour:
+// the off-policy GRPO of arXiv:2505.22257, whose clip is centred on the old policy.
+at::Tensor OffPolicyLoss(const at::Tensor& lp_new, const at::Tensor& lp_old,
+                         const at::Tensor& lp_behaviour, const at::Tensor& advantage,
+                         ClipRange clip);
 
 }  // namespace oxbow::rl

@@ -1,7 +1,7 @@
 // What each method is, for everyone who would ask by its name: one row per method.
 //
 // The table needs no torch, so that the rules of a config can read it. The class behind a row is in
-// method_table.h.
+// method_table.cc.
 #pragma once
 
 #include <span>

@@ -8,9 +8,9 @@
 
 #include "core/rl/awm.h"
 #include "core/rl/guard.h"
+#include "core/rl/loss_weight.h"
+#include "core/rl/method.h"
 #include "core/rl/nft.h"
-#include "core/rl/objective.h"
-#include "core/rl/step_weight.h"
 #include "core/rl/v_grpo.h"
 #include "tests/golden/golden.h"
 

@@ -1,9 +1,8 @@
-#include "core/rl/method_table.h"
-
 #include "base/check.h"
 #include "core/rl/awm.h"
 #include "core/rl/grpo.h"
 #include "core/rl/guard.h"
+#include "core/rl/method.h"
 #include "core/rl/nft.h"
 #include "core/rl/v_grpo.h"
 

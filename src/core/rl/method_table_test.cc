@@ -1,12 +1,11 @@
 // Every row of the facts has a class, and the two agree.
-#include "core/rl/method_table.h"
-
 #include <gtest/gtest.h>
 
 #include <set>
 #include <string>
 
 #include "core/parallel/ranks.h"
+#include "core/rl/method.h"
 #include "core/rl/policy_gradient.h"
 #include "tests/testing/toy_policy.h"
 

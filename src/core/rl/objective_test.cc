@@ -1,10 +1,9 @@
-#include "core/rl/objective.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "core/rl/method.h"
 #include "core/rl/penalties.h"
 #include "core/rl/step_metrics.h"
 #include "tests/golden/golden.h"

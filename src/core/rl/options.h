@@ -11,14 +11,18 @@
 #include "core/flow/window.h"
 #include "core/rl/adamw.h"
 #include "core/rl/advantage.h"
-#include "core/rl/correction.h"
+#include "core/rl/loss_weight.h"
 #include "core/rl/method_facts.h"
-#include "core/rl/objective.h"
 #include "core/rl/policy_copies.h"
-#include "core/rl/step_weight.h"
 #include "core/rl/training_times.h"
 
 namespace oxbow::rl {
+
+// Where a ratio is clipped: to [1 - low, 1 + high].
+struct ClipRange {
+  double low = 0;
+  double high = 0;
+};
 
 // What happens to groups without variance. Masked samples train nothing, not even the KL; the loss
 // is divided by B T_train with B all samples, or those of groups with variance only. Kept ones

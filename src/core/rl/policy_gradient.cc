@@ -8,14 +8,14 @@
 #include "base/check.h"
 #include "base/philox.h"
 #include "base/status_macros.h"
-#include "core/flow/truncation.h"
+#include "core/flow/sampler.h"
 #include "core/flow/window.h"
 #include "core/model/policy.h"
 #include "core/parallel/ranks.h"
 #include "core/parallel/share.h"
+#include "core/rl/loss_weight.h"
 #include "core/rl/penalties.h"
 #include "core/rl/rank_training.h"
-#include "core/rl/step_weight.h"
 
 namespace oxbow::rl {
 namespace {

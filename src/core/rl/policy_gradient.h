@@ -1,7 +1,7 @@
 // Policy gradients: the loss is a function of the log-probs of sampled transitions.
 //
 // What they share: which transitions of a sample are trained, their log-probs under the policy
-// before the step, and the weights W of off-policy trajectories (correction.h). A method of the
+// before the step, and the weights W of off-policy trajectories (loss_weight.h). A method of the
 // family adds the loss of a row.
 //
 //   Flow-GRPO, DanceGRPO, MixGRPO, OP-GRPO, off-policy GRPO, TempFlow-GRPO   grpo.h

@@ -6,7 +6,7 @@
 
 #include "base/status_macros.h"
 #include "core/model/policy.h"
-#include "core/parallel/ordered_sum.h"
+#include "core/parallel/gradient_sum.h"
 
 namespace oxbow::rl {
 namespace {

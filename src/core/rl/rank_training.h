@@ -10,12 +10,12 @@
 #include "absl/status/statusor.h"
 #include "core/model/parameters.h"
 #include "core/model/velocity_model.h"
-#include "core/parallel/gradient_buckets.h"
+#include "core/parallel/gradient_sum.h"
 #include "core/parallel/ranks.h"
 #include "core/parallel/share.h"
-#include "core/rl/correction.h"
+#include "core/rl/adamw.h"
 #include "core/rl/gradient_pass.h"
-#include "core/rl/sharded_adamw.h"
+#include "core/rl/loss_weight.h"
 
 namespace oxbow::rl {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/rl/gradient_pass.h"
-#include "core/rl/objective.h"
+#include "core/rl/method.h"
 #include "core/rl/options.h"
 #include "core/rl/training_plan.h"
 

@@ -15,7 +15,7 @@
 #include "core/parallel/parameter_agreement.h"
 #include "core/parallel/ranks.h"
 #include "core/rl/adamw.h"
-#include "core/rl/method_table.h"
+#include "core/rl/method.h"
 #include "core/rl/policy_copies.h"
 #include "core/rl/rank_training.h"
 #include "core/rl/step_metrics.h"

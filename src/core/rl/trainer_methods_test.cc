@@ -5,6 +5,7 @@
 #include <functional>
 #include <set>
 
+#include "core/parallel/ranks.h"
 #include "core/parallel/share.h"
 #include "core/rl/awm.h"
 #include "core/rl/trainer.h"

@@ -6,7 +6,7 @@
 
 #include "core/flow/window.h"
 #include "core/parallel/ranks.h"
-#include "core/rl/correction.h"
+#include "core/rl/loss_weight.h"
 #include "core/rl/trainer.h"
 #include "tests/testing/toy_policy.h"
 

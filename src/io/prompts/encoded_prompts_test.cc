@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "gtest/gtest.h"
-#include "io/prompts/encoder_identity.h"
+#include "io/prompts/prompt_store.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
 

@@ -13,9 +13,9 @@
 #include "core/model/clip_text.h"
 #include "core/model/t5.h"
 #include "io/clip_tokenizer.h"
-#include "io/prompts/encoder_identity.h"
+#include "io/prompts/prompt_store.h"
 #include "io/t5_tokenizer.h"
-#include "io/weights_torch.h"
+#include "io/tensor_torch.h"
 
 namespace oxbow::io {
 namespace {

@@ -2,8 +2,7 @@
 
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "io/pipeline_table.h"
-#include "io/prompts/text_side_table.h"
+#include "io/diffusers_directory.h"
 
 namespace oxbow::io {
 namespace {

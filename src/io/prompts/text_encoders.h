@@ -1,7 +1,7 @@
 // The text side of a model directory: its tokenizers and encoders, from texts to what a velocity
 // model gets of them.
 //
-// The pipeline decides how (text_side_table.h). Weights are read when something has to be encoded
+// The pipeline decides how (TextSideTable). Weights are read when something has to be encoded
 // and can leave again: T5-XXL is 10 GB that a learner needs for a few minutes. Used by one thread
 // at a time.
 #pragma once
@@ -59,5 +59,20 @@ class TextEncoders {
 
 // Tokens that the conditioning of a prompt has, by the configs alone. Errors as Open.
 absl::StatusOr<int64_t> PromptTokens(const DiffusersComponents& components, int64_t t5_length);
+
+// How the prompts of a supported pipeline become conditioning.
+struct TextSide {
+  std::string name;  // Pipeline::text_side.
+  // As TextEncoders::Open.
+  absl::StatusOr<std::unique_ptr<TextEncoders>> (*open)(const DiffusersComponents& components,
+                                                        const TextEncoders::Options& options);
+  // Tokens that the conditioning of a prompt has, by the configs alone.
+  absl::StatusOr<int64_t> (*prompt_tokens)(const DiffusersComponents& components,
+                                           int64_t t5_length);
+};
+
+// One row per way. text_side_table.cc defines nothing else, so that a binary which defines its own
+// table takes that one.
+const std::vector<TextSide>& TextSideTable();
 
 }  // namespace oxbow::io

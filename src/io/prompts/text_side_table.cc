@@ -1,6 +1,5 @@
-#include "io/prompts/text_side_table.h"
-
 #include "io/prompts/sd3_text_side.h"
+#include "io/prompts/text_encoders.h"
 
 namespace oxbow::io {
 

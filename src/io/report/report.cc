@@ -10,7 +10,6 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "io/metrics_file.h"
-#include "io/report/history.h"
 #include "io/report/html.h"
 #include "io/report/svg_chart.h"
 #include "metrics/step_metrics.h"

@@ -8,7 +8,6 @@
 #include "gtest/gtest.h"
 #include "io/image.h"
 #include "io/metrics_file.h"
-#include "io/png.h"
 #include "io/report/svg_chart.h"
 
 namespace oxbow::io {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "io/report/history.h"
+#include "io/metrics_file.h"
 
 namespace oxbow::io {
 

@@ -7,7 +7,6 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "io/tensorboard/record.h"
-#include "io/tensorboard/wire.h"
 
 namespace oxbow::io {
 namespace {

@@ -1,5 +1,7 @@
 #include "io/tensorboard/record.h"
 
+#include <bit>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/crc32c.h"
@@ -19,6 +21,8 @@ uint64_t LittleEndian(std::string_view bytes) {
   for (size_t i = bytes.size(); i-- > 0;) value = value << 8 | static_cast<uint8_t>(bytes[i]);
   return value;
 }
+
+enum WireType { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
 
 uint32_t MaskedCrc32c(std::string_view bytes) { return MaskCrc32c(Crc32c(bytes)); }
 
@@ -53,6 +57,40 @@ absl::StatusOr<std::vector<std::string>> ReadRecords(std::string_view file) {
     offset = start + length + kCrcBytes;
   }
   return payloads;
+}
+
+void WireMessage::Varint(uint64_t value) {
+  for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>((value & 0x7f) | 0x80);
+  bytes_ += static_cast<char>(value);
+}
+
+void WireMessage::Tag(int field, int wire_type) {
+  Varint(static_cast<uint64_t>(field) << 3 | static_cast<uint64_t>(wire_type));
+}
+
+WireMessage& WireMessage::Integer(int field, int64_t value) {
+  Tag(field, kVarint);
+  Varint(static_cast<uint64_t>(value));
+  return *this;
+}
+
+WireMessage& WireMessage::Double(int field, double value) {
+  Tag(field, kFixed64);
+  AppendLittleEndian(bytes_, std::bit_cast<uint64_t>(value), sizeof value);
+  return *this;
+}
+
+WireMessage& WireMessage::Float(int field, float value) {
+  Tag(field, kFixed32);
+  AppendLittleEndian(bytes_, std::bit_cast<uint32_t>(value), sizeof value);
+  return *this;
+}
+
+WireMessage& WireMessage::Bytes(int field, std::string_view value) {
+  Tag(field, kLengthDelimited);
+  Varint(value.size());
+  bytes_ += value;
+  return *this;
 }
 
 }  // namespace oxbow::io

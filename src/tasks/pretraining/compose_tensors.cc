@@ -1,14 +1,13 @@
-#include "tasks/pretraining/compose_tensors.h"
-
 #include <ATen/ATen.h>
 
 #include <algorithm>
 
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "tasks/compose_batch.h"
-#include "tasks/compose_vocabulary.h"
+#include "tasks/compose.h"
 #include "tasks/pretraining/example_tensors.h"
+#include "tasks/pretraining/task_tensors.h"
+#include "tasks/pretraining_batch.h"
 
 namespace oxbow::tasks {
 namespace {

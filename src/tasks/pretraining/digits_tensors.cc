@@ -1,5 +1,3 @@
-#include "tasks/pretraining/digits_tensors.h"
-
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "tasks/pretraining/example_tensors.h"
+#include "tasks/pretraining/task_tensors.h"
 
 namespace oxbow::tasks {
 namespace {

@@ -1,4 +1,5 @@
-// Code shared by the tensors of the synthetic tasks: parses captions, renders and stacks examples.
+// What the tensors of both synthetic tasks do alike: captions are parsed, examples rendered and
+// stacked.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -14,10 +15,6 @@
 #include "tasks/pretraining/task_tensors.h"
 
 namespace oxbow::tasks {
-
-// The text encoder of an embedded model: two small layers over `length` tokens. `end` is the last
-// id of the vocabulary and pads the prompt.
-model::ClipTextParams SmallTextEncoder(int64_t begin, int64_t end, int64_t length);
 
 // Parses prompts as captions of a task. Returns the errors of `parse`.
 template <typename Caption>

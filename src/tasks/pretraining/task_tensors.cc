@@ -4,8 +4,6 @@
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "tasks/pretraining/compose_tensors.h"
-#include "tasks/pretraining/digits_tensors.h"
 #include "tasks/pretraining/example_tensors.h"
 
 namespace oxbow::tasks {
@@ -25,6 +23,22 @@ absl::Status FitOrNot(bool fit, const char* wanted, const std::vector<Measure>& 
     absl::StrAppendFormat(&text, " %s %.4g", measure.name, measure.value);
   }
   return absl::FailedPreconditionError(text);
+}
+
+model::ClipTextParams SmallTextEncoder(int64_t begin, int64_t end, int64_t length) {
+  model::ClipTextParams params;
+  params.vocab_size = end + 1;
+  params.hidden_size = 64;
+  params.intermediate_size = 128;
+  params.projection_dim = 64;
+  params.num_hidden_layers = 2;
+  params.num_attention_heads = 2;
+  params.max_position_embeddings = length;
+  params.hidden_act = "quick_gelu";
+  params.bos_token_id = begin;
+  params.eos_token_id = end;
+  params.pad_token_id = end;
+  return params;
 }
 
 absl::StatusOr<std::unique_ptr<TaskTensors>> TensorsOf(const SyntheticTask& task,

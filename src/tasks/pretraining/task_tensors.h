@@ -52,6 +52,19 @@ double ValueOf(const std::vector<Measure>& report, std::string_view name);
 // kFailedPrecondition with all measures unless `fit`.
 absl::Status FitOrNot(bool fit, const char* wanted, const std::vector<Measure>& report);
 
+// The text encoder of an embedded model: two small layers over `length` tokens. `end` is the last
+// id of the vocabulary and pads the prompt.
+model::ClipTextParams SmallTextEncoder(int64_t begin, int64_t end, int64_t length);
+
+// Token ids [N, 6] int64, as the tokenizer of models/digits gives them: begin, "text", one per
+// digit, end.
+at::Tensor DigitsTokenIds(const std::vector<Digits>& prompts);
+
+// The two tasks as tensors, from which models/digits and models/compose are trained. They require
+// prompts.
+std::unique_ptr<TaskTensors> DigitsTensors(std::vector<Digits> prompts);
+std::unique_ptr<TaskTensors> ComposeTensors(std::vector<Scene> prompts);
+
 // Tensors with these training prompts. kInvalidArgument if there are none, or if one is of another
 // task.
 absl::StatusOr<std::unique_ptr<TaskTensors>> TensorsOf(const SyntheticTask& task,

@@ -1,0 +1,216 @@
+// Every format of one run says the same: the base model plus alpha / r B A.
+#include "cli/model/export.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/exit_code.h"
+#include "base/file.h"
+#include "base/philox.h"
+#include "config/run_config.h"
+#include "core/model/lora.h"
+#include "core/model/sd3.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "io/safetensors.h"
+#include "io/tensor_torch.h"
+#include "services/learner/checkpoint_store.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const fs::path kModel = fs::path(OXBOW_SOURCE_DIR) / "models/digits";
+constexpr char kTransformer[] = "transformer/diffusion_pytorch_model.safetensors";
+constexpr char kModule[] = "transformer_blocks.0.attn.to_q";
+
+at::Tensor Draw(at::IntArrayRef shape, uint64_t seed) {
+  RandomStream random({.seed = seed});
+  at::Tensor tensor = at::empty(shape, at::kFloat);
+  random.FillNormal(std::span<float>(tensor.mutable_data_ptr<float>(), tensor.numel()));
+  return tensor;
+}
+
+class ExportedRunTest : public ::testing::Test {
+ protected:
+  // A run as training leaves it, of these weights at two steps and their average.
+  void MakeRun(const std::string& trained, const fs::path& model) {
+    const auto resolved = config::LoadRunConfig(
+        fs::path(OXBOW_SOURCE_DIR) / "configs/digits.yaml",
+        {"run.name=seven", "model.path=" + model.string(), "model.trained=" + trained,
+         "model.lora.rank=3", "model.lora.alpha=6", "model.lora.targets=[attn.to_q, ff.net.2]"},
+        {});
+    ASSERT_TRUE(resolved.ok()) << resolved.status();
+    ASSERT_TRUE(config::WriteResolved(*resolved, run_ / "config.resolved.yaml").ok());
+    const learner::CheckpointStore store(run_ / "checkpoints", 5);
+    for (const uint64_t step : {1, 2}) {
+      const auto file = [&](uint64_t seed) -> learner::FileContent {
+        return [bytes = Serialized(Weights(trained, seed))](const learner::WritePiece& write) {
+          return write(bytes);
+        };
+      };
+      ASSERT_TRUE(store
+                      .Write({.committed_steps = step, .policy_version = step},
+                             {{"weights.safetensors", file(10 * step)},
+                              {"ema.safetensors", file(10 * step + 1)}})
+                      .ok());
+    }
+  }
+  static std::string Serialized(const model::NamedTensors& tensors) {
+    return io::SerializeSafetensors({.tensors = io::AllFromTorch(tensors)});
+  }
+  model::NamedTensors Weights(const std::string& trained, uint64_t seed) const {
+    model::NamedTensors tensors;
+    if (trained == "full") {
+      tensors = base_;
+      tensors.erase(model::kSd3PositionTable);
+    } else {
+      tensors =
+          model::InitialLora(model::Sd3Linears(params_),
+                             {.rank = 3, .alpha = 6, .targets = {"attn.to_q", "ff.net.2"}}, seed)
+              .value();
+    }
+    for (auto& [name, tensor] : tensors) tensor = tensor + Draw(tensor.sizes(), seed++) * 0.1;
+    return tensors;
+  }
+  at::Tensor Velocity(const model::NamedTensors& weights,
+                      const model::LoraAdapter* adapter = nullptr) const {
+    const at::NoGradGuard no_grad;
+    return model::MakeSd3Transformer(params_, weights, adapter)
+        .value()
+        ->Velocity(Draw({2, params_.in_channels, 8, 20}, 91), at::sigmoid(Draw({2}, 92)),
+                   {{model::kPromptTokens, Draw({2, 6, params_.joint_attention_dim}, 93)},
+                    {model::kPooledPrompt, Draw({2, params_.pooled_projection_dim}, 94)}});
+  }
+  static model::NamedTensors Load(const fs::path& file) {
+    const auto files = io::WeightFiles::OpenFile(file);
+    EXPECT_TRUE(files.ok()) << files.status();
+    return io::LoadTensors(files.value()).value();
+  }
+  fs::path Exported(ExportRequest request) const {
+    request.run = run_;
+    request.out = scratch_.path() / "out";
+    const auto written = ExportRun(request);
+    EXPECT_TRUE(written.ok()) << written.status();
+    return request.out;
+  }
+
+  testing::ScopedDirectory scratch_;
+  const fs::path run_ = scratch_.path();
+  const model::Sd3Params params_ =
+      model::ParseSd3Config(ReadFile(kModel / "transformer/config.json").value()).value();
+  const model::NamedTensors base_ = Load(kModel / kTransformer);
+};
+
+TEST_F(ExportedRunTest, EveryFormatOfAnAdapterGivesTheSameVelocities) {
+  MakeRun("lora", kModel);
+  const model::LoraAdapter trained{.tensors = Weights("lora", 21), .scale = 2};
+  const at::Tensor expected = Velocity(base_, &trained);
+  EXPECT_GT((expected - Velocity(base_)).abs().max().item<double>(), 0.1);
+  const auto near = [&](const at::Tensor& ours) {
+    return (ours - expected).abs().max().item<double>() <
+           1e-5 * std::max(1.0, expected.abs().max().item<double>());
+  };
+
+  const model::NamedTensors peft = Load(Exported({.format = "peft"}) / "adapter_model.safetensors");
+  model::LoraAdapter read{.tensors = {}, .scale = 2};  // adapter_config.json's 6 / 3.
+  for (const auto& [name, tensor] : peft) {
+    read.tensors[name.substr(std::string("base_model.model.").size())] = tensor;
+  }
+  EXPECT_TRUE(near(Velocity(base_, &read)));
+
+  const fs::path diffusers = Exported({.format = "diffusers"}) / "pytorch_lora_weights.safetensors";
+  const fs::path comfyui = Exported({.format = "comfyui"}) / "seven.safetensors";
+  for (const fs::path& file : {diffusers, comfyui}) {
+    model::LoraAdapter folded{.tensors = {}, .scale = 1};
+    for (const auto& [name, tensor] : Load(file)) {
+      folded.tensors[name.substr(std::string("transformer.").size())] = tensor;
+    }
+    EXPECT_TRUE(near(Velocity(base_, &folded))) << file;
+  }
+  EXPECT_TRUE(near(Velocity(Load(Exported({.format = "merged"}) / kTransformer))));
+}
+
+TEST_F(ExportedRunTest, TheAverageOfTheNewestCheckpointUnlessAskedOtherwise) {
+  MakeRun("lora", kModel);
+  const auto matrix = [&](const ExportRequest& request) {
+    return Load(Exported(request) / "adapter_model.safetensors")
+        .at(std::string("base_model.model.") + kModule + ".lora_A.weight");
+  };
+  const std::string name = std::string(kModule) + ".lora_A.weight";
+  EXPECT_TRUE(at::equal(matrix({.format = "peft"}), Weights("lora", 21).at(name)));
+  EXPECT_TRUE(at::equal(matrix({.format = "peft", .raw = true}), Weights("lora", 20).at(name)));
+  EXPECT_TRUE(at::equal(matrix({.format = "peft", .step = 1}), Weights("lora", 11).at(name)));
+  const auto file = io::ReadSafetensors(scratch_.path() / "out/adapter_model.safetensors");
+  EXPECT_EQ(file->metadata.at("oxbow.step"), "1");
+  EXPECT_EQ(file->metadata.at("oxbow.weights"), "ema");
+  EXPECT_EQ(file->metadata.at("oxbow.run"), "seven");
+  EXPECT_EQ(file->metadata.at("oxbow.base_model"), kModel.string());
+}
+
+TEST_F(ExportedRunTest, AFullFineTuneIsAWholeTransformer) {
+  MakeRun("full", kModel);
+  const model::NamedTensors written = Load(Exported({.format = "merged"}) / kTransformer);
+  model::NamedTensors expected = Weights("full", 21);
+  expected[model::kSd3PositionTable] = base_.at(model::kSd3PositionTable);
+  ASSERT_EQ(written.size(), expected.size());
+  for (const auto& [name, tensor] : expected) EXPECT_TRUE(at::equal(written.at(name), tensor));
+  EXPECT_EQ(ReadFile(scratch_.path() / "out/transformer/config.json").value(),
+            ReadFile(kModel / "transformer/config.json").value());
+  const auto refused = ExportRun({.run = run_, .format = "peft", .out = scratch_.path() / "p"});
+  EXPECT_EQ(ExitCodeOf(refused.status()), kExitUsage);
+  EXPECT_FALSE(fs::exists(scratch_.path() / "p"));
+}
+
+TEST_F(ExportedRunTest, TheBaseModelsTypeIsKept) {
+  const fs::path model = scratch_.path() / "half";
+  fs::copy(kModel, model, fs::copy_options::recursive);
+  model::NamedTensors half;
+  for (const auto& [name, tensor] : base_) half[name] = tensor.to(at::kBFloat16);
+  ASSERT_TRUE(io::WriteSafetensors(model / kTransformer, {.tensors = io::AllFromTorch(half)}).ok());
+  MakeRun("lora", model);
+  const auto merged = io::ReadSafetensors(Exported({.format = "merged"}) / kTransformer);
+  ASSERT_TRUE(merged.ok()) << merged.status();
+  const std::string name = std::string(kModule) + ".weight";
+  EXPECT_EQ(merged->tensors.at(name).dtype, io::DType::kBF16);
+  const model::NamedTensors adapter = Weights("lora", 21);
+  const at::Tensor expected =
+      half.at(name).to(at::kFloat) + at::mm(adapter.at(std::string(kModule) + ".lora_B.weight"),
+                                            adapter.at(std::string(kModule) + ".lora_A.weight")) *
+                                         2;
+  EXPECT_TRUE(at::allclose(io::ToTorch(merged->tensors.at(name))->to(at::kFloat), expected,
+                           /*rtol=*/0.004, /*atol=*/1e-6));  // bfloat16 keeps 8 bits.
+}
+
+TEST_F(ExportedRunTest, WhatDoesNotFitIsOneLineAndWritesNothing) {
+  const auto refusal = [&](ExportRequest request) {
+    request.out = scratch_.path() / "nothing";
+    const auto status = ExportRun(request).status();
+    EXPECT_EQ(ExitCodeOf(status), kExitData) << status;
+    EXPECT_FALSE(fs::exists(request.out / kTransformer));
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refusal({.run = "/nowhere", .format = "peft"}), HasSubstr("/nowhere"));
+  const fs::path model = scratch_.path() / "other";
+  fs::copy(kModel, model, fs::copy_options::recursive);
+  MakeRun("lora", model);
+  EXPECT_THAT(refusal({.run = run_, .format = "peft", .step = 7}),
+              AllOf(HasSubstr("7"), HasSubstr("step_000002")));
+  model::NamedTensors smaller = base_;
+  smaller[std::string(kModule) + ".weight"] = at::zeros({3, 3});
+  ASSERT_TRUE(
+      io::WriteSafetensors(model / kTransformer, {.tensors = io::AllFromTorch(smaller)}).ok());
+  EXPECT_THAT(refusal({.run = run_, .format = "merged"}),
+              AllOf(HasSubstr(kModule), HasSubstr("[3,3]")));
+  fs::resize_file(run_ / "checkpoints/step_000002/ema.safetensors", 100);
+  EXPECT_THAT(refusal({.run = run_, .format = "peft", .step = 2}), HasSubstr("ema.safetensors"));
+}
+
+}  // namespace
+}  // namespace oxbow::cli

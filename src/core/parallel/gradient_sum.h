@@ -1,0 +1,70 @@
+// The sum of a gradient over ranks: in buckets that start while the backward pass still runs, or in
+// an order that makes it the same bits for any number of ranks.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace oxbow::parallel {
+
+class Ranks;
+
+// The all-reduce of a gradient [N], in buckets that start while the backward pass still runs.
+//
+//   GradientBuckets buckets(ranks, flat_grad, leaves);
+//   buckets.Arm();               // before the last backward() of an update
+//   loss.backward();             // starts the sum of each bucket once its last gradient is there
+//   status = buckets.Finish();   // starts the rest and waits: flat_grad is the sum over ranks
+//
+// A bucket is a contiguous piece of the flat gradient, so nothing is copied. All ranks start
+// buckets in one order: the order in which rank 0's gradients were complete in the first armed
+// backward pass (which itself overlaps nothing). A bucket that is ready before its turn waits.
+class GradientBuckets {
+ public:
+  // The .grad of every leaf is a view of `flat_grad` [N], and the leaves cover it in rising order.
+  // Uses the post-accumulate hook of each leaf; a tensor has only one. `ranks` outlives this.
+  GradientBuckets(Ranks& ranks, at::Tensor flat_grad, const std::vector<at::Tensor>& leaves,
+                  int64_t bucket_bytes = int64_t{4} << 20);
+  ~GradientBuckets();
+  GradientBuckets(const GradientBuckets&) = delete;
+  GradientBuckets& operator=(const GradientBuckets&) = delete;
+
+  // The next backward pass is the last that adds to the gradient. Passes before it, unarmed, only
+  // accumulate. Dies if a leaf gets a second gradient before Finish.
+  void Arm();
+
+  // Starts the sums that have not been started, also those of leaves without a gradient (a rank
+  // without work calls only Arm and Finish), and waits for all. Errors as in ranks.h.
+  absl::Status Finish();
+
+  int64_t count() const;                // Number of buckets.
+  int64_t started_in_backward() const;  // How many overlapped in the latest update.
+
+ private:
+  struct Impl;
+  const std::shared_ptr<Impl> impl_;  // Shared with the hooks, which may live longer.
+};
+
+// A sum over parts that does not depend on how the parts are spread over ranks, bit for bit.
+//
+// Float addition is not associative, so an all-reduce gives other bits for another R. Where results
+// must be equal, work is cut into P parts that are the same for every R (a gradient per rollout
+// group), each computed by one rank, and the parts are added one after another in part order:
+//
+//   total = ((0 + part_0) + part_1) + ... + part_{P-1}
+//
+// which is also what a single rank gets when it adds its parts in order into a zeroed tensor.
+//
+// `owners[p]` is the rank that holds part p, the same vector on every rank; a rank may hold none.
+// `mine` [k, N] holds this rank's k parts in rising p; `total` [N] gets the sum on every rank.
+// Works in pieces, so that besides `mine` at most about `bytes_max` bytes are allocated. Neither R
+// nor the size of a piece changes any bit of the result. Errors as in ranks.h.
+absl::Status SumInOrder(Ranks& ranks, const std::vector<int>& owners, const at::Tensor& mine,
+                        at::Tensor& total, int64_t bytes_max = int64_t{256} << 20);
+
+}  // namespace oxbow::parallel
