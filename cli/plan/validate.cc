@@ -21,7 +21,7 @@ void Print(const config::Problem& problem, const config::Provenance& provenance)
 absl::Status PrintPlan(const config::ResolvedConfig& resolved) {
   OXBOW_ASSIGN_OR_RETURN(const run::ModelFacts facts, run::ReadModelFacts(resolved.config));
   OXBOW_ASSIGN_OR_RETURN(const std::string text, RunPlanText(resolved.config, facts));
-  const uint64_t available = LookAtMachine("", {}).memory_available;
+  const uint64_t available = LookAtMachine(resolved.config.run().directory(), {}).memory_available;
   if (const auto problem = CheckMemory(resolved.config, facts, available)) {
     Print(*problem, resolved.provenance);
   }

@@ -217,8 +217,9 @@ absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
   return writer_->Begin(
       [this, state = std::move(state), copy = std::move(copy)]() mutable -> absl::Status {
         const absl::Duration began = Clock::Steady().Now();
-        OXBOW_RETURN_IF_ERROR(options_.check_directory());
-        OXBOW_ASSIGN_OR_RETURN(const uint64_t bytes, checkpointing_.Write(state, std::move(copy)));
+        OXBOW_ASSIGN_OR_RETURN(
+            const uint64_t bytes,
+            checkpointing_.Write(state, std::move(copy), options_.check_directory));
         metrics_->CheckpointWritten(bytes, absl::ToDoubleSeconds(Clock::Steady().Now() - began));
         if (copier_ != nullptr) copier_->Copy(state.committed_steps);
         return absl::OkStatus();

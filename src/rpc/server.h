@@ -63,10 +63,12 @@ class Server {
   std::optional<SelfProbe> probe_;  // Until Shutdown.
 };
 
-// Blocks SIGTERM and SIGINT in this and all later threads. Call it first in main.
+// Blocks the stop signals in this and all later threads: SIGTERM, SIGINT, and SIGHUP (the terminal
+// was closed) unless it is ignored, as under nohup. Ignores SIGPIPE, and opens /dev/null in place
+// of closed standard streams. Call it first in main.
 void BlockStopSignals();
 
-// Waits for SIGTERM or SIGINT and returns its number. Requires BlockStopSignals.
+// Waits for a stop signal and returns its number. Requires BlockStopSignals.
 int WaitForStopSignal();
 
 // Prints "READY name=NAME grpc=HOST:PORT metrics=HOST:PORT" on stdout, from which supervisors and

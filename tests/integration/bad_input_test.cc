@@ -20,9 +20,13 @@ class BadInputTest : public ::testing::Test {
     return path.string();
   }
   Outcome Train(const std::string& config, std::vector<std::string> extra = {}) {
+    return Run("train", config, std::move(extra));
+  }
+  Outcome Run(const std::string& command, const std::string& config,
+              std::vector<std::string> extra) {
     const std::string source = OXBOW_SOURCE_DIR;
     std::vector<std::string> arguments = {
-        "train", config,
+        command, config,
         "--set", "run.directory=" + scratch_.path().string(),
         "--set", "model.path=" + source + "/models/digits",
         "--set", "prompts.train=" + source + "/configs/prompts/digits_train.txt",
@@ -72,6 +76,27 @@ TEST_F(BadInputTest, UnknownRewardIsRefused) {
   const Outcome outcome = Train(digits_, {"--set", "reward.observed=[no_such_reward]"});
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_THAT(outcome.message, HasSubstr("no_such_reward"));
+}
+
+TEST_F(BadInputTest, ValidateRefusesWhatTrainRefusesAndNothingElse) {
+  for (const char* setting : {"sampling.width=21", "batch.group_size=1000000000",
+                              "model.device=gpu", "learner.ranks=5", "sampling.steps=1"}) {
+    const Outcome train = Train(digits_, {"--set", setting});
+    const Outcome validate = Run("validate", digits_, {"--set", setting});
+    EXPECT_EQ(train.exit_code, 2) << setting;
+    EXPECT_EQ(validate.exit_code, 2) << setting;
+    const std::string reason = validate.message.substr(0, validate.message.find('\n'));
+    EXPECT_THAT(train.message, HasSubstr(reason)) << setting;
+  }
+  const Outcome silly =
+      Run("validate", digits_,
+          {"--set", "optimizer.learning_rate=100", "--set", "services.rollout_workers=5000"});
+  EXPECT_EQ(silly.exit_code, 0);
+  EXPECT_THAT(silly.message, AllOf(HasSubstr("optimizer.learning_rate: "),
+                                   HasSubstr("batch.rows_per_pass: the processes of the run take"),
+                                   HasSubstr("(warning)")));
+  const Outcome good = Run("validate", digits_, {});
+  EXPECT_EQ(good.exit_code, 0) << good.message;
 }
 
 TEST_F(BadInputTest, AnExistingRunIsNotOverwritten) {

@@ -14,8 +14,8 @@ namespace oxbow::model {
 
 int GpuCount();
 
-// "cpu", "cuda:N", or "cuda" for the GPU of number `local_rank`. kInvalidArgument for another name,
-// kUnavailable if there is no such device or the library was built without it.
+// "cpu", "cuda:N", or "cuda" for the GPU of number `local_rank`. kInvalidArgument for another name
+// and for a GPU where the build has no CUDA, kUnavailable if there is no such device.
 absl::StatusOr<at::Device> DeviceNamed(const std::string& name, int local_rank = 0);
 
 // Products in a shorter type than their operands': at::autocast for one scope and this thread.
