@@ -158,7 +158,8 @@ void RunInMotion::StartLeases() {
                                             .groups_per_step = model_.groups_per_step,
                                             .staleness_max = model_.staleness_max,
                                             .lease_time = absl::Seconds(model_.lease_s),
-                                            .stragglers = model_.stragglers},
+                                            .stragglers = model_.stragglers,
+                                            .ages = model_.ages},
                  queue_);
 }
 

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "core/lease/group_times.h"
+#include "core/lease/lease_times.h"
 
 namespace oxbow::simulate {
 
@@ -84,6 +85,7 @@ struct RunModel {
   uint64_t checkpoint_every = 25;        // Learner steps; 0: never.
   uint64_t eval_every = 0;               // Learner steps; 0: never.
   lease::StragglerRule stragglers;       // Groups that are leased to an idle worker too.
+  lease::AgeRule ages;                   // How long a worker may renew a lease.
   Costs costs;
 };
 

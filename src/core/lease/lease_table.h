@@ -41,17 +41,6 @@ namespace oxbow::lease {
 // other lease came first. kFenced: the lease expired or failed, or its group is not known.
 enum class AcceptOutcome { kAccepted, kDuplicate, kFenced, kSuperseded };
 
-// The maximum age of a lease: `factor` times the median time of recent groups, at least `floor`
-// lease times, twice as much for each earlier attempt at its group. No limit before `samples_min`
-// groups are known.
-struct AgeRule {
-  double factor = 8;  // 0: off.
-  double floor = 4;
-  uint32_t doublings_max = 10;
-  size_t samples_min = 8;
-  size_t window = 64;
-};
-
 // Not thread-safe. The clock is the only source of time.
 class LeaseTable {
  public:

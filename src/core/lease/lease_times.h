@@ -1,9 +1,23 @@
 // Times that follow from the length of a lease, for the table, workers and the simulator.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "absl/time/time.h"
 
 namespace oxbow::lease {
+
+// The maximum age of a lease: `factor` times the median time of recent groups, at least `floor`
+// lease times, twice as much for each earlier attempt at its group. No limit before `samples_min`
+// groups are known.
+struct AgeRule {
+  double factor = 8;  // 0: off.
+  double floor = 4;
+  uint32_t doublings_max = 10;
+  size_t samples_min = 8;
+  size_t window = 64;
+};
 
 // How often a worker renews, and says that it is there: two messages may get lost.
 inline absl::Duration RenewalInterval(absl::Duration lease_time) { return lease_time / 3; }
