@@ -10,6 +10,7 @@
 #include "rpc/channel.h"
 #include "rpc/status.h"
 #include "services/weights/download.h"
+#include "services/weights/manifest_signature.h"
 
 namespace oxbow::weights {
 namespace {
