@@ -11,6 +11,7 @@
 #include "rpc/retry.h"
 #include "rpc/status.h"
 #include "services/weights/download.h"
+#include "services/weights/manifest_signature.h"
 
 namespace oxbow::weights {
 namespace {
