@@ -129,7 +129,7 @@ class Coordinator final : public ResultReceiver {
   // `unscored`: the failure is that a reward server answered without a score.
   void Finish(Session& session, LeaseId lease, const std::string& failure, bool unscored = false);
   // The group that comes next for this lease has samples without a score.
-  void Unscored(LeaseId lease, uint32_t samples, const std::string& reason);
+  void Unscored(Session& session, LeaseId lease, uint32_t samples, const std::string& reason);
   // Counts a finished group that its worker could not deliver.
   void CountUndelivered();
   // The next message to send: a lease, cancel, renewal or drain. If nothing, wait for Wake.

@@ -102,8 +102,10 @@ void Coordinator::Finish(Session& session, LeaseId lease, const std::string& fai
   HandOut();
 }
 
-void Coordinator::Unscored(LeaseId lease, uint32_t samples, const std::string& reason) {
+void Coordinator::Unscored(Session& session, LeaseId lease, uint32_t samples,
+                           const std::string& reason) {
   absl::MutexLock lock(&mutex_);
+  if (!table_.Holds(session.worker, lease)) return;
   unscored_reason_ = reason;
   failures_.Add(clock_.Now(), "image", reason);
   OXBOW_LOG(Warning) << "samples without a score" << Field("lease", lease)

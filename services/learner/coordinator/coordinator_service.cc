@@ -97,7 +97,7 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
         return coordinator_.Finish(*this, LeaseId(request_.finished().lease_id()),
                                    request_.finished().failure(), request_.finished().unscored());
       case v1::WorkRequest::kUnscored:
-        return coordinator_.Unscored(LeaseId(request_.unscored().lease_id()),
+        return coordinator_.Unscored(*this, LeaseId(request_.unscored().lease_id()),
                                      request_.unscored().samples(), request_.unscored().reason());
       case v1::WorkRequest::kGoodbye:
         goodbye_ = true;
