@@ -58,7 +58,8 @@ std::vector<Supervisor::Action> Supervisor::Exited(const std::string& name, int 
     child.not_finite = false;
   }
   if (code == kExitNotFinite && std::exchange(child.not_finite, true)) {
-    return Fail(name, code, absl::StrCat(Ended(name, code), " twice without a committed step between"));
+    return Fail(name, code,
+                absl::StrCat(Ended(name, code), " twice without a committed step between"));
   }
   if (child.restarts >= options_.restarts_max) {
     return Fail(name, code,

@@ -217,7 +217,8 @@ bool Eventually(Condition condition) {
 TEST(RewardClientTest, APatientCallWaitsUntilAServerComesBack) {
   auto replica = std::make_unique<FakeReplica>(AnswerAll);
   const std::string endpoint = replica->endpoint();
-  const auto client = ClientOf({endpoint}, absl::Seconds(20), {.rest_max = absl::Milliseconds(300)});
+  const auto client =
+      ClientOf({endpoint}, absl::Seconds(20), {.rest_max = absl::Milliseconds(300)});
   replica.reset();
   std::vector<absl::StatusOr<Scores>> results;
   std::thread caller([&] { results = client->Score("p", "", Images(3), {.waits = true}); });
