@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "oxbow/v1/reward.grpc.pb.h"
 #include "rpc/channel.h"
+#include "rpc/retry.h"
 #include "rpc/status.h"
 
 namespace oxbow::reward {
