@@ -53,7 +53,8 @@ struct SingleProcessLoop::Impl {
       }
       scores.emplace_back(std::move(named));
     }
-    return rollout::ApplyScores(config.reward(), scores, group.trajectories);
+    return rollout::ApplyScores(config.reward(), /*drops=*/false, scores, group.trajectories)
+        .status();
   }
 };
 

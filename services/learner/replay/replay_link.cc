@@ -82,6 +82,8 @@ ReplayLink::ReplayLink(Options options, LearnerMetrics& metrics)
   metrics_.BufferAttached(true);
 }
 
+ReplayLink::~ReplayLink() = default;
+
 bool ReplayLink::attached() const {
   return std::all_of(shards_.begin(), shards_.end(),
                      [](const auto& shard) { return shard->attached(); });
