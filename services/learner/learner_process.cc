@@ -214,16 +214,15 @@ absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
   leader_->AnnounceSave();
   OXBOW_ASSIGN_OR_RETURN(model::NamedTensors moments, trainer_->State());
   Checkpointing::AddTrainerState(std::move(moments), copy);
-  return writer_->Begin(
-      [this, state = std::move(state), copy = std::move(copy)]() mutable -> absl::Status {
-        const absl::Duration began = Clock::Steady().Now();
-        OXBOW_ASSIGN_OR_RETURN(
-            const uint64_t bytes,
-            checkpointing_.Write(state, std::move(copy), options_.check_directory));
-        metrics_->CheckpointWritten(bytes, absl::ToDoubleSeconds(Clock::Steady().Now() - began));
-        if (copier_ != nullptr) copier_->Copy(state.committed_steps);
-        return absl::OkStatus();
-      });
+  return writer_->Begin([this, state = std::move(state),
+                         copy = std::move(copy)]() mutable -> absl::Status {
+    const absl::Duration began = Clock::Steady().Now();
+    OXBOW_ASSIGN_OR_RETURN(const uint64_t bytes,
+                           checkpointing_.Write(state, std::move(copy), options_.check_directory));
+    metrics_->CheckpointWritten(bytes, absl::ToDoubleSeconds(Clock::Steady().Now() - began));
+    if (copier_ != nullptr) copier_->Copy(state.committed_steps);
+    return absl::OkStatus();
+  });
 }
 
 absl::Status LearnerProcess::MakeLoop() {

@@ -6,8 +6,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <random>
 #include <optional>
+#include <random>
 #include <string>
 #include <thread>
 
