@@ -27,7 +27,8 @@ constexpr Epoch kEpoch(1);
 // What can be seen of a store: ids with their uses, and the clock.
 std::string Seen(ReplayStore& store) {
   std::string seen = std::to_string(store.Info().step.value) + ":";
-  for (const Entry& entry : store.List(1000, EntryId(0)).value()) {
+  const std::vector<Entry> entries = store.List(1000, EntryId(0)).value();
+  for (const Entry& entry : entries) {
     seen += " " + std::to_string(entry.id.value) + "x" + std::to_string(entry.uses);
   }
   return seen;

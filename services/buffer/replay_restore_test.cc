@@ -32,7 +32,8 @@ class ReplayRestoreTest : public ::testing::Test {
 
   std::vector<uint64_t> Ids() {
     std::vector<uint64_t> ids;
-    for (const Entry& entry : store_->List(100, EntryId(0)).value()) ids.push_back(entry.id.value);
+    const std::vector<Entry> entries = store_->List(100, EntryId(0)).value();
+    for (const Entry& entry : entries) ids.push_back(entry.id.value);
     return ids;
   }
   std::vector<fs::path> Asides() const {

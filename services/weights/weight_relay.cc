@@ -44,7 +44,8 @@ class WeightRelay::Service final : public v1::WeightChannel::Service, public rpc
             store_.Wants(hash) ? options_.chunk_wait : options_.unheard_wait;
         if (stream.cancelled() || now - asked >= limit) break;
         if (now - told < options_.sign_of_life) continue;  // Woken by another chunk.
-        if (!co_await stream.Write(FetchPiece{})) co_return absl::CancelledError("gone");
+        FetchPiece sign_of_life;
+        if (!co_await stream.Write(std::move(sign_of_life))) co_return absl::CancelledError("gone");
         told = now;
       }
       if (chunk == nullptr || (offset > 0 && offset >= chunk->size())) {

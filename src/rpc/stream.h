@@ -164,20 +164,23 @@ class Stream final : public StreamBase, public grpc::ServerBidiReactor<Request, 
 
   // co_await: true when this message and those before it are on their way; false when the peer is
   // gone. Waits as long as the peer is slow.
+  //
+  // The message must have a name in the coroutine, which is moved from: GCC 12 copies a nameless
+  // aggregate of a co_await expression bit by bit.
   auto Write(Response response) {
     struct Writing {
       Stream& stream;
-      Response response;
       bool await_ready() { return false; }
       bool await_suspend(std::coroutine_handle<> handler) {
-        return stream.SuspendForWrite(handler, std::move(response));
+        return stream.SuspendForWrite(handler);
       }
       bool await_resume() {
         absl::MutexLock lock(&stream.mutex_);
         return !stream.broken_ && !stream.finished_;
       }
     };
-    return Writing{*this, std::move(response)};
+    Send(std::move(response));
+    return Writing{*this};
   }
 
   // co_await: until Wake, cancellation or `limit` after now; the caller looks which.
@@ -197,7 +200,9 @@ class Stream final : public StreamBase, public grpc::ServerBidiReactor<Request, 
   // Queues a message without waiting: for few and small ones. Dropped when the peer is gone.
   void Send(Response response) {
     absl::MutexLock lock(&mutex_);
-    Enqueue(std::move(response));
+    if (finished_ || broken_) return;
+    outgoing_.push_back(std::move(response));
+    if (!std::exchange(writing_, true)) this->StartWrite(&outgoing_.front());
   }
 
   void OnReadDone(bool ok) override { ReadDone(ok); }
@@ -228,17 +233,10 @@ class Stream final : public StreamBase, public grpc::ServerBidiReactor<Request, 
     return true;
   }
 
-  bool SuspendForWrite(std::coroutine_handle<> handler, Response response) {
+  bool SuspendForWrite(std::coroutine_handle<> handler) {
     absl::MutexLock lock(&mutex_);
-    if (!Enqueue(std::move(response))) return false;
+    if (!writing_) return false;
     Await(Waits::kWrite, handler, idle_max_);
-    return true;
-  }
-
-  bool Enqueue(Response response) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (finished_ || broken_) return false;
-    outgoing_.push_back(std::move(response));
-    if (!std::exchange(writing_, true)) this->StartWrite(&outgoing_.front());
     return true;
   }
 

@@ -86,11 +86,16 @@ Credentials MakeCredentials(const TlsOptions& options, const std::shared_ptr<Acc
   const auto files = std::make_shared<tls::FileWatcherCertificateProvider>(
       options.files.key, options.files.cert, options.files.ca,
       static_cast<unsigned>(std::max<int64_t>(1, absl::ToInt64Seconds(options.reload_every))));
+  // Each set of credentials takes its options over: a copy would share what is freed once only.
+  const auto watch = [&](auto& credentials) {
+    credentials.set_certificate_provider(files);
+    credentials.watch_root_certs();
+    credentials.watch_identity_key_cert_pairs();
+  };
   tls::TlsChannelCredentialsOptions client;
-  client.set_certificate_provider(files);
-  client.watch_root_certs();
-  client.watch_identity_key_cert_pairs();
-  tls::TlsChannelCredentialsOptions own = client;
+  watch(client);
+  tls::TlsChannelCredentialsOptions own;
+  watch(own);
   own.set_certificate_verifier(std::make_shared<tls::NoOpCertificateVerifier>());
   tls::TlsServerCredentialsOptions server(files);
   server.watch_root_certs();

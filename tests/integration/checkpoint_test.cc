@@ -95,7 +95,7 @@ TEST(CheckpointRunTest, OtherPromptsAreRefusedByName) {
   TrainingRun run({"run.steps=1", key});
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
 
-  std::ofstream(prompts, std::ios::app) << "text 999\n";
+  std::ofstream(prompts, std::ios::app) << "text 1\n";
   run.Resume({"run.steps=2", key});
   EXPECT_EQ(run.WaitExit().value(), 4);
   const fs::path log = run.directory() / "logs/learner.log";

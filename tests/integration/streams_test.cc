@@ -26,7 +26,8 @@ constexpr int kIdle = 100;  // On each server; gRPC gives a server 64 threads fo
 
 std::string EndpointOf(const TrainingRun& run, const std::string& name) {
   std::ifstream in(run.directory() / "endpoints.json");
-  for (const nlohmann::json& service : nlohmann::json::parse(in)["services"]) {
+  const nlohmann::json endpoints = nlohmann::json::parse(in);
+  for (const nlohmann::json& service : endpoints["services"]) {
     if (service["name"].get<std::string>().rfind(name, 0) == 0) return service["grpc"];
   }
   ADD_FAILURE() << "no service: " << name;

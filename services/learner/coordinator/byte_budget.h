@@ -64,7 +64,7 @@ class ByteBudget {
     }
     ~Place() {
       absl::MutexLock lock(&budget_.mutex_);
-      if (!served_) std::erase(budget_.line_, this);
+      if (!served_ && std::erase(budget_.line_, this) > 0) budget_.Serve();
     }
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;

@@ -200,6 +200,7 @@ rpc::Handler ExperienceSinkService::Take(InsertStream& stream) {
       while (!place.Take(inserting.credit())) {
         co_await stream.Wait(kSignOfLife);
         if (stream.cancelled()) co_return absl::CancelledError("the worker is gone");
+        if (place.Take(inserting.credit())) break;
         stream.Send(CreditOf(0));  // The worker sees that it is worth waiting.
       }
     }

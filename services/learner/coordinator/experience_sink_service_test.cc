@@ -47,7 +47,8 @@ TEST_F(CoordinatorServiceTest, HundredsOfIdleInsertsHoldUpNobody) {
 TEST_F(CoordinatorServiceTest, AGroupThatItsWorkerGaveUpIsCountedAsDiscarded) {
   WorkerStreams worker(server_->endpoint(), "a");
   worker.Credit(0, 1);
-  worker.Fail(worker.Next().lease().lease_id(), "send group 0: UNAVAILABLE", /*discarded=*/true);
+  worker.Fail(worker.Next().lease().lease_id(), "send group 0: UNAVAILABLE", /*unscored=*/false,
+              /*discarded=*/true);
   (void)worker.Renew(1);  // Comes back after the failure was taken.
   v1::StatusResponse status;
   coordinator_.FillStatus(status);

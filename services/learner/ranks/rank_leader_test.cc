@@ -233,8 +233,8 @@ TEST(StepManifestTest, AManifestOfAnySizeComesInPiecesAndIsTheSameAgain) {
     size_t pieces = 0;
     for (v1::RankCommand& piece : InPieces(manifest, bytes_max)) {
       EXPECT_LE(piece.step().ByteSizeLong(), std::max(bytes_max, item) + 100);
-      EXPECT_EQ(AddPiece(std::move(*piece.mutable_step()), whole),
-                whole.groups_size() == manifest.groups_size());
+      const bool complete = AddPiece(std::move(*piece.mutable_step()), whole);
+      EXPECT_EQ(complete, whole.groups_size() == manifest.groups_size());
       ++pieces;
     }
     EXPECT_EQ(whole.SerializeAsString(), manifest.SerializeAsString());
