@@ -73,7 +73,7 @@ function(oxbow_test name)
   if(ARG_LABEL)
     set(_label LABELS "${ARG_LABEL}")
   endif()
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES ${_label} TIMEOUT 300)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120 PROPERTIES ${_label} TIMEOUT 300)
   # Discovery takes one variable and loses the others, so they are set once the cases are known.
   set(_env OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=1 ${ARG_ENV})
   if(OXBOW_SANITIZE MATCHES "thread")
