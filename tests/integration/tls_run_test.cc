@@ -151,7 +151,7 @@ TEST(TlsRunTest, ARunOfOneCertificatePerServiceRefusesWhatNoRoleMay) {
   const RunOfRoles run;
   const auto worker = run.Worker("gpu-0");
   // Weights, leases, results, scores and the buffer: the run needs every call between services.
-  const auto committed = [&] { return Scrape(run.metrics_at, "oxbow_learner_policy_version "); };
+  const auto committed = [&] { return Scrape(run.metrics_at, "oxbow_learner_policy_version"); };
   const Clock& clock = Clock::Steady();
   const absl::Duration deadline = clock.Now() + absl::Seconds(60);
   while (committed().value_or(0) < 4 && clock.Now() < deadline && run.learner->running()) {
@@ -160,9 +160,9 @@ TEST(TlsRunTest, ARunOfOneCertificatePerServiceRefusesWhatNoRoleMay) {
   ASSERT_GE(committed().value_or(0), 4) << run.learner->error_output() << worker->error_output();
   EXPECT_THAT(run.Command("operator", {"status", "--addr", run.learner_at}).output,
               HasSubstr("gpu-0"));
-  EXPECT_THAT(run.Command("operator", {"replay", "ls", "--buffer", run.buffer_at}).exit_code, 0);
+  EXPECT_THAT(run.Command("operator", {"replay", "list", "--buffer", run.buffer_at}).exit_code, 0);
 
-  const Outcome foreign = run.Command("reward", {"replay", "ls", "--buffer", run.buffer_at});
+  const Outcome foreign = run.Command("reward", {"replay", "list", "--buffer", run.buffer_at});
   EXPECT_EQ(foreign.exit_code, 4);
   EXPECT_THAT(foreign.message, HasSubstr("oxbow://oxbow/reward may not call"));
   const auto impostor = run.Worker("other-0");
