@@ -21,6 +21,7 @@
 // gone after its first wait. Only the coroutine awaits; Send, Wake and the getters are thread-safe.
 #pragma once
 
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <coroutine>
