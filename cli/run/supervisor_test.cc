@@ -105,13 +105,19 @@ TEST_F(SupervisorTest, ALongLifeWithoutACommittedStepForgivesNothing) {
 }
 
 TEST_F(SupervisorTest, WhatTheSameStartWouldMeetAgainIsNotTriedAgain) {
-  for (const int code : {kExitUsage, kExitData, kExitFull}) {
+  for (const int code : {kExitUsage, kExitData}) {
     Supervisor supervisor({}, clock_);
     supervisor.Started("learner", Role::kLearner);
     supervisor.Exited("learner", code);
     EXPECT_EQ(supervisor.phase(), Phase::kDone) << code;
     EXPECT_EQ(supervisor.exit_code(), code);
   }
+}
+
+TEST_F(SupervisorTest, AFullDiskMayHaveRoomAgain) {
+  supervisor_.Exited("learner", kExitFull);
+  EXPECT_EQ(After(absl::Seconds(5)).size(), 1);
+  EXPECT_EQ(supervisor_.phase(), Phase::kRunning);
 }
 
 TEST_F(SupervisorTest, ANumberThatIsNotFiniteIsTriedAgainOnceAtAStep) {

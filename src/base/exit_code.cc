@@ -27,7 +27,7 @@ int ExitCodeOf(const absl::Status& status) {
 }
 
 bool IsFinal(int exit_code) {
-  return exit_code == kExitUsage || exit_code == kExitData || exit_code == kExitFull;
+  return exit_code == kExitUsage || exit_code == kExitData;
 }
 
 }  // namespace oxbow
