@@ -1,29 +1,27 @@
 #include "cli/oncall/health.h"
 
 #include <google/protobuf/io/coded_stream.h>
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/support/byte_buffer.h>
 
 #include <iostream>
-#include <memory>
+#include <string>
 
 #include "absl/strings/str_cat.h"
+#include "rpc/byte_call.h"
 #include "rpc/channel.h"
+#include "rpc/health_service.h"
 #include "rpc/status.h"
 #include "rpc/tls_flags.h"
 
 namespace oxbow::cli {
 namespace {
 
-constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
 constexpr uint64_t kServing = 1;
 
 // HealthCheckResponse { ServingStatus status = 1; }
-absl::StatusOr<bool> Response(const grpc::ByteBuffer& buffer) {
-  grpc::Slice slice;
-  if (!buffer.DumpToSingleSlice(&slice).ok()) return absl::InternalError("unreadable answer");
-  google::protobuf::io::CodedInputStream in(slice.begin(), static_cast<int>(slice.size()));
-  if (slice.size() == 0) return false;
+absl::StatusOr<bool> Response(const std::string& bytes) {
+  if (bytes.empty()) return false;
+  google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
+                                            static_cast<int>(bytes.size()));
   uint64_t value = 0;
   if (in.ReadTag() != 1 << 3 || !in.ReadVarint64(&value)) {
     return absl::InternalError("not an answer of grpc.health.v1");
@@ -34,19 +32,9 @@ absl::StatusOr<bool> Response(const grpc::ByteBuffer& buffer) {
 }  // namespace
 
 absl::StatusOr<bool> IsServing(const std::string& endpoint, absl::Duration timeout) {
-  grpc::GenericStub stub(rpc::Connect(endpoint));
-  grpc::CompletionQueue queue;
-  const std::unique_ptr<grpc::ClientContext> context = rpc::ContextWithDeadline(timeout);
-  auto call = stub.PrepareUnaryCall(context.get(), kCheck, {}, &queue);
-  call->StartCall();
-  grpc::ByteBuffer answer;
-  grpc::Status status;
-  call->Finish(&answer, &status, nullptr);
-  void* tag = nullptr;
-  bool ok = false;
-  queue.Next(&tag, &ok);  // Returns at the context's deadline at the latest.
-  if (!status.ok()) return rpc::FromGrpc(status);
-  return Response(answer);
+  const rpc::ByteAnswer answer = rpc::CallBytes(rpc::Connect(endpoint), rpc::kHealthCheck, timeout);
+  if (!answer.status.ok()) return rpc::FromGrpc(answer.status);
+  return Response(answer.bytes);
 }
 
 int HealthExitCode(const absl::StatusOr<bool>& serving) {

@@ -98,15 +98,20 @@ std::unique_ptr<io::EncodedPrompts> Encoded() {
   return io::EncodedPrompts::Open(*components, {.encoders = {.t5_length = 9}}).value();
 }
 
-TEST(EvaluationTest, ImagesAreThoseOfOneBatchAndConditioningIsHeldForSixtyFour) {
-  Gallery gallery;
-  const auto rewards = reward::RewardClient::Create({.endpoints = {gallery.endpoint()}}).value();
-  const auto decoder = model::MakePixelDecoder();
+std::vector<v1::Prompt> NumberedPrompts() {
   std::vector<v1::Prompt> prompts(kPrompts);
   for (uint32_t i = 0; i < kPrompts; ++i) {
     prompts[i].set_id(i + 1);
     prompts[i].set_text(absl::StrCat("text ", i));
   }
+  return prompts;
+}
+
+TEST(EvaluationTest, ImagesAreThoseOfOneBatchAndConditioningIsHeldForSixtyFour) {
+  Gallery gallery;
+  const auto rewards = reward::RewardClient::Create({.endpoints = {gallery.endpoint()}}).value();
+  const auto decoder = model::MakePixelDecoder();
+  const std::vector<v1::Prompt> prompts = NumberedPrompts();
   ConditioningCache cache(Encoded());
   v1::RewardConfig reward;
   reward.add_terms()->set_name("first_byte");
@@ -149,11 +154,7 @@ TEST(EvaluationTest, EndsAtTheFirstSilenceAndWhenItIsCancelled) {
   Gallery gallery;
   const auto rewards = reward::RewardClient::Create({.endpoints = {gallery.endpoint()}}).value();
   const auto decoder = model::MakePixelDecoder();
-  std::vector<v1::Prompt> prompts(kPrompts);
-  for (uint32_t i = 0; i < kPrompts; ++i) {
-    prompts[i].set_id(i + 1);
-    prompts[i].set_text(absl::StrCat("text ", i));
-  }
+  const std::vector<v1::Prompt> prompts = NumberedPrompts();
   ConditioningCache cache(Encoded());
   v1::RewardConfig reward;
   reward.add_terms()->set_name("first_byte");

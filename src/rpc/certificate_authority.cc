@@ -11,20 +11,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "rpc/openssl_handles.h"
 
 namespace oxbow::rpc {
 namespace {
-
-template <auto Function>
-struct FreedBy {
-  template <typename T>
-  void operator()(T* object) const {
-    Function(object);
-  }
-};
-using Bio = std::unique_ptr<BIO, FreedBy<BIO_free>>;
-using Certificate = std::unique_ptr<X509, FreedBy<X509_free>>;
-using Key = std::unique_ptr<EVP_PKEY, FreedBy<EVP_PKEY_free>>;
 
 constexpr absl::Duration kClocksDiffer = absl::Hours(1);
 

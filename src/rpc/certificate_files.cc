@@ -14,22 +14,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "rpc/openssl_handles.h"
 
 namespace oxbow::rpc {
 namespace {
 
 constexpr uint64_t kPemBytesMax = 1 << 20;
 
-template <auto Function>
-struct FreedBy {
-  template <typename T>
-  void operator()(T* object) const {
-    Function(object);
-  }
-};
-using Bio = std::unique_ptr<BIO, FreedBy<BIO_free>>;
-using Certificate = std::unique_ptr<X509, FreedBy<X509_free>>;
-using Key = std::unique_ptr<EVP_PKEY, FreedBy<EVP_PKEY_free>>;
 using Store = std::unique_ptr<X509_STORE, FreedBy<X509_STORE_free>>;
 using StoreContext = std::unique_ptr<X509_STORE_CTX, FreedBy<X509_STORE_CTX_free>>;
 

@@ -11,7 +11,6 @@
 namespace oxbow::rpc {
 namespace {
 
-constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
 constexpr uint8_t kStatusTag = 1 << 3;  // HealthCheckResponse { ServingStatus status = 1; }
 constexpr uint8_t kServing = 1;
 constexpr uint8_t kNotServing = 2;
@@ -23,7 +22,7 @@ HealthService::HealthService(std::vector<StreamRunner*> runners) : runners_(std:
   using Method =
       grpc::internal::RpcMethodHandler<HealthService, grpc::ByteBuffer, grpc::ByteBuffer>;
   AddMethod(new grpc::internal::RpcServiceMethod(
-      kCheck, grpc::internal::RpcMethod::NORMAL_RPC,
+      kHealthCheck, grpc::internal::RpcMethod::NORMAL_RPC,
       new Method([](HealthService* service, grpc::ServerContext*, const grpc::ByteBuffer* request,
                     grpc::ByteBuffer* response) { return service->Check(*request, *response); },
                  this)));

@@ -16,6 +16,9 @@
 
 namespace oxbow::rpc {
 
+// The method that answers, as a client names it.
+inline constexpr char kHealthCheck[] = "/grpc.health.v1.Health/Check";
+
 class HealthService final : public grpc::Service {
  public:
   // `runners` outlive this.

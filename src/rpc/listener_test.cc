@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/security/credentials.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -17,8 +16,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "base/descriptor.h"
-#include "rpc/channel.h"
+#include "rpc/byte_call.h"
+#include "rpc/health_service.h"
 #include "rpc/server.h"
 
 namespace oxbow::rpc {
@@ -32,22 +33,10 @@ constexpr absl::Duration kAnswer = absl::Seconds(20);
 grpc::StatusCode Ask(const std::string& endpoint) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  grpc::GenericStub stub(
-      grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments));
-  grpc::CompletionQueue queue;
-  const auto context = ContextWithDeadline(kAnswer);
-  context->set_wait_for_ready(true);
-  const grpc::Slice empty;
-  auto call = stub.PrepareUnaryCall(context.get(), "/grpc.health.v1.Health/Check",
-                                    grpc::ByteBuffer(&empty, 1), &queue);
-  call->StartCall();
-  grpc::ByteBuffer answer;
-  grpc::Status status;
-  call->Finish(&answer, &status, nullptr);
-  void* tag = nullptr;
-  bool ok = false;
-  queue.Next(&tag, &ok);
-  return status.error_code();
+  const auto channel =
+      grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments);
+  (void)channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kAnswer));
+  return CallBytes(channel, kHealthCheck, kAnswer).status.error_code();
 }
 
 bool Connects(const Descriptor& socket, int port) {

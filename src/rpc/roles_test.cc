@@ -2,7 +2,6 @@
 // services here implement nothing: a call that passes the check ends as UNIMPLEMENTED.
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -20,6 +19,7 @@
 #include "oxbow/v1/reward.grpc.pb.h"
 #include "oxbow/v1/weight_channel.grpc.pb.h"
 #include "rpc/access.h"
+#include "rpc/byte_call.h"
 #include "rpc/channel.h"
 #include "rpc/role_table.h"
 #include "rpc/server.h"
@@ -73,19 +73,7 @@ const std::map<std::string, std::pair<std::string, std::string>> kPromised = {
 bool Allows(const std::string& roles, Role role) { return absl::StrContains(roles, NameOf(role)); }
 
 absl::Status Ask(const std::shared_ptr<grpc::Channel>& channel, const std::string& method) {
-  grpc::GenericStub stub(channel);
-  grpc::CompletionQueue queue;
-  const auto context = ContextWithDeadline(kAnswer);
-  const grpc::Slice nothing;
-  auto call = stub.PrepareUnaryCall(context.get(), method, grpc::ByteBuffer(&nothing, 1), &queue);
-  call->StartCall();
-  grpc::ByteBuffer answer;
-  grpc::Status status;
-  call->Finish(&answer, &status, nullptr);
-  void* tag = nullptr;
-  bool ok = false;
-  queue.Next(&tag, &ok);
-  return FromGrpc(status);
+  return FromGrpc(CallBytes(channel, method, kAnswer).status);
 }
 
 class RolesTest : public ::testing::Test {

@@ -1,9 +1,7 @@
 #include "rpc/self_probe.h"
 
 #include <grpcpp/create_channel.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/security/credentials.h>
-#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/channel_arguments.h>
 #include <unistd.h>
 
@@ -12,7 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
-#include "rpc/channel.h"
+#include "rpc/byte_call.h"
+#include "rpc/health_service.h"
 #include "rpc/tls.h"
 
 namespace oxbow::rpc {
@@ -52,19 +51,8 @@ bool SelfProbe::Answers() const {
   grpc::ChannelArguments arguments;
   // Without this, channels to one endpoint share a connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  grpc::GenericStub stub(grpc::CreateCustomChannel(endpoint_, OwnCredentials(), arguments));
-  grpc::CompletionQueue queue;
-  const std::unique_ptr<grpc::ClientContext> context = ContextWithDeadline(options_.timeout);
-  const grpc::Slice empty;  // A HealthCheckRequest that asks for the server as a whole.
-  auto call = stub.PrepareUnaryCall(context.get(), "/grpc.health.v1.Health/Check",
-                                    grpc::ByteBuffer(&empty, 1), &queue);
-  call->StartCall();
-  grpc::ByteBuffer answer;
-  grpc::Status status;
-  call->Finish(&answer, &status, nullptr);
-  void* tag = nullptr;
-  bool ok = false;
-  queue.Next(&tag, &ok);
+  const auto channel = grpc::CreateCustomChannel(endpoint_, OwnCredentials(), arguments);
+  const grpc::Status status = CallBytes(channel, kHealthCheck, options_.timeout).status;
   return status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED;
 }
 

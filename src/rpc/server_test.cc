@@ -2,14 +2,15 @@
 #include "rpc/server.h"
 
 #include <gmock/gmock.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
 #include <future>
 
 #include "oxbow/v1/coordinator.grpc.pb.h"
 #include "oxbow/v1/experience_sink.grpc.pb.h"
+#include "rpc/byte_call.h"
 #include "rpc/channel.h"
+#include "rpc/health_service.h"
 #include "rpc/retry.h"
 #include "rpc/status.h"
 #include "rpc/stream.h"
@@ -55,27 +56,8 @@ class HeldStreams final : public v1::ExperienceSink::Service, public HasStreams 
   StreamRunner runner_{{.threads = 1}};
 };
 
-struct Health {
-  grpc::StatusCode code;
-  std::string answer;
-};
-
-Health Check(const std::string& endpoint) {
-  grpc::GenericStub stub(Connect(endpoint));
-  grpc::CompletionQueue queue;
-  const auto context = ContextWithDeadline(kDeadline);
-  const auto call =
-      stub.PrepareUnaryCall(context.get(), "/grpc.health.v1.Health/Check", {}, &queue);
-  call->StartCall();
-  grpc::ByteBuffer answer;
-  grpc::Status status;
-  call->Finish(&answer, &status, nullptr);
-  void* tag = nullptr;
-  bool ok = false;
-  queue.Next(&tag, &ok);
-  grpc::Slice slice;
-  if (status.ok()) (void)answer.DumpToSingleSlice(&slice);
-  return {status.error_code(), std::string(slice.begin(), slice.end())};
+ByteAnswer Check(const std::string& endpoint) {
+  return CallBytes(Connect(endpoint), kHealthCheck, kDeadline);
 }
 
 uint64_t Refused() {
@@ -89,7 +71,7 @@ uint64_t Refused() {
 TEST(ServerTest, RefusedCallsAreCountedAndHealthDoesNotSayServing) {
   HeldService service;
   const auto server = Server::Start({.threads_max = 2}, {&service}).value();
-  EXPECT_EQ(Check(server->endpoint()).answer, "\x08\x01") << "serving";
+  EXPECT_EQ(Check(server->endpoint()).bytes, "\x08\x01") << "serving";
   const auto stub = v1::Coordinator::NewStub(Connect(server->endpoint()));
   const auto ask = [&] {
     v1::StatusResponse response;
@@ -100,7 +82,7 @@ TEST(ServerTest, RefusedCallsAreCountedAndHealthDoesNotSayServing) {
   const uint64_t before = Refused();
   EXPECT_EQ(ask(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(Refused(), before + 1);
-  EXPECT_EQ(Check(server->endpoint()).code, grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(Check(server->endpoint()).status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   service.go_on.Notify();
   EXPECT_EQ(held.get(), grpc::StatusCode::OK);
 }
@@ -128,10 +110,10 @@ TEST(ServerTest, HealthNeedsAThreadOfTheStreamsToo) {
   const auto context = ContextWithDeadline(kDeadline);
   const auto stream = stub->Insert(context.get());
   service.entered.WaitForNotification();
-  EXPECT_EQ(Check(server->endpoint()).answer, "\x08\x02") << "not serving";
+  EXPECT_EQ(Check(server->endpoint()).bytes, "\x08\x02") << "not serving";
   service.go_on.Notify();
   EXPECT_TRUE(stream->Finish().ok());
-  EXPECT_EQ(Check(server->endpoint()).answer, "\x08\x01");
+  EXPECT_EQ(Check(server->endpoint()).bytes, "\x08\x01");
 }
 
 }  // namespace

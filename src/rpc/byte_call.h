@@ -1,0 +1,23 @@
+// A unary call with bytes in place of messages: for callers without the service's generated code.
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/support/status.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace oxbow::rpc {
+
+struct ByteAnswer {
+  grpc::Status status;
+  std::string bytes;  // The response as it was sent; empty if the call failed.
+};
+
+// Calls `method` ("/package.Service/Method") with an empty request, and waits at most `timeout`.
+ByteAnswer CallBytes(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                     absl::Duration timeout);
+
+}  // namespace oxbow::rpc
