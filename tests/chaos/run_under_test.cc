@@ -21,12 +21,15 @@ namespace {
 constexpr absl::Duration kBetweenLooks = absl::Milliseconds(10);
 constexpr absl::Duration kBetweenMemoryLooks = absl::Milliseconds(150);
 
-// VmHWM of a process; 0 once it is gone.
+// The peak resident memory of a process without the pages of mapped files; 0 once it is gone. Those pages are the
+// libraries' code: they can be taken back at any time, and how many the kernel maps at once differs between machines.
 uint64_t PeakOf(pid_t pid) {
   std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
+  uint64_t peak = 0;
+  uint64_t kibibytes = 0;
   for (std::string word; status >> word;) {
-    uint64_t kibibytes = 0;
-    if (word == "VmHWM:" && status >> kibibytes) return kibibytes * 1024;
+    if (word == "VmHWM:" && status >> kibibytes) peak = kibibytes;
+    if (word == "RssFile:" && status >> kibibytes) return (peak - std::min(peak, kibibytes)) * 1024;
   }
   return 0;
 }

@@ -167,8 +167,9 @@ def main():
     parser.add_argument("--band", type=int, default=3)
     parser.add_argument("--band-steps", type=int, default=200)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("/tmp/oxbow_soak"))
-    parser.add_argument("flags", nargs="*", help="further flags of `oxbow train`, after --")
-    args = parser.parse_args()
+    cut = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    args = parser.parse_args(sys.argv[1:cut])
+    args.flags = sys.argv[cut + 1:]  # For `oxbow train`.
     args.build = args.build.absolute()
     shutil.rmtree(args.out, ignore_errors=True)
     args.out.mkdir(parents=True)
