@@ -2,7 +2,7 @@
 """The work of sd35m_bench in PyTorch's eager mode with diffusers and peft, on the same GPU: forward pass and training step
 of a LoRA on SD3.5-M at its published size, random weights.
 
-    bench/sd35m_diffusers.py --rows 8 --compute bf16 --peak-tflops 989
+    bench/sd35m_diffusers.py --rows 8 --compute bf16
 
 bf16 is arranged as flow_grpo does it: the base in bf16, the adapter in float32, autocast. Inputs stay on the GPU.
 """

@@ -24,6 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kAll[] = "all";
+// What the processes of one machine call each other by.
+constexpr char kThisMachine[] = ",DNS:localhost,IP:127.0.0.1,IP:::1";
 
 absl::Status WriteKey(const fs::path& path, const std::string& pem, bool readable) {
   // Nobody else can open the file between its creation and the change of its mode.
@@ -79,6 +81,7 @@ absl::StatusOr<std::string> NamesOf(const FleetCertificates& wanted, const std::
     }
     absl::StrAppend(&names, address ? ",IP:" : ",DNS:", host);
   }
+  if (member == kAll) absl::StrAppend(&names, kThisMachine);
   OXBOW_ASSIGN_OR_RETURN(const std::string uris, UrisOf(wanted.fleet, member));
   return names + uris;
 }

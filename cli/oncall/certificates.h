@@ -21,7 +21,8 @@ struct FleetCertificates {
 
 // Makes ca.crt and ca.key in `directory` unless they are there. Then makes or renews, for each
 // member, MEMBER/ca.crt, tls.crt and tls.key; '/' in a member's name becomes '-' in its folder's.
-// `all` is a certificate with every role, for the processes of one machine. Returns the folders.
+// `all` is a certificate with every role, for the processes of one machine: it has that machine's
+// own names, so that no --tls-name is needed. Returns the folders.
 // kInvalidArgument for a name that is no member's or host's; kFailedPrecondition if the authority
 // that is there cannot be used.
 absl::StatusOr<std::vector<std::filesystem::path>> WriteCertificates(

@@ -44,6 +44,10 @@ TEST(CertificatesTest, EachRoleHasAWorkingCertificateOfItsOwn) {
     EXPECT_EQ(ModeOf(folder / "tls.key"), static_cast<fs::perms>(0600));
     const std::string member = folder.filename();
     EXPECT_EQ(holder.identities.size(), member == "all" ? std::size(rpc::kEveryRole) : 1) << member;
+    // The processes of one machine need no --tls-name.
+    for (const char* host : {"127.0.0.1", "::1", "localhost"}) {
+      EXPECT_EQ(rpc::CheckServesHost(folder / "tls.crt", host).ok(), member == "all") << member;
+    }
     for (const rpc::Role role : rpc::kEveryRole) {
       EXPECT_EQ(holder.RolesIn("lab").Has(role), member == "all" || member == rpc::NameOf(role));
     }

@@ -23,6 +23,8 @@
 #include "io/metrics_file.h"
 #include "io/report/report.h"
 #include "metrics/step_metrics.h"
+#include "rpc/certificate_files.h"
+#include "rpc/tls.h"
 #include "rpc/tls_flags.h"
 
 namespace oxbow::cli {
@@ -206,6 +208,10 @@ absl::StatusOr<int> Run(const Flags& flags) {
   OXBOW_ASSIGN_OR_RETURN(const EarlierRun earlier, EarlierRunOf(flags));
   OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
   OXBOW_ASSIGN_OR_RETURN(const config::ResolvedConfig resolved, ResolveAndCheck(flags));
+  if (rpc::UsesTls() && flags.tls.name.empty()) {
+    OXBOW_RETURN_IF_ERROR(
+        rpc::CheckServesHost(flags.tls.files.cert, resolved.config.services().host()));
+  }
   const fs::path run_dir =
       fs::path(resolved.config.run().directory()) / resolved.config.run().name();
   OXBOW_ASSIGN_OR_RETURN(const EnteredDirectory entered,

@@ -120,4 +120,23 @@ absl::StatusOr<absl::Time> CheckCertificateFiles(const CertificateFiles& files,
   return EndOf(*shown);
 }
 
+absl::Status CheckServesHost(const std::string& cert, const std::string& host) {
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<Certificate> chain,
+                         ReadCertificates("--tls-cert", cert));
+  X509* const shown = chain[0].get();
+  if (X509_check_host(shown, host.c_str(), host.size(), X509_CHECK_FLAG_NEVER_CHECK_SUBJECT,
+                      nullptr) == 1 ||
+      X509_check_ip_asc(shown, host.c_str(), 0) == 1) {
+    return absl::OkStatus();
+  }
+  ERR_clear_error();
+  return Unfit("--tls-cert",
+               absl::StrCat("processes call each other at ", host,
+                            ", which is not in it (give "
+                            "--tls-name with a DNS name of it, or make one with oxbow "
+                            "certificates --host ",
+                            host, ")"),
+               cert);
+}
+
 }  // namespace oxbow::rpc

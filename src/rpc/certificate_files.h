@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
@@ -21,5 +22,9 @@ struct CertificateFiles {
 // DNS name `name` (unless empty). The message names flag and path.
 absl::StatusOr<absl::Time> CheckCertificateFiles(const CertificateFiles& files,
                                                  const std::string& name, absl::Time now);
+
+// OK if callers of `host` (an address or a DNS name) find it in the certificate of this file.
+// kFailedPrecondition otherwise; the message says what to pass.
+absl::Status CheckServesHost(const std::string& cert, const std::string& host);
 
 }  // namespace oxbow::rpc

@@ -56,6 +56,17 @@ TEST_F(CertificateFilesTest, FittingFilesAreTaken) {
   EXPECT_TRUE(Check(files).ok()) << Check(files);
 }
 
+TEST_F(CertificateFilesTest, HostsThatCallersCannotFindAreRefusedWithWhatToPass) {
+  EXPECT_TRUE(CheckServesHost(Files().cert, "127.0.0.1").ok());
+  EXPECT_TRUE(CheckServesHost(Files().cert, "oxbow").ok());
+  for (const char* host : {"127.0.0.2", "::1", "oxbow.lab"}) {
+    ExpectRefused(CheckServesHost(Files().cert, host), absl::StatusCode::kFailedPrecondition,
+                  "--tls-cert", Files().cert, host);
+    ExpectRefused(CheckServesHost(Files().cert, host), absl::StatusCode::kFailedPrecondition,
+                  "--tls-cert", Files().cert, "--tls-name");
+  }
+}
+
 TEST_F(CertificateFilesTest, EachMistakeIsOneLineWithFlagFileAndReason) {
   constexpr auto kUnfit = absl::StatusCode::kFailedPrecondition;
   CertificateFiles files = Files();

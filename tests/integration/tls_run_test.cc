@@ -65,6 +65,20 @@ TEST(TlsRunTest, AFleetTrainsAndAnswersMembersAlone) {
   EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), Each(0.0));
 }
 
+TEST(TlsRunTest, ACertificateWithoutTheHostIsRefusedBeforeAnythingStarts) {
+  const ScopedDirectory scratch;
+  const Authority ours("ours");
+  ours.Write(scratch.path() / "ours", {});
+  std::vector<std::string> argv = {"train", std::string(OXBOW_SOURCE_DIR) + "/configs/digits.yaml",
+                                   "--set", "run.directory=" + (scratch.path() / "runs").string()};
+  const std::vector<std::string> nameless = FlagsOf(scratch.path() / "ours", "");
+  argv.insert(argv.end(), nameless.begin(), nameless.end());
+  const Outcome outcome = RunOxbow(argv);
+  EXPECT_EQ(outcome.exit_code, 4) << outcome.message;
+  EXPECT_THAT(outcome.message, HasSubstr("127.0.0.1, which is not in it (give --tls-name"));
+  EXPECT_FALSE(std::filesystem::exists(scratch.path() / "runs"));
+}
+
 // The processes of a run, each with the certificate of its own role.
 class RunOfRoles {
  public:

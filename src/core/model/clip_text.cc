@@ -45,9 +45,10 @@ class EncoderLayer {
         fc2_(bind.TakeLinear(name_ + ".mlp.fc2", p.intermediate_size, p.hidden_size)) {}
 
   at::Tensor operator()(const at::Tensor& x) const {  // [B, S, D]
-    const auto parts = ApplyTogether(norm1_(x), qkv_)
-                           .view({x.size(0), x.size(1), 3, heads_, x.size(2) / heads_})
-                           .unbind(2);
+    std::vector<at::Tensor> parts = ApplyEach(norm1_(x), qkv_);
+    for (at::Tensor& part : parts) {
+      part = part.view({x.size(0), x.size(1), heads_, x.size(2) / heads_});
+    }
     const at::Tensor y = x + out_(Attend(parts[0], parts[1], parts[2], /*causal=*/true));
     return y + fc2_(Activate(fc1_(norm2_(y))));
   }

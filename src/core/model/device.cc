@@ -52,4 +52,10 @@ AutocastScope::~AutocastScope() {
   at::autocast::set_autocast_dtype(device_, was_dtype_);
 }
 
+at::Tensor AsOperand(const at::Tensor& x) {
+  const c10::DeviceType device = x.device().type();
+  if (!at::autocast::is_autocast_enabled(device)) return x;
+  return x.to(at::autocast::get_autocast_dtype(device));
+}
+
 }  // namespace oxbow::model

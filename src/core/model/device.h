@@ -3,6 +3,7 @@
 // velocities back.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
@@ -34,5 +35,9 @@ class AutocastScope {
   bool was_enabled_ = false;
   c10::ScalarType was_dtype_ = c10::ScalarType::Float;
 };
+
+// x in the type that this thread's AutocastScope computes products in; x itself without a scope.
+// What several products read is cast once, and one copy is kept for their backward passes.
+at::Tensor AsOperand(const at::Tensor& x);
 
 }  // namespace oxbow::model

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "core/model/device.h"
 
 namespace oxbow::model {
 namespace {
@@ -41,6 +42,13 @@ at::Tensor AddLora(const at::Tensor& y, const at::Tensor& rows, at::ArrayRef<Lin
   return at::addmm(y, at::mm(rows, down.t()), up.t(), 1, scale);
 }
 
+// x + a * b in float32. Without autocast, which would make float32 copies of a and b first; the
+// sum reads them in the type they have.
+at::Tensor AddProduct(const at::Tensor& x, const at::Tensor& a, const at::Tensor& b) {
+  const c10::impl::ExcludeDispatchKeyGuard plain(c10::autocast_dispatch_keyset);
+  return at::addcmul(x, a, b);
+}
+
 }  // namespace
 
 at::Tensor Linear::operator()(const at::Tensor& x) const {
@@ -48,34 +56,42 @@ at::Tensor Linear::operator()(const at::Tensor& x) const {
   return Reshaped(AddLora(Product(rows, weight, bias), rows, *this), x.sizes());
 }
 
-at::Tensor ApplyTogether(const at::Tensor& x, at::ArrayRef<Linear> linears) {
+std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> linears) {
   std::vector<at::Tensor> parts, biases;
   if (x.size(-1) > kTogetherWidthMax) {
     for (const Linear& linear : linears) parts.push_back(linear(x));
-    return at::cat(parts, -1);
+    return parts;
   }
+  std::vector<int64_t> widths;
   for (const Linear& linear : linears) {
     parts.push_back(linear.weight);
     biases.push_back(linear.bias);
+    widths.push_back(linear.weight.size(0));
   }
   const at::Tensor rows = x.reshape({-1, x.size(-1)});
-  return Reshaped(AddLora(Product(rows, at::cat(parts), at::cat(biases)), rows, linears),
-                  x.sizes());
+  const at::Tensor all = AddLora(Product(rows, at::cat(parts), at::cat(biases)), rows, linears);
+  return Reshaped(all, x.sizes()).split_with_sizes(widths, -1);
 }
 
 at::Tensor NormModulate(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift) {
   const at::Tensor norm = at::layer_norm(x, {x.size(-1)}, {}, {}, kNormEpsilon);
-  return at::addcmul(shift.unsqueeze(1), norm, (scale + 1).unsqueeze(1));
+  const at::Tensor factor = scale.to(at::kFloat) + 1;
+  return AsOperand(AddProduct(shift.unsqueeze(1), norm, factor.unsqueeze(1)));
 }
 
 at::Tensor AddGated(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y) {
-  return at::addcmul(x, gate.unsqueeze(1), y);
+  return AddProduct(x, gate.unsqueeze(1), y);
 }
 
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight) {
   if (!weight.defined()) return x;
+  if (x.is_cuda()) {  // One kernel, which sums in float32 whatever the type of x.
+    return std::get<0>(
+        at::_fused_rms_norm(x, {x.size(-1)}, weight.to(x.scalar_type()), kNormEpsilon));
+  }
   const at::Tensor exact = x.to(at::kFloat);
-  return exact * at::rsqrt(exact.square().mean(-1, /*keepdim=*/true) + kNormEpsilon) * weight;
+  return AsOperand(exact * at::rsqrt(exact.square().mean(-1, /*keepdim=*/true) + kNormEpsilon) *
+                   weight);
 }
 
 at::Tensor TimestepEmbedding(const at::Tensor& t) {

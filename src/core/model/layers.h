@@ -1,4 +1,6 @@
-// The layers that transformers share. All take and return float32, and are differentiable.
+// The layers that transformers share. All are differentiable. Without an AutocastScope they take
+// and return float32. Within one (device.h), what goes into products and attention has the scope's
+// type, cast once; the sums that run through a network (AddGated) stay in float32.
 //
 // A row of a result depends on its own row alone, bit for bit, from kRowsMin rows on: below that,
 // matrix products take other paths. This holds for one torch thread; several split the rows of a
@@ -9,6 +11,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 namespace oxbow::model {
 
@@ -28,8 +31,9 @@ struct Linear {
   at::Tensor operator()(const at::Tensor& x) const;  // [..., in] -> [..., out]
 };
 
-// Several linears of one input as one product: [..., in] -> [..., out_0 + out_1 + ...].
-at::Tensor ApplyTogether(const at::Tensor& x, at::ArrayRef<Linear> linears);
+// Several linears of one input: [..., in] -> [..., out_i] for each. One product up to
+// kTogetherWidthMax; the results are views of it then.
+std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> linears);
 
 // Layer norm without affine, eps 1e-6, then scaled and shifted per sample:
 // LN(x) * (1 + scale) + shift. x [B, T, D]; scale, shift [B, D].

@@ -48,17 +48,20 @@ struct Projections {
   }
 
   Qkv operator()(const at::Tensor& x) const {
-    const auto parts =
-        ApplyTogether(x, linears).view({x.size(0), x.size(1), 3, heads, head_dim}).unbind(2);
-    return {RmsNorm(parts[0], norm_query), RmsNorm(parts[1], norm_key), parts[2]};
+    const auto parts = ApplyEach(x, linears);
+    return {RmsNorm(Heads(parts[0]), norm_query), RmsNorm(Heads(parts[1]), norm_key),
+            Heads(parts[2])};
   }
 
   // For tokens that are attended to but attend to nothing.
   Qkv WithoutQueries(const at::Tensor& x) const {
-    const auto parts = ApplyTogether(x, at::ArrayRef<Linear>(linears).slice(1))
-                           .view({x.size(0), x.size(1), 2, heads, head_dim})
-                           .unbind(2);
-    return {at::Tensor(), RmsNorm(parts[0], norm_key), parts[1]};
+    const auto parts = ApplyEach(x, at::ArrayRef<Linear>(linears).slice(1));
+    return {at::Tensor(), RmsNorm(Heads(parts[0]), norm_key), Heads(parts[1])};
+  }
+
+  // [B, T, heads * d] as [B, T, heads, d].
+  at::Tensor Heads(const at::Tensor& x) const {
+    return x.view({x.size(0), x.size(1), heads, head_dim});
   }
 
   int64_t heads, head_dim;
