@@ -48,8 +48,10 @@ struct SingleProcessLoop::Impl {
     for (const Image8& image : group.images) {
       reward::Scores named;
       for (const auto& scorer : scorers) {
-        OXBOW_ASSIGN_OR_RETURN(named[scorer->name()],
-                               scorer->Score(prompt.text(), prompt.metadata_json(), image));
+        OXBOW_ASSIGN_OR_RETURN(
+            const reward::Score score,
+            reward::ScoreOne(*scorer, prompt.text(), prompt.metadata_json(), image));
+        named[scorer->facts().name] = score.value;
       }
       scores.emplace_back(std::move(named));
     }

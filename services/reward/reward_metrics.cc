@@ -13,10 +13,10 @@ const Buckets& SecondsBuckets() {
 }
 
 // Tenths of the reward's documented range.
-Buckets ScoreBuckets(const Scorer& scorer) {
+Buckets ScoreBuckets(const RewardFacts& facts) {
   Buckets buckets;
-  const double width = scorer.value_max() - scorer.value_min();
-  for (int i = 0; i <= 10; ++i) buckets.push_back(scorer.value_min() + width * i / 10);
+  const double width = facts.value_max - facts.value_min;
+  for (int i = 0; i <= 10; ++i) buckets.push_back(facts.value_min + width * i / 10);
   return buckets;
 }
 
@@ -26,12 +26,12 @@ RewardMetrics::RewardMetrics(prometheus::Registry& registry, const ScorerPanel& 
   auto& items = telemetry::Family(registry, exported::kRewardItemsTotal);
   auto& scores = telemetry::Family(registry, exported::kRewardScore);
   for (const auto& scorer : panel.scorers()) {
-    const std::string name = scorer->name();
+    const std::string name = scorer->facts().name;
     rewards_[name] = {
         .scored = &items.Add({{"reward", name}, {"outcome", "scored"}}),
         .invalid = &items.Add({{"reward", name}, {"outcome", "invalid"}}),
         .failed = &items.Add({{"reward", name}, {"outcome", "failed"}}),
-        .score = &scores.Add({{"reward", name}}, ScoreBuckets(*scorer)),
+        .score = &scores.Add({{"reward", name}}, ScoreBuckets(scorer->facts())),
     };
   }
   auto& calls = telemetry::Family(registry, exported::kRewardRequestDurationSeconds);

@@ -1,5 +1,9 @@
 #include "services/reward/reward_service.h"
 
+#include <algorithm>
+#include <memory>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
@@ -9,20 +13,81 @@
 namespace oxbow::reward {
 namespace {
 
+constexpr uint64_t kFramesMax = 4096;
 constexpr int kScoreMethod = 1;  // Its index in service Reward.
 
-// The image of the message. No scorer of this build supports videos.
-absl::StatusOr<Image8> TakeImage(const v1::Image& message) {
-  if (message.frames() > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no scorer here reads videos: ", message.frames(), " frames"));
+// The picture of the message, or the frames of its video.
+absl::StatusOr<std::vector<Image8>> TakeFrames(const v1::Image& message) {
+  if (!message.encoding().empty() || message.pixels_size() > message.pixels().size()) {
+    return absl::UnimplementedError("this server reads raw pixels in one piece alone");
   }
-  Image8 image{.width = static_cast<int>(message.width()),
-               .height = static_cast<int>(message.height()),
-               .channels = static_cast<int>(message.channels()),
-               .pixels = {message.pixels().begin(), message.pixels().end()}};
-  OXBOW_RETURN_IF_ERROR(Validate(image));
-  return image;
+  const uint64_t count = std::max(message.frames(), 1U);
+  const uint64_t bytes = message.pixels().size();
+  if (count > kFramesMax || bytes % count != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("video has other bytes than its frames say: ", bytes, " for ", count));
+  }
+  std::vector<Image8> frames;
+  for (uint64_t i = 0; i < count; ++i) {
+    const auto begin = message.pixels().begin() + static_cast<int64_t>(i * (bytes / count));
+    frames.push_back({.width = static_cast<int>(message.width()),
+                      .height = static_cast<int>(message.height()),
+                      .channels = static_cast<int>(message.channels()),
+                      .pixels = {begin, begin + static_cast<int64_t>(bytes / count)}});
+    OXBOW_RETURN_IF_ERROR(Validate(frames.back()));
+  }
+  return frames;
+}
+
+// The items of a request that can be scored at all, and what is wrong with the others.
+struct Batch {
+  explicit Batch(v1::ScoreRequest& request) {
+    for (v1::ScoreItem& item : *request.mutable_items()) {
+      frames.push_back(TakeFrames(item.image()));
+      item.mutable_image()->clear_pixels();
+    }
+    for (size_t i = 0; i < frames.size(); ++i) {
+      if (!frames[i].ok()) continue;
+      places.push_back(i);
+      items.push_back({.prompt = request.prompt().text(),
+                       .metadata_json = request.prompt().metadata_json(),
+                       .frames = *frames[i],
+                       .group = request.group()});
+    }
+  }
+  std::vector<absl::StatusOr<std::vector<Image8>>> frames;  // By item of the request.
+  std::vector<Item> items;
+  std::vector<size_t> places;  // Where `items` are in the request.
+};
+
+// What the scorer says of each item of the request.
+std::vector<absl::StatusOr<reward::Score>> ScoresOf(Scorer& scorer, const Batch& batch,
+                                                    bool group_complete) {
+  std::vector<absl::StatusOr<reward::Score>> scores;
+  for (const auto& frames : batch.frames) {
+    scores.emplace_back(frames.ok() ? absl::UnknownError("not scored") : frames.status());
+  }
+  if (scorer.facts().groupwise && !group_complete) {
+    const absl::Status status = absl::InvalidArgumentError(absl::StrCat(
+        scorer.facts().name, " compares the items of a group: send it whole, as group_complete"));
+    return {scores.size(), status};
+  }
+  auto given = ScoreItems(scorer, batch.items);
+  for (size_t i = 0; i < given.size(); ++i) scores[batch.places[i]] = std::move(given[i]);
+  return scores;
+}
+
+void Describe(const RewardFacts& facts, v1::RewardDescription& description) {
+  description.set_name(facts.name);
+  description.set_value_min(facts.value_min);
+  description.set_value_max(facts.value_max);
+  description.set_groupwise(facts.groupwise);
+  description.set_help(facts.help);
+  description.set_identity(facts.identity);
+  if (facts.images) description.add_media("image");
+  if (facts.videos) description.add_media("video");
+  for (const std::string& key : facts.metadata_keys) description.add_metadata_keys(key);
+  description.set_batch_max(facts.batch_max);
 }
 
 }  // namespace
@@ -56,11 +121,7 @@ grpc::Status RewardService::Describe(grpc::ServerContext* /*context*/,
                                      const v1::DescribeRequest* /*request*/,
                                      v1::DescribeResponse* response) {
   for (const auto& scorer : panel_.scorers()) {
-    v1::RewardDescription& description = *response->add_rewards();
-    description.set_name(scorer->name());
-    description.set_value_min(scorer->value_min());
-    description.set_value_max(scorer->value_max());
-    description.set_help(scorer->help());
+    reward::Describe(scorer->facts(), *response->add_rewards());
   }
   response->set_batch_max(options_.batch_max);
   response->set_version(OXBOW_VERSION);
@@ -103,7 +164,7 @@ absl::Status RewardService::Queue(Call& call) {
         absl::StrCat("batch has more items than Describe's batch_max: ", request.items_size(),
                      " over ", options_.batch_max));
   }
-  OXBOW_ASSIGN_OR_RETURN(std::vector<const Scorer*> scorers,
+  OXBOW_ASSIGN_OR_RETURN(std::vector<Scorer*> scorers,
                          panel_.Select({request.rewards().begin(), request.rewards().end()}));
   const auto score = [this, &call, scorers = std::move(scorers)] { ScoreBatch(call, scorers); };
   if (batches_.Push(score, absl::ZeroDuration())) return absl::OkStatus();
@@ -113,51 +174,60 @@ absl::Status RewardService::Queue(Call& call) {
                    "start more reward servers or raise --waiting-max"));
 }
 
-void RewardService::ScoreBatch(Call& call, const std::vector<const Scorer*>& scorers) {
-  for (v1::ScoreItem& item : *call.request.mutable_items()) {
-    if (call.stream.cancelled()) break;
-    v1::ScoreResponse response = ScoreItem(call.request.prompt(), item, scorers);
-    ++call.images;
-    if (response.status_code() != 0) {
-      ++call.failed;
-      call.failure.Update(absl::Status(static_cast<absl::StatusCode>(response.status_code()),
-                                       response.status_message()));
-    }
-    call.stream.Send(std::move(response));
+void RewardService::ScoreBatch(Call& call, const std::vector<Scorer*>& scorers) {
+  std::vector<v1::ScoreResponse> responses;
+  for (const v1::ScoreItem& item : call.request.items()) {
+    responses.emplace_back().set_item(item.item());
   }
+  const Batch batch(call.request);
+  for (Scorer* scorer : scorers) {
+    if (call.stream.cancelled()) break;
+    const auto scores = ScoresOf(*scorer, batch, call.request.group_complete());
+    for (size_t i = 0; i < scores.size(); ++i) {
+      AddOutcome(scorer->facts().name, scores[i], responses[i]);
+    }
+  }
+  if (!call.stream.cancelled()) Answer(call, std::move(responses));
   // The call may be gone as soon as `scored` is set and it wakes by itself.
   const std::shared_ptr<rpc::StreamBase> stream = call.stream.shared_from_this();
   call.scored = true;
   stream->Wake();
 }
 
-v1::ScoreResponse RewardService::ScoreItem(const v1::Prompt& prompt, v1::ScoreItem& item,
-                                           const std::vector<const Scorer*>& scorers) {
-  v1::ScoreResponse response;
-  response.set_item(item.item());
-  const absl::StatusOr<Image8> image = TakeImage(item.image());
-  absl::Status failure;
-  for (const Scorer* scorer : scorers) {
-    const absl::StatusOr<double> score =
-        image.ok() ? ScoreOne(*scorer, prompt.text(), prompt.metadata_json(), *image)
-                   : absl::StatusOr<double>(image.status());
-    if (!score.ok()) {
-      metrics_.ItemRefused(scorer->name(), score.status());
-      failure.Update(score.status());
-      continue;
+void RewardService::Answer(Call& call, std::vector<v1::ScoreResponse> responses) {
+  for (v1::ScoreResponse& response : responses) {
+    ++call.images;
+    if (response.status_code() != 0) {
+      ++call.failed;
+      call.failure.Update(absl::Status(static_cast<absl::StatusCode>(response.status_code()),
+                                       response.status_message()));
+      // For clients that do not know outcomes a partial answer would be a complete one.
+      response.clear_rewards();
     }
-    metrics_.ItemScored(scorer->name(), *score);
-    v1::NamedValue& value = *response.add_rewards();
-    value.set_name(scorer->name());
-    value.set_value(*score);
+    call.stream.Send(std::move(response));
   }
-  if (!failure.ok()) {
-    // All wanted rewards or none: a partial answer would be taken for a complete one.
-    response.clear_rewards();
-    response.set_status_code(static_cast<int32_t>(failure.code()));
-    response.set_status_message(std::string(failure.message()));
+}
+
+void RewardService::AddOutcome(const std::string& reward,
+                               const absl::StatusOr<reward::Score>& score,
+                               v1::ScoreResponse& response) {
+  v1::RewardOutcome& outcome = *response.add_outcomes();
+  outcome.set_name(reward);
+  if (!score.ok()) {
+    metrics_.ItemRefused(reward, score.status());
+    outcome.set_status_code(static_cast<int32_t>(score.status().code()));
+    outcome.set_status_message(std::string(score.status().message()));
+    if (response.status_code() != 0) return;
+    response.set_status_code(outcome.status_code());
+    response.set_status_message(outcome.status_message());
+    return;
   }
-  return response;
+  metrics_.ItemScored(reward, score->value);
+  outcome.set_value(score->value);
+  outcome.set_note(score->note);
+  v1::NamedValue& value = *response.add_rewards();
+  value.set_name(reward);
+  value.set_value(score->value);
 }
 
 }  // namespace oxbow::reward

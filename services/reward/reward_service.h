@@ -57,9 +57,10 @@ class RewardService final : public v1::Reward::Service, public rpc::HasStreams {
   // item's status, and the call continues.
   rpc::Handler Score(ScoreStream& stream);
   absl::Status Queue(Call& call);
-  void ScoreBatch(Call& call, const std::vector<const Scorer*>& scorers);
-  v1::ScoreResponse ScoreItem(const v1::Prompt& prompt, v1::ScoreItem& item,
-                              const std::vector<const Scorer*>& scorers);
+  void ScoreBatch(Call& call, const std::vector<Scorer*>& scorers);
+  void Answer(Call& call, std::vector<v1::ScoreResponse> responses);
+  void AddOutcome(const std::string& reward, const absl::StatusOr<reward::Score>& score,
+                  v1::ScoreResponse& response);
   absl::Status Ended(const Call& call, absl::Duration start, const absl::Status& status);
 
   const Options options_;

@@ -21,20 +21,16 @@ namespace {
 using testing::HasSubstr;
 
 // Returns the number it was built with.
-class ConstantScorer final : public Scorer {
+class ConstantScorer final : public PictureScorer {
  public:
-  ConstantScorer(std::string name, double value) : name_(std::move(name)), value_(value) {}
-  std::string name() const override { return name_; }
-  double value_min() const override { return 0; }
-  double value_max() const override { return 1; }
-  std::string help() const override { return "constant"; }
-  absl::StatusOr<double> Score(const std::string&, const std::string&,
-                               const Image8&) const override {
-    return value_;
+  ConstantScorer(std::string name, double value)
+      : PictureScorer({.name = std::move(name)}), value_(value) {}
+  absl::StatusOr<reward::Score> ScorePicture(std::string_view, std::string_view,
+                                             const Image8&) const override {
+    return reward::Score{.value = value_, .note = "constant"};
   }
 
  private:
-  const std::string name_;
   const double value_;
 };
 
@@ -43,6 +39,7 @@ ScorerPanel DigitsAndBroken() {
   scorers.push_back(MakeDigitsOcr());
   scorers.push_back(
       std::make_unique<ConstantScorer>("not_a_number", std::numeric_limits<double>::quiet_NaN()));
+  scorers.push_back(std::make_unique<ConstantScorer>("constant", 0.5));
   return ScorerPanel(std::move(scorers));
 }
 
@@ -96,9 +93,11 @@ TEST_F(RewardServiceTest, DescribesItsRewardsAndBatchLimit) {
   v1::DescribeResponse response;
   const auto context = rpc::ContextWithDeadline(absl::Seconds(20));
   ASSERT_TRUE(stub_->Describe(context.get(), {}, &response).ok());
-  ASSERT_EQ(response.rewards_size(), 2);
+  ASSERT_EQ(response.rewards_size(), 3);
   EXPECT_EQ(response.rewards(0).name(), "digits_ocr");
   EXPECT_EQ(response.rewards(0).value_max(), 1);
+  EXPECT_EQ(response.rewards(0).identity(), "digits_ocr/1");
+  EXPECT_THAT(response.rewards(0).media(), testing::ElementsAre("image"));
   EXPECT_EQ(response.batch_max(), 4);
 }
 
@@ -132,6 +131,38 @@ TEST_F(RewardServiceTest, BadItemGetsItsStatusAndTheOthersTheirScore) {
   EXPECT_THAT(text, HasSubstr("oxbow_reward_batch_items_count 2"));
 }
 
+TEST_F(RewardServiceTest, EachRewardHasAnOutcomeOfItsOwnAndOldClientsAllOrNothing) {
+  v1::ScoreRequest request = Request(1, "digits_ocr");
+  request.add_rewards("not_a_number");
+  request.add_rewards("constant");
+  const auto [answers, status] = Score({request});
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(answers.size(), 1);
+  ASSERT_EQ(answers[0].outcomes_size(), 3);
+  EXPECT_EQ(answers[0].outcomes(0).name(), "digits_ocr");
+  EXPECT_EQ(answers[0].outcomes(0).value(), 1);
+  EXPECT_EQ(answers[0].outcomes(1).status_code(), grpc::INTERNAL);
+  EXPECT_EQ(answers[0].outcomes(1).value(), 0);
+  EXPECT_EQ(answers[0].outcomes(2).value(), 0.5);
+  EXPECT_EQ(answers[0].outcomes(2).note(), "constant");
+  EXPECT_EQ(answers[0].status_code(), grpc::INTERNAL);
+  EXPECT_EQ(answers[0].rewards_size(), 0);
+}
+
+TEST_F(RewardServiceTest, WhatIsNoWholePictureIsTheStatusOfItsItem) {
+  v1::ScoreRequest request = Request(4, "digits_ocr");
+  request.mutable_items(1)->mutable_image()->set_frames(2);  // 80 bytes for 160.
+  request.mutable_items(2)->mutable_image()->set_encoding("png");
+  request.mutable_items(3)->mutable_image()->set_pixels_size(1000);
+  const auto [answers, status] = Score({request});
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(answers.size(), 4);
+  EXPECT_EQ(answers[0].status_code(), 0);
+  EXPECT_EQ(answers[1].status_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_EQ(answers[2].status_code(), grpc::UNIMPLEMENTED);
+  EXPECT_EQ(answers[3].status_code(), grpc::UNIMPLEMENTED);
+}
+
 TEST_F(RewardServiceTest, ScoreThatIsNotFiniteIsAnErrorAndNeverSent) {
   v1::ScoreRequest request = Request(1, "digits_ocr");
   request.add_rewards("not_a_number");
@@ -155,19 +186,15 @@ TEST_F(RewardServiceTest, WrongCallsEndWithTheReason) {
 }
 
 // Scores when it is let go.
-class HeldScorer final : public Scorer {
+class HeldScorer final : public PictureScorer {
  public:
   HeldScorer(absl::Notification& entered, absl::Notification& go_on)
-      : entered_(entered), go_on_(go_on) {}
-  std::string name() const override { return "held"; }
-  double value_min() const override { return 0; }
-  double value_max() const override { return 1; }
-  std::string help() const override { return "held"; }
-  absl::StatusOr<double> Score(const std::string&, const std::string&,
-                               const Image8&) const override {
+      : PictureScorer({.name = "held"}), entered_(entered), go_on_(go_on) {}
+  absl::StatusOr<reward::Score> ScorePicture(std::string_view, std::string_view,
+                                             const Image8&) const override {
     if (!entered_.HasBeenNotified()) entered_.Notify();  // One thread scores.
     go_on_.WaitForNotification();
-    return 1;
+    return reward::Score{.value = 1};
   }
 
  private:
@@ -244,6 +271,47 @@ TEST(ScorerPanelTest, RefusesImagesThatDoNotHoldTogether) {
   // 65536 * 65536 wraps to 0 in 32 bits.
   EXPECT_NE(code({.width = 65536, .height = 65536, .channels = 1, .pixels = {}}),
             absl::StatusCode::kOk);
+}
+
+// Says how many frames of how many calls it saw, and refuses prompts "no".
+class CountingScorer final : public Scorer {
+ public:
+  explicit CountingScorer(RewardFacts facts) : facts_(std::move(facts)) {}
+  const RewardFacts& facts() const override { return facts_; }
+  int concurrency_max() const override { return 1; }
+  std::vector<absl::StatusOr<reward::Score>> ScoreBatch(absl::Span<const Item> items) override {
+    batches.push_back(items.size());
+    std::vector<absl::StatusOr<reward::Score>> scores;
+    for (const Item& item : items) {
+      scores.emplace_back(reward::Score{.value = static_cast<double>(item.picture().width)});
+      if (item.prompt == "no") scores.back() = absl::InvalidArgumentError("no");
+    }
+    return scores;
+  }
+  std::vector<size_t> batches;
+
+ private:
+  const RewardFacts facts_;
+};
+
+TEST(ScorerPanelTest, BatchesKeepTheScorersLimitAndTheItemsOrder) {
+  CountingScorer scorer({.name = "width", .batch_max = 3});
+  std::vector<Image8> images;
+  for (int i = 0; i < 8; ++i) images.push_back({.width = i + 1, .height = 1, .pixels = {}});
+  std::vector<Item> items;
+  for (const Image8& image : images) items.push_back({.prompt = "yes", .frames = {&image, 1}});
+  items[4].prompt = "no";
+  items[5].frames = absl::MakeConstSpan(images).subspan(0, 2);
+  const auto scores = ScoreItems(scorer, items);
+  EXPECT_THAT(scorer.batches, testing::ElementsAre(3, 3, 1));
+  ASSERT_EQ(scores.size(), 8);
+  for (int i = 0; i < 8; ++i) {
+    if (i == 4 || i == 5) {
+      EXPECT_EQ(scores[i].status().code(), absl::StatusCode::kInvalidArgument);
+    } else {
+      EXPECT_EQ(scores[i].value().value, i + 1);
+    }
+  }
 }
 
 TEST(ScorerPanelTest, NamesMustBeKnownAndDistinct) {

@@ -1,5 +1,6 @@
 #include "services/reward/scorer_panel.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -9,6 +10,17 @@
 #include "services/reward/scorer_table.h"
 
 namespace oxbow::reward {
+namespace {
+
+absl::StatusOr<Score> Checked(const RewardFacts& facts, absl::StatusOr<Score> score) {
+  if (!score.ok()) return Annotate(score.status(), facts.name);
+  if (!std::isfinite(score->value)) {
+    return absl::InternalError(absl::StrCat(facts.name, ": score is not finite: ", score->value));
+  }
+  return score;
+}
+
+}  // namespace
 
 absl::StatusOr<ScorerPanel> ScorerPanel::Create(const std::vector<std::string>& names) {
   if (names.empty()) return absl::InvalidArgumentError("no reward is named: give at least one");
@@ -29,9 +41,9 @@ ScorerPanel::ScorerPanel(std::vector<std::unique_ptr<Scorer>> scorers)
   OXBOW_CHECK(!scorers_.empty()) << "panel without scorers";
 }
 
-absl::StatusOr<std::vector<const Scorer*>> ScorerPanel::Select(
+absl::StatusOr<std::vector<Scorer*>> ScorerPanel::Select(
     const std::vector<std::string>& names) const {
-  std::vector<const Scorer*> selected;
+  std::vector<Scorer*> selected;
   if (names.empty()) {
     for (const auto& scorer : scorers_) selected.push_back(scorer.get());
     return selected;
@@ -39,7 +51,7 @@ absl::StatusOr<std::vector<const Scorer*>> ScorerPanel::Select(
   for (const std::string& name : names) {
     const size_t before = selected.size();
     for (const auto& scorer : scorers_) {
-      if (scorer->name() == name) selected.push_back(scorer.get());
+      if (scorer->facts().name == name) selected.push_back(scorer.get());
     }
     if (selected.size() == before) {
       return absl::NotFoundError(absl::StrCat(
@@ -67,14 +79,33 @@ absl::Status Validate(const Image8& image) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> ScoreOne(const Scorer& scorer, const std::string& prompt_text,
-                                const std::string& prompt_metadata_json, const Image8& image) {
-  absl::StatusOr<double> score = scorer.Score(prompt_text, prompt_metadata_json, image);
-  if (!score.ok()) return Annotate(score.status(), scorer.name());
-  if (!std::isfinite(*score)) {
-    return absl::InternalError(absl::StrCat(scorer.name(), ": score is not finite: ", *score));
+std::vector<absl::StatusOr<Score>> ScoreItems(Scorer& scorer, absl::Span<const Item> items) {
+  const RewardFacts& facts = scorer.facts();
+  std::vector<absl::StatusOr<Score>> scores(items.size(), absl::UnknownError("not scored"));
+  std::vector<size_t> fitting;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (items[i].is_video() ? facts.videos : facts.images) {
+      fitting.push_back(i);
+    } else {
+      scores[i] = absl::InvalidArgumentError(
+          absl::StrCat(facts.name, " reads no ", items[i].is_video() ? "videos" : "pictures", ": ",
+                       items[i].frames.size(), items[i].is_video() ? " frames" : " frame"));
+    }
   }
-  return score;
+  const size_t batch_max = facts.batch_max == 0 ? fitting.size() : facts.batch_max;
+  for (size_t first = 0; first < fitting.size(); first += batch_max) {
+    std::vector<Item> batch;
+    for (size_t i = first; i < std::min(first + batch_max, fitting.size()); ++i) {
+      batch.push_back(items[fitting[i]]);
+    }
+    std::vector<absl::StatusOr<Score>> results = scorer.ScoreBatch(batch);
+    OXBOW_CHECK(results.size() == batch.size())
+        << facts.name << ": " << results.size() << " results for " << batch.size();
+    for (size_t i = 0; i < results.size(); ++i) {
+      scores[fitting[first + i]] = Checked(facts, std::move(results[i]));
+    }
+  }
+  return scores;
 }
 
 }  // namespace oxbow::reward

@@ -26,7 +26,7 @@ class ScorerPanel {
 
   // The scorers of these names, in that order; all if `names` is empty. kNotFound names a scorer
   // that this panel does not have.
-  absl::StatusOr<std::vector<const Scorer*>> Select(const std::vector<std::string>& names) const;
+  absl::StatusOr<std::vector<Scorer*>> Select(const std::vector<std::string>& names) const;
 
  private:
   std::vector<std::unique_ptr<Scorer>> scorers_;
@@ -36,8 +36,8 @@ class ScorerPanel {
 // matches.
 absl::Status Validate(const Image8& image);
 
-// One score. Requires a valid image. kInternal if the score is not finite.
-absl::StatusOr<double> ScoreOne(const Scorer& scorer, const std::string& prompt_text,
-                                const std::string& prompt_metadata_json, const Image8& image);
+// One result per item, in calls of the scorer's batch_max. An item of a medium that the scorer does
+// not read is kInvalidArgument, a score that is not finite kInternal. Requires valid frames.
+std::vector<absl::StatusOr<Score>> ScoreItems(Scorer& scorer, absl::Span<const Item> items);
 
 }  // namespace oxbow::reward

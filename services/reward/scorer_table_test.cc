@@ -19,9 +19,9 @@ TEST(ScorerTableTest, WhatDoesNotFitIsAnErrorAndNoScore) {
   for (const std::string& name : ScorerNames()) {
     const auto scorer = MakeScorer(name);
     ASSERT_TRUE(scorer.ok());
-    EXPECT_EQ((*scorer)->name(), name);
+    EXPECT_EQ((*scorer)->facts().name, name);
     const auto code = [&](const char* prompt, const Image8& image) {
-      return (*scorer)->Score(prompt, "{}", image).status().code();
+      return ScoreOne(**scorer, prompt, "{}", image).status().code();
     };
     EXPECT_EQ(code("a red cube", ImageOf(1)), absl::StatusCode::kInvalidArgument);
     Image8 transposed = ImageOf(1);

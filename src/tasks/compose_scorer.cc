@@ -1,6 +1,6 @@
 #include "tasks/compose_scorer.h"
 
-#include <span>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -10,8 +10,8 @@
 namespace oxbow::reward {
 namespace {
 
-absl::StatusOr<tasks::SceneCredit> CreditOf(const std::string& prompt_text, const Image8& image) {
-  OXBOW_ASSIGN_OR_RETURN(const tasks::Scene wanted, tasks::ParseScenePrompt(prompt_text));
+absl::StatusOr<tasks::SceneCredit> CreditOf(std::string_view prompt, const Image8& image) {
+  OXBOW_ASSIGN_OR_RETURN(const tasks::Scene wanted, tasks::ParseScenePrompt(prompt));
   if (image.width != tasks::kComposeSide || image.height != tasks::kComposeSide ||
       image.channels != tasks::kComposeChannels ||
       image.pixels.size() != tasks::kComposePixels * tasks::kComposeChannels) {
@@ -22,39 +22,40 @@ absl::StatusOr<tasks::SceneCredit> CreditOf(const std::string& prompt_text, cons
   return tasks::CreditOf(tasks::ReadCompose(image.pixels), wanted);
 }
 
-class Compose final : public Scorer {
- public:
-  std::string name() const override { return "compose"; }
-  double value_min() const override { return 0; }
-  double value_max() const override { return 1; }
-  std::string help() const override {
-    return "mean of four parts: two objects, their shapes, their colours, their relation";
-  }
-  absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
-                               const Image8& image) const override {
-    OXBOW_ASSIGN_OR_RETURN(const tasks::SceneCredit credit, CreditOf(prompt_text, image));
-    return credit.reward();
-  }
-};
+using Measure = double (*)(const tasks::SceneCredit& credit);
 
-class ComposeStrict final : public Scorer {
+class ComposeScorer final : public PictureScorer {
  public:
-  std::string name() const override { return "compose_strict"; }
-  double value_min() const override { return 0; }
-  double value_max() const override { return 1; }
-  std::string help() const override {
-    return "1 if exactly the two objects stand as asked, else 0";
+  ComposeScorer(RewardFacts facts, Measure measure)
+      : PictureScorer(std::move(facts)), measure_(measure) {}
+
+  absl::StatusOr<Score> ScorePicture(std::string_view prompt, std::string_view /*metadata_json*/,
+                                     const Image8& image) const override {
+    OXBOW_ASSIGN_OR_RETURN(const tasks::SceneCredit credit, CreditOf(prompt, image));
+    return Score{.value = measure_(credit)};
   }
-  absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
-                               const Image8& image) const override {
-    OXBOW_ASSIGN_OR_RETURN(const tasks::SceneCredit credit, CreditOf(prompt_text, image));
-    return credit.strict() ? 1.0 : 0.0;
-  }
+
+ private:
+  const Measure measure_;
 };
 
 }  // namespace
 
-std::unique_ptr<Scorer> MakeCompose() { return std::make_unique<Compose>(); }
-std::unique_ptr<Scorer> MakeComposeStrict() { return std::make_unique<ComposeStrict>(); }
+std::unique_ptr<Scorer> MakeCompose() {
+  return std::make_unique<ComposeScorer>(
+      RewardFacts{
+          .name = "compose",
+          .help = "mean of four parts: two objects, their shapes, their colours, their relation",
+          .identity = "compose/1"},
+      [](const tasks::SceneCredit& credit) { return credit.reward(); });
+}
+
+std::unique_ptr<Scorer> MakeComposeStrict() {
+  return std::make_unique<ComposeScorer>(
+      RewardFacts{.name = "compose_strict",
+                  .help = "1 if exactly the two objects stand as asked, else 0",
+                  .identity = "compose_strict/1"},
+      [](const tasks::SceneCredit& credit) { return credit.strict() ? 1.0 : 0.0; });
+}
 
 }  // namespace oxbow::reward

@@ -22,18 +22,18 @@ Image8 RightImage() {
 
 TEST(ComposeScorerTest, ChannelsAndRowsAreReadInOrder) {
   const Image8 image = RightImage();
-  EXPECT_EQ(MakeCompose()->Score("red square left of blue disc", "", image).value(), 1);
-  EXPECT_EQ(MakeComposeStrict()->Score("red square left of blue disc", "", image).value(), 1);
-  EXPECT_EQ(MakeCompose()->Score("blue square left of red disc", "", image).value(), 0.75);
-  EXPECT_EQ(MakeComposeStrict()->Score("red square above blue disc", "", image).value(), 0);
+  EXPECT_EQ(ScoreOne(*MakeCompose(), "red square left of blue disc", "", image)->value, 1);
+  EXPECT_EQ(ScoreOne(*MakeComposeStrict(), "red square left of blue disc", "", image)->value, 1);
+  EXPECT_EQ(ScoreOne(*MakeCompose(), "blue square left of red disc", "", image)->value, 0.75);
+  EXPECT_EQ(ScoreOne(*MakeComposeStrict(), "red square above blue disc", "", image)->value, 0);
 }
 
 TEST(ComposeScorerTest, WhatDoesNotFitIsAnErrorAndNoScore) {
   Image8 grey = RightImage();
   grey.channels = 1;
-  EXPECT_EQ(MakeCompose()->Score("red square left of blue disc", "", grey).status().code(),
+  EXPECT_EQ(ScoreOne(*MakeCompose(), "red square left of blue disc", "", grey).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(MakeComposeStrict()->Score("text 473", "", RightImage()).status().code(),
+  EXPECT_EQ(ScoreOne(*MakeComposeStrict(), "text 473", "", RightImage()).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

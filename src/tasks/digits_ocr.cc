@@ -1,7 +1,7 @@
 #include "tasks/digits_ocr.h"
 
 #include <algorithm>
-#include <span>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -21,60 +21,63 @@ absl::StatusOr<tasks::Reading> ReadingOf(const Image8& image) {
   return tasks::ReadDigits(image.pixels);
 }
 
-// Edit distance, 0..3, between the digits in the image and those in the prompt.
-absl::StatusOr<int> Distance(const std::string& prompt_text, const Image8& image) {
-  OXBOW_ASSIGN_OR_RETURN(const tasks::Digits wanted, tasks::ParseDigitsPrompt(prompt_text));
-  OXBOW_ASSIGN_OR_RETURN(const tasks::Reading reading, ReadingOf(image));
-  return tasks::EditDistance(reading, wanted);
+// A number of what is read and what is wanted.
+using Measure = double (*)(const tasks::Reading& reading, const tasks::Digits& wanted);
+
+double Ocr(const tasks::Reading& reading, const tasks::Digits& wanted) {
+  return 1.0 - std::min(tasks::EditDistance(reading, wanted), 3) / 3.0;
 }
 
-class DigitsOcr final : public Scorer {
- public:
-  std::string name() const override { return "digits_ocr"; }
-  double value_min() const override { return 0; }
-  double value_max() const override { return 1; }
-  std::string help() const override { return "1 - edit distance / 3 of the digits read"; }
-  absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
-                               const Image8& image) const override {
-    OXBOW_ASSIGN_OR_RETURN(const int distance, Distance(prompt_text, image));
-    return 1.0 - std::min(distance, 3) / 3.0;
-  }
-};
-
-class DigitsStrict final : public Scorer {
- public:
-  std::string name() const override { return "digits_strict"; }
-  double value_min() const override { return 0; }
-  double value_max() const override { return 1; }
-  std::string help() const override { return "1 if all three digits are right, else 0"; }
-  absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
-                               const Image8& image) const override {
-    OXBOW_ASSIGN_OR_RETURN(const int distance, Distance(prompt_text, image));
-    return distance == 0 ? 1.0 : 0.0;
-  }
-};
+double Strict(const tasks::Reading& reading, const tasks::Digits& wanted) {
+  return tasks::EditDistance(reading, wanted) == 0 ? 1.0 : 0.0;
+}
 
 // Both rows are equally right, so observe this reward and do not train on it: a mean that moves
 // away from .5 shows that images become alike.
-class DigitsRow final : public Scorer {
+double Row(const tasks::Reading& reading, const tasks::Digits& /*wanted*/) {
+  return reading.offset;
+}
+
+class DigitsScorer final : public PictureScorer {
  public:
-  std::string name() const override { return "digits_row"; }
-  double value_min() const override { return 0; }
-  double value_max() const override { return 1; }
-  std::string help() const override { return "the row the digits stand in, 0 or 1"; }
-  absl::StatusOr<double> Score(const std::string& prompt_text, const std::string& /*metadata*/,
-                               const Image8& image) const override {
-    // An image of another task has no row.
-    OXBOW_RETURN_IF_ERROR(tasks::ParseDigitsPrompt(prompt_text).status());
+  DigitsScorer(RewardFacts facts, Measure measure)
+      : PictureScorer(std::move(facts)), measure_(measure) {}
+
+  absl::StatusOr<Score> ScorePicture(std::string_view prompt, std::string_view /*metadata_json*/,
+                                     const Image8& image) const override {
+    // An image of another task has no digits, not even a row.
+    OXBOW_ASSIGN_OR_RETURN(const tasks::Digits wanted, tasks::ParseDigitsPrompt(prompt));
     OXBOW_ASSIGN_OR_RETURN(const tasks::Reading reading, ReadingOf(image));
-    return reading.offset;
+    return Score{.value = measure_(reading, wanted)};
   }
+
+ private:
+  const Measure measure_;
 };
 
 }  // namespace
 
-std::unique_ptr<Scorer> MakeDigitsOcr() { return std::make_unique<DigitsOcr>(); }
-std::unique_ptr<Scorer> MakeDigitsRow() { return std::make_unique<DigitsRow>(); }
-std::unique_ptr<Scorer> MakeDigitsStrict() { return std::make_unique<DigitsStrict>(); }
+std::unique_ptr<Scorer> MakeDigitsOcr() {
+  return std::make_unique<DigitsScorer>(
+      RewardFacts{.name = "digits_ocr",
+                  .help = "1 - edit distance / 3 of the digits read",
+                  .identity = "digits_ocr/1"},
+      Ocr);
+}
+
+std::unique_ptr<Scorer> MakeDigitsRow() {
+  return std::make_unique<DigitsScorer>(RewardFacts{.name = "digits_row",
+                                                    .help = "the row the digits stand in, 0 or 1",
+                                                    .identity = "digits_row/1"},
+                                        Row);
+}
+
+std::unique_ptr<Scorer> MakeDigitsStrict() {
+  return std::make_unique<DigitsScorer>(
+      RewardFacts{.name = "digits_strict",
+                  .help = "1 if all three digits are right, else 0",
+                  .identity = "digits_strict/1"},
+      Strict);
+}
 
 }  // namespace oxbow::reward

@@ -23,17 +23,18 @@ TEST(DigitsOcrTest, RewardFallsByAThirdPerEdit) {
     double reward, strict;
   } cases[] = {{473, 1, 1}, {479, 2.0 / 3, 0}, {737, 1.0 / 3, 0}, {808, 0, 0}};
   for (const auto& c : cases) {
-    EXPECT_DOUBLE_EQ(ocr->Score("text 473", "", ImageOf(c.drawn)).value(), c.reward) << c.drawn;
-    EXPECT_DOUBLE_EQ(strict->Score("text 473", "", ImageOf(c.drawn)).value(), c.strict);
+    EXPECT_DOUBLE_EQ(ScoreOne(*ocr, "text 473", "", ImageOf(c.drawn))->value, c.reward) << c.drawn;
+    EXPECT_DOUBLE_EQ(ScoreOne(*strict, "text 473", "", ImageOf(c.drawn))->value, c.strict);
   }
 }
 
 TEST(DigitsOcrTest, RowSaysWhereTheImageStandsWhateverItShows) {
   Image8 image = ImageOf(808);  // Drawn in row 1.
-  EXPECT_EQ(MakeDigitsRow()->Score("text 473", "", image).value(), 1);
+  const auto row = MakeDigitsRow();
+  EXPECT_EQ(ScoreOne(*row, "text 473", "", image)->value, 1);
   image.pixels.erase(image.pixels.begin(), image.pixels.begin() + 20);
   image.pixels.resize(160);
-  EXPECT_EQ(MakeDigitsRow()->Score("text 473", "", image).value(), 0);
+  EXPECT_EQ(ScoreOne(*row, "text 473", "", image)->value, 0);
 }
 
 }  // namespace

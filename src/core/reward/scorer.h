@@ -1,28 +1,94 @@
-// A reward: a function of an image and its prompt. services/reward/scorer_table.cc lists all.
+// A reward: a function of pictures or videos and their prompts. services/reward/scorer_table.cc
+// lists all.
+//
+// A scorer gets many items at a time, of any prompts, because models on a device are fast only so.
+// What it says of an item depends on that item alone: a batch of n has the scores of n batches of
+// one. A groupwise reward (a rank, say) depends on the items of the same group, too.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/image8.h"
 
 namespace oxbow::reward {
+
+// What callers know of a reward without asking it.
+struct RewardFacts {
+  std::string name;
+  double value_min = 0;
+  double value_max = 1;
+  std::string help;        // One line for people.
+  bool groupwise = false;  // Needs all items of a group in one batch.
+  // Scores of equal identities may be compared. It names weights (a hash), preprocessing and
+  // variant, so that another model behind the same name is noticed.
+  std::string identity;
+  std::vector<std::string> metadata_keys;  // That the metadata of a prompt must have.
+  uint32_t batch_max = 0;                  // Items of one ScoreBatch; 0: any number.
+  bool images = true;
+  bool videos = false;
+};
+
+// One picture, or the frames of one video, with its prompt. The caller keeps alive what it refers
+// to.
+struct Item {
+  std::string_view prompt;
+  std::string_view metadata_json;   // A JSON object, or empty.
+  absl::Span<const Image8> frames;  // One is a picture. More, all of one size, are a video.
+  uint64_t group = 0;               // Items of one group have one value; 0: of no group.
+
+  const Image8& picture() const { return frames.front(); }
+  bool is_video() const { return frames.size() > 1; }
+};
+
+struct Score {
+  double value = 0;
+  std::string note = {};  // What people want to know of it: a text read, an answer given.
+};
 
 class Scorer {
  public:
   virtual ~Scorer() = default;
 
-  virtual std::string name() const = 0;
-  virtual double value_min() const = 0;
-  virtual double value_max() const = 0;
-  virtual std::string help() const = 0;  // One line for people.
+  virtual const RewardFacts& facts() const = 0;
 
-  // Scores one image. An image that cannot be scored is an error (kInvalidArgument if prompt or
-  // image do not fit the scorer), never an invented value: the prompt, the size, the channels and
-  // the number of bytes are checked. Pure and thread-safe.
-  virtual absl::StatusOr<double> Score(const std::string& prompt_text,
-                                       const std::string& prompt_metadata_json,
-                                       const Image8& image) const = 0;
+  // One result per item, in order. An item that cannot be scored is an error (kInvalidArgument if
+  // prompt, metadata or image do not fit the scorer), never an invented value: the prompt, the
+  // size, the channels and the number of bytes are checked. Requires 1..batch_max items with a
+  // frame at least, none of a medium that the facts exclude. Pure in its items.
+  virtual std::vector<absl::StatusOr<Score>> ScoreBatch(absl::Span<const Item> items) = 0;
+
+  // Calls of ScoreBatch that may run at a time: 1 for a model on a device. An engine that is not
+  // thread-safe has a pool of its own.
+  virtual int concurrency_max() const = 0;
 };
+
+// A scorer that looks at one picture at a time, on the processor.
+class PictureScorer : public Scorer {
+ public:
+  explicit PictureScorer(RewardFacts facts) : facts_(std::move(facts)) {}
+
+  const RewardFacts& facts() const final { return facts_; }
+  std::vector<absl::StatusOr<Score>> ScoreBatch(absl::Span<const Item> items) final;
+  int concurrency_max() const override { return std::numeric_limits<int>::max(); }
+
+  // Scores one picture, as ScoreBatch says. Thread-safe.
+  virtual absl::StatusOr<Score> ScorePicture(std::string_view prompt,
+                                             std::string_view metadata_json,
+                                             const Image8& image) const = 0;
+
+ private:
+  const RewardFacts facts_;
+};
+
+// One picture alone.
+absl::StatusOr<Score> ScoreOne(Scorer& scorer, std::string_view prompt,
+                               std::string_view metadata_json, const Image8& image);
 
 }  // namespace oxbow::reward
