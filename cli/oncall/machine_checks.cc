@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/replay/replay_rows.h"
+#include "rpc/tls.h"
 
 namespace oxbow::cli {
 namespace {
@@ -134,12 +135,20 @@ Check Certificate(absl::Duration left) {
 
 }  // namespace
 
+bool SpansMachines(const v1::RunConfig& config) {
+  const auto elsewhere = [](const std::string& address) { return !rpc::IsLoopback(address); };
+  const std::string& host = config.services().host();
+  return (!host.empty() && elsewhere(absl::StrCat(host, ":0"))) ||
+         std::any_of(config.reward().endpoints().begin(), config.reward().endpoints().end(),
+                     elsewhere);
+}
+
 Checks JudgeMachine(const MachineFacts& facts, const MachineNeeds& needs) {
   Checks checks = {Memory(facts, needs.met ? 0 : needs.memory),
                    Disk(facts, needs.met ? 0 : needs.disk), Descriptors(facts), Cores(facts, needs),
                    Threads(facts)};
   if (!facts.cpu_capability.empty()) checks.push_back(Kernels(facts));
-  if (facts.clock_synchronised.has_value()) {
+  if (facts.clock_synchronised.has_value() && needs.other_machines) {
     checks.push_back(ClockCheck(*facts.clock_synchronised));
   }
   if (facts.certificate_left < absl::InfiniteDuration()) {

@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "cli/oncall/checkup.h"
+#include "oxbow/v1/config.pb.h"
 
 namespace oxbow::cli {
 
@@ -44,7 +45,13 @@ struct MachineNeeds {
   uint32_t processes = 0;
   // The run is already running: it has what it needs, and the load is its own.
   bool met = false;
+  // The clocks of other machines matter.
+  bool other_machines = true;
 };
+
+// Whether a run under `oxbow train` has to do with other machines: its services listen beyond this
+// one, or its reward servers are elsewhere.
+bool SpansMachines(const v1::RunConfig& config);
 
 inline constexpr int kCertificateDaysWanted = 14;
 inline constexpr uint64_t kDescriptorsWanted = 4096;

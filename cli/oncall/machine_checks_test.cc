@@ -98,6 +98,28 @@ TEST(MachineChecksTest, WithoutARunOnlyWhatIsAlwaysNeededCounts) {
   EXPECT_EQ(WorstOf(JudgeMachine(facts, {})), Verdict::kOk);
 }
 
+TEST(MachineChecksTest, TheClockOfTheOnlyMachineNeedsNoOther) {
+  MachineFacts facts = Good();
+  facts.clock_synchronised = false;
+  EXPECT_EQ(WorstOf(JudgeMachine(facts, kNeeds)), Verdict::kWarn) << "as oxbow doctor asks";
+  MachineNeeds needs = kNeeds;
+  needs.other_machines = false;
+  EXPECT_EQ(WorstOf(JudgeMachine(facts, needs)), Verdict::kOk) << "as oxbow train asks";
+}
+
+TEST(MachineChecksTest, ARunSpansMachinesIfItListensBeyondThisOneOrIsScoredElsewhere) {
+  const auto spans = [](const std::string& host, const std::vector<std::string>& rewards) {
+    v1::RunConfig config;
+    config.mutable_services()->set_host(host);
+    for (const std::string& reward : rewards) config.mutable_reward()->add_endpoints(reward);
+    return SpansMachines(config);
+  };
+  EXPECT_FALSE(spans("127.0.0.1", {}));
+  EXPECT_FALSE(spans("::1", {"localhost:7000", "[::1]:7001"}));
+  EXPECT_TRUE(spans("0.0.0.0", {}));
+  EXPECT_TRUE(spans("127.0.0.1", {"127.0.0.1:7000", "scorer:7000"}));
+}
+
 TEST(MachineChecksTest, ARunThatIsAtWorkHasWhatItNeedsAndMakesTheLoad) {
   MachineFacts facts = Good();
   facts.memory_available = kGiB;

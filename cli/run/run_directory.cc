@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/file.h"
 #include "base/status_macros.h"
 #include "config/changed_keys.h"
 
@@ -122,9 +123,10 @@ struct Locks {
 };
 
 absl::StatusOr<Locks> TakeLocks(const fs::path& run_dir) {
-  std::error_code error;
-  fs::create_directories(run_dir, error);
-  if (error) return CannotPrepare(run_dir, error);
+  if (const absl::Status made = MakeDirectories(run_dir); !made.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot prepare the run's directory: ", std::string(made.message())));
+  }
   OXBOW_ASSIGN_OR_RETURN(RunLock run, RunLock::Take(run_dir, {.program = kProgram}));
   OXBOW_ASSIGN_OR_RETURN(RunLock learner, RunLock::Take(run_dir, {.part = RunLock::Part::kLearner,
                                                                   .program = kProgram,

@@ -78,6 +78,7 @@ void SayWhatIsNotOk(const config::ResolvedConfig& resolved, const fs::path& run_
   Checks checks = CheckConfig(resolved, needs);
   std::erase_if(checks,
                 [](const Check& check) { return check.name != "device"; });  // Others: said.
+  needs.other_machines = SpansMachines(resolved.config);
   for (Check& check : CheckMachine(run_dir, {}, needs, absl::InfiniteDuration())) {
     checks.push_back(std::move(check));
   }

@@ -1,6 +1,10 @@
 #include "services/learner/checkpoint_store.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -10,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/atomic_file.h"
+#include "base/descriptor.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -22,6 +27,7 @@ namespace fs = std::filesystem;
 constexpr char kManifest[] = "manifest.json";
 constexpr uint64_t kManifestBytesMax = uint64_t{16} << 20;
 constexpr std::string_view kPrefix = "step_";
+constexpr char kTemporary[] = ".tmp";
 
 // The number in "step_000025"; nothing for other names.
 std::optional<uint64_t> StepsIn(std::string_view name) {
@@ -33,6 +39,18 @@ std::optional<uint64_t> StepsIn(std::string_view name) {
   if (!digits || !absl::SimpleAtoi(absl::string_view(name.data(), name.size()), &steps))
     return std::nullopt;
   return steps;
+}
+
+// Gives `from` the name `to` such that one of the two is there at every moment: what was called
+// `to` is called `from` then. A file system that cannot exchange names loses the old `to` first.
+absl::Status RenameOver(const fs::path& from, const fs::path& to) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
+    return absl::OkStatus();
+  }
+  std::error_code ignored;
+  if (errno != ENOENT) fs::remove_all(to, ignored);
+  if (::rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
+  return ErrnoStatus("cannot rename", to.string(), errno);
 }
 
 absl::StatusOr<FileDigest> WriteContent(const fs::path& path, const FileContent& content) {
@@ -72,15 +90,11 @@ absl::StatusOr<uint64_t> CheckpointStore::Write(
     const RunState& state, const std::map<std::string, FileContent>& files,
     const std::function<absl::Status()>& may_commit) const {
   const std::string name = CheckpointName(state.committed_steps);
-  const fs::path target = directory_ / name;
-  const fs::path temporary = directory_ / (name + ".tmp");
+  const fs::path temporary = directory_ / (name + kTemporary);
   std::error_code error;
   fs::remove_all(temporary, error);
-  fs::create_directories(temporary, error);
-  if (error) {
-    return absl::InternalError(
-        absl::StrCat("cannot create directory: ", error.message(), ": ", temporary.string()));
-  }
+  OXBOW_RETURN_IF_ERROR(Annotate(MakeDirectories(directory_), "checkpoint"));
+  OXBOW_RETURN_IF_ERROR(Annotate(MakeDirectories(temporary), "checkpoint"));
   uint64_t bytes = 0;
   absl::Status status = WriteFiles(temporary, state, files, bytes);
   if (status.ok() && may_commit) status = may_commit();
@@ -88,12 +102,7 @@ absl::StatusOr<uint64_t> CheckpointStore::Write(
     fs::remove_all(temporary, error);
     return Annotate(status, "checkpoint");
   }
-  fs::remove_all(target, error);
-  fs::rename(temporary, target, error);
-  if (error) {
-    return absl::InternalError(
-        absl::StrCat("cannot rename: ", error.message(), ": ", target.string()));
-  }
+  OXBOW_RETURN_IF_ERROR(RenameOver(temporary, directory_ / name));
   // Names the newest checkpoint for people; writing this file also makes the rename durable.
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory_ / "newest", name + "\n"));
   OXBOW_RETURN_IF_ERROR(
@@ -186,7 +195,7 @@ absl::StatusOr<RunState> CheckpointStore::RollBack(uint64_t committed_steps) con
 }
 
 // If the run resumed from an older checkpoint because a newer one was damaged, the newer one
-// belongs to a discarded history.
+// belongs to a discarded history. What writes left that did not come to an end goes, too.
 void CheckpointStore::Prune(uint64_t written) const {
   uint32_t kept = 0;
   for (const uint64_t steps : Listed()) {
@@ -194,6 +203,13 @@ void CheckpointStore::Prune(uint64_t written) const {
     std::error_code error;
     fs::remove_all(directory_ / CheckpointName(steps), error);
   }
+  std::vector<fs::path> unfinished;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory_, error)) {
+    const fs::path& path = entry.path();
+    if (path.extension() == kTemporary && StepsIn(path.stem().string())) unfinished.push_back(path);
+  }
+  for (const fs::path& path : unfinished) fs::remove_all(path, error);
 }
 
 }  // namespace oxbow::learner

@@ -4,9 +4,9 @@
 //   checkpoints/step_000025/   FILE...           as given
 //                              manifest.json     checkpoint_manifest.h
 //
-// Files are written to step_000025.tmp and fsynced, the directory is renamed, and the new
-// checkpoint is read back. Only then are older checkpoints deleted, and newer ones that could not
-// be loaded.
+// Files are written to step_000025.tmp and fsynced, the directory is renamed (if a checkpoint of
+// that step exists, the two exchange their names), and the new checkpoint is read back. Only then
+// are older checkpoints deleted, newer ones that could not be loaded, and what else ends in .tmp.
 #pragma once
 
 #include <cstdint>

@@ -45,6 +45,37 @@ std::string ShortName(const std::string& reward) {
   return underscore == std::string::npos ? reward : reward.substr(underscore + 1);
 }
 
+// The model until `ended`; from then on it computes nothing, and what is drawn is thrown away.
+class UntilEnded final : public model::VelocityModel {
+ public:
+  UntilEnded(const model::VelocityModel& model, const std::atomic<bool>& ended)
+      : model_(model), ended_(ended) {}
+
+ private:
+  at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
+                     const model::Conditioning& conditioning) const override {
+    return ended_ ? at::zeros_like(x) : model_.Velocity(x, sigma, conditioning);
+  }
+
+  const model::VelocityModel& model_;
+  const std::atomic<bool>& ended_;
+};
+
+class DecoderUntilEnded final : public model::ImageDecoder {
+ public:
+  DecoderUntilEnded(const model::ImageDecoder& decoder, const std::atomic<bool>& ended)
+      : decoder_(decoder), ended_(ended) {}
+  at::Tensor Decode(const at::Tensor& latents) const override {
+    return ended_ ? at::zeros({latents.size(0), 1, 1, 3}, at::kByte) : decoder_.Decode(latents);
+  }
+
+ private:
+  const model::ImageDecoder& decoder_;
+  const std::atomic<bool>& ended_;
+};
+
+absl::Status Cancelled() { return absl::CancelledError("the evaluation was cancelled"); }
+
 }  // namespace
 
 Evaluation::Evaluation(Options options, std::vector<v1::Prompt> prompts,
@@ -78,9 +109,9 @@ absl::StatusOr<std::vector<Image8>> Evaluation::Draw(const model::VelocityModel&
   while (images.size() < options_.images) {
     const auto first = static_cast<uint32_t>(images.size());
     const uint32_t end = std::min(options_.images, first + kImagesAtOnce);
-    if (cancelled_) return absl::CancelledError("the evaluation was cancelled");
     std::vector<model::ImageRequest> requests;
     for (uint32_t i = first; i < end; ++i) {
+      if (cancelled_) return Cancelled();
       OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
                              conditioning_.Get(prompts_[i % count]));
       requests.push_back(
@@ -88,7 +119,9 @@ absl::StatusOr<std::vector<Image8>> Evaluation::Draw(const model::VelocityModel&
            .key = {.run_seed = options_.seed, .group = i % count, .sample = i / count}});
     }
     const at::Tensor drawn =
-        model::SampleImages(model, decoder_, spec, requests, options_.latent_shape, kImagesAtOnce);
+        model::SampleImages(UntilEnded(model, cancelled_), DecoderUntilEnded(decoder_, cancelled_),
+                            spec, requests, options_.latent_shape, kImagesAtOnce);
+    if (cancelled_) return Cancelled();
     for (int64_t i = 0; i < drawn.size(0); ++i) {
       images.push_back(model::ImageOf(drawn, i));
     }

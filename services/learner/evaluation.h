@@ -47,8 +47,8 @@ class Evaluation {
   // longer than kScoringMax; kCancelled once `rewards` is cancelled or Cancel was called.
   absl::StatusOr<EvaluationResult> Run(const model::VelocityModel& model);
 
-  // Ends the drawing of a running evaluation after the batch under way; all later ones, too. From
-  // any thread. Scoring ends with reward::RewardClient::Cancel.
+  // Ends the drawing of a running evaluation after the forward pass under way; all later ones, too.
+  // From any thread. Scoring ends with reward::RewardClient::Cancel.
   void Cancel() { cancelled_ = true; }
 
   static constexpr absl::Duration kScoringMax = absl::Minutes(30);

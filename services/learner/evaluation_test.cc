@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <map>
 
 #include "absl/base/thread_annotations.h"
@@ -148,6 +149,49 @@ TEST(EvaluationTest, ImagesAreThoseOfOneBatchAndConditioningIsHeldForSixtyFour) 
   EXPECT_DOUBLE_EQ(result->metrics.at("eval/reward_mean"), sum / kImages);
   const at::Tensor x = drawn.to(at::kDouble) / 127.5 - 1;
   EXPECT_NEAR(result->metrics.at("eval/speckle_mean"), 1 - x.abs().mean().item<double>(), 1e-14);
+}
+
+// Of a pass that is asked for after Cancel, nothing is computed, and nothing is decoded or scored.
+TEST(EvaluationTest, CancelledInAForwardPassMakesNoOther) {
+  class CancellingModel final : public model::VelocityModel {
+   public:
+    mutable std::function<void()> cancel;
+    mutable int passes = 0;
+
+   private:
+    at::Tensor Predict(const at::Tensor& x, const at::Tensor&,
+                       const model::Conditioning&) const override {
+      if (++passes == 3) cancel();
+      return x;
+    }
+  };
+  class CountingDecoder final : public model::ImageDecoder {
+   public:
+    mutable int calls = 0;
+    at::Tensor Decode(const at::Tensor& latents) const override {
+      ++calls;
+      return model::ToBytes(latents);
+    }
+  };
+  Gallery gallery;
+  const auto rewards = reward::RewardClient::Create({.endpoints = {gallery.endpoint()}}).value();
+  const std::vector<v1::Prompt> prompts = NumberedPrompts();
+  ConditioningCache cache(Encoded());
+  v1::RewardConfig reward;
+  reward.add_terms()->set_name("first_byte");
+  const CountingDecoder decoder;
+  Evaluation evaluation({.images = kImages,
+                         .sheet_images = 2,
+                         .sigmas = {1, 0.8, 0.6, 0.4, 0.2, 0},
+                         .latent_shape = {1, 4, 6},
+                         .reward = reward},
+                        prompts, cache, decoder, *rewards);
+  const CancellingModel model;
+  model.cancel = [&] { evaluation.Cancel(); };
+  EXPECT_TRUE(absl::IsCancelled(evaluation.Run(model).status()));
+  EXPECT_EQ(model.passes, 3);
+  EXPECT_EQ(decoder.calls, 0);
+  EXPECT_EQ(gallery.calls(), 0);
 }
 
 TEST(EvaluationTest, EndsAtTheFirstSilenceAndWhenItIsCancelled) {

@@ -83,7 +83,10 @@ absl::Status LearnerLoop::Run() {
   OXBOW_RETURN_IF_ERROR(parts_.publish(parts_.trainer.version(), LearnerStep(committed_)).status());
   bool fresh_start = committed_ == 0;
   while (true) {
-    if (!last()) OXBOW_RETURN_IF_ERROR(PlanAhead());
+    if (!last()) {
+      const absl::Status planned = PlanAhead();
+      if (!drain_ || !absl::IsCancelled(planned)) OXBOW_RETURN_IF_ERROR(planned);
+    }
     if (fresh_start || committed_ > options_.first_step.value) OXBOW_RETURN_IF_ERROR(FinishStep());
     fresh_start = false;
     if (last()) break;
@@ -138,6 +141,7 @@ absl::Status LearnerLoop::PlanOne(LearnerStep step) {
 
 absl::Status LearnerLoop::Encode(std::vector<PlannedGroup>& groups) {
   for (PlannedGroup& group : groups) {
+    if (drain_) return absl::CancelledError("drained");
     OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
                            parts_.conditioning.Get(group.prompt));
     group.conditioning = entry->wire;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/status_macros.h"
 #include "core/model/device.h"
 #include "run/run_lock.h"
@@ -64,10 +65,10 @@ absl::Status RunRankZero(LearnerProcess& process) {
 }  // namespace
 
 absl::Status RunLearner(RunOptions options) {
-  std::error_code error;
-  std::filesystem::create_directories(options.directory, error);
+  const absl::Status made = MakeDirectories(options.directory);
   Locks locks;
   if (options.place.rank == 0) {
+    OXBOW_RETURN_IF_ERROR(made);
     OXBOW_RETURN_IF_ERROR(TakeLocks(options, locks));
     options.check_directory = [&locks] { return CheckLocks(locks); };
   }

@@ -3,30 +3,12 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
 
 namespace oxbow::learner {
-namespace {
-
-// Until a server answers or the client is cancelled.
-absl::Status AwaitDescription(reward::RewardClient& rewards,
-                              const std::function<void(const std::string&)>& says) {
-  absl::Duration rest = absl::Milliseconds(250);
-  while (true) {
-    const absl::Status status = rewards.Describe();
-    if (!absl::IsUnavailable(status)) return status;
-    says(std::string(status.message()));
-    if (!rewards.Pause(rest)) return absl::CancelledError("no longer waits for a reward server");
-    rest = std::min(2 * rest, absl::Seconds(5));
-  }
-}
-
-}  // namespace
-
 absl::Status CheckRewards(reward::RewardClient& rewards, const std::vector<v1::Prompt>& prompts,
                           const Image8& image,
                           const std::function<void(const std::string&)>& says) {
-  absl::Status status = AwaitDescription(rewards, says);
+  absl::Status status = rewards.AwaitDescription(says);
   for (size_t i = 0; status.ok() && i < std::min(kPromptsChecked, prompts.size()); ++i) {
     const auto scores =
         rewards.Score(prompts[i].text(), prompts[i].metadata_json(), {image}, {.waits = true});

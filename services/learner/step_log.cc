@@ -1,6 +1,7 @@
 #include "services/learner/step_log.h"
 
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -12,12 +13,20 @@ namespace oxbow::learner {
 
 namespace {
 
-// Removes what follows the last newline: a line that a full disk or a crash cut off.
+// Where the lines end that were written whole: the last one may have been cut off by a full disk or
+// a crash, or a power loss may have left it with other bytes than were written.
+size_t WholeLinesEnd(std::string_view content) {
+  const size_t end = content.rfind('\n') + 1;  // 0 if there is no newline.
+  if (end == 0) return 0;
+  const size_t begin = content.substr(0, end - 1).rfind('\n') + 1;
+  return nlohmann::json::accept(content.substr(begin, end - begin)) ? end : begin;
+}
+
 absl::Status DropCutLine(const std::filesystem::path& path) {
   const absl::StatusOr<std::string> content = ReadFile(path);
   if (absl::IsNotFound(content.status())) return absl::OkStatus();
   if (!content.ok()) return content.status();
-  const size_t end = content->rfind('\n') + 1;  // 0 if there is no newline.
+  const size_t end = WholeLinesEnd(*content);
   if (end == content->size()) return absl::OkStatus();
   std::error_code error;
   std::filesystem::resize_file(path, end, error);

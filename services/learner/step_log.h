@@ -34,7 +34,7 @@ class StepLog {
   // Asked before each line. An error: the log belongs to another start of the run.
   using MayWrite = std::function<absl::Status()>;
 
-  // Opens the log and removes an incomplete last line: its step had no effect.
+  // Opens the log and removes a last line that is not whole: its step had no effect.
   static absl::StatusOr<StepLog> Open(
       const std::filesystem::path& path, MayWrite may_write = [] { return absl::OkStatus(); });
 

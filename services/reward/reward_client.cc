@@ -23,6 +23,8 @@ namespace {
 
 constexpr uint64_t kBatchBytesMax = rpc::kMessageBytesMax / 2;  // Leaves room for the rest.
 constexpr absl::Duration kDescribeTimeoutMax = absl::Seconds(10);
+constexpr absl::Duration kRestFirst = absl::Milliseconds(250);  // Between two descriptions.
+constexpr absl::Duration kRestMax = absl::Seconds(5);
 constexpr absl::Duration kWaitSlice = absl::Milliseconds(200);  // Between looks at the clock.
 
 // One reward server. Thread-safe but for its breaker, which the client's lock guards.
@@ -91,6 +93,7 @@ struct RewardClient::Impl {
   };
 
   absl::Status Describe();
+  bool Rest(absl::Duration duration);
   absl::Status CheckDescription(const std::string& endpoint, const v1::DescribeResponse& response);
   std::vector<std::vector<size_t>> Split(Call& call) const;
   absl::Status ScoreBatch(Call& call, std::vector<size_t> open);
@@ -173,6 +176,27 @@ RewardClient::RewardClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 RewardClient::~RewardClient() = default;
 
 absl::Status RewardClient::Describe() { return impl_->Describe(); }
+
+// False at once when nobody waits any more.
+bool RewardClient::Impl::Rest(absl::Duration duration) {
+  const auto ends = [this]()
+                        ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return cancelled || impatient; };
+  absl::MutexLock lock(&mutex);
+  return !mutex.AwaitWithTimeout(absl::Condition(&ends), duration);
+}
+
+absl::Status RewardClient::AwaitDescription(const std::function<void(const std::string&)>& says) {
+  Impl::Waiting waiting(*impl_);
+  absl::Duration rest = kRestFirst;
+  while (true) {
+    const absl::Status status = Describe();
+    if (!absl::IsUnavailable(status)) return status;
+    waiting.Begin(status);
+    if (says) says(std::string(status.message()));
+    if (!impl_->Rest(rest)) return absl::CancelledError("no longer waits for a reward server");
+    rest = std::min(2 * rest, kRestMax);
+  }
+}
 
 absl::Status RewardClient::Impl::Describe() {
   absl::Status failure;
@@ -368,11 +392,6 @@ void RewardClient::Impl::Waiting::End() {
 std::string RewardClient::waiting() const {
   absl::MutexLock lock(&impl_->mutex);
   return impl_->waiting_calls > 0 ? impl_->waiting_for : "";
-}
-
-bool RewardClient::Pause(absl::Duration duration) {
-  absl::MutexLock lock(&impl_->mutex);
-  return !impl_->mutex.AwaitWithTimeout(absl::Condition(&impl_->cancelled), duration);
 }
 
 void RewardClient::GiveUpWaiting() {

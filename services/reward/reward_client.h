@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -59,6 +60,10 @@ class RewardClient {
   // replica that answers does not have a wanted name; kCancelled. Required once before Score.
   absl::Status Describe();
 
+  // Describe, again and again until a server answers. Calls `says` with the reason each time that
+  // none does. kCancelled after GiveUpWaiting or Cancel.
+  absl::Status AwaitDescription(const std::function<void(const std::string&)>& says = nullptr);
+
   // One result per image, in order: all wanted rewards, or the reason why the image could not be
   // scored. Values are finite: NaN from a server is an error of that image. If a call fails in
   // transport, the next replica gets the images that are still unanswered. Thread-safe.
@@ -70,10 +75,7 @@ class RewardClient {
   // Why some call waits for a server; empty if none waits. Thread-safe.
   std::string waiting() const;
 
-  // Waits for `duration`; false at once when the client is cancelled. Thread-safe.
-  bool Pause(absl::Duration duration);
-
-  // From now on no call waits for a server: kUnavailable instead. Thread-safe.
+  // From now on no call waits for a server: Score returns kUnavailable instead. Thread-safe.
   void GiveUpWaiting();
   // Ends all calls at once, and later ones, with kCancelled. Thread-safe.
   void Cancel();

@@ -109,6 +109,7 @@ LearnerSession::LearnerSession(RunSpec spec, std::string worker_id,
   follow.broadcast_device = spec_.device.is_cuda() ? "cuda" : "cpu";
   follower_ = std::make_unique<weights::WeightFollower>(std::move(follow), follow_metrics_, clock_,
                                                         [this] { leases_.Wake(); });
+  threads_.emplace_back([this] { AwaitRewards(); });
   threads_.emplace_back([this] { SampleLoop(); });
   threads_.emplace_back([this] { RenewLoop(); });
   for (int i = 0; i < kIoThreads; ++i) {
@@ -431,9 +432,27 @@ void LearnerSession::Finish(uint64_t lease_id, const WorkStream::Outcome& outcom
   OfferCredit();
 }
 
+// A worker that can have nothing scored asks for nothing; renewals say what it waits for.
+void LearnerSession::AwaitRewards() {
+  const absl::Status status = rewards_->AwaitDescription();
+  if (absl::IsCancelled(status)) return;
+  {
+    absl::MutexLock lock(&credit_mutex_);
+    has_rewards_ = status.ok();
+    failure_ = status;
+  }
+  if (!status.ok()) return stream_.Cancel();
+  OfferCredit();
+}
+
+absl::Status LearnerSession::failure() const {
+  absl::MutexLock lock(&credit_mutex_);
+  return failure_;
+}
+
 void LearnerSession::OfferCredit() {
   absl::MutexLock lock(&credit_mutex_);
-  if (!applied_.has_value()) return;
+  if (!applied_.has_value() || !has_rewards_) return;
   stream_.Credit(*applied_, progress_.Stalled() ? 0 : leases_.free_places());
 }
 
@@ -454,15 +473,20 @@ bool LearnerSession::LookAtSampler(bool stalled) {
 void LearnerSession::RenewLoop() {
   absl::Duration renewed = clock_.Now();
   bool stalled = false;
+  bool waited = false;
   while (true) {
     const absl::Duration pause = lease::RenewalInterval(leases_.lease_time_min());
     if (stopping_.WaitForNotificationWithTimeout(pause == absl::ZeroDuration() ? kIdle : pause))
       return;
     stalled = LookAtSampler(stalled);
     const std::vector<uint64_t> held = stalled ? leases_.sampled() : leases_.held();
-    // A worker without leases sends a heartbeat equally often.
-    if (held.empty() && clock_.Now() - renewed < lease::RenewalInterval(spec_.lease_time)) continue;
-    stream_.Renew(held, rewards_->waiting());
+    const std::string waiting = rewards_->waiting();
+    const bool news = waited != !waiting.empty();
+    // A worker without leases sends a heartbeat equally often, and says at once that it waits.
+    if (held.empty() && !news && clock_.Now() - renewed < lease::RenewalInterval(spec_.lease_time))
+      continue;
+    stream_.Renew(held, waiting);
+    waited = !waiting.empty();
     renewed = clock_.Now();
   }
 }

@@ -58,6 +58,8 @@ class LearnerSession {
 
   // The learner said that the run is complete.
   bool run_complete() const { return run_complete_.HasBeenNotified(); }
+  // Why this worker cannot serve the epoch: its reward servers are not what it needs.
+  absl::Status failure() const;
 
  private:
   void OnMessage(const v1::WorkResponse& message);
@@ -77,6 +79,7 @@ class LearnerSession {
   void Finish(uint64_t lease_id, const WorkStream::Outcome& outcome);
   // Waits between two tries to deliver the group of a lease. False if nobody wants it any more.
   bool Pause(uint64_t lease_id, absl::Duration wait);
+  void AwaitRewards();
   void OfferCredit();
   void RenewLoop();
   bool LookAtSampler(bool stalled);
@@ -96,8 +99,10 @@ class LearnerSession {
 
   // Held from computing a credit until it is written, so that the last written credit is the
   // newest.
-  absl::Mutex credit_mutex_;
+  mutable absl::Mutex credit_mutex_;
   std::optional<PolicyVersion> applied_ ABSL_GUARDED_BY(credit_mutex_);
+  bool has_rewards_ ABSL_GUARDED_BY(credit_mutex_) = false;  // A server has described itself.
+  absl::Status failure_ ABSL_GUARDED_BY(credit_mutex_);
 
   SamplerModel model_;  // Used only by the sampler thread.
   absl::Notification stopping_;

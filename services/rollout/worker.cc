@@ -59,8 +59,11 @@ absl::Status Worker::Run() {
       status = ServeEpoch(*registration);
       if (status.ok()) return status;
       away_since = clock_.Now();
-      backoff = options_.backoff_first;
-      said = false;
+      // What listens where a reward server should may be another program for long.
+      if (!absl::IsFailedPrecondition(status)) {
+        backoff = options_.backoff_first;
+        said = false;
+      }
     }
     if (IsFinal(status)) return status;
     // A stop request is not an error.
@@ -85,10 +88,10 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   if (spec.graphs) OXBOW_RETURN_IF_ERROR(model::CheckGraphs(spec.device));
   OXBOW_ASSIGN_OR_RETURN(
       std::unique_ptr<reward::RewardClient> rewards,
-      reward::RewardClient::Create({.endpoints = spec.reward_endpoints,
-                                    .rewards = run::RewardNames(spec.reward),
-                                    .tries = static_cast<int>(std::max(1u, spec.reward.tries())),
-                                    .timeout = absl::Seconds(spec.reward.timeout_seconds())}));
+      reward::RewardClient::Connect({.endpoints = spec.reward_endpoints,
+                                     .rewards = run::RewardNames(spec.reward),
+                                     .tries = static_cast<int>(std::max(1u, spec.reward.tries())),
+                                     .timeout = absl::Seconds(spec.reward.timeout_seconds())}));
   auto session = std::make_shared<LearnerSession>(
       std::move(spec), options_.worker_id, *stub_, std::move(rewards), metrics_, follow_metrics_,
       clock_, options_.relay, options_.join_broadcast_group);
@@ -103,7 +106,7 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   bool said = false;
   while (true) {
     status = session->Serve();
-    if (session->run_complete()) break;
+    if (session->run_complete() || !session->failure().ok()) break;
     // The other process may be this worker's former life, whose end nobody has noticed yet.
     const bool taken = absl::IsAlreadyExists(status);
     if (taken && !std::exchange(said, true)) {
@@ -124,11 +127,13 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
     session_.reset();
   }
   const bool complete = session->run_complete();
+  const absl::Status failure = session->failure();
   session.reset();
   if (complete) {
     OXBOW_LOG(Info) << "the run is complete" << Field("run", registration.run_id());
     return absl::OkStatus();
   }
+  if (!failure.ok()) return failure;
   return status.ok() ? absl::UnavailableError("the learner ended the epoch") : status;
 }
 

@@ -69,6 +69,40 @@ TEST(WorkerTest, ASinkThatRefusesForAWhileCostsNoGroup) {
   EXPECT_EQ(seen.failures.size(), 0u);
 }
 
+// While no reward server answers, the worker is connected, says so and asks for nothing.
+TEST(WorkerTest, AWorkerThatFindsNoRewardServerSaysSoAndWaitsWithoutRegisteringAgain) {
+  FakeLearner learner({.leases = 2, .rewards_away = true});
+  RunningWorker worker(learner.endpoint());
+  const Seen away = learner.Await(
+      [](const Seen& seen) { return !seen.waiting_for.empty() && !seen.reports.empty(); });
+  EXPECT_THAT(away.waiting_for, HasSubstr("no reward server answers"));
+  EXPECT_EQ(away.registrations, 1);
+  EXPECT_EQ(away.credits.size(), 0u);
+  learner.BringRewards();
+  const Seen back = learner.Await(
+      [](const Seen& seen) { return seen.groups.size() >= 2 && seen.waiting_for.empty(); });
+  EXPECT_EQ(back.groups.size(), 2u);
+  EXPECT_EQ(back.waiting_for, "");
+  EXPECT_EQ(back.registrations, 1);
+}
+
+TEST(WorkerTest, AStopEndsAWorkerThatWaitsForARewardServer) {
+  FakeLearner learner({.rewards_away = true});
+  RunningWorker worker(learner.endpoint());
+  learner.Await([](const Seen& seen) { return !seen.waiting_for.empty(); });
+  EXPECT_TRUE(worker.Stop().ok());
+  EXPECT_TRUE(learner.Await([](const Seen& seen) { return seen.goodbye; }).goodbye);
+}
+
+TEST(WorkerTest, ARewardServerWithoutTheRunsRewardEndsTheWorker) {
+  FakeLearner learner({.reward = "sharpness"});
+  RunningWorker worker(learner.endpoint());
+  ASSERT_TRUE(worker.AwaitEnd());
+  const absl::Status status = worker.Stop();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("does not know reward (its --rewards): brightness"));
+}
+
 // A sink that refuses for ever, and a lease that has expired: nobody waits for the group.
 TEST(WorkerTest, AGroupThatNobodyWaitsForIsThrownAwayAndReported) {
   FakeLearner learner({.leases = 4, .refusals = 1 << 20, .renews = false});

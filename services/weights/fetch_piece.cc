@@ -2,6 +2,9 @@
 
 #include <grpcpp/support/slice.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace oxbow::weights {
 namespace {
 
@@ -30,6 +33,19 @@ grpc::Slice DataOf(const FetchPiece& piece) {
 }
 
 }  // namespace
+
+rpc::Part SendChunk(FetchStream& stream, const std::string& sha256, const Chunk& chunk,
+                    uint64_t offset, const PieceRule& rule) {
+  while (offset < chunk->size()) {
+    const uint64_t bytes = std::min<uint64_t>(rule.bytes_max, chunk->size() - offset);
+    if (rule.before) rule.before(bytes);
+    FetchPiece piece{sha256, offset, chunk, bytes};
+    if (!co_await stream.Write(std::move(piece))) co_return absl::CancelledError("gone");
+    if (rule.after) rule.after(bytes);
+    offset += bytes;
+  }
+  co_return absl::OkStatus();
+}
 
 }  // namespace oxbow::weights
 

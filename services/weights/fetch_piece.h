@@ -8,8 +8,8 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
-#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "oxbow/v1/weight_channel.pb.h"
@@ -25,14 +25,19 @@ struct FetchPiece {
   uint64_t bytes = 0;  // From `offset`.
 };
 
-// The piece of a chunk from `offset` on, of at most `bytes_max`.
-inline FetchPiece PieceOf(const std::string& sha256, const Chunk& chunk, uint64_t offset,
-                          uint64_t bytes_max) {
-  return {sha256, offset, chunk, std::min<uint64_t>(bytes_max, chunk->size() - offset)};
-}
-
 // The server's side of Fetch, with pieces instead of messages.
 using FetchStream = rpc::Stream<v1::FetchRequest, FetchPiece>;
+
+// How a chunk is sent: in pieces of at most `bytes_max`, each between two calls with its bytes.
+struct PieceRule {
+  uint64_t bytes_max = kSnapshotChunkBytes;
+  std::function<void(uint64_t)> before = nullptr;  // May wait.
+  std::function<void(uint64_t)> after = nullptr;
+};
+
+// Sends `chunk` from `offset` on. kCancelled when the peer is gone. The arguments outlive it.
+rpc::Part SendChunk(FetchStream& stream, const std::string& sha256, const Chunk& chunk,
+                    uint64_t offset, const PieceRule& rule);
 
 // The index of Fetch in service WeightChannel.
 inline constexpr int kFetchMethod = 1;

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/worker_id.h"
 #include "rpc/tls.h"
 #include "services/weights/relay_tree.h"
 
@@ -33,8 +34,23 @@ void RelayRoster::Leave(Ticket ticket) {
   if (watchers_.erase(ticket) > 0) planned_ = false;
 }
 
+RelayRoster::Origin RelayRoster::OriginOf(const std::string& worker) const {
+  const std::string base(BaseWorkerId(worker));
+  Origin origin{"", worker};
+  for (const auto& [ticket, watcher] : watchers_) {
+    if (watcher.worker == worker) return {watcher.host, base};
+    if (BaseWorkerId(watcher.worker) == base) origin = {watcher.host, base};  // Started again.
+  }
+  return origin;
+}
+
+bool RelayRoster::IsCorrupt(const std::string& worker, const Origin& origin) const {
+  return corrupt_.contains(worker) || corrupt_origins_.contains(origin);
+}
+
 bool RelayRoster::MayRelay(const Watcher& watcher) const {
-  return !watcher.endpoint.empty() && !corrupt_.contains(watcher.worker) &&
+  const Origin origin{watcher.host, std::string(BaseWorkerId(watcher.worker))};
+  return !watcher.endpoint.empty() && !IsCorrupt(watcher.worker, origin) &&
          !silent_.contains(watcher.worker);
 }
 
@@ -73,14 +89,16 @@ bool RelayRoster::WatchesFrom(const std::string& worker, const std::string& host
 bool RelayRoster::Accuse(const v1::ReportPeerRequest& report, const std::string& host) {
   if (!WatchesFrom(report.worker_id(), host)) return false;
   const std::string& peer = report.peer().worker_id();
-  if (peer.empty() || peer == report.worker_id() || corrupt_.contains(peer)) return false;
+  const Origin origin = OriginOf(peer);
+  if (peer.empty() || peer == report.worker_id() || IsCorrupt(peer, origin)) return false;
   const bool corrupt = report.fault() == v1::PEER_FAULT_CORRUPT;
   if (!corrupt && silent_.contains(peer)) return false;
   if (corrupt) {
-    std::set<std::string>& accused = accused_by_[host];
-    if (accused.size() >= kAccusedMax && !accused.contains(peer)) return false;
-    accused.insert(peer);
+    std::set<Origin>& accused = accused_by_[host];
+    if (accused.size() >= kAccusedMax && !accused.contains(origin)) return false;
+    accused.insert(origin);
     corrupt_.insert(peer);
+    corrupt_origins_.insert(origin);
     silent_.erase(peer);
   } else {
     silent_.insert(peer);

@@ -6,7 +6,9 @@
 //
 // A name is what a caller says of itself, so names count for nothing: an accusation is heard only
 // from the host of a watcher of that name, and a host that accuses many peers is taken to be the
-// broken one. Callers behind one NAT or proxy are one host. Not thread-safe.
+// broken one. Callers behind one NAT or proxy are one host. Processes of one host whose names have
+// one base (BaseWorkerId) are one worker: who sent corrupt bytes and was started again as NAME.1 is
+// no source either, and counts once. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +16,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "oxbow/v1/weight_channel.pb.h"
@@ -51,6 +54,10 @@ class RelayRoster {
     std::vector<v1::WatchResponse::Peer> peers;  // From the last plan.
   };
   bool MayRelay(const Watcher& watcher) const;
+  // Host and base name of a worker, or of a process that has followed it.
+  using Origin = std::pair<std::string, std::string>;
+  Origin OriginOf(const std::string& worker) const;
+  bool IsCorrupt(const std::string& worker, const Origin& origin) const;
   bool WatchesFrom(const std::string& worker, const std::string& host) const;
   void Plan();
 
@@ -59,8 +66,9 @@ class RelayRoster {
   bool planned_ = false;
   std::map<Ticket, Watcher> watchers_;  // In the order they joined.
   std::set<std::string> corrupt_;
+  std::set<Origin> corrupt_origins_;
   std::set<std::string> silent_;
-  std::map<std::string, std::set<std::string>> accused_by_;  // By host.
+  std::map<std::string, std::set<Origin>> accused_by_;  // By host.
 };
 
 // The host of a caller's address in gRPC's spelling ("ipv4:10.0.0.7:43210"), IPv6 in brackets.

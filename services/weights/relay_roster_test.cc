@@ -53,6 +53,42 @@ TEST(RelayRosterTest, CorruptPeerIsNeverHandedOutAgain) {
   }
 }
 
+TEST(RelayRosterTest, ACorruptWorkerThatStartsAgainUnderARelatedNameIsNoSource) {
+  RelayRoster roster(1);
+  roster.Join("w0", "host:0", kHost);
+  const auto child = roster.Join("w2", "", kHost);
+  EXPECT_EQ(ParentOf(roster, child), "w0");
+  EXPECT_TRUE(roster.Accuse(Report("w2", "w0", v1::PEER_FAULT_CORRUPT), kHost));
+  for (const std::string again : {"w0.1", "w0.2", "w0.17"}) {
+    roster.Join(again, "host:9", kHost);
+    EXPECT_EQ(ParentOf(roster, child), "learner") << again;
+  }
+  // Another machine of that name, and names that only look alike.
+  for (const auto& [other, host] : {std::pair("w0.3", "10.0.0.8"), std::pair("w0-1", kHost)}) {
+    const auto ticket = roster.Join(other, "host:9", host);
+    EXPECT_EQ(ParentOf(roster, child), other);
+    roster.Leave(ticket);
+  }
+}
+
+TEST(RelayRosterTest, AccusationsOfOneWorkersProcessesCountOnce) {
+  RelayRoster roster(2);
+  roster.Join("judge", "", kHost);
+  const auto accuse = [&](const std::string& peer) {
+    return roster.Accuse(Report("judge", peer, v1::PEER_FAULT_CORRUPT), kHost);
+  };
+  roster.Join("w0", "host:0", kHost);
+  EXPECT_TRUE(accuse("w0"));
+  for (const std::string again : {"w0.1", "w0.2", "w0.3"}) {
+    roster.Join(again, "host:1", kHost);
+    EXPECT_FALSE(accuse(again)) << "it is no source already";
+  }
+  roster.Join("w1", "host:2", kHost);
+  EXPECT_TRUE(accuse("w1")) << "the second worker that this host accuses";
+  roster.Join("w2", "host:3", kHost);
+  EXPECT_FALSE(accuse("w2"));
+}
+
 TEST(RelayRosterTest, SilentPeerIsHandedOutAgainWhenItIsHeardOf) {
   RelayRoster roster(2);
   const auto tickets = JoinAll(roster, 3);

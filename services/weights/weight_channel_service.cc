@@ -225,6 +225,9 @@ rpc::Handler WeightChannelService::Fetch(FetchStream& stream) {
   absl::Status status = rpc::FromGrpc(CheckEpoch(request.epoch()));
   if (status.ok()) status = Prepare(request, stream);
   if (!status.ok()) co_return status;
+  const PieceRule rule{.bytes_max = options_.piece_bytes,
+                       .before = options_.before_piece,
+                       .after = [this](uint64_t bytes) { metrics_.ChunkServed(bytes); }};
   uint64_t offset = request.first_offset();
   for (const std::string& hash : request.chunk_sha256()) {
     const Chunk chunk = store_.Find(hash);
@@ -236,15 +239,8 @@ rpc::Handler WeightChannelService::Fetch(FetchStream& stream) {
       co_return absl::InvalidArgumentError(
           absl::StrCat("resume offset is beyond the chunk: ", offset));
     }
-    while (offset < chunk->size()) {
-      FetchPiece piece = PieceOf(hash, chunk, offset, options_.piece_bytes);
-      const uint64_t bytes = piece.bytes;
-      if (options_.before_piece) options_.before_piece(bytes);
-      if (!co_await stream.Write(std::move(piece))) co_return absl::CancelledError("gone");
-      metrics_.ChunkServed(bytes);
-      offset += bytes;
-    }
-    offset = 0;
+    rpc::Part chunk_sent = SendChunk(stream, hash, chunk, std::exchange(offset, 0), rule);
+    if (status = co_await chunk_sent; !status.ok()) co_return status;
   }
   co_return absl::OkStatus();
 }

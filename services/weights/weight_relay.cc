@@ -30,6 +30,9 @@ class WeightRelay::Service final : public v1::WeightChannel::Service, public rpc
     v1::FetchRequest request;
     if (!co_await stream.Read(request)) co_return absl::CancelledError("the child asked nothing");
     const ChunkStore::Listener listener(store_, [&stream] { stream.Wake(); });
+    const PieceRule rule{.bytes_max = options_.piece_bytes,
+                         .before = options_.before_piece,
+                         .after = [this](uint64_t bytes) { metrics_.Relayed(bytes); }};
     uint64_t offset = request.first_offset();
     for (const std::string& hash : request.chunk_sha256()) {
       const absl::Duration asked = Clock::Steady().Now();
@@ -51,15 +54,8 @@ class WeightRelay::Service final : public v1::WeightChannel::Service, public rpc
       if (chunk == nullptr || (offset > 0 && offset >= chunk->size())) {
         co_return absl::NotFoundError(absl::StrCat("chunk is not here: ", HexOf(hash)));
       }
-      while (offset < chunk->size()) {
-        FetchPiece piece = PieceOf(hash, chunk, offset, options_.piece_bytes);
-        const uint64_t bytes = piece.bytes;
-        if (options_.before_piece) options_.before_piece(bytes);
-        if (!co_await stream.Write(std::move(piece))) co_return absl::CancelledError("gone");
-        metrics_.Relayed(bytes);
-        offset += bytes;
-      }
-      offset = 0;
+      rpc::Part chunk_sent = SendChunk(stream, hash, chunk, std::exchange(offset, 0), rule);
+      if (absl::Status status = co_await chunk_sent; !status.ok()) co_return status;
     }
     co_return absl::OkStatus();
   }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -45,6 +46,21 @@ absl::Status WriteFileAtomically(const std::filesystem::path& path, std::string_
   return file.Commit();
 }
 
+absl::Status MakeDirectories(const std::filesystem::path& directory) {
+  std::error_code error;
+  const bool is_there = std::filesystem::is_directory(directory, error);
+  const std::filesystem::path parent = directory.parent_path();
+  if (!is_there && parent != directory && !parent.empty()) {
+    OXBOW_RETURN_IF_ERROR(MakeDirectories(parent));
+  }
+  if (::mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
+    return ErrnoStatus("cannot create directory", directory.string(), errno);
+  }
+  // Who made one that is there may have died before this; its parent may be closed to readers.
+  const absl::Status synced = SyncDirectory(parent);
+  return is_there ? absl::OkStatus() : synced;
+}
+
 AppendFile::AppendFile(int descriptor, std::string path)
     : descriptor_(descriptor), path_(std::move(path)) {}
 
@@ -64,7 +80,9 @@ AppendFile::~AppendFile() {
 absl::StatusOr<AppendFile> AppendFile::Open(const std::filesystem::path& path) {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (descriptor < 0) return ErrnoStatus("cannot open", path.string(), errno);
-  return AppendFile(descriptor, path.string());
+  AppendFile file(descriptor, path.string());
+  OXBOW_RETURN_IF_ERROR(SyncDirectory(path.parent_path()));
+  return file;
 }
 
 absl::Status AppendFile::Append(std::string_view bytes, bool sync) {

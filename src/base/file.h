@@ -19,9 +19,13 @@ absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path,
 // `path` is untouched and the temporary file is gone. kResourceExhausted when the disk is full.
 absl::Status WriteFileAtomically(const std::filesystem::path& path, std::string_view content);
 
+// Creates `directory` and those above it where they are missing, and makes the new names durable.
+absl::Status MakeDirectories(const std::filesystem::path& directory);
+
 // Appends a line and its newline with one write, fsyncing when `sync` is set.
 class AppendFile {
  public:
+  // Creates the file if it is missing; its name is durable.
   static absl::StatusOr<AppendFile> Open(const std::filesystem::path& path);
   AppendFile(AppendFile&& other) noexcept;
   AppendFile& operator=(AppendFile&& other) noexcept;

@@ -28,4 +28,18 @@ absl::Status CheckWorkerId(std::string_view id) {
                    absl::CHexEscape(std::string(id.substr(0, kBytesMax))), "\""));
 }
 
+std::string_view BaseWorkerId(std::string_view id) {
+  const size_t dot = id.rfind('.');
+  if (dot == std::string_view::npos) return id;
+  const std::string_view base = id.substr(0, dot);
+  const std::string_view number = id.substr(dot + 1);
+  const auto is = [](bool (*kind)(unsigned char)) {
+    return [kind](char c) { return kind(static_cast<unsigned char>(c)); };
+  };
+  const bool counts =
+      !number.empty() && std::all_of(number.begin(), number.end(), is(absl::ascii_isdigit));
+  const bool named = std::any_of(base.begin(), base.end(), is(absl::ascii_isalpha));
+  return counts && named ? base : id;
+}
+
 }  // namespace oxbow

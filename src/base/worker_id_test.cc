@@ -24,5 +24,13 @@ TEST(WorkerIdTest, WhatCouldForgeALineOrFillATableIsRefusedInOneLine) {
   }
 }
 
+TEST(WorkerIdTest, ProcessesOfOneWorkerHaveOneBase) {
+  for (const std::string id : {"gpu-a", "gpu-a.1", "gpu-a.12"})
+    EXPECT_EQ(BaseWorkerId(id), "gpu-a");
+  for (const std::string id : {"10.0.0.7", "gpu-1", "a.b", "a.1b", "a.", "", ".", "1.2"}) {
+    EXPECT_EQ(BaseWorkerId(id), id);
+  }
+}
+
 }  // namespace
 }  // namespace oxbow

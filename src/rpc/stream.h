@@ -44,6 +44,51 @@ namespace oxbow::rpc {
 
 class StreamBase;
 
+// A part of a Handler, itself a coroutine. It runs while the handler awaits it, by name, and gives
+// the status that it returns:
+//
+//   rpc::Part part = SendAll(stream);
+//   const absl::Status sent = co_await part;
+class Part {
+ public:
+  struct promise_type;
+  using Handle = std::coroutine_handle<promise_type>;
+  struct Ending {
+    bool await_ready() noexcept { return false; }
+    std::coroutine_handle<> await_suspend(Handle handle) noexcept;
+    void await_resume() noexcept {}
+  };
+  struct promise_type {
+    Part get_return_object() { return Part(Handle::from_promise(*this)); }
+    std::suspend_always initial_suspend() noexcept { return {}; }
+    Ending final_suspend() noexcept { return {}; }
+    void return_value(absl::Status status) { result = std::move(status); }
+    void unhandled_exception() { std::terminate(); }
+    std::coroutine_handle<> handler;
+    absl::Status result;
+  };
+  Part(Part&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Part& operator=(Part&&) = delete;
+  ~Part() {
+    if (handle_) handle_.destroy();
+  }
+
+  bool await_ready() { return false; }
+  std::coroutine_handle<> await_suspend(std::coroutine_handle<> handler) {
+    handle_.promise().handler = handler;
+    return handle_;
+  }
+  absl::Status await_resume() { return std::move(handle_.promise().result); }
+
+ private:
+  explicit Part(Handle handle) : handle_(handle) {}
+  Handle handle_;
+};
+
+inline std::coroutine_handle<> Part::Ending::await_suspend(Handle handle) noexcept {
+  return handle.promise().handler;
+}
+
 // What a stream's coroutine returns. `co_return status` ends the call with that status.
 class Handler {
  public:

@@ -42,6 +42,15 @@ class ScriptedService final : public v1::ExperienceSink::Service, public HasStre
     return response;
   }
 
+  // Sends 7 credits, each after a wait.
+  static Part Count(InsertStream& stream) {
+    for (uint64_t i = 0; i < 7; ++i) {
+      co_await stream.Wait(absl::Milliseconds(1));
+      if (!co_await stream.Write(Credit(i))) co_return absl::CancelledError("gone");
+    }
+    co_return absl::NotFoundError("as the part says");
+  }
+
   Handler Play(InsertStream& stream) {
     v1::InsertRequest request;
     uint64_t count = 0;
@@ -67,6 +76,9 @@ class ScriptedService final : public v1::ExperienceSink::Service, public HasStre
         large.mutable_ack()->set_error(std::string(1 << 20, 'x'));
         stream.Send(large);
         co_return absl::OkStatus();
+      } else if (script == "part") {
+        Part part = Count(stream);
+        co_return co_await part;
       } else if (script == "fail") {
         co_return absl::NotFoundError("as scripted");
       }
@@ -119,6 +131,20 @@ class StreamTest : public testing::Test {
   ScriptedService service_;
   std::unique_ptr<Server> server_;
 };
+
+TEST_F(StreamTest, APartSendsInItsTurnAndItsStatusComesBack) {
+  const auto call = Open();
+  call->Do("");
+  EXPECT_EQ(call->Next(), 1001u);
+  call->Do("part");
+  for (uint64_t i = 0; i < 7; ++i) EXPECT_EQ(call->Next(), i);
+  EXPECT_EQ(call->Next(), 0u);
+  EXPECT_EQ(call->End().error_message(), "as the part says");
+
+  const auto left = Open();  // In the middle of a part; the server ends nevertheless.
+  left->Do("part");
+  left->context->TryCancel();
+}
 
 TEST_F(StreamTest, MessagesGoBothWaysInOrderAndTheStatusFollowsThem) {
   const auto call = Open();

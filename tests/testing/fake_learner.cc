@@ -72,6 +72,7 @@ class FakeLearner::Coordinator final : public v1::Coordinator::Service {
     }
     if (request.has_renew()) {
       ++learner_.seen_.renewals;
+      learner_.seen_.waiting_for = request.renew().waiting_for();
       learner_.seen_.renewing = {request.renew().lease_ids().begin(),
                                  request.renew().lease_ids().end()};
       v1::WorkResponse::Renewed& renewed = *responses.emplace_back().mutable_renewed();
@@ -163,8 +164,10 @@ class FakeLearner::Scorer final : public v1::Reward::Service {
 
   grpc::Status Describe(grpc::ServerContext*, const v1::DescribeRequest*,
                         v1::DescribeResponse* response) override {
+    absl::MutexLock lock(&learner_.mutex_);
+    if (learner_.rewards_away_) return {grpc::StatusCode::UNAVAILABLE, "as scripted"};
     v1::RewardDescription& reward = *response->add_rewards();
-    reward.set_name("brightness");
+    reward.set_name(learner_.script_.reward);
     reward.set_value_max(255);
     response->set_batch_max(64);
     return grpc::Status::OK;
@@ -215,6 +218,7 @@ FakeLearner::FakeLearner(Script script) : script_(std::move(script)) {
     leases_.back().set_drops_unscored(script_.drops_unscored);
     leases_.back().set_policy_version_min(script_.version_min);
   }
+  rewards_away_ = script_.rewards_away;
   Publish();
   coordinator_ = std::make_unique<Coordinator>(*this);
   sink_ = std::make_unique<Sink>(*this);
@@ -234,6 +238,11 @@ FakeLearner::~FakeLearner() {
 void FakeLearner::HoldScores(bool hold) {
   absl::MutexLock lock(&mutex_);
   hold_scores_ = hold;
+}
+
+void FakeLearner::BringRewards() {
+  absl::MutexLock lock(&mutex_);
+  rewards_away_ = false;
 }
 
 FakeLearner::Seen FakeLearner::Await(const std::function<bool(const Seen&)>& enough) {

@@ -33,13 +33,15 @@ class FakeLearner {
     bool wrong_probe = false;
     uint64_t credit_piece = 1 << 20;  // Bytes granted at a time.
     std::string listen = "127.0.0.1:0";
-    int leases = 0;             // For groups 100, 101, ...
-    uint64_t version_min = 0;   // Required by every lease.
-    bool hangs_up = false;      // Ends the stream of a worker that wants no more leases.
-    bool cuda_graphs = false;   // model.cuda_graphs
-    bool run_complete = false;  // Says so to every worker.
-    int refusals = 0;           // So many Inserts are refused, the sink being busy or away.
-    bool renews = true;         // False: every lease has expired when it is renewed.
+    int leases = 0;                     // For groups 100, 101, ...
+    uint64_t version_min = 0;           // Required by every lease.
+    bool hangs_up = false;              // Ends the stream of a worker that wants no more leases.
+    bool cuda_graphs = false;           // model.cuda_graphs
+    bool run_complete = false;          // Says so to every worker.
+    int refusals = 0;                   // So many Inserts are refused, the sink being busy or away.
+    bool rewards_away = false;          // Until BringRewards.
+    std::string reward = "brightness";  // That the reward server has.
+    bool renews = true;                 // False: every lease has expired when it is renewed.
   };
   // The worker's calls, as the learner saw them.
   struct Seen {
@@ -52,6 +54,7 @@ class FakeLearner {
     int renewals = 0;
     int refused = 0;                 // Inserts.
     std::vector<uint64_t> renewing;  // Lease ids in the last renewal.
+    std::string waiting_for;         // From the last renewal.
     bool goodbye = false;
   };
 
@@ -60,6 +63,7 @@ class FakeLearner {
 
   const std::string& endpoint() const { return server_->endpoint(); }
   void HoldScores(bool hold);  // Score waits while held.
+  void BringRewards();
 
   // Waits until `enough` is true or the deadline passes; returns what was seen.
   Seen Await(const std::function<bool(const Seen&)>& enough);
@@ -76,6 +80,7 @@ class FakeLearner {
   weights::PublishMetrics metrics_{registry_};
   absl::Mutex mutex_;
   bool hold_scores_ ABSL_GUARDED_BY(mutex_) = false;
+  bool rewards_away_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<v1::Lease> leases_ ABSL_GUARDED_BY(mutex_);
   Seen seen_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<weights::WeightChannelService> weights_;

@@ -66,14 +66,15 @@ PlannedTrajectory ForwardProcess::Plan(LearnerStep step, PolicyVersion version, 
 }
 
 absl::StatusOr<Preparation> ForwardProcess::Prepare(LearnerStep step, TrainingPlan& plan,
-                                                    const std::vector<Group>& groups) {
+                                                    const std::vector<Group>& groups,
+                                                    const std::function<bool()>& interrupted) {
   Preparation prepared{.weights = {}, .used = ReplayedEntries(plan, groups), .evict = {}};
   if (!has_ratio()) return prepared;
   const parallel::Share own = parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());
   old_.Compute(
       policy_.current(), plan,
       [&](const std::vector<RowRef>& refs) { return Gather(step, groups, refs); },
-      [&](size_t group) { return own.Has(group); }, options_.RowsPerForward());
+      [&](size_t group) { return own.Has(group); }, options_.RowsPerForward(), interrupted);
   return prepared;
 }
 

@@ -34,7 +34,8 @@ class ForwardProcess : public Method {
 
   // Where rows have a ratio: the velocities of rows that later updates train.
   absl::StatusOr<Preparation> Prepare(LearnerStep step, TrainingPlan& plan,
-                                      const std::vector<Group>& groups) override;
+                                      const std::vector<Group>& groups,
+                                      const std::function<bool()>& interrupted) override;
   RowBatch Gather(LearnerStep step, const std::vector<Group>& groups,
                   const std::vector<RowRef>& refs) const override;
   double KlScaleOf(const PlannedRow& row) const override;

@@ -52,13 +52,15 @@ at::Tensor DivergenceMaskedLoss(const at::Tensor& lp_new, const at::Tensor& lp_o
 }
 
 absl::StatusOr<Preparation> MeanComparison::Prepare(LearnerStep step, TrainingPlan& plan,
-                                                    const std::vector<Group>& groups) {
-  OXBOW_ASSIGN_OR_RETURN(Preparation prepared, PolicyGradient::Prepare(step, plan, groups));
+                                                    const std::vector<Group>& groups,
+                                                    const std::function<bool()>& interrupted) {
+  OXBOW_ASSIGN_OR_RETURN(Preparation prepared,
+                         PolicyGradient::Prepare(step, plan, groups, interrupted));
   const parallel::Share own = parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());
   old_.Compute(
       policy_.current(), plan,
       [&](const std::vector<RowRef>& refs) { return Gather(step, groups, refs); },
-      [&](size_t group) { return own.Has(group); }, options_.RowsPerForward());
+      [&](size_t group) { return own.Has(group); }, options_.RowsPerForward(), interrupted);
   return prepared;
 }
 

@@ -38,7 +38,8 @@ class MeanComparison : public PolicyGradient {
   // Does what the family does, and computes the old policy's velocities of the rows that later
   // updates train.
   absl::StatusOr<Preparation> Prepare(LearnerStep step, TrainingPlan& plan,
-                                      const std::vector<Group>& groups) override;
+                                      const std::vector<Group>& groups,
+                                      const std::function<bool()>& interrupted) override;
 
  protected:
   // The numbers of rows whose current velocity is `v`; [R] each.

@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -55,9 +56,12 @@ class Method {
                                  const Trajectory& trajectory) const = 0;
 
   // Before the first update: computes what the loss needs of the policy as it is. Called on every
-  // rank, for the groups this rank holds; collective. Errors as in parallel/ranks.h.
+  // rank, for the groups this rank holds; collective. Asks `interrupted` before each forward pass;
+  // once it is true, no more are made, and what is returned is worth nothing. Errors as in
+  // parallel/ranks.h.
   virtual absl::StatusOr<Preparation> Prepare(LearnerStep step, TrainingPlan& plan,
-                                              const std::vector<Group>& groups) = 0;
+                                              const std::vector<Group>& groups,
+                                              const std::function<bool()>& interrupted) = 0;
 
   // States, levels and conditioning of rows of learner step `step` whose latents are here. Requires
   // at least one.

@@ -122,8 +122,8 @@ void PolicyGradient::ThinOut(LearnerStep step, const Group& group, const Traject
 }
 
 // Must come before the first update: after it pi_old exists no more.
-void PolicyGradient::ScoreUnderOldPolicy(TrainingPlan& plan,
-                                         const std::vector<Group>& groups) const {
+void PolicyGradient::ScoreUnderOldPolicy(TrainingPlan& plan, const std::vector<Group>& groups,
+                                         const std::function<bool()>& interrupted) const {
   const at::NoGradGuard no_grad;
   std::vector<RowRef> wanted;
   for (PlannedTrajectory& trajectory : plan.trajectories) AppendRows(trajectory, wanted);
@@ -132,7 +132,7 @@ void PolicyGradient::ScoreUnderOldPolicy(TrainingPlan& plan,
     return !ref.row->needs_old || !own.Has(ref.address.group);
   });
   const size_t rows_max = options_.RowsPerForward();
-  for (size_t begin = 0; begin < wanted.size(); begin += rows_max) {
+  for (size_t begin = 0; begin < wanted.size() && !interrupted(); begin += rows_max) {
     const size_t end = std::min(begin + rows_max, wanted.size());
     const std::vector<RowRef> part(wanted.begin() + static_cast<std::ptrdiff_t>(begin),
                                    wanted.begin() + static_cast<std::ptrdiff_t>(end));
@@ -159,8 +159,9 @@ SequenceWeight PolicyGradient::WeightOf(const PlannedTrajectory& planned,
 // Each rank weighs its own samples; then all know all weights, in plan order. A rejected sample
 // stays in the denominator; its rows are not trained.
 absl::StatusOr<Preparation> PolicyGradient::Prepare(LearnerStep, TrainingPlan& plan,
-                                                    const std::vector<Group>& groups) {
-  ScoreUnderOldPolicy(plan, groups);
+                                                    const std::vector<Group>& groups,
+                                                    const std::function<bool()>& interrupted) {
+  ScoreUnderOldPolicy(plan, groups, interrupted);
   const parallel::Share own = parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());
   Preparation prepared;
   for (const PlannedTrajectory& planned : plan.trajectories) {

@@ -36,7 +36,8 @@ class PolicyGradient : public Method {
 
   // lp_old of transitions other policies drew, and W.
   absl::StatusOr<Preparation> Prepare(LearnerStep step, TrainingPlan& plan,
-                                      const std::vector<Group>& groups) override;
+                                      const std::vector<Group>& groups,
+                                      const std::function<bool()>& interrupted) override;
 
   RowBatch Gather(LearnerStep step, const std::vector<Group>& groups,
                   const std::vector<RowRef>& refs) const override;
@@ -56,7 +57,8 @@ class PolicyGradient : public Method {
  private:
   void ThinOut(LearnerStep step, const Group& group, const Trajectory& trajectory,
                PlannedTrajectory& planned) const;
-  void ScoreUnderOldPolicy(TrainingPlan& plan, const std::vector<Group>& groups) const;
+  void ScoreUnderOldPolicy(TrainingPlan& plan, const std::vector<Group>& groups,
+                           const std::function<bool()>& interrupted) const;
   SequenceWeight WeightOf(const PlannedTrajectory& planned, const Trajectory& trajectory) const;
 
   const std::vector<int> steps_;       // The stochastic ones.

@@ -74,6 +74,13 @@ absl::StatusOr<model::RowCount> SumRowCounts(parallel::Ranks& ranks, const model
                          .backward = static_cast<int64_t>(values[1])};
 }
 
+absl::Status AgreeToStop(parallel::Ranks& ranks, bool& stop) {
+  std::vector<double> wish = {stop ? 1. : 0.};
+  OXBOW_RETURN_IF_ERROR(SumOverRanks(ranks, wish));
+  stop = wish[0] != 0;
+  return absl::OkStatus();
+}
+
 absl::Status ShareOutcomes(parallel::Ranks& ranks, std::vector<RowOutcome>& outcomes, bool& stop) {
   std::vector<double> values;
   for (const RowOutcome& outcome : outcomes) {

@@ -22,7 +22,8 @@ namespace oxbow::rl {
 // Every list has the same length on every rank and holds zeros where an item is another rank's: the
 // sum over ranks then is the item itself, exactly. Errors as in parallel/ranks.h.
 absl::Status ShareWeights(parallel::Ranks& ranks, std::vector<SequenceWeight>& weights);
-// Afterwards `stop` says whether it was set on any rank.
+// Afterwards `stop` says whether it was set on any rank; of ShareOutcomes, too.
+absl::Status AgreeToStop(parallel::Ranks& ranks, bool& stop);
 absl::Status ShareOutcomes(parallel::Ranks& ranks, std::vector<RowOutcome>& outcomes, bool& stop);
 
 // The rows that all ranks computed.
@@ -81,7 +82,7 @@ class RankGradient {
   // the rows of all ranks; fills in the outcomes of this rank's rows. Where deterministic, one
   // gradient per group, added in the order of groups: the same bits for every division of the
   // groups among ranks. A single rank asks between passes whether it is interrupted, and returns
-  // kCancelled; several ranks agree on that between updates (ShareOutcomes). Errors as in
+  // kCancelled; several ranks agree on that before the first and between updates. Errors as in
   // parallel/ranks.h.
   absl::StatusOr<double> Sum(const UpdateInputs& inputs, const std::vector<RowRef>& refs,
                              std::vector<RowOutcome>& outcomes);

@@ -93,7 +93,7 @@ at::Tensor CleanPrediction(const at::Tensor& x_t, const at::Tensor& t, const at:
 
 void OldVelocities::Compute(const model::VelocityModel& policy, TrainingPlan& plan,
                             const Gather& gather, const std::function<bool(size_t group)>& own,
-                            size_t rows_max) {
+                            size_t rows_max, const std::function<bool()>& interrupted) {
   const at::NoGradGuard no_grad;
   velocities_.clear();
   std::set<size_t> later;
@@ -105,7 +105,7 @@ void OldVelocities::Compute(const model::VelocityModel& policy, TrainingPlan& pl
   std::erase_if(wanted, [&](const RowRef& ref) {
     return !ref.row->trained || ref.trajectory->weight <= 0 || !own(ref.address.group);
   });
-  for (size_t begin = 0; begin < wanted.size(); begin += rows_max) {
+  for (size_t begin = 0; begin < wanted.size() && !interrupted(); begin += rows_max) {
     const size_t end = std::min(begin + rows_max, wanted.size());
     const std::vector<RowRef> part(wanted.begin() + static_cast<std::ptrdiff_t>(begin),
                                    wanted.begin() + static_cast<std::ptrdiff_t>(end));

@@ -81,9 +81,10 @@ class OldVelocities {
 
   // Computes the velocities of the trained rows of samples that an update after the first has and
   // whose latents are here (`own`), and gives those rows their places. Without gradients, at most
-  // `rows_max` rows at once.
+  // `rows_max` rows at once. Once `interrupted`, it leaves the rest.
   void Compute(const model::VelocityModel& policy, TrainingPlan& plan, const Gather& gather,
-               const std::function<bool(size_t group)>& own, size_t rows_max);
+               const std::function<bool(size_t group)>& own, size_t rows_max,
+               const std::function<bool()>& interrupted);
 
   // [R, C, H, W] of rows whose current velocity is `v`; no gradient.
   at::Tensor Of(const std::vector<RowRef>& refs, const at::Tensor& v) const;

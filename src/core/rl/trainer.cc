@@ -199,7 +199,12 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
       PlanTraining(impl.options, step, groups, [&](const Group& g, const Trajectory& s) {
         return impl.method->Plan(step, version(), g, s);
       });
-  OXBOW_ASSIGN_OR_RETURN(Preparation prepared, impl.method->Prepare(step, plan, groups));
+  bool stop = false;
+  const auto asked = [&] { return stop = stop || (interrupted && interrupted()); };
+  OXBOW_ASSIGN_OR_RETURN(Preparation prepared, impl.method->Prepare(step, plan, groups, asked));
+  stop = asked();
+  OXBOW_RETURN_IF_ERROR(AgreeToStop(impl.ranks, stop));
+  if (stop) return absl::CancelledError("interrupted");
   StepResult result{
       .metrics = {}, .used = std::move(prepared.used), .evict = std::move(prepared.evict)};
   AppendPlanMetrics(impl.options, version(), groups, plan, result.metrics);

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <set>
+#include <map>
 
 #include "core/parallel/share.h"
 #include "core/rl/trainer.h"
@@ -71,9 +71,9 @@ struct Outcome {
 };
 
 // kSteps steps over `ranks` ranks; what each of them ended with. The last rank interrupts each step
-// of `interrupted` once, at its second update; then it is trained again.
+// of `interrupted` once, at this question; then it is trained again.
 std::vector<Outcome> Train(int ranks, bool deterministic, bool shard = false,
-                           const std::set<uint64_t>& interrupted = {}) {
+                           const std::map<uint64_t, int>& interrupted = {}) {
   std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
   parallel::ThreadWorld(ranks).Run([&](parallel::Ranks& world) {
     ToyPolicy policy;
@@ -84,7 +84,9 @@ std::vector<Outcome> Train(int ranks, bool deterministic, bool shard = false,
                                  world.rank(), world.size());
       if (interrupted.contains(step)) {
         int asked = 0;
-        const auto stop = [&] { return world.rank() + 1 == world.size() && ++asked == 2; };
+        const auto stop = [&] {
+          return world.rank() + 1 == world.size() && ++asked == interrupted.at(step);
+        };
         EXPECT_EQ(trainer.Step(LearnerStep(step), groups, stop).status().code(),
                   absl::StatusCode::kCancelled);
       }
@@ -119,7 +121,7 @@ TEST_P(TrainerRanksTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRank
 
 TEST_P(TrainerRanksTest, AnInterruptionOfOneRankStopsAllAndChangesNoBit) {
   const Outcome alone = Train(1, true)[0];
-  for (const Outcome& outcome : Train(GetParam(), true, /*shard=*/true, {1, 7})) {
+  for (const Outcome& outcome : Train(GetParam(), true, /*shard=*/true, {{1, 1}, {4, 2}, {7, 3}})) {
     EXPECT_TRUE(at::equal(outcome.weights, alone.weights));
     EXPECT_TRUE(at::equal(outcome.average, alone.average));
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "absl/status/status.h"
 #include "core/parallel/ranks.h"
 #include "tests/testing/toy_policy.h"
 
@@ -311,6 +312,29 @@ TEST(TrainerTest, AnInterruptedStepLeavesEverythingAsItWas) {
     other.Step(0, other.Rollout(0));
     other.Step(1, other.Rollout(1));
     EXPECT_TRUE(at::equal(bench.weights(), other.weights()));
+  }
+}
+
+// The passes that score stale samples under the policy as it is come before the first update.
+TEST(TrainerTest, AnInterruptionBeforeTheFirstUpdateMakesNoMoreForwardPasses) {
+  for (const MethodKind method : {MethodKind::kGrpo, MethodKind::kGuard}) {
+    TrainerOptions options = Options();
+    options.method = method;
+    options.rows_per_pass = 3;
+    Bench bench(options);
+    const std::vector<Group> stale = bench.Rollout(0);
+    bench.Step(0, bench.Rollout(0));
+    const auto rows = static_cast<int64_t>(options.RowsPerForward());
+    for (int yes = 1; yes <= 4; ++yes) {
+      const model::RowCount before = bench.policy.rows();
+      int questions = 0;
+      const auto result =
+          bench.trainer.Step(LearnerStep(1), stale, [&] { return ++questions == yes; });
+      EXPECT_TRUE(absl::IsCancelled(result.status())) << result.status();
+      EXPECT_EQ(bench.policy.rows().forward - before.forward, (yes - 1) * rows);
+      EXPECT_EQ(bench.policy.rows().backward, before.backward);
+    }
+    EXPECT_TRUE(bench.trainer.Step(LearnerStep(1), stale).ok());
   }
 }
 
