@@ -17,7 +17,7 @@
 namespace oxbow::learner {
 namespace {
 
-constexpr uint64_t kEpoch = 4, kHead = 5, kBudget = 1 << 10;
+constexpr uint64_t kEpoch = 4, kHead = 5, kBudget = 256;  // A whole step.
 constexpr uint32_t kGroups = 2, kGroupSize = 2, kKept = 1;
 constexpr int kSteps = 3, kLatent = 4;  // Numbers of a latent.
 
@@ -61,7 +61,7 @@ class Learner {
         service_(
             coordinator_, [this](v1::StatusResponse& status) { progress_.FillStatus(status); },
             Registration(), [](const std::string&) {}),
-        sink_(coordinator_, budget_, Rules(), metrics_, fuzz::OneThread()) {
+        sink_(coordinator_, budget_, Rules(), metrics_, fuzz::NoThreads()) {
     coordinator_.Published(PolicyVersion(0), LearnerStep(0));
     coordinator_.Plan(PlanOf(0));
   }
@@ -99,11 +99,12 @@ class Learner {
       default:
         TakeStep();
     }
+    fuzz::RunnerOf(sink_.streams())();
     for (auto& stream : work_) {
-      if (stream != nullptr) stream->Serve();
+      if (stream != nullptr) stream->ServeWritten();
     }
     for (auto& stream : inserts_) {
-      if (stream != nullptr) stream->Serve();
+      if (stream != nullptr) stream->ServeWritten();
     }
     OXBOW_CHECK(budget_.used() <= kBudget) << budget_.used();
   }
@@ -137,7 +138,7 @@ class Learner {
   std::unique_ptr<Work>& OpenWork(int worker) {
     if (work_[worker] == nullptr) {
       work_[worker] = std::make_unique<Work>(
-          service_.Work(nullptr), fuzz::NoThread(), [this](const v1::WorkResponse& answer) {
+          service_.Work(nullptr), fuzz::AtOnce(), [this](const v1::WorkResponse& answer) {
             if (answer.has_lease()) lease_ = answer.lease();
           });
     }
@@ -161,7 +162,7 @@ class Learner {
           contexts_.emplace_back(), sink_.streams(),
           [this](ExperienceSinkService::InsertStream& stream) { return sink_.Take(stream); },
           std::nullopt);
-      inserts_[worker] = std::make_unique<Insert>(reactor, fuzz::ThreadOf(sink_.streams()),
+      inserts_[worker] = std::make_unique<Insert>(reactor, fuzz::RunnerOf(sink_.streams()),
                                                   [](const v1::InsertResponse&) {});
     }
     Send(step, inserts_[worker]);

@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto prompts =
       run::ReadPrompts(scratch.path() / name, run::PromptSplit::kTrain, limits);
   if (!prompts.ok()) {
-    const std::string_view said = prompts.status().message();
+    const std::string said(prompts.status().message());
     OXBOW_CHECK(said.find(name) != said.npos && said.find('\n') == said.npos) << said;
     return 0;
   }

@@ -38,7 +38,7 @@ class Leader {
       : leader_({.ranks = kRanks,
                  .timeout = absl::InfiniteDuration(),
                  .group_bytes_max = kGroupBytes,
-                 .threads = 1},
+                 .threads = 0},
                 clock_, results_, [this](const absl::Status&) { ++lost_; }) {}
   ~Leader() {
     for (auto& join : joins_) join.reset();
@@ -57,7 +57,7 @@ class Leader {
       HangUp(step.message.empty() ? 0 : static_cast<uint8_t>(step.message[0]));
     }
     for (auto& join : joins_) {
-      if (join != nullptr) join->Serve();
+      if (join != nullptr) join->ServeWritten();
     }
     v1::StatusResponse status;
     leader_.FillStatus(status);
@@ -77,7 +77,7 @@ class Leader {
       auto* reactor = RankLeader::JoinStream::Start(
           contexts_.emplace_back(), leader_.streams(),
           [this](RankLeader::JoinStream& stream) { return leader_.Join(stream); }, std::nullopt);
-      join = std::make_unique<Join>(reactor, fuzz::ThreadOf(leader_.streams()),
+      join = std::make_unique<Join>(reactor, fuzz::RunnerOf(leader_.streams()),
                                     [](const v1::RankCommand&) {});
     }
     Send(step, join);
@@ -89,7 +89,7 @@ class Leader {
           contexts_.emplace_back(), leader_.streams(),
           [this](RankLeader::AcceptStream& stream) { return leader_.Accept(stream); },
           std::nullopt);
-      accept_ = std::make_unique<Accept>(reactor, fuzz::ThreadOf(leader_.streams()),
+      accept_ = std::make_unique<Accept>(reactor, fuzz::RunnerOf(leader_.streams()),
                                          [](const v1::InsertResponse&) {});
     }
     Send(step, accept_);

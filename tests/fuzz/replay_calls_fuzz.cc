@@ -34,7 +34,7 @@ class Buffer {
         metrics_(registry_),
         service_({.entry_bytes_max = kEntryBytes,
                   .offer_bytes_max = kCallBytes,
-                  .streams = fuzz::OneThread()},
+                  .streams = fuzz::NoThreads()},
                  *store_, metrics_, clock_) {}
 
   void Do(const fuzz::CallStep& step) {
@@ -110,7 +110,7 @@ class Buffer {
           contexts_.emplace_back(), service_.streams(),
           [this](ReplayService::OfferStream& stream) { return service_.Offer(stream); },
           std::nullopt);
-      offer_ = std::make_unique<OfferCall>(reactor, fuzz::ThreadOf(service_.streams()),
+      offer_ = std::make_unique<OfferCall>(reactor, fuzz::RunnerOf(service_.streams()),
                                            [](const v1::OfferResponse&) {});
     }
     v1::OfferRequest request;
@@ -126,7 +126,7 @@ class Buffer {
         contexts_.emplace_back(), service_.streams(),
         [this](ReplayService::ReadStream& stream) { return service_.Read(stream); }, std::nullopt);
     uint64_t bytes = 0;
-    ReadCall call(reactor, fuzz::ThreadOf(service_.streams()), [&](const v1::ReadResponse& part) {
+    ReadCall call(reactor, fuzz::RunnerOf(service_.streams()), [&](const v1::ReadResponse& part) {
       OXBOW_CHECK(!part.has_chunk() || part.chunk().offset() == bytes) << part.chunk().offset();
       bytes += part.chunk().data().size();
     });

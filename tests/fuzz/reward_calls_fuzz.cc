@@ -3,6 +3,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -22,7 +23,7 @@ struct Server {
   Server()
       : panel(*ScorerPanel::Create(ScorerNames())),
         metrics(registry, panel),
-        service({.batch_max = 8, .threads = 1, .streams = fuzz::OneThread()}, panel, metrics,
+        service({.batch_max = 8, .threads = 1, .streams = fuzz::NoThreads()}, panel, metrics,
                 clock) {
     for (const auto& scorer : panel.scorers()) {
       ranges[scorer->name()] = {scorer->value_min(), scorer->value_max()};
@@ -57,7 +58,10 @@ class Client {
     const bool taken = call_->Send(step.message);
     const bool over = call_->ended() || call_->status().has_value();
     // The scoring thread answers beside the runner's.
-    while (taken && !over && answers_ < request.items_size()) call_->Serve();
+    while (taken && !over && answers_ < request.items_size()) {
+      std::this_thread::yield();
+      call_->Serve();
+    }
     OXBOW_CHECK(answers_ <= request.items_size()) << answers_;
     if (over) call_.reset();
   }
@@ -70,7 +74,7 @@ class Client {
         context_.emplace_back(), server_.service.streams(),
         [this](RewardService::ScoreStream& stream) { return server_.service.Score(stream); },
         std::nullopt);
-    call_ = std::make_unique<Call>(reactor, fuzz::ThreadOf(server_.service.streams()),
+    call_ = std::make_unique<Call>(reactor, fuzz::RunnerOf(server_.service.streams()),
                                    [this](const v1::ScoreResponse& answer) { Check(answer); });
   }
 

@@ -2,8 +2,8 @@
 // the thread of the fuzz target. A message goes through protobuf's parser as gRPC would do it; one
 // that does not parse ends the call. What the service writes is taken at once.
 //
-// `settle` returns when the service has done what it can do with what it has: for coroutines, when
-// their runner's only thread is free; for reactors, at once.
+// `settle` returns when the service has done what it can do with what it has: coroutines run in it,
+// reactors have run before.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "absl/time/time.h"
@@ -22,16 +23,16 @@ namespace oxbow::fuzz {
 
 using Settle = std::function<void()>;
 
-// Requires a runner with one thread.
-inline Settle ThreadOf(rpc::StreamRunner& runner) {
-  return [&runner] { OXBOW_CHECK(runner.Responds(absl::Minutes(1))) << "a handler hangs"; };
+// Requires a runner without threads.
+inline Settle RunnerOf(rpc::StreamRunner& runner) {
+  return [&runner] { runner.RunReady(); };
 }
-inline Settle NoThread() {
+inline Settle AtOnce() {
   return [] {};
 }
-// A stream of a fuzz target is never too slow.
-inline rpc::StreamRunner::Options OneThread() {
-  return {.threads = 1, .idle_max = absl::InfiniteDuration()};
+// All in one thread, and no stream is ever too slow.
+inline rpc::StreamRunner::Options NoThreads() {
+  return {.threads = 0, .idle_max = absl::InfiniteDuration()};
 }
 
 template <typename Request, typename Response>
@@ -61,14 +62,19 @@ class ServedStream final : public grpc::ServerCallbackReaderWriter<Request, Resp
     return true;
   }
 
-  // Closes the caller's side, or breaks the call off, and waits until the service has ended it.
+  // Closes the caller's side, or breaks the call off, and waits until the service has ended it. A
+  // call that waits for something else, as for credit, is broken off.
   void End(bool cancelled) {
     if (reactor_ == nullptr) return;
     if (cancelled) reactor_->OnCancel();
-    for (bool done = false; !done;) {
-      Serve();
-      if (TakeRead() != nullptr) reactor_->OnReadDone(false);
-      done = status().has_value();
+    for (Serve(); !status().has_value(); Serve()) {
+      if (TakeRead() != nullptr) {
+        reactor_->OnReadDone(false);
+      } else if (!std::exchange(cancelled, true)) {
+        reactor_->OnCancel();
+      } else {
+        std::this_thread::yield();
+      }
     }
     Serve();
     std::exchange(reactor_, nullptr)->OnDone();
@@ -87,6 +93,16 @@ class ServedStream final : public grpc::ServerCallbackReaderWriter<Request, Resp
       answer_(*written);
       reactor_->OnWriteDone(true);
     }
+  }
+
+  // The same where the service was given nothing new by this caller, and has had its time.
+  void ServeWritten() {
+    bool written;
+    {
+      const std::lock_guard lock(mutex_);
+      written = written_ != nullptr;
+    }
+    if (written) Serve();
   }
 
   bool ended() const { return reactor_ == nullptr; }

@@ -39,7 +39,7 @@ class Channel {
                   .snapshots_kept = 2,
                   .bytes_max = 1 << 10,
                   .piece_bytes = kPiece,
-                  .streams = fuzz::OneThread()},
+                  .streams = fuzz::NoThreads()},
                  metrics_, clock_, [](const v1::ReportAppliedRequest&) {}) {
     Publish();
   }
@@ -98,7 +98,7 @@ class Channel {
         FetchStream::Start(
             contexts_.emplace_back(), service_.streams(),
             [this](FetchStream& stream) { return service_.Fetch(stream); }, std::nullopt),
-        fuzz::ThreadOf(service_.streams()), [this](const FetchPiece& piece) {
+        fuzz::RunnerOf(service_.streams()), [this](const FetchPiece& piece) {
           OXBOW_CHECK(piece.bytes <= kPiece) << piece.bytes;
           OXBOW_CHECK(published_.at(piece.sha256) == *piece.chunk);
           OXBOW_CHECK(piece.offset + piece.bytes <= piece.chunk->size()) << piece.offset;

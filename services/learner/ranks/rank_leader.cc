@@ -135,7 +135,7 @@ void RankLeader::Lose(uint32_t rank, const std::string& why) {
 
 absl::Status RankLeader::Admit(const v1::RankReport& report, JoinStream& stream) {
   const uint32_t rank = report.rank();
-  if (!report.has_hello() || rank == 0 || static_cast<int>(rank) >= options_.ranks) {
+  if (!report.has_hello() || rank == 0 || rank >= static_cast<uint32_t>(options_.ranks)) {
     return absl::InvalidArgumentError(
         absl::StrCat("not a rank of this learner: ", rank, " of ", options_.ranks));
   }
