@@ -43,7 +43,7 @@ class RewardService final : public v1::Reward::Service, public rpc::HasStreams {
 
   // Serves one call. Public for callers without a network. INVALID_ARGUMENT for a batch over
   // batch_max, NOT_FOUND for a reward that this server does not have, RESOURCE_EXHAUSTED for a
-  // batch too many: the call ends. An error of one item is that item's status, and the call goes on.
+  // batch too many: the call ends. An error of one item is that item's status; the call continues.
   rpc::Handler Score(ScoreStream& stream);
 
  private:

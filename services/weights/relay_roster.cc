@@ -33,9 +33,10 @@ void RelayRoster::Leave(Ticket ticket) {
   if (watchers_.erase(ticket) > 0) planned_ = false;
 }
 
+// One without a name could not be reported.
 bool RelayRoster::MayRelay(const Watcher& watcher) const {
-  return !watcher.endpoint.empty() && !corrupt_.contains(watcher.worker) &&
-         !silent_.contains(watcher.worker);
+  return !watcher.endpoint.empty() && !watcher.worker.empty() &&
+         !corrupt_.contains(watcher.worker) && !silent_.contains(watcher.worker);
 }
 
 void RelayRoster::Plan() {

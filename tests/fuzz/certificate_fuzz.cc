@@ -13,7 +13,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (bytes.find("-----BEGIN") == bytes.npos) {
     const std::string base64 = absl::Base64Escape(bytes);
     pem = "-----BEGIN CERTIFICATE-----\n";
-    for (size_t i = 0; i < base64.size(); i += 64) absl::StrAppend(&pem, base64.substr(i, 64), "\n");
+    for (size_t i = 0; i < base64.size(); i += 64)
+      absl::StrAppend(&pem, base64.substr(i, 64), "\n");
     pem += "-----END CERTIFICATE-----\n";
   }
   const auto holder = rpc::HolderOf(pem);

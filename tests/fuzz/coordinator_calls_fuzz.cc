@@ -21,7 +21,19 @@ constexpr uint64_t kEpoch = 4, kHead = 5, kBudget = 256;  // A whole step.
 constexpr uint32_t kGroups = 2, kGroupSize = 2, kKept = 1;
 constexpr int kSteps = 3, kLatent = 4;  // Numbers of a latent.
 
-enum Call : uint8_t { kRegister, kStatus, kDrain, kWork, kWork2, kInsert, kInsert2, kHangUp, kTime, kLoop, kCalls };
+enum Call : uint8_t {
+  kRegister,
+  kStatus,
+  kDrain,
+  kWork,
+  kWork2,
+  kInsert,
+  kInsert2,
+  kHangUp,
+  kTime,
+  kLoop,
+  kCalls
+};
 
 GroupRules Rules() {
   return {.latent_shape = {1, 2, 2},
@@ -137,10 +149,10 @@ class Learner {
 
   std::unique_ptr<Work>& OpenWork(int worker) {
     if (work_[worker] == nullptr) {
-      work_[worker] = std::make_unique<Work>(
-          service_.Work(nullptr), fuzz::AtOnce(), [this](const v1::WorkResponse& answer) {
-            if (answer.has_lease()) lease_ = answer.lease();
-          });
+      work_[worker] = std::make_unique<Work>(service_.Work(nullptr), fuzz::AtOnce(),
+                                             [this](const v1::WorkResponse& answer) {
+                                               if (answer.has_lease()) lease_ = answer.lease();
+                                             });
     }
     return work_[worker];
   }
@@ -232,11 +244,16 @@ class Learner {
 }  // namespace oxbow::learner
 
 std::vector<const google::protobuf::Message*> oxbow::fuzz::CallMessages() {
-  return {&v1::RegisterRequest::default_instance(), &v1::StatusRequest::default_instance(),
-          &v1::DrainRequest::default_instance(),    &v1::WorkRequest::default_instance(),
-          &v1::WorkRequest::default_instance(),     &v1::InsertRequest::default_instance(),
-          &v1::InsertRequest::default_instance(),   nullptr,
-          nullptr,                                  nullptr};
+  return {&v1::RegisterRequest::default_instance(),
+          &v1::StatusRequest::default_instance(),
+          &v1::DrainRequest::default_instance(),
+          &v1::WorkRequest::default_instance(),
+          &v1::WorkRequest::default_instance(),
+          &v1::InsertRequest::default_instance(),
+          &v1::InsertRequest::default_instance(),
+          nullptr,
+          nullptr,
+          nullptr};
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,8 +1,8 @@
 // For any files: a directory of a model is refused with one line, or has the components that its
 // pipeline requires.
 //
-//   model_index.json, transformer/config.json, scheduler/scheduler_config.json, weight index, header
-//   of a shard; separated by byte 30
+//   model_index.json, transformer/config.json, scheduler/scheduler_config.json, weight index,
+//   header of a shard; separated by byte 30
 #include "base/check.h"
 #include "io/diffusers_directory.h"
 #include "tests/fuzz/tokenizer_input.h"
@@ -37,7 +37,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   scratch.Write("scheduler/scheduler_config.json", parts[2]);
   scratch.Write("transformer/diffusion_pytorch_model.safetensors.index.json", parts[3]);
   scratch.Write("transformer/shard", Shard(parts[4]));
-  const auto weights = io::WeightFiles::Open(scratch.path() / "transformer", "diffusion_pytorch_model");
+  const auto weights =
+      io::WeightFiles::Open(scratch.path() / "transformer", "diffusion_pytorch_model");
   if (weights.ok()) {
     for (const auto& [name, header] : weights->headers()) {
       OXBOW_CHECK(Validate(weights->Read(name)).ok()) << name;

@@ -1,6 +1,6 @@
-// libFuzzer's mutations of the inputs of services (call_script.h): steps come, go, repeat and change
-// places; a message is changed field by field, so that it still parses. One in eight inputs is
-// changed byte by byte instead.
+// libFuzzer's mutations of the inputs of services (call_script.h): steps come, go, repeat and
+// change places; a message is changed field by field, so that it still parses. One in eight inputs
+// is changed byte by byte instead.
 #include <google/protobuf/descriptor.h>
 
 #include <algorithm>
@@ -31,8 +31,7 @@ class MessageMutator {
   std::string Bytes(std::string bytes) {
     const size_t size = bytes.size();
     bytes.resize(size + 16);
-    bytes.resize(
-        LLVMFuzzerMutate(reinterpret_cast<uint8_t*>(bytes.data()), size, bytes.size()));
+    bytes.resize(LLVMFuzzerMutate(reinterpret_cast<uint8_t*>(bytes.data()), size, bytes.size()));
     return bytes;
   }
 
@@ -52,9 +51,20 @@ class MessageMutator {
  private:
   // Edges of types, small numbers, and neighbours of what is there.
   uint64_t Number(uint64_t now) {
-    static constexpr uint64_t kEdges[] = {
-        0, 1, 2, 3, 4, 63, 255, 0x7fffffff, 0x80000000, 0xffffffff, uint64_t{1} << 32,
-        uint64_t{1} << 62, ~uint64_t{0} >> 1, ~uint64_t{0}};
+    static constexpr uint64_t kEdges[] = {0,
+                                          1,
+                                          2,
+                                          3,
+                                          4,
+                                          63,
+                                          255,
+                                          0x7fffffff,
+                                          0x80000000,
+                                          0xffffffff,
+                                          uint64_t{1} << 32,
+                                          uint64_t{1} << 62,
+                                          ~uint64_t{0} >> 1,
+                                          ~uint64_t{0}};
     switch (Below(4)) {
       case 0:
         return now + Below(9) - 4;

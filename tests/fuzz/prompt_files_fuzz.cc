@@ -16,8 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string name = data[0] % 2 == 0 ? "prompts.jsonl" : "prompts.txt";
   scratch.Write(name, fuzz::Text(data + 1, size - 1));
   const run::PromptLimits limits{.line_bytes_max = 256, .bytes_max = 1024};
-  const auto prompts =
-      run::ReadPrompts(scratch.path() / name, run::PromptSplit::kTrain, limits);
+  const auto prompts = run::ReadPrompts(scratch.path() / name, run::PromptSplit::kTrain, limits);
   if (!prompts.ok()) {
     const std::string said(prompts.status().message());
     OXBOW_CHECK(said.find(name) != said.npos && said.find('\n') == said.npos) << said;

@@ -16,8 +16,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const size_t equals = line.find('=');
     if (equals != line.npos) variables[line.substr(0, equals)] = line.substr(equals + 1);
   }
-  const auto options = parallel::ReadRankEnvironment(
-      [&](const std::string& name) -> std::optional<std::string> {
+  const auto options =
+      parallel::ReadRankEnvironment([&](const std::string& name) -> std::optional<std::string> {
         const auto found = variables.find(name);
         if (found == variables.end()) return std::nullopt;
         return found->second;

@@ -1,5 +1,5 @@
-// For any calls of two runs: the buffer answers, keeps to its tables' capacities and its memory, and
-// never changes for a caller that is not its owner's newest start. What it stores is whole.
+// For any calls of two runs: the buffer answers, keeps to its tables' capacities and its memory,
+// and never changes for a caller that is not its owner's newest start. What it stores is whole.
 #include <list>
 #include <memory>
 #include <optional>
@@ -18,7 +18,19 @@ namespace {
 
 constexpr uint64_t kBest = 4, kEntryBytes = 1 << 12, kCallBytes = 1 << 14;
 
-enum Call : uint8_t { kOffer, kEndOffer, kRead, kDraw, kAdvance, kCheckpoint, kRestore, kInfo, kList, kVerify, kCalls };
+enum Call : uint8_t {
+  kOffer,
+  kEndOffer,
+  kRead,
+  kDraw,
+  kAdvance,
+  kCheckpoint,
+  kRestore,
+  kInfo,
+  kList,
+  kVerify,
+  kCalls
+};
 
 std::vector<replay::TablePolicy> Tables() {
   auto tables = replay::AdaptationTables(/*prompts=*/2, /*groups=*/3, /*steps=*/3);
@@ -174,8 +186,8 @@ class Buffer {
   std::list<grpc::CallbackServerContext> contexts_;
   ReplayService service_;
   std::unique_ptr<OfferCall> offer_;
-  std::optional<Caller> offers_;  // Of the last message of an Offer.
-  std::optional<Caller> caller_;  // Of the call that may change the store.
+  std::optional<Caller> offers_;  // Who sent the last message of an Offer.
+  std::optional<Caller> caller_;  // Who made the call that may change the store.
   std::string take_from_;
 };
 
@@ -183,11 +195,11 @@ class Buffer {
 }  // namespace oxbow::buffer
 
 std::vector<const google::protobuf::Message*> oxbow::fuzz::CallMessages() {
-  return {&v1::OfferRequest::default_instance(),      nullptr,
-          &v1::ReadRequest::default_instance(),       &v1::DrawRequest::default_instance(),
-          &v1::AdvanceRequest::default_instance(),    &v1::CheckpointRequest::default_instance(),
-          &v1::RestoreRequest::default_instance(),    &v1::InfoRequest::default_instance(),
-          &v1::ListRequest::default_instance(),       &v1::VerifyRequest::default_instance()};
+  return {&v1::OfferRequest::default_instance(),   nullptr,
+          &v1::ReadRequest::default_instance(),    &v1::DrawRequest::default_instance(),
+          &v1::AdvanceRequest::default_instance(), &v1::CheckpointRequest::default_instance(),
+          &v1::RestoreRequest::default_instance(), &v1::InfoRequest::default_instance(),
+          &v1::ListRequest::default_instance(),    &v1::VerifyRequest::default_instance()};
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

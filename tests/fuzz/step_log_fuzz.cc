@@ -14,7 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   scratch.Write("steps.jsonl", text);
   OXBOW_CHECK(learner::StepLog::Open(scratch.path() / "steps.jsonl").ok());
   const auto kept = ReadFile(scratch.path() / "steps.jsonl");
-  OXBOW_CHECK(kept.ok() && *kept == text.substr(0, text.rfind('\n') + 1)) << kept.status().ToString();
+  OXBOW_CHECK(kept.ok() && *kept == text.substr(0, text.rfind('\n') + 1))
+      << kept.status().ToString();
 
   scratch.Write("epoch", text);
   uint64_t before = 0;

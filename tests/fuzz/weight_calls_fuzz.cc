@@ -1,5 +1,5 @@
-// For any calls of watchers: the learner's weight channel tells them of what it published, and sends
-// the bytes of its own chunks and no others.
+// For any calls of watchers: the learner's weight channel tells them of what it published, and
+// sends the bytes of its own chunks and no others.
 #include <list>
 #include <memory>
 #include <set>

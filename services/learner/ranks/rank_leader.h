@@ -37,7 +37,7 @@ class RankLeader final : public v1::LearnerRanks::Service, public rpc::HasStream
     int ranks = 1;
     absl::Duration timeout = absl::Seconds(60);
     uint64_t group_bytes_max = 0;  // Latent bytes of one group.
-    int threads = 4;               // Of its streams (rpc/stream_runner.h).
+    int threads = 4;               // For its streams (rpc/stream_runner.h).
   };
   // `lost` is called once, from some thread, with why the learner cannot go on.
   RankLeader(Options options, const Clock& clock, ResultReceiver& results,
