@@ -11,6 +11,7 @@
 # make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: that many runs, each with kills, stops, a bad network or a full disk
 # make soak   SOAK_FLAGS="--minutes 90": one long run with a fault every half minute, against runs without faults
 # make kills   KILLS=1000: kill -9 of a replay buffer under load, that many times
+# make fuzz   FUZZ_SECONDS=60: every fuzz target under libFuzzer and sanitizers for so long, two at a time (tests/fuzz)
 # make images   container images oxbow/buffer and oxbow/torch (docker/README.md), and the secrets of deploy/compose
 # make deploy-test   build the images and run under compose; install and start Docker if needed (root)
 # make build | bench | lint | quick-lint | format | clean
@@ -22,7 +23,7 @@ RUN ?= configs/digits.yaml
 INSTALL ?= yes
 INSTALL_FLAGS ?=
 
-.PHONY: all build train test check-cuda test-gpu gpu-fleets check-observe chaos soak kills images deploy-test bench lint quick-lint format clean deps
+.PHONY: all build train test check-cuda test-gpu gpu-fleets check-observe chaos soak kills fuzz images deploy-test bench lint quick-lint format clean deps
 all: build
 
 deps:
@@ -96,6 +97,15 @@ KILLS ?= 1000
 kills: deps $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS) --target replay_service_test
 	@OXBOW_KILLS=$(KILLS) $(BUILD)/tests/replay_service_test --gtest_filter='*KillDashNineLoses*'
+
+FUZZ_SECONDS ?= 60
+fuzz:
+ifeq ($(INSTALL),yes)
+	@tools/install_deps.sh --fuzz --no-torch
+endif
+	@cmake --preset fuzz $(CMAKE_FLAGS)
+	@cmake --build build/fuzz -j $(JOBS) --target fuzz
+	@tests/fuzz/run.sh build/fuzz $(FUZZ_SECONDS)
 
 IMAGES ?=
 IMAGE_FLAGS ?=

@@ -17,6 +17,12 @@ if(OXBOW_SANITIZE)
   add_compile_options(-fsanitize=${_sanitizers} -fno-omit-frame-pointer -O1)
   add_link_options(-fsanitize=${_sanitizers})
 endif()
+# libFuzzer wants to know which edges of all this code an input reaches. Findings of the sanitizer for undefined
+# behaviour end the process, as all others do. Its check `vptr` needs type information of libraries, which hide it.
+option(OXBOW_FUZZER "Link fuzz targets with libFuzzer (clang)" OFF)
+if(OXBOW_FUZZER)
+  add_compile_options(-fsanitize=fuzzer-no-link -fno-sanitize=vptr,function -fno-sanitize-recover=all)
+endif()
 
 find_program(OXBOW_CCACHE ccache)
 if(OXBOW_CCACHE)

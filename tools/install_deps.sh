@@ -3,11 +3,12 @@
 # Idempotent: installed packages are left unchanged. Uses sudo only if it is not root and something
 # is missing.
 #
-#   tools/install_deps.sh [--build|--runtime|--lint] [--cuda] [--torch-version V] [--torch-index URL] [--no-torch]
+#   tools/install_deps.sh [--build|--runtime|--lint|--fuzz] [--cuda] [--torch-version V] [--torch-index URL] [--no-torch]
 #   tools/install_deps.sh --observe
 #
 #   --observe           only the needs of tests/observe/check.sh, in .deps: Debian's Prometheus (unpacked, so that no
 #                       daemon starts), kubectl, and the types of Kubernetes and Grafana.
+#   --fuzz              what --build installs, clang, and its libFuzzer and sanitizers.
 #   --cuda              CUDA LibTorch with NCCL (4.6 GB) in .deps/cuda-venv, for the preset `cuda`.
 #   --torch-version V   another LibTorch. Versions in tools/requirements are checked against their hashes.
 #   --torch-index URL   take the torch wheel from this package index. If the default index has only the
@@ -19,12 +20,12 @@ cd "$(dirname "$0")/.."
 profile=--build torch_version="" torch_index="" torch=yes venv=.deps/venv
 while [ $# -gt 0 ]; do
   case "$1" in
-    --build | --runtime | --lint | --observe) profile=$1 ;;
+    --build | --runtime | --lint | --fuzz | --observe) profile=$1 ;;
     --cuda) venv=.deps/cuda-venv ;;
     --torch-version) torch_version=$2; shift ;;
     --torch-index) torch_index=$2; shift ;;
     --no-torch) torch=no ;;
-    -h | --help) sed -n '2,14p' "$0" | cut -c3-; exit 0 ;;
+    -h | --help) sed -n '2,15p' "$0" | cut -c3-; exit 0 ;;
     *) echo "install_deps.sh: unknown option: $1 (see --help)" >&2; exit 2 ;;
   esac
   shift
@@ -42,6 +43,7 @@ build=(g++ cmake ninja-build ccache mold make git pkg-config python3 python3-ven
   libcli11-dev libpng-dev zlib1g-dev libre2-dev libssl-dev libc-ares-dev
   libicu-dev libgloo-dev libxxhash-dev)
 lint=(clang-format clang-tidy)
+fuzz=(clang-14 libclang-rt-14-dev)
 observe=(python3 python3-venv openssl)
 # Any installed Node.js will do.
 command -v npm >/dev/null || observe+=(nodejs npm)
@@ -49,6 +51,7 @@ case "$profile" in
   --runtime) packages=("${runtime[@]}") ;;
   --build) packages=("${build[@]}") ;;
   --lint) packages=("${build[@]}" "${lint[@]}") ;;
+  --fuzz) packages=("${build[@]}" "${fuzz[@]}") ;;
   --observe) packages=("${observe[@]}") ;;
 esac
 

@@ -43,6 +43,10 @@ absl::StatusOr<v1::LearningBench> ReadLearningBench(const std::filesystem::path&
   OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   const config::YamlSource source{.name = path.string(), .has_lines = true};
   OXBOW_ASSIGN_OR_RETURN(const YAML::Node node, config::ParseYaml(text, source));
+  if (!node.IsMap()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path.string(), ": expected keys such as `recipes:` at the top level"));
+  }
   v1::LearningBench bench;
   config::Provenance provenance;
   OXBOW_RETURN_IF_ERROR(config::MergeYaml(node, source, "", &bench, &provenance));

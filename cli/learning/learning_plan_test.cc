@@ -42,6 +42,18 @@ bool Finished(const LearningRun& run) {
   return finished.ok() && *finished;
 }
 
+TEST(LearningPlanTest, AFileWithoutKeysIsAnErrorOfOneLine) {
+  const testing::ScopedDirectory directory;
+  const fs::path path = directory.path() / "bench.yaml";
+  for (const char* text : {"", "# nothing\n", "- a\n", "7"}) {
+    ASSERT_TRUE(WriteFileAtomically(path, text).ok());
+    const auto bench = ReadLearningBench(path);
+    EXPECT_EQ(bench.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_EQ(bench.status().message(),
+              path.string() + ": expected keys such as `recipes:` at the top level");
+  }
+}
+
 TEST(LearningPlanTest, AFinishedRunIsKnownWhereverItsDirectoryWasMoved) {
   const testing::ScopedDirectory directory;
   const LearningRun made = PlanRuns(OneRecipe(), directory.path() / "made").front();

@@ -43,6 +43,10 @@ class ReplayService : public v1::ReplayBuffer::Service, public rpc::HasStreams {
 
   rpc::StreamRunner& streams() override { return runner_; }
 
+  // Serve one call. Public for callers without a network.
+  rpc::Handler Offer(OfferStream& stream);
+  rpc::Handler Read(ReadStream& stream);
+
  protected:
   // Where a Read goes on, from one piece to the next.
   struct Range {
@@ -58,8 +62,6 @@ class ReplayService : public v1::ReplayBuffer::Service, public rpc::HasStreams {
   virtual absl::StatusOr<v1::ReadResponse> HeaderOf(const v1::ReadRequest& request, Range& range);
 
  private:
-  rpc::Handler Offer(OfferStream& stream);
-  rpc::Handler Read(ReadStream& stream);
   absl::StatusOr<std::string> NextLatents(Range& range);
   absl::Status Ended(const absl::Status& status);  // Counts it.
   absl::Status DoDraw(const v1::DrawRequest& request, v1::DrawResponse& response);

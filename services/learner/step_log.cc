@@ -1,5 +1,6 @@
 #include "services/learner/step_log.h"
 
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -73,8 +74,10 @@ absl::Status StepLog::Freeze(Epoch epoch, LearnerStep step, PolicyVersion versio
 absl::StatusOr<Epoch> NextEpoch(const std::filesystem::path& path) {
   uint64_t last = 0;
   const absl::StatusOr<std::string> content = ReadFile(path);
-  if (content.ok() && !absl::SimpleAtoi(*content, &last)) {
-    return absl::DataLossError(absl::StrCat("epoch file holds no number: ", path.string()));
+  if (content.ok() &&
+      (!absl::SimpleAtoi(*content, &last) || last == std::numeric_limits<uint64_t>::max())) {
+    return absl::DataLossError(
+        absl::StrCat("epoch file holds no number of a start: ", path.string()));
   }
   if (!content.ok() && !absl::IsNotFound(content.status())) return content.status();
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(path, absl::StrCat(last + 1, "\n")));

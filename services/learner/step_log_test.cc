@@ -105,6 +105,8 @@ TEST(EpochTest, AFileThatHoldsNoNumberIsAnErrorAndNotTheFirstStart) {
   ASSERT_TRUE(WriteFileAtomically(path, "seven\n").ok());
   EXPECT_EQ(NextEpoch(path).status().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(ReadFile(path).value(), "seven\n");
+  ASSERT_TRUE(WriteFileAtomically(path, "18446744073709551615\n").ok());
+  EXPECT_EQ(NextEpoch(path).status().code(), absl::StatusCode::kDataLoss) << "no start is left";
 }
 
 }  // namespace

@@ -41,6 +41,11 @@ class RewardService final : public v1::Reward::Service, public rpc::HasStreams {
 
   rpc::StreamRunner& streams() override { return *runner_; }
 
+  // Serves one call. Public for callers without a network. INVALID_ARGUMENT for a batch over
+  // batch_max, NOT_FOUND for a reward that this server does not have, RESOURCE_EXHAUSTED for a
+  // batch too many: the call ends. An error of one item is that item's status; the call continues.
+  rpc::Handler Score(ScoreStream& stream);
+
  private:
   // What one call does, and its counts for its log line.
   struct Call {
@@ -52,10 +57,6 @@ class RewardService final : public v1::Reward::Service, public rpc::HasStreams {
     absl::Status failure;  // The first failure.
   };
 
-  // INVALID_ARGUMENT for a batch over batch_max, NOT_FOUND for a reward that this server does not
-  // have, RESOURCE_EXHAUSTED for a batch too many: the call ends. An error of one item is that
-  // item's status, and the call continues.
-  rpc::Handler Score(ScoreStream& stream);
   absl::Status Queue(Call& call);
   void ScoreBatch(Call& call, const std::vector<Scorer*>& scorers);
   void Answer(Call& call, std::vector<v1::ScoreResponse> responses);

@@ -48,10 +48,11 @@ bool RelayRoster::IsCorrupt(const std::string& worker, const Origin& origin) con
   return corrupt_.contains(worker) || corrupt_origins_.contains(origin);
 }
 
+// One without a name could not be reported.
 bool RelayRoster::MayRelay(const Watcher& watcher) const {
   const Origin origin{watcher.host, std::string(BaseWorkerId(watcher.worker))};
-  return !watcher.endpoint.empty() && !IsCorrupt(watcher.worker, origin) &&
-         !silent_.contains(watcher.worker);
+  return !watcher.endpoint.empty() && !watcher.worker.empty() &&
+         !IsCorrupt(watcher.worker, origin) && !silent_.contains(watcher.worker);
 }
 
 void RelayRoster::Plan() {

@@ -147,6 +147,16 @@ TEST(RelayRosterTest, AWorkerThatWatchesAgainHasOnePlace) {
   EXPECT_EQ(ParentOf(roster, again), "w1");
 }
 
+TEST(RelayRosterTest, AWatcherWithoutANameIsNobodysSource) {
+  RelayRoster roster(1);
+  roster.Join("", "10.0.0.1:5", "10.0.0.1");
+  const RelayRoster::Ticket named = roster.Join("b", "10.0.0.2:5", "10.0.0.2");
+  const RelayRoster::Ticket last = roster.Join("c", "10.0.0.3:5", "10.0.0.3");
+  for (const RelayRoster::Ticket ticket : {named, last}) {
+    for (const auto& peer : roster.PeersOf(ticket)) EXPECT_NE(peer.worker_id(), "");
+  }
+}
+
 TEST(RelayRosterTest, EndpointIsWhereOthersReachIt) {
   EXPECT_EQ(RelayEndpoint("127.0.0.1:5", "ipv4:127.0.0.1:40"), "127.0.0.1:5");
   EXPECT_EQ(RelayEndpoint("0.0.0.0:5", "ipv4:10.0.0.7:40"), "10.0.0.7:5");

@@ -74,6 +74,9 @@ class WeightChannelService
 
   rpc::StreamRunner& streams() override { return runner_; }
 
+  // Serve one call. Public for callers without a network.
+  rpc::Handler Fetch(FetchStream& stream);
+
  protected:
   // Before a Fetch is served. A test may send something else, change what is served next, or end
   // the call with an error.
@@ -87,7 +90,6 @@ class WeightChannelService
 
   class WatchStream;
 
-  rpc::Handler Fetch(FetchStream& stream);
   grpc::Status CheckEpoch(uint64_t epoch) const;
   // What a watcher has been told.
   struct Told {

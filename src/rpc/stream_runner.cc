@@ -29,7 +29,7 @@ Knock Answer(std::shared_ptr<absl::Notification> heard) {
 }  // namespace
 
 StreamRunner::StreamRunner(Options options) : options_(options) {
-  OXBOW_CHECK(options.threads > 0) << "threads of a stream runner";
+  OXBOW_CHECK(options.threads >= 0) << "threads of a stream runner";
   for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { Work(); });
   threads_.emplace_back([this] { Tick(); });
 }
@@ -48,6 +48,19 @@ bool StreamRunner::Responds(absl::Duration timeout) {
   const auto heard = std::make_shared<absl::Notification>();
   Resume(Answer(heard).handle);
   return heard->WaitForNotificationWithTimeout(timeout);
+}
+
+std::coroutine_handle<> StreamRunner::TakeReady() {
+  absl::MutexLock lock(&mutex_);
+  if (ready_.empty()) return nullptr;
+  const std::coroutine_handle<> next = ready_.front();
+  ready_.pop_front();
+  return next;
+}
+
+void StreamRunner::RunReady() {
+  OXBOW_CHECK(options_.threads == 0) << "streams run by themselves";
+  while (const std::coroutine_handle<> next = TakeReady()) next.resume();
 }
 
 size_t StreamRunner::streams() const {

@@ -23,7 +23,7 @@ class StreamBase;
 class StreamRunner {
  public:
   struct Options {
-    int threads = 4;
+    int threads = 4;  // 0: streams run in the calls of RunReady only.
     // A stream whose peer neither sends nor takes anything for so long ends: DEADLINE_EXCEEDED.
     absl::Duration idle_max = absl::Seconds(60);
   };
@@ -35,6 +35,10 @@ class StreamRunner {
 
   // Whether a thread takes up new work within `timeout`.
   bool Responds(absl::Duration timeout);
+
+  // Runs in this thread what is ready, until nothing is: for tests in which nothing happens by
+  // itself. Requires threads = 0.
+  void RunReady();
 
   size_t streams() const;  // Open ones.
   // Waits until no stream is open. False after `timeout`.
@@ -55,6 +59,7 @@ class StreamRunner {
   void Resume(std::coroutine_handle<> handler);
   // Calls the stream's Expire at `at` of Clock::Steady, from the clock's thread.
   void WakeAt(absl::Duration at, std::weak_ptr<StreamBase> stream);
+  std::coroutine_handle<> TakeReady();  // Null if nothing is ready.
   void Work();
   void Tick();
 

@@ -59,10 +59,12 @@ void PageServer::Loop() {
       polled.push_back({.fd = one.socket.value, .events = events, .revents = 0});
       until = std::min(until, one.end);
     }
-    const absl::Duration left = until - Clock::Steady().Now();
-    const int64_t wait_ms = std::max<int64_t>(0, absl::ToInt64Milliseconds(left) + 1);
-    ::poll(polled.data(), polled.size(),
-           until == absl::InfiniteDuration() ? -1 : static_cast<int>(wait_ms));
+    int wait_ms = -1;  // For ever.
+    if (until != absl::InfiniteDuration()) {
+      const absl::Duration left = until - Clock::Steady().Now();
+      wait_ms = static_cast<int>(std::max<int64_t>(0, absl::ToInt64Milliseconds(left) + 1));
+    }
+    ::poll(polled.data(), polled.size(), wait_ms);
     if (polled[0].revents != 0) return;
     size_t index = 1 + sockets_.sockets.size();
     for (auto one = connections_.begin(); one != connections_.end(); ++index) {

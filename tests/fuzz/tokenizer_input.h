@@ -2,17 +2,14 @@
 // checks the ids of the text.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/check.h"
+#include "tests/fuzz/scratch.h"
 
 namespace oxbow::fuzz {
 
@@ -29,33 +26,6 @@ inline std::vector<std::string> Parts(const uint8_t* data, size_t size, size_t c
   parts.emplace_back(rest);
   return parts;
 }
-
-// A directory of this process, in memory if possible, because every input writes its files. A crash
-// leaves it behind.
-class Scratch {
- public:
-  Scratch() {
-    const std::filesystem::path memory = "/dev/shm";
-    const bool fast = std::filesystem::is_directory(memory);
-    path_ = (fast ? memory : std::filesystem::temp_directory_path()) /
-            ("oxbow_fuzz." + std::to_string(getpid()));
-    std::filesystem::create_directories(path_);
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-
-  void Write(const std::string& name, const std::string& content) const {
-    std::ofstream(path_ / name, std::ios::binary) << content;
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 // A refusal must name the files as its cause.
 inline void CheckRefusal(const absl::Status& status) {

@@ -23,9 +23,10 @@ class ExperienceSinkService final : public v1::ExperienceSink::Service, public r
 
   rpc::StreamRunner& streams() override { return runner_; }
 
- private:
+  // Serves one call. Public for callers without a network.
   rpc::Handler Take(InsertStream& stream);
 
+ private:
   ResultReceiver& receiver_;
   ByteBudget& budget_;
   const GroupRules rules_;

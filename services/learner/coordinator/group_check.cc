@@ -49,8 +49,10 @@ bool AllFinite(const std::string& bytes, v1::DType dtype) {
 
 absl::Status CheckLatents(const v1::Trajectory& trajectory, const GroupRules& rules) {
   const v1::Tensor& latents = trajectory.latents();
+  if (trajectory.first_latent() > static_cast<uint32_t>(rules.steps())) {
+    return Invalid(absl::StrCat("first_latent is beyond step T: ", trajectory.first_latent()));
+  }
   const int first = static_cast<int>(trajectory.first_latent());
-  if (first > rules.steps()) return Invalid(absl::StrCat("first_latent is beyond step T: ", first));
   if (latents.shape_size() == 0 && trajectory.replayed())
     return absl::OkStatus();  // Tail not kept.
   if (latents.dtype() != rules.storage) {
@@ -122,7 +124,7 @@ absl::Status CheckTrajectory(const v1::Trajectory& trajectory, const GroupRules&
   }
   if (trajectory.schedule_id() != rules.schedule_id)
     return Invalid("was sampled with another schedule");
-  if (trajectory.replayed() && static_cast<int>(trajectory.kept_steps()) > rules.steps()) {
+  if (trajectory.replayed() && trajectory.kept_steps() > static_cast<uint32_t>(rules.steps())) {
     return Invalid(absl::StrCat("keeps ", trajectory.kept_steps(), " steps"));
   }
   OXBOW_RETURN_IF_ERROR(CheckSteps(trajectory, rules));
@@ -214,9 +216,9 @@ uint64_t UnscoredIn(const v1::Group& group) {
 std::vector<PolicyVersion> BehaviourVersions(const v1::Group& group) {
   std::set<uint64_t> versions;
   for (const v1::Trajectory& trajectory : group.trajectories()) {
-    const int first = trajectory.replayed() ? static_cast<int>(trajectory.kept_steps()) : 0;
-    if (first < trajectory.behaviour_version_size()) {
-      versions.insert(trajectory.behaviour_version(first));
+    const uint32_t first = trajectory.replayed() ? trajectory.kept_steps() : 0;
+    if (first < static_cast<uint32_t>(trajectory.behaviour_version_size())) {
+      versions.insert(trajectory.behaviour_version(static_cast<int>(first)));
     }
   }
   std::vector<PolicyVersion> result;

@@ -20,9 +20,10 @@ v1::InsertOutcome HeldGroups::Submit(ReceivedGroup received, std::string& error)
   }
   const uint64_t lease = received.group.lease_id();
   const v1::Group told = WithoutLatents(received.group, offers_);
+  bool kept;  // False if a result of this lease is here already: it must not go with this one.
   {
     absl::MutexLock lock(&mutex_);
-    groups_.try_emplace(lease, std::move(received));
+    kept = groups_.try_emplace(lease, std::move(received)).second;
   }
   const absl::StatusOr<v1::InsertResponse::Ack> ack = ask_(told);
   if (!ack.ok() && rpc::FailureOf(ack.status()) != rpc::Failure::kAnswer) {
@@ -36,7 +37,7 @@ v1::InsertOutcome HeldGroups::Submit(ReceivedGroup received, std::string& error)
     return outcome;
   }
   absl::MutexLock lock(&mutex_);
-  groups_.erase(lease);
+  if (kept) groups_.erase(lease);
   return outcome;
 }
 

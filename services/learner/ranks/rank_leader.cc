@@ -35,7 +35,7 @@ RankLeader::RankLeader(Options options, const Clock& clock, ResultReceiver& resu
           SendToAll(Alive());
         }
       }),
-      runner_({.idle_max = options.timeout}) {
+      runner_({.threads = options.threads, .idle_max = options.timeout}) {
   MarkMethodStreamed(kJoinMethod, nullptr);
   MarkMethodCallback(kJoinMethod,
                      rpc::StreamHandler<v1::RankReport, v1::RankCommand>(
@@ -135,7 +135,7 @@ void RankLeader::Lose(uint32_t rank, const std::string& why) {
 
 absl::Status RankLeader::Admit(const v1::RankReport& report, JoinStream& stream) {
   const uint32_t rank = report.rank();
-  if (!report.has_hello() || rank == 0 || static_cast<int>(rank) >= options_.ranks) {
+  if (!report.has_hello() || rank == 0 || rank >= static_cast<uint32_t>(options_.ranks)) {
     return absl::InvalidArgumentError(
         absl::StrCat("not a rank of this learner: ", rank, " of ", options_.ranks));
   }
@@ -172,6 +172,9 @@ rpc::Handler RankLeader::Accept(AcceptStream& stream) {
     co_return absl::InvalidArgumentError("a group begins with its header");
   }
   v1::Group group = std::move(*request.mutable_header());
+  for (v1::Trajectory& trajectory : *group.mutable_trajectories()) {
+    trajectory.mutable_latents()->clear_data();  // Only chunks bring bytes, which are counted.
+  }
   uint64_t bytes = 0;
   while (co_await stream.Read(request)) {
     const v1::InsertRequest::Chunk& chunk = request.chunk();

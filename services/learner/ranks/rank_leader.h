@@ -37,6 +37,7 @@ class RankLeader final : public v1::LearnerRanks::Service, public rpc::HasStream
     int ranks = 1;
     absl::Duration timeout = absl::Seconds(60);
     uint64_t group_bytes_max = 0;  // Latent bytes of one group.
+    int threads = 4;               // For its streams (rpc/stream_runner.h).
   };
   // `lost` is called once, from some thread, with why the learner cannot go on.
   RankLeader(Options options, const Clock& clock, ResultReceiver& results,
@@ -63,6 +64,10 @@ class RankLeader final : public v1::LearnerRanks::Service, public rpc::HasStream
 
   rpc::StreamRunner& streams() override { return runner_; }
 
+  // Serve one call. Public for callers without a network.
+  rpc::Handler Join(JoinStream& stream);
+  rpc::Handler Accept(AcceptStream& stream);
+
  private:
   struct Member {
     v1::RankReport::Hello place;
@@ -70,8 +75,6 @@ class RankLeader final : public v1::LearnerRanks::Service, public rpc::HasStream
     JoinStream* stream = nullptr;  // Null: it has left.
   };
 
-  rpc::Handler Join(JoinStream& stream);
-  rpc::Handler Accept(AcceptStream& stream);
   absl::Status Admit(const v1::RankReport& report, JoinStream& stream);
   void Lose(uint32_t rank, const std::string& why);
   void SendToAll(const v1::RankCommand& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -5,6 +5,7 @@
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rpc/channel.h"
 #include "rpc/server.h"
 #include "services/learner/ranks/held_groups.h"
 #include "services/learner/ranks/rank_stream.h"
@@ -106,6 +107,21 @@ TEST(RankLeaderTest, NamesTheRanksThatDoNotJoin) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("1"));
 }
 
+TEST(RankLeaderTest, ARankBeyondIntIsRefusedAndNotCounted) {
+  World world;
+  const auto stub = v1::LearnerRanks::NewStub(rpc::Connect(world.server->endpoint()));
+  const auto context = rpc::ContextWithDeadline(absl::Seconds(20));
+  const auto stream = stub->Join(context.get());
+  v1::RankReport report;
+  report.set_rank(uint32_t{1} << 31);
+  report.mutable_hello();
+  ASSERT_TRUE(stream->Write(report));
+  v1::RankCommand command;
+  EXPECT_FALSE(stream->Read(&command));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_FALSE(world.leader.AwaitAll(absl::ZeroDuration()).ok());
+}
+
 TEST(RankLeaderTest, AStatusSaysWhereTheRanksServe) {
   World world;
   const auto line = world.Join(1);
@@ -195,6 +211,23 @@ TEST(HeldGroupsTest, RankZeroDecidesAndKeepsOnlyWhatMayBeOffered) {
   EXPECT_EQ(kept->group.trajectories(0).latents().data(), std::string(16, 'a'));
   EXPECT_EQ(held.Take(LeaseId(101)).status().code(), absl::StatusCode::kInternal)
       << "a fenced result must not be kept";
+}
+
+// Another worker names the lease of a group that counts: the manifest will name that group.
+TEST(HeldGroupsTest, AResultThatIsFencedTakesNoAcceptedGroupWithIt) {
+  v1::InsertOutcome outcome = v1::INSERT_OUTCOME_ACCEPTED;
+  HeldGroups held({.storage = v1::DTYPE_F32}, false, [&](const v1::Group&) {
+    v1::InsertResponse::Ack ack;
+    ack.set_outcome(outcome);
+    return absl::StatusOr<v1::InsertResponse::Ack>(ack);
+  });
+  std::string error;
+  EXPECT_EQ(held.Submit({.group = MakeGroup(14, 100)}, error), v1::INSERT_OUTCOME_ACCEPTED);
+  outcome = v1::INSERT_OUTCOME_FENCED;
+  EXPECT_EQ(held.Submit({.group = MakeGroup(15, 100)}, error), v1::INSERT_OUTCOME_FENCED);
+  const absl::StatusOr<ReceivedGroup> kept = held.Take(LeaseId(100));
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(kept->group.group_id(), 14u);
 }
 
 TEST(HeldGroupsTest, WithoutAnAnswerNothingCounts) {

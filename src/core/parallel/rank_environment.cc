@@ -1,5 +1,6 @@
 #include "core/parallel/rank_environment.h"
 
+#include <cstdint>
 #include <initializer_list>
 
 #include "absl/strings/numbers.h"
@@ -13,6 +14,7 @@ namespace {
 // For an srun step without MASTER_PORT: each job has its own port above the registered services.
 constexpr int kSlurmPortFirst = 20000;
 constexpr int kSlurmPorts = 10000;
+constexpr int64_t kRanksMax = 1 << 20;  // Far more than there are anywhere.
 
 struct Setting {
   std::string name;
@@ -120,6 +122,10 @@ absl::StatusOr<JoinOptions> FromMachines(const Reader& reader, const Setting& ma
   JoinOptions result;
   OXBOW_ASSIGN_OR_RETURN(const int count, Reader::Number(machines));
   OXBOW_ASSIGN_OR_RETURN(const int per_machine, reader.NumberOr("GPUS_PER_NODE", 1));
+  if (int64_t{count} * per_machine > kRanksMax) {
+    return absl::InvalidArgumentError(absl::StrCat("the environment names too many ranks: ", count,
+                                                   " machines with ", per_machine, " each"));
+  }
   result.size = count * per_machine;
   if (result.size > 1) {
     OXBOW_ASSIGN_OR_RETURN(
@@ -127,6 +133,11 @@ absl::StatusOr<JoinOptions> FromMachines(const Reader& reader, const Setting& ma
         reader.NeedNumber({"MACHINE_RANK", "NODE_RANK", "INDEX"}, machines.name));
     if (per_machine > 1) {
       OXBOW_ASSIGN_OR_RETURN(result.local_rank, reader.NeedNumber({"LOCAL_RANK"}, "GPUS_PER_NODE"));
+    }
+    if (machine >= count || result.local_rank >= per_machine) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the environment names a rank that cannot be: ", result.local_rank, " of ", per_machine,
+          " on machine ", machine, " of ", count));
     }
     result.rank = machine * per_machine + result.local_rank;
   }
@@ -156,7 +167,7 @@ absl::StatusOr<JoinOptions> ReadRankEnvironment(const EnvironmentLookup& lookup)
     return absl::InvalidArgumentError(absl::StrCat(
         "the environment names a rank that cannot be: ", result.rank, " of ", result.size));
   }
-  if (result.size > 1 && (result.port < 1 || result.port > 65535)) {
+  if ((result.size > 1 && result.port < 1) || result.port > 65535) {
     return absl::InvalidArgumentError(
         absl::StrCat("not a port in the environment: MASTER_PORT=", result.port));
   }

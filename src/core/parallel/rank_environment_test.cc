@@ -99,6 +99,22 @@ TEST(RankEnvironmentTest, HalfSetOrImpossibleNamesWhatIsWrong) {
   EXPECT_EQ(Summary(impossible), "the environment names a rank that cannot be: 2 of 2");
   impossible["RANK"] = "1";
   EXPECT_EQ(Summary(impossible), "not a port in the environment: MASTER_PORT=70000");
+  impossible["WORLD_SIZE"] = "1";
+  impossible["RANK"] = "0";
+  EXPECT_EQ(Summary(impossible), "not a port in the environment: MASTER_PORT=70000");
+}
+
+TEST(RankEnvironmentTest, MachinesAndTheirRanksThatCannotBeAreRefused) {
+  Variables machines = {{"NUM_NODES", "2"},   {"GPUS_PER_NODE", "2"}, {"NODE_RANK", "0"},
+                        {"LOCAL_RANK", "2"},  {"MASTER_ADDR", "x"},   {"MASTER_PORT", "5"}};
+  EXPECT_EQ(Summary(machines),
+            "the environment names a rank that cannot be: 2 of 2 on machine 0 of 2");
+  machines["NODE_RANK"] = "2147483647";
+  EXPECT_EQ(Summary(machines),
+            "the environment names a rank that cannot be: 2 of 2 on machine 2147483647 of 2");
+  machines["NUM_NODES"] = "2147483647";
+  EXPECT_EQ(Summary(machines),
+            "the environment names too many ranks: 2147483647 machines with 2 each");
 }
 
 TEST(RankEnvironmentTest, FirstHostOfEverySlurmSpelling) {

@@ -1,0 +1,60 @@
+// Numbers of a group that no run has: they are refused, never wrapped around.
+#include "services/learner/coordinator/group_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace oxbow::learner {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kSteps = 3;
+constexpr uint32_t kHuge[] = {uint32_t{1} << 31, std::numeric_limits<uint32_t>::max()};
+
+GroupRules Rules() {
+  return {.latent_shape = {1, 2, 2},
+          .storage = v1::DTYPE_F32,
+          .schedule_id = 77,
+          .sde = {true, true, false},
+          .group_size = 1};
+}
+
+v1::Group OneSample() {
+  v1::Group group;
+  v1::Trajectory& trajectory = *group.add_trajectories();
+  trajectory.set_schedule_id(77);
+  trajectory.mutable_latents()->set_dtype(v1::DTYPE_F32);
+  for (const int64_t size : {kSteps + 1, 1, 2, 2}) trajectory.mutable_latents()->add_shape(size);
+  for (int step = 0; step < kSteps; ++step) {
+    trajectory.add_log_prob(-1);
+    trajectory.add_sde(step < 2);
+    trajectory.add_behaviour_version(0);
+  }
+  return group;
+}
+
+TEST(GroupCheckTest, AFirstLatentBeyondTheRunIsRefusedHoweverLargeItIs) {
+  ASSERT_TRUE(CheckHeader(OneSample(), Rules()).ok());
+  for (const uint32_t huge : kHuge) {
+    v1::Group group = OneSample();
+    group.mutable_trajectories(0)->set_first_latent(huge);
+    group.mutable_trajectories(0)->mutable_latents()->set_shape(0, kSteps + 2);
+    EXPECT_THAT(CheckHeader(group, Rules()).message(), HasSubstr("first_latent is beyond step T"));
+  }
+}
+
+TEST(GroupCheckTest, KeptStepsBeyondTheRunAreRefusedHoweverManyTheyAre) {
+  for (const uint32_t huge : kHuge) {
+    v1::Group group = OneSample();
+    group.mutable_trajectories(0)->set_replayed(true);
+    group.mutable_trajectories(0)->set_kept_steps(huge);
+    EXPECT_THAT(CheckHeader(group, Rules()).message(), HasSubstr("keeps"));
+    EXPECT_TRUE(BehaviourVersions(group).empty());
+  }
+}
+
+}  // namespace
+}  // namespace oxbow::learner

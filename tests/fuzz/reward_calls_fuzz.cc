@@ -1,0 +1,113 @@
+// For any batches: each item is answered once, with all wanted rewards within their range or with
+// an error and none.
+#include <list>
+#include <map>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "services/reward/reward_service.h"
+#include "services/reward/scorer_table.h"
+#include "telemetry/metrics.h"
+#include "tests/fuzz/call_script.h"
+#include "tests/fuzz/served_stream.h"
+
+namespace oxbow::reward {
+namespace {
+
+enum Call : uint8_t { kScore, kNewScore, kDescribe, kCalls };
+
+// Holds no state between calls, so it lives as long as the target.
+struct Server {
+  Server()
+      : panel(*ScorerPanel::Create(ScorerNames())),
+        metrics(registry, panel),
+        service({.batch_max = 8, .threads = 1, .streams = fuzz::NoThreads()}, panel, metrics,
+                clock) {
+    for (const auto& scorer : panel.scorers()) {
+      ranges[scorer->name()] = {scorer->value_min(), scorer->value_max()};
+    }
+  }
+  FakeClock clock;
+  prometheus::Registry registry;
+  ScorerPanel panel;
+  RewardMetrics metrics;
+  RewardService service;
+  std::map<std::string, std::pair<double, double>> ranges;
+};
+
+class Client {
+ public:
+  explicit Client(Server& server) : server_(server) {}
+
+  void Do(const fuzz::CallStep& step) {
+    if (step.call == kDescribe) {
+      v1::DescribeResponse response;
+      server_.service.Describe(nullptr, nullptr, &response);
+      OXBOW_CHECK(response.rewards_size() == static_cast<int>(server_.ranges.size()));
+      return;
+    }
+    if (step.call == kNewScore) call_.reset();
+    if (call_ == nullptr) Open();
+    v1::ScoreRequest request;
+    if (!fuzz::Parse(step.message, request)) request.Clear();
+    answers_ = 0;
+    wanted_ = request.rewards_size() > 0 ? request.rewards_size()
+                                         : static_cast<int>(server_.ranges.size());
+    const bool taken = call_->Send(step.message);
+    const bool over = call_->ended() || call_->status().has_value();
+    // The scoring thread answers beside the runner's.
+    while (taken && !over && answers_ < request.items_size()) {
+      std::this_thread::yield();
+      call_->Serve();
+    }
+    OXBOW_CHECK(answers_ <= request.items_size()) << answers_;
+    if (over) call_.reset();
+  }
+
+ private:
+  using Call = fuzz::ServedStream<v1::ScoreRequest, v1::ScoreResponse>;
+
+  void Open() {
+    auto* reactor = RewardService::ScoreStream::Start(
+        context_.emplace_back(), server_.service.streams(),
+        [this](RewardService::ScoreStream& stream) { return server_.service.Score(stream); },
+        std::nullopt);
+    call_ = std::make_unique<Call>(reactor, fuzz::RunnerOf(server_.service.streams()),
+                                   [this](const v1::ScoreResponse& answer) { Check(answer); });
+  }
+
+  void Check(const v1::ScoreResponse& answer) {
+    ++answers_;
+    OXBOW_CHECK(answer.rewards_size() == (answer.status_code() == 0 ? wanted_ : 0))
+        << answer.ShortDebugString();
+    for (const v1::NamedValue& reward : answer.rewards()) {
+      const auto [low, high] = server_.ranges.at(reward.name());
+      OXBOW_CHECK(reward.value() >= low && reward.value() <= high) << answer.ShortDebugString();
+    }
+  }
+
+  Server& server_;
+  std::list<grpc::CallbackServerContext> context_;
+  int answers_ = 0;
+  int wanted_ = 0;
+  std::unique_ptr<Call> call_;
+};
+
+}  // namespace
+}  // namespace oxbow::reward
+
+std::vector<const google::protobuf::Message*> oxbow::fuzz::CallMessages() {
+  return {&v1::ScoreRequest::default_instance(), &v1::ScoreRequest::default_instance(),
+          &v1::DescribeRequest::default_instance()};
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace oxbow;
+  fuzz::BeQuiet();
+  static reward::Server server;
+  reward::Client client(server);
+  for (const fuzz::CallStep& step : fuzz::Script(data, size, reward::kCalls)) client.Do(step);
+  return 0;
+}
