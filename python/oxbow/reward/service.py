@@ -18,7 +18,7 @@ from .metrics import RewardMetrics
 from .outcome import Outcome
 from .rules import MaybeItem, metadata_of, refusals
 from .scorer import Scorer
-from .status import StatusError
+from .status import StatusError, invalid
 
 _log = logging.getLogger("oxbow.reward")
 _DESCRIBE, _SCORE = f"/{wire.REWARD}/Describe", f"/{wire.REWARD}/Score"
@@ -114,6 +114,8 @@ class RewardService:
                     yield batch
                     batch.release()
                     batch = None
+            if batch is not None:
+                raise invalid("the call ended before all pieces of its media had come")
         finally:
             if batch is not None:
                 batch.release()

@@ -1,0 +1,81 @@
+"""Scores picture files with rewards, without a server: the quickest look at a reward of one's own."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Sequence
+
+from . import wire
+from .assembly import Limits
+from .definition import Reward
+from .images import declared_bytes, frames_of
+from .item import Item
+from .outcome import Outcome, outcomes
+from .rules import metadata_of, refusals
+from .status import EXIT_DATA, EXIT_FAILURE, EXIT_OK, SetupError, StatusError, one_line
+
+_ENCODINGS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg"}
+_CHANNELS = {"L": 1, "RGB": 3}
+
+
+def score_files(rewards: Sequence[Reward], paths: Sequence[Path], prompt: str, metadata: str) -> int:
+    """Prints `PATH  REWARD  VALUE` a line; the files are one group. Returns the exit code: 1 if an item has no
+    score. SetupError for a file that cannot be read or a reward that cannot be loaded."""
+    try:
+        known = metadata_of(metadata)
+    except StatusError as error:
+        raise SetupError(f"--metadata: {error.message}") from None
+    items = [Item(_frames(path), prompt, known, group=1) for path in paths]
+    failed = False
+    for reward in rewards:
+        try:
+            reward.load()
+        except Exception as error:
+            raise SetupError(f"{reward.name}: load() failed: {one_line(error)}", EXIT_FAILURE) from None
+        for path, outcome in zip(paths, _outcomes(reward, items)):
+            print(f"{path}  {reward.name}  {_text(outcome)}")
+            failed |= not outcome.ok
+    return EXIT_FAILURE if failed else EXIT_OK
+
+
+def _outcomes(reward: Reward, items: Sequence[Item]) -> list[Outcome]:
+    refused = refusals(reward, len(items), True, items)
+    taken = [item for item, why in zip(items, refused) if why is None]
+    made = iter(outcomes(reward.name, reward, taken) if taken else [])
+    return [why or next(made) for why in refused]
+
+
+def _text(outcome: Outcome) -> str:
+    if not outcome.ok:
+        return f"no score: {outcome.message}"
+    return f"{outcome.value:g}" + (f"  ({outcome.note})" if outcome.note else "")
+
+
+def _frames(path: Path) -> Any:
+    try:
+        data = path.read_bytes()
+        encoding = _ENCODINGS.get(path.suffix.lower())
+        if encoding is None:
+            raise SetupError(f"neither a PNG nor a JPEG file by its name: {path}")
+        image = _declared(data, encoding)
+        declared_bytes(image, Limits.item_bytes_max)
+        return frames_of(image, data)
+    except OSError as error:
+        raise SetupError(f"{error.strerror or 'not a picture'}: {path}", EXIT_DATA) from None
+    except StatusError as error:
+        raise SetupError(f"{error.message}: {path}", EXIT_DATA) from None
+
+
+def _declared(data: bytes, encoding: str) -> Any:
+    """The message that a client would send of this file: sizes from its head."""
+    import io
+
+    try:
+        from PIL import Image
+    except ImportError:
+        raise SetupError("scoring files needs Pillow: pip install 'oxbow[images]'", EXIT_DATA) from None
+    try:
+        with Image.open(io.BytesIO(data), formats=[encoding.upper()]) as file:
+            (width, height), mode = file.size, file.mode
+    except Image.DecompressionBombError as error:
+        raise OSError(0, str(error)) from None
+    return wire.Image(width=width, height=height, channels=_CHANNELS.get(mode, 0), frames=1, encoding=encoding)
