@@ -63,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help="check the rewards of FILE.py, or a server, against the contract")
     check.add_argument("file", type=Path, nargs="?", metavar="FILE.py")
     check.add_argument("--server", metavar="HOST:PORT", help="check what runs there instead of a file")
+    check.add_argument("--rewards", type=lambda text: tuple(text.split(",")), default=(), metavar="A,B",
+                       help="check these alone")
     check.add_argument("--old", action="store_true", help="the server is of the protocol before outcomes")
     check.add_argument("--size", type=_size, default=(64, 64), metavar="WxH", help="size of the pictures")
     check.add_argument("--channels", type=int, choices=(1, 3), default=3)
@@ -114,7 +116,8 @@ def _check(flags: argparse.Namespace) -> int:
 
     if (flags.file is None) == (flags.server is None):
         raise SetupError("check takes FILE.py or --server HOST:PORT, one of them")
-    setting = Setting(flags.prompt, flags.metadata, *flags.size, flags.channels, flags.tolerance, flags.old)
+    setting = Setting(flags.prompt, flags.metadata, *flags.size, flags.channels, flags.tolerance, flags.old,
+                      flags.rewards)
     if flags.server is not None:
         tls = _tls(flags)
         tls.check()

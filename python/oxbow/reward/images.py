@@ -6,6 +6,7 @@ that what a batch will need is known before anything is decoded.
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import grpc
@@ -62,6 +63,7 @@ def _decoded(image: Any, data: bytes) -> np.ndarray:
                 array.flags.writeable = False
                 return array
     except Exception as error:  # Pillow raises errors of many kinds for damaged files.
-        raise invalid(f"not a whole {kind} file: {' '.join(str(error).split())[:200]}") from None
+        why = re.sub(r" <[^>]*>", "", " ".join(str(error).split()))  # Without the address of an object.
+        raise invalid(f"not a whole {kind} file: {why[:200]}") from None
     raise invalid(f"{kind} file is {size[0]} x {size[1]} {mode}, and the message says "
                   f"{image.width} x {image.height} {_MODES[image.channels]}")

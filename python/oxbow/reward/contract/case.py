@@ -36,6 +36,7 @@ class Setting:
     channels: int = 3
     tolerance: float = 1e-5  # Of values, relative to the reward's range.
     old: bool = False  # The server is of the protocol before outcomes.
+    rewards: tuple[str, ...] = ()  # Those to check; none: all.
 
 
 @dataclass
@@ -49,7 +50,9 @@ class Contract:
 
     @property
     def rewards(self) -> list[Any]:
-        return list(self.description.rewards)
+        """The descriptions of the rewards under check."""
+        wanted = self.setting.rewards
+        return [reward for reward in self.description.rewards if not wanted or reward.name in wanted]
 
     def group_size(self) -> int:
         """Pictures in the batches of most checks; all fit into one request and one group."""

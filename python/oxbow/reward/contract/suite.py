@@ -5,7 +5,7 @@ from typing import Callable
 
 import grpc
 
-from ..status import EXIT_FAILURE, EXIT_OK
+from ..status import EXIT_FAILURE, EXIT_OK, SetupError
 # Each adds its checks, in this order.
 from . import describing  # noqa: F401 isort: skip
 from . import scoring  # noqa: F401 isort: skip
@@ -29,6 +29,9 @@ def is_older(contract: Contract) -> bool:
 def run(client: Client, setting: Setting, say: Callable[[str], None] = print) -> int:
     """Returns the exit code: 0 if no check failed, 1 otherwise. SetupError if nobody answers."""
     contract = Contract(client, setting, client.describe())
+    for name in setting.rewards:
+        if name not in [reward.name for reward in contract.rewards]:
+            raise SetupError(f"the server has no such reward (--rewards): {name}")
     if contract.rewards:
         contract.older = is_older(contract)
     counts = {"ok": 0, "FAIL": 0, "skip": 0, "old": 0}
