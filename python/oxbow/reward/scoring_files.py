@@ -1,6 +1,7 @@
 """Scores picture files with rewards, without a server: the quickest look at a reward of one's own."""
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any, Sequence
 
@@ -11,7 +12,7 @@ from .images import declared_bytes, frames_of
 from .item import Item
 from .outcome import Outcome, outcomes
 from .rules import metadata_of, refusals
-from .status import EXIT_DATA, EXIT_FAILURE, EXIT_OK, SetupError, StatusError, one_line
+from .status import EXIT_DATA, EXIT_FAILURE, EXIT_OK, SetupError, StatusError, invalid, one_line
 
 _ENCODINGS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg"}
 _CHANNELS = {"L": 1, "RGB": 3}
@@ -60,15 +61,13 @@ def _frames(path: Path) -> Any:
         declared_bytes(image, Limits.item_bytes_max)
         return frames_of(image, data)
     except OSError as error:
-        raise SetupError(f"{error.strerror or 'not a picture'}: {path}", EXIT_DATA) from None
+        raise SetupError(f"{error.strerror}: {path}", EXIT_DATA) from None
     except StatusError as error:
         raise SetupError(f"{error.message}: {path}", EXIT_DATA) from None
 
 
 def _declared(data: bytes, encoding: str) -> Any:
     """The message that a client would send of this file: sizes from its head."""
-    import io
-
     try:
         from PIL import Image
     except ImportError:
@@ -76,6 +75,6 @@ def _declared(data: bytes, encoding: str) -> Any:
     try:
         with Image.open(io.BytesIO(data), formats=[encoding.upper()]) as file:
             (width, height), mode = file.size, file.mode
-    except Image.DecompressionBombError as error:
-        raise OSError(0, str(error)) from None
+    except Exception as error:  # Pillow raises errors of many kinds for damaged files.
+        raise invalid(f"not a whole {encoding.upper()} file: {type(error).__name__}") from None
     return wire.Image(width=width, height=height, channels=_CHANNELS.get(mode, 0), frames=1, encoding=encoding)

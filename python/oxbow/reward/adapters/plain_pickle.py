@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 import re
 from typing import Any
 
@@ -59,6 +60,10 @@ class _Reader(pickle.Unpickler):
 def read(data: bytes) -> Any:
     """ValueError if `data` is no pickle, or one of anything but plain data."""
     try:
+        for opcode, argument, _ in pickletools.genops(data):
+            # The reader makes room for as many entries of the memo as a number says, up to 2^32.
+            if opcode.name.endswith("PUT") and int(argument) > len(data):
+                raise pickle.UnpicklingError(f"entry {argument} of the memo")
         return _Reader(io.BytesIO(data)).load()
     except Exception as error:  # Damaged pickles raise errors of many kinds.
         raise ValueError(f"not a pickle of plain data: {' '.join(str(error).split())[:200]}") from None
