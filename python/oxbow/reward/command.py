@@ -13,6 +13,7 @@ from .assembly import Limits
 from .contract.case import Setting
 from .reward_file import read_rewards
 from .server import PROGRAM, Options, check_names, run, running
+from .scoring_files import checked_metadata, score_files
 from .status import EXIT_OK, SetupError
 from .tls import Tls
 
@@ -116,8 +117,10 @@ def _check(flags: argparse.Namespace) -> int:
 
     if (flags.file is None) == (flags.server is None):
         raise SetupError("check takes FILE.py or --server HOST:PORT, one of them")
-    setting = Setting(flags.prompt, flags.metadata, *flags.size, flags.channels, flags.tolerance, flags.old,
-                      flags.rewards)
+    checked_metadata(flags.metadata)
+    width, height = flags.size
+    setting = Setting(prompt=flags.prompt, metadata=flags.metadata, width=width, height=height,
+                      channels=flags.channels, tolerance=flags.tolerance, old=flags.old, rewards=flags.rewards)
     if flags.server is not None:
         tls = _tls(flags)
         tls.check()
@@ -132,8 +135,6 @@ def _check(flags: argparse.Namespace) -> int:
 
 
 def _score(flags: argparse.Namespace) -> int:
-    from .scoring_files import score_files
-
     rewards = read_rewards(flags.file)
     check_names(rewards)
     return score_files(rewards, flags.pictures, flags.prompt, flags.metadata)

@@ -64,7 +64,7 @@ class Reward:
         if not inspect.isclass(self.target):
             self._score = self.target
             return
-        scorer = self.target()
+        scorer: Any = self.target()
         if hasattr(scorer, "load"):
             scorer.load()
         self.identity = self.identity or getattr(scorer, "identity", "")

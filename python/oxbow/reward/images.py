@@ -30,7 +30,7 @@ def declared_bytes(image: Any, bytes_max: int) -> int:
         raise invalid(f"encoding is none of raw, png and jpeg: {image.encoding[:20]!r}")
     if image.encoding and image.frames > 1:
         raise invalid(f"a {image.encoding} file is one picture, not {image.frames} frames")
-    size = max(1, image.frames) * image.height * image.width * image.channels
+    size: int = max(1, image.frames) * image.height * image.width * image.channels
     if size > bytes_max:
         raise invalid(f"medium is too large: {size} bytes of pixels over {bytes_max}")
     return size

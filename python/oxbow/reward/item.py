@@ -21,14 +21,15 @@ class Item:
 
     @property
     def is_video(self) -> bool:
-        return self.frames.shape[0] > 1
+        return bool(self.frames.shape[0] > 1)
 
     @property
     def picture(self) -> np.ndarray:
         """[H, W, C] uint8. A clip has no single picture: ValueError."""
         if self.is_video:
             raise ValueError(f"a clip of {self.frames.shape[0]} frames is no picture: use .frames")
-        return self.frames[0]
+        picture: np.ndarray = self.frames[0]
+        return picture
 
     def pil(self) -> Image:
         """The picture as a PIL image in RGB. Needs Pillow."""

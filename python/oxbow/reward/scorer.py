@@ -11,6 +11,7 @@ from typing import Callable, Sequence
 from .batch_queue import BatchQueue, Work
 from .definition import Reward
 from .outcome import Outcome, outcomes
+from .status import EXIT_DATA, EXIT_FAILURE, SetupError, one_line
 
 
 class Scorer:
@@ -29,7 +30,7 @@ class Scorer:
     def serving(self) -> bool:
         return self._serving.is_set()
 
-    def start(self, loaded: Callable[[], None]) -> None:
+    def start(self, loaded: Callable[[], object]) -> None:
         """Begins to load. `loaded` is called in the thread, also after an error (load_error)."""
         # A daemon: a reward that never returns must not keep the process from ending.
         threading.Thread(target=self._run, args=(loaded,), name=f"reward {self.name}",
@@ -42,7 +43,7 @@ class Scorer:
         self._serving.clear()
         self._queue.close()
 
-    def _run(self, loaded: Callable[[], None]) -> None:
+    def _run(self, loaded: Callable[[], object]) -> None:
         try:
             self.reward.load()
             self._serving.set()
@@ -74,3 +75,9 @@ def _by_call(batch: Sequence[Work]) -> list[list[Work]]:
     for work in batch:
         calls.setdefault(id(work.call), []).append(work)
     return list(calls.values())
+
+
+def load_failure(name: str, error: BaseException) -> SetupError:
+    """Exit code 4 where a file or a package is missing: the same start would end the same way."""
+    missing = isinstance(error, (FileNotFoundError, ImportError))
+    return SetupError(f"{name}: load() failed: {one_line(error)}", EXIT_DATA if missing else EXIT_FAILURE)

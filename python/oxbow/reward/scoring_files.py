@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 from . import wire
 from .assembly import Limits
@@ -12,7 +12,8 @@ from .images import declared_bytes, frames_of
 from .item import Item
 from .outcome import Outcome, outcomes
 from .rules import metadata_of, refusals
-from .status import EXIT_DATA, EXIT_FAILURE, EXIT_OK, SetupError, StatusError, invalid, one_line
+from .scorer import load_failure
+from .status import EXIT_DATA, EXIT_FAILURE, EXIT_OK, SetupError, StatusError, invalid
 
 _ENCODINGS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg"}
 _CHANNELS = {"L": 1, "RGB": 3}
@@ -21,27 +22,33 @@ _CHANNELS = {"L": 1, "RGB": 3}
 def score_files(rewards: Sequence[Reward], paths: Sequence[Path], prompt: str, metadata: str) -> int:
     """Prints `PATH  REWARD  VALUE` a line; the files are one group. Returns the exit code: 1 if an item has no
     score. SetupError for a file that cannot be read or a reward that cannot be loaded."""
-    try:
-        known = metadata_of(metadata)
-    except StatusError as error:
-        raise SetupError(f"--metadata: {error.message}") from None
+    known = checked_metadata(metadata)
     items = [Item(_frames(path), prompt, known, group=1) for path in paths]
     failed = False
     for reward in rewards:
         try:
             reward.load()
-        except Exception as error:
-            raise SetupError(f"{reward.name}: load() failed: {one_line(error)}", EXIT_FAILURE) from None
+        except (Exception, SystemExit) as error:
+            raise load_failure(reward.name, error) from None
         for path, outcome in zip(paths, _outcomes(reward, items)):
             print(f"{path}  {reward.name}  {_text(outcome)}")
             failed |= not outcome.ok
     return EXIT_FAILURE if failed else EXIT_OK
 
 
+def checked_metadata(text: str) -> Mapping[str, Any]:
+    try:
+        return metadata_of(text)
+    except StatusError as error:
+        raise SetupError(f"--metadata: {error.message}") from None
+
+
 def _outcomes(reward: Reward, items: Sequence[Item]) -> list[Outcome]:
     refused = refusals(reward, len(items), True, items)
     taken = [item for item, why in zip(items, refused) if why is None]
-    made = iter(outcomes(reward.name, reward, taken) if taken else [])
+    size = len(taken) if reward.groupwise else reward.batch_max or Limits.batch_max
+    made = iter([one for start in range(0, len(taken), max(1, size))
+                 for one in outcomes(reward.name, reward, taken[start:start + size])])
     return [why or next(made) for why in refused]
 
 

@@ -8,7 +8,8 @@ import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Callable, Coroutine, Iterator, Sequence
 
 import grpc
 
@@ -19,9 +20,9 @@ from .assembly import Limits
 from .definition import Reward
 from .metrics import RewardMetrics
 from .metrics_page import MetricsPage
-from .scorer import Scorer
+from .scorer import Scorer, load_failure
 from .service import RewardService
-from .status import EXIT_DATA, EXIT_FAILURE, EXIT_UNAVAILABLE, SetupError, end, one_line
+from .status import EXIT_UNAVAILABLE, SetupError, end
 from .tls import Tls, may_listen
 
 PROGRAM = "oxbow-reward"
@@ -81,7 +82,7 @@ class Server:
         loop = asyncio.get_running_loop()
         self._loaded = [loop.create_future() for _ in self._scorers]
         for scorer, future in zip(self._scorers.values(), self._loaded):
-            scorer.start(lambda f=future: loop.call_soon_threadsafe(_settle, f))
+            scorer.start(partial(loop.call_soon_threadsafe, _settle, future))
         await self._server.start()
 
     async def wait_until_loaded(self) -> None:
@@ -90,8 +91,7 @@ class Server:
             await future
         for name, scorer in self._scorers.items():
             if (error := scorer.load_error) is not None:
-                code = EXIT_DATA if isinstance(error, (FileNotFoundError, ImportError)) else EXIT_FAILURE
-                raise SetupError(f"{name}: load() failed: {one_line(error)}", code)
+                raise load_failure(name, error)
 
     async def stop(self, grace: float = _GRACE_SECONDS) -> None:
         """Health turns NOT_SERVING, new calls are refused, running ones get `grace` seconds."""
@@ -148,7 +148,7 @@ async def _serve(server: Server) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for one in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(one, lambda one=one: _stopping(loop, one, stop))
+        loop.add_signal_handler(one, _stopping, loop, one, stop)
     await server.start()
     loaded = asyncio.ensure_future(server.wait_until_loaded())
     stopped = asyncio.ensure_future(stop.wait())
@@ -179,8 +179,8 @@ def running(rewards: Sequence[Reward], options: Options = Options(), *,
     thread = threading.Thread(target=loop.run_forever, name="server", daemon=True)
     thread.start()
 
-    def call(make: Callable[[], object]) -> None:
-        asyncio.run_coroutine_threadsafe(make(), loop).result()  # type: ignore[arg-type]
+    def call(make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        asyncio.run_coroutine_threadsafe(make(), loop).result()
 
     try:
         call(server.start)

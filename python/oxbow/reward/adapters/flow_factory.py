@@ -39,8 +39,10 @@ def flow_factory(name: str, model: type, *, range: tuple[float, float], device: 
 
         def _score(self, items: list[Item]) -> Any:
             tensors = bool(getattr(self._model, "use_tensor_inputs", False))
-            fields = {"prompt": [item.prompt for item in items],
-                      "metadata": [json.dumps(dict(item.metadata)) for item in items]}
+            fields: dict[str, list[Any]] = {
+                "prompt": [item.prompt for item in items],
+                "metadata": [json.dumps(dict(item.metadata)) for item in items],
+            }
             if items[0].is_video:
                 fields["video"] = [tensor(rgb(item)) if tensors else item.pil_frames() for item in items]
             else:

@@ -27,8 +27,6 @@ def flow_grpo(name: str, make: Callable[[], Function], *, range: tuple[float, fl
     """
 
     class FlowGrpo:
-        __doc__ = help or f"flow_grpo's {name}"
-
         def load(self) -> None:
             self._function = make()
 
@@ -44,4 +42,4 @@ def flow_grpo(name: str, make: Callable[[], Function], *, range: tuple[float, fl
                                        [dict(item.metadata) for item in items]))
 
     return Reward(name, range, FlowGrpo, batch_max=batch_max, media=tuple(media),
-                  metadata_keys=tuple(metadata_keys), help=FlowGrpo.__doc__, identity=identity)
+                  metadata_keys=tuple(metadata_keys), help=help or f"flow_grpo's {name}", identity=identity)

@@ -21,7 +21,7 @@ class _Type:
         if not (isinstance(name, str) and re.fullmatch(r"f[248]|[iu][1248]|b1", name)):
             raise pickle.UnpicklingError(f"no plain number: {name!r:.40}")
         self._name = name
-        self._order = "="
+        self._order: str = "="
 
     def __setstate__(self, state: Any) -> None:
         order = state[1] if isinstance(state, tuple) and len(state) > 1 else None
@@ -30,10 +30,11 @@ class _Type:
         self._order = order
 
     def number(self, data: bytes) -> float | int | bool:
-        dtype = np.dtype(self._name).newbyteorder(self._order)
+        dtype = np.dtype(self._order + self._name)
         if not isinstance(data, bytes) or len(data) != dtype.itemsize:
             raise pickle.UnpicklingError("no plain number: its size is wrong")
-        return np.frombuffer(data, dtype)[0].item()  # type: ignore[no-any-return]
+        number: float | int | bool = np.frombuffer(data, dtype)[0].item()
+        return number
 
 
 def _number(kind: Any, data: Any) -> float | int | bool:
@@ -62,7 +63,7 @@ def read(data: bytes) -> Any:
     try:
         for opcode, argument, _ in pickletools.genops(data):
             # The reader makes room for as many entries of the memo as a number says, up to 2^32.
-            if opcode.name.endswith("PUT") and int(argument) > len(data):
+            if opcode.name.endswith("PUT") and int(str(argument)) > len(data):
                 raise pickle.UnpicklingError(f"entry {argument} of the memo")
         return _Reader(io.BytesIO(data)).load()
     except Exception as error:  # Damaged pickles raise errors of many kinds.

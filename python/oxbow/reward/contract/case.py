@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Callable, Sequence
 
 import grpc
@@ -46,7 +46,7 @@ class Contract:
     client: Client
     setting: Setting
     description: Any
-    older: bool = field(default=False)
+    older: bool = False
 
     @property
     def rewards(self) -> list[Any]:
@@ -57,7 +57,7 @@ class Contract:
     def group_size(self) -> int:
         """Pictures in the batches of most checks; all fit into one request and one group."""
         limits = [reward.batch_max for reward in self.rewards if reward.groupwise and reward.batch_max]
-        return min([4, self.description.batch_max, *limits])
+        return int(min([4, self.description.batch_max, *limits]))
 
     def medium(self, reward: Any, seed: int) -> Any:
         """A picture, or for rewards of clips alone a clip."""

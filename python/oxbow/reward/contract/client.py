@@ -28,8 +28,10 @@ class Client:
     def __init__(self, endpoint: str, tls: Tls, timeout: float):
         self.endpoint = endpoint
         self._timeout = timeout
-        options = [("grpc.max_receive_message_length", wire.MESSAGE_BYTES_MAX),
-                   ("grpc.max_send_message_length", wire.MESSAGE_BYTES_MAX)]
+        options: list[tuple[str, Any]] = [
+            ("grpc.max_receive_message_length", wire.MESSAGE_BYTES_MAX),
+            ("grpc.max_send_message_length", wire.MESSAGE_BYTES_MAX),
+        ]
         if tls.name:
             options.append(("grpc.ssl_target_name_override", tls.name))
         self._channel = (grpc.secure_channel(endpoint, tls.channel_credentials(), options) if tls.used

@@ -10,7 +10,11 @@ from .case import Broken, Contract, Skipped, check, expect, expect_refused, meta
 
 def _wrong_sizes() -> dict[str, Callable[[Any], None]]:
     def change(**values: Any) -> Callable[[Any], None]:
-        return lambda image: [setattr(image, name, value) for name, value in values.items()] and None
+        def set_values(image: Any) -> None:
+            for name, value in values.items():
+                setattr(image, name, value)
+
+        return set_values
 
     def cut(image: Any) -> None:
         image.pixels = image.pixels[:-1]
