@@ -131,7 +131,8 @@ class CommandTest(unittest.TestCase):
             answers = call_in_thread(lambda: ask(client, grey(7)))
             begun.open().close()
             process.send_signal(signal.SIGTERM)
-            self.assertIn("stopping signal=15", process.stderr.readline())
+            self.assertRegex(process.stderr.readline(),
+                             r"^I \d\d:\d\d:\d\d\.\d{3} reward_server: stopping signal=15\n$")
             go.open("w").close()
             self.assertEqual(values(answers()), [7])
             self.assertEqual(process.wait(PATIENCE), 0)

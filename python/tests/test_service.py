@@ -1,8 +1,12 @@
 """A server over loopback: batches, refusals, cancellation, health, metrics."""
+import asyncio
 import threading
 import unittest
+import urllib.error
 import urllib.request
 from unittest import mock
+
+import grpc
 
 from servers import PATIENCE, Gate, ask, call_in_thread, colourful, grey, levels, serving, values, wire
 
@@ -149,6 +153,22 @@ class BatchingTest(unittest.TestCase):
 
 
 class RefusingTest(unittest.TestCase):
+    def test_pieces_that_tarry_end_their_call_and_give_their_room_back(self):
+        whole, end = grey(5), threading.Event()
+        first = request_of([whole])
+        first.items[0].image.pixels_size, first.items[0].image.pixels = 12, whole.pixels[:5]
+
+        def requests():
+            yield first
+            assert end.wait(PATIENCE)
+
+        with serving(named(), limits=Limits(items_waiting_max=1, piece_seconds=0.05)) as (_, client):
+            with self.assertRaises(grpc.RpcError) as raised:
+                list(client.begin(requests()))
+            end.set()
+            self.assertEqual(raised.exception.code().name, "DEADLINE_EXCEEDED")
+            self.assertEqual(values(ask(client, whole)), [5])
+
     def test_what_ends_a_call_has_its_code(self):
         with serving(named(), limits=Limits(batch_max=2)) as (_, client):
             self.assertEqual(client.score(request_of([grey(1)] * 3)).code.name, "INVALID_ARGUMENT")
@@ -188,7 +208,6 @@ class LifeTest(unittest.TestCase):
             finally:
                 go.set()
             loop = server._loaded[0].get_loop()
-            import asyncio
             asyncio.run_coroutine_threadsafe(server.wait_until_loaded(), loop).result(PATIENCE)
             self.assertEqual(client.health("oxbow.v1.Reward/slow"), wire.SERVING)
             self.assertEqual(client.health(""), wire.SERVING)

@@ -11,5 +11,6 @@
 from .definition import Failed, Reward, Score, fingerprint, reward
 from .item import Item
 from .server import serve
+from .tls import Tls
 
-__all__ = ["Failed", "Item", "Reward", "Score", "fingerprint", "reward", "serve"]
+__all__ = ["Failed", "Item", "Reward", "Score", "Tls", "fingerprint", "reward", "serve"]

@@ -22,6 +22,7 @@ class Limits:
     item_bytes_max: int = 256 << 20  # Pixels of one medium, decoded.
     items_waiting_max: int = 1024  # Over all calls; a request beyond is RESOURCE_EXHAUSTED.
     bytes_waiting_max: int = 1 << 30
+    piece_seconds: float = 60.0  # Between the pieces of a medium.
 
 
 @dataclass

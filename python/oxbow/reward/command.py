@@ -11,6 +11,7 @@ from typing import Sequence
 from .. import __version__
 from .assembly import Limits
 from .contract.case import Setting
+from .log import LEVELS
 from .reward_file import read_rewards
 from .server import PROGRAM, Options, check_names, run, running
 from .scoring_files import checked_metadata, score_files
@@ -56,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
                        help="items that wait or are scored; further requests are RESOURCE_EXHAUSTED")
     serve.add_argument("--bytes-waiting-max", type=_positive, default=Limits.bytes_waiting_max,
                        help="the same in bytes of pixels")
+    serve.add_argument("--log-level", choices=tuple(LEVELS), default="info")
+    serve.add_argument("--log-format", choices=("text", "json"), default="text")
     serve.add_argument("--plaintext", action="store_true", default="OXBOW_PLAINTEXT" in os.environ,
                        help="listen beyond loopback without TLS, on a network that can be trusted")
     _add_tls(serve)
@@ -107,7 +110,8 @@ def _tls(flags: argparse.Namespace) -> Tls:
 def _serve(flags: argparse.Namespace) -> int:
     limits = Limits(batch_max=flags.batch_max, items_waiting_max=flags.items_waiting_max,
                     bytes_waiting_max=flags.bytes_waiting_max)
-    run(read_rewards(flags.file), Options(flags.listen, flags.metrics_listen, _tls(flags), flags.plaintext, limits))
+    run(read_rewards(flags.file), Options(flags.listen, flags.metrics_listen, _tls(flags), flags.plaintext, limits,
+                                          flags.log_level, flags.log_format))
     return EXIT_OK
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import Any, Callable, Coroutine, Iterator, Sequence
 import grpc
 
 from .. import __version__
-from . import reward_file, wire
+from . import log, reward_file, wire
 from .addresses import host_and_port, text_of
 from .assembly import Limits
 from .definition import Reward
@@ -46,6 +45,8 @@ class Options:
     tls: Tls = field(default_factory=Tls)
     plaintext: bool = False
     limits: Limits = field(default_factory=Limits)
+    log_level: str = "info"
+    log_format: str = "text"  # or json
 
 
 class Server:
@@ -138,8 +139,7 @@ def serve(*rewards: Reward, listen: str = "127.0.0.1:0", metrics_listen: str = "
 
 def run(rewards: Sequence[Reward], options: Options) -> None:
     """As serve; raises SetupError."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, datefmt="%H:%M:%S",
-                        format=f"%(levelname).1s %(asctime)s.%(msecs)03d {PROGRAM}: %(message)s")
+    log.to_stderr("reward_server", options.log_level, options.log_format)
     server = Server(rewards, options)
     asyncio.run(_serve(server))
 
@@ -147,7 +147,8 @@ def run(rewards: Sequence[Reward], options: Options) -> None:
 async def _serve(server: Server) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for one in (signal.SIGTERM, signal.SIGINT):
+    hangup = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]  # As under nohup.
+    for one in [signal.SIGTERM, signal.SIGINT, *hangup]:
         loop.add_signal_handler(one, _stopping, loop, one, stop)
     await server.start()
     loaded = asyncio.ensure_future(server.wait_until_loaded())
@@ -165,7 +166,7 @@ async def _serve(server: Server) -> None:
 
 
 def _stopping(loop: asyncio.AbstractEventLoop, which: signal.Signals, stop: asyncio.Event) -> None:
-    logging.getLogger("oxbow.reward").info("stopping signal=%d", which)
+    log.event(logging.INFO, "stopping", signal=int(which))
     loop.remove_signal_handler(which)  # A second one ends the process at once.
     stop.set()
 

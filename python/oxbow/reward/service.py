@@ -8,7 +8,7 @@ from typing import Any, AsyncIterator, Mapping, Sequence
 
 import grpc
 
-from . import wire
+from . import log, wire
 from .access import Access, Refused
 from .assembly import Batch, Limits, Medium, begin
 from .batch_queue import Budget, Work
@@ -20,7 +20,6 @@ from .rules import MaybeItem, metadata_of, refusals
 from .scorer import Scorer
 from .status import StatusError, invalid
 
-_log = logging.getLogger("oxbow.reward")
 _DESCRIBE, _SCORE = f"/{wire.REWARD}/Describe", f"/{wire.REWARD}/Score"
 _CHECK = f"/{wire.HEALTH}/Check"
 
@@ -79,9 +78,14 @@ class RewardService:
         """One request after the other, as a whole; an error of one item leaves the call alone."""
         await self._admit(_SCORE, context)
         start, ok = time.monotonic(), False
+        images, failed = 0, []
         try:
-            async for batch in self._batches(requests):
-                for response in await self._answers(batch):
+            async for batch in self._batches(requests.__aiter__()):
+                await self._admit(_SCORE, context)  # It may have been revoked since.
+                responses = await self._answers(batch)
+                images += len(responses)
+                failed += [one.status_message for one in responses if one.status_code]
+                for response in responses:
                     yield response
             ok = True
         except StatusError as error:
@@ -89,7 +93,13 @@ class RewardService:
                 self._metrics.call_refused(_SCORE[1:], "busy")
             await context.abort(error.code, error.message)
         finally:
-            self._metrics.call_ended(time.monotonic() - start, ok)
+            seconds = time.monotonic() - start
+            self._metrics.call_ended(seconds, ok)
+            trace = log.trace_of(context.invocation_metadata())
+            if failed:
+                log.event(logging.WARNING, "images not scored", images=images, failed=len(failed),
+                          reason=failed[0], trace=trace)
+            log.event(logging.DEBUG, "images scored", images=images, seconds=f"{seconds:.3f}", trace=trace)
 
     async def _admit(self, method: str, context: grpc.aio.ServicerContext) -> None:
         if self._access is None:
@@ -98,13 +108,14 @@ class RewardService:
             self._access.check(method, context.auth_context())
         except Refused as refused:
             self._metrics.call_refused(method[1:], refused.reason)
-            _log.warning("call refused peer=%s reason=%s", context.peer(), refused.message)
+            log.event(logging.WARNING, "call refused", peer=context.peer(), method=method[1:],
+                      reason=refused.message)
             await context.abort(refused.code, refused.message)
 
     async def _batches(self, requests: AsyncIterator[Any]) -> AsyncIterator[Batch]:
         batch: Batch | None = None
         try:
-            async for request in requests:
+            while (request := await self._next(requests, batch)) is not None:
                 if batch is None:
                     self._metrics.batch_arrived(len(request.items))
                     batch = begin(request, self._limits, self._budget)
@@ -120,19 +131,26 @@ class RewardService:
             if batch is not None:
                 batch.release()
 
+    async def _next(self, requests: AsyncIterator[Any], begun: Batch | None) -> Any | None:
+        """The next request, None at the end. A batch that is begun holds room, so its pieces must not tarry."""
+        try:
+            if begun is None:
+                return await requests.__anext__()
+            return await asyncio.wait_for(requests.__anext__(), self._limits.piece_seconds)
+        except StopAsyncIteration:
+            return None
+        except asyncio.TimeoutError:
+            raise StatusError(grpc.StatusCode.DEADLINE_EXCEEDED, "the next piece of a medium did not come within "
+                                                                 f"{self._limits.piece_seconds:g} s") from None
+
     async def _answers(self, batch: Batch) -> list[Any]:
         request = batch.request
         scorers = self._select(request.rewards)
         items = await self._items(request, batch.media)
         call = object()
         table = await asyncio.gather(*(self._outcomes(scorer, request, items, call) for scorer in scorers))
-        responses = [_response(medium.item, [(scorer.name, column[row]) for scorer, column in zip(scorers, table)])
-                     for row, medium in enumerate(batch.media)]
-        failed = [one for one in responses if one.status_code]
-        if failed:
-            _log.warning("images not scored images=%d failed=%d reason=%s", len(responses), len(failed),
-                         failed[0].status_message)
-        return responses
+        return [_response(medium.item, [(scorer.name, column[row]) for scorer, column in zip(scorers, table)])
+                for row, medium in enumerate(batch.media)]
 
     def _select(self, names: Sequence[str]) -> list[Scorer]:
         selected = list(dict.fromkeys(names)) or list(self._scorers)

@@ -13,7 +13,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 REWARD = "oxbow.v1.Reward"
 HEALTH = "grpc.health.v1.Health"
-MESSAGE_BYTES_MAX = 16 << 20  # Of every oxbow service, in both directions.
+MESSAGE_BYTES_MAX = 16 << 20  # Every oxbow service has this limit, in both directions.
 SERVING, NOT_SERVING = 1, 2  # grpc.health.v1.HealthCheckResponse.ServingStatus
 
 

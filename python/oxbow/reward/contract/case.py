@@ -34,7 +34,7 @@ class Setting:
     width: int = 64
     height: int = 64
     channels: int = 3
-    tolerance: float = 1e-5  # Of values, relative to the reward's range.
+    tolerance: float = 1e-5  # Values may differ by this share of the range.
     old: bool = False  # The server is of the protocol before outcomes.
     rewards: tuple[str, ...] = ()  # Those to check; none: all.
 
