@@ -8,6 +8,7 @@
 # make gpu-fleets   build everything with CUDA LibTorch and train short runs on the CPU and on a GPU (tests/gpu/fleets.py)
 # make check-observe   check alerts and dashboards with promtool, manifests against published types, and run oxbow
 #                     under a live Prometheus; installs what it needs into .deps
+# make check-python   test the Python package (python/) with the oldest and the newest packages that it takes
 # make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: that many runs, each with kills, stops, a bad network or a full disk
 # make soak   SOAK_FLAGS="--minutes 90": one long run with a fault every half minute, against runs without faults
 # make kills   KILLS=1000: kill -9 of a replay buffer under load, that many times
@@ -23,7 +24,7 @@ RUN ?= configs/digits.yaml
 INSTALL ?= yes
 INSTALL_FLAGS ?=
 
-.PHONY: all build train test check-cuda test-gpu gpu-fleets check-observe chaos soak kills fuzz images deploy-test bench lint quick-lint format clean deps
+.PHONY: all build train test check-cuda test-gpu gpu-fleets check-observe check-python chaos soak kills fuzz images deploy-test bench lint quick-lint format clean deps
 all: build
 
 deps:
@@ -80,6 +81,12 @@ ifeq ($(INSTALL),yes)
 endif
 	@cmake --build $(BUILD) -j $(JOBS) --target oxbow oxbow_health oxbow_spawn learner rollout_worker replay_buffer reward_server
 	@tests/observe/check.sh $(BUILD)
+
+check-python:
+ifeq ($(INSTALL),yes)
+	@tools/install_deps.sh --python
+endif
+	@tools/check_python.sh $(BUILD)
 
 CHAOS_RUNS ?= 200
 CHAOS_SEED ?= 1

@@ -5,10 +5,13 @@
 #
 #   tools/install_deps.sh [--build|--runtime|--lint|--fuzz] [--cuda] [--torch-version V] [--torch-index URL] [--no-torch]
 #   tools/install_deps.sh --observe
+#   tools/install_deps.sh --python
 #
 #   --observe           only the needs of tests/observe/check.sh, in .deps: Debian's Prometheus (unpacked, so that no
 #                       daemon starts), kubectl, and the types of Kubernetes and Grafana.
 #   --fuzz              what --build installs, clang, and its libFuzzer and sanitizers.
+#   --python            only the needs of `make check-python`: two Python environments in .deps, with the oldest and
+#                       the newest supported packages.
 #   --cuda              CUDA LibTorch with NCCL (4.6 GB) in .deps/cuda-venv, for the preset `cuda`.
 #   --torch-version V   another LibTorch. Versions in tools/requirements are checked against their hashes.
 #   --torch-index URL   take the torch wheel from this package index. If the default index has only the
@@ -20,12 +23,12 @@ cd "$(dirname "$0")/.."
 profile=--build torch_version="" torch_index="" torch=yes venv=.deps/venv
 while [ $# -gt 0 ]; do
   case "$1" in
-    --build | --runtime | --lint | --fuzz | --observe) profile=$1 ;;
+    --build | --runtime | --lint | --fuzz | --observe | --python) profile=$1 ;;
     --cuda) venv=.deps/cuda-venv ;;
     --torch-version) torch_version=$2; shift ;;
     --torch-index) torch_index=$2; shift ;;
     --no-torch) torch=no ;;
-    -h | --help) sed -n '2,15p' "$0" | cut -c3-; exit 0 ;;
+    -h | --help) sed -n '2,18p' "$0" | cut -c3-; exit 0 ;;
     *) echo "install_deps.sh: unknown option: $1 (see --help)" >&2; exit 2 ;;
   esac
   shift
@@ -45,6 +48,7 @@ build=(g++ cmake ninja-build ccache mold make git pkg-config python3 python3-ven
 lint=(clang-format clang-tidy)
 fuzz=(clang-14 libclang-rt-14-dev)
 observe=(python3 python3-venv openssl)
+python=(python3 python3-venv openssl protobuf-compiler)
 # Any installed Node.js will do.
 command -v npm >/dev/null || observe+=(nodejs npm)
 case "$profile" in
@@ -53,6 +57,7 @@ case "$profile" in
   --lint) packages=("${build[@]}" "${lint[@]}") ;;
   --fuzz) packages=("${build[@]}" "${fuzz[@]}") ;;
   --observe) packages=("${observe[@]}") ;;
+  --python) packages=("${python[@]}") ;;
 esac
 
 missing=()
@@ -94,6 +99,20 @@ if [ "$profile" = --observe ]; then
     (cd .deps/observe-node && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error >/dev/null) ||
       { rm .deps/observe-node/package-lock.json; exit 3; }
   fi
+  exit 0
+fi
+
+if [ "$profile" = --python ]; then
+  mkdir -p .deps
+  for set in oldest newest; do
+    pins=tools/requirements/python-$set.txt environment=.deps/python-$set
+    cmp -s "$pins" "$environment/requirements.txt" && continue
+    echo "installing packages into $environment"
+    rm -rf "$environment"
+    python3 -m venv "$environment"
+    "$environment/bin/pip" install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r "$pins"
+    cp "$pins" "$environment/requirements.txt"
+  done
   exit 0
 fi
 

@@ -1,0 +1,28 @@
+#!/usr/bin/env python3
+"""Runs the tests of the Python package that is installed. The last line is `python: N passed, M failed`.
+
+    python python/tests/run.py [-v] [NAME...]      NAME: test_service, test_service.BatchingTest, ...
+"""
+import logging
+import sys
+import unittest
+from pathlib import Path
+
+
+def main(arguments):
+    sys.path.insert(0, str(Path(__file__).parent))
+    logging.getLogger("oxbow.reward").setLevel(logging.CRITICAL)  # Refusals are what tests are about.
+    names = [one for one in arguments if not one.startswith("-")]
+    loader = unittest.defaultTestLoader
+    suite = loader.loadTestsFromNames(names) if names else loader.discover(str(Path(__file__).parent))
+    result = unittest.TextTestRunner(verbosity=2 if "-v" in arguments else 1).run(suite)
+    failed = len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
+    passed = result.testsRun - failed - len(result.skipped)
+    for test, why in result.skipped:
+        print(f"skip  {test}: {why}")
+    print(f"python: {passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

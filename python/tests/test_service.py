@@ -1,0 +1,261 @@
+"""A server over loopback: batches, refusals, cancellation, health, metrics."""
+import asyncio
+import threading
+import unittest
+import urllib.error
+import urllib.request
+from unittest import mock
+
+import grpc
+
+from servers import PATIENCE, Gate, ask, call_in_thread, colourful, grey, levels, serving, values, wire
+
+from oxbow.reward import Failed, Score, reward
+from oxbow.reward.assembly import Limits
+from oxbow.reward.contract.client import request_of
+from oxbow.reward.contract.pictures import encoded, raw
+from oxbow.reward.metrics import RewardMetrics
+from oxbow.reward.status import SetupError
+
+HOUR_MS = 3.6e6
+
+
+def named(name="level", score=levels, **arguments):
+    return reward(name, range=(0, 255), **{"wait_ms": 0, **arguments})(score)
+
+
+class ScoringTest(unittest.TestCase):
+    def test_each_item_has_its_score_whatever_its_number(self):
+        with serving(named()) as (_, client):
+            self.assertEqual(values(ask(client, *map(grey, (9, 3, 7)), first=100)), [9, 3, 7])
+
+    def test_an_item_has_all_wanted_rewards_or_none_in_the_old_fields(self):
+        def picky(items):
+            return [Failed("too dark") if level < 5 else Score(level, "fine") for level in levels(items)]
+
+        with serving(named(), named("picky", picky)) as (_, client):
+            dark, light = ask(client, grey(1), grey(8))
+        self.assertEqual([(one.name, one.value) for one in light.rewards], [("level", 8), ("picky", 8)])
+        self.assertEqual([one.note for one in light.outcomes], ["", "fine"])
+        self.assertEqual((list(dark.rewards), dark.status_code, dark.status_message), ([], 3, "picky: too dark"))
+        self.assertEqual([(one.name, one.value, one.status_code) for one in dark.outcomes],
+                         [("level", 1, 0), ("picky", 0, 3)])
+
+    def test_a_prompt_and_its_metadata_reach_the_reward(self):
+        seen = []
+        look = named(score=lambda items: [seen.append((one.prompt, one.metadata, one.group)) or 0 for one in items])
+        with serving(look) as (_, client):
+            ask(client, grey(1), prompt="a cat", metadata='{"tag": "x"}')
+        self.assertEqual(seen, [("a cat", {"tag": "x"}, 1)])
+
+    def test_a_score_that_is_none_is_never_sent(self):
+        for wrong in ([float("nan")], [1.0, 2.0], [], ["1"], None):
+            with self.subTest(repr(wrong)), serving(named(score=lambda items, w=wrong: w)) as (_, client):
+                response, = ask(client, grey(1))
+                self.assertEqual((list(response.rewards), response.status_code, response.outcomes[0].value), ([], 13, 0))
+
+    def test_pixels_of_files_and_of_clips_arrive(self):
+        mean = named(score=lambda items: [item.frames.mean() for item in items], media=("image", "video"))
+        array = colourful()
+        with serving(mean) as (_, client):
+            got = values(ask(client, raw(array), encoded(array, "png"), raw(array, frames=3)))
+        self.assertEqual(got, [array.mean()] * 3)
+
+    def test_a_group_comes_whole_and_alone(self):
+        sizes = []
+
+        def rank(items):
+            sizes.append(len(items))
+            return levels(items)
+
+        with serving(named("rank", rank, groupwise=True, wait_ms=HOUR_MS)) as (_, client):
+            first = call_in_thread(lambda: ask(client, *map(grey, (1, 2, 3)), group_complete=True))
+            second = call_in_thread(lambda: ask(client, *map(grey, (4, 5)), group_complete=True))
+            self.assertEqual((values(first()), values(second())), ([1, 2, 3], [4, 5]))
+            part = ask(client, grey(1))
+        self.assertEqual(sorted(sizes), [2, 3])
+        self.assertEqual(part[0].status_code, 3)
+
+
+class BatchingTest(unittest.TestCase):
+    def test_items_of_all_callers_join_one_batch(self):
+        sizes = []
+
+        def count(items):
+            sizes.append(len(items))
+            return levels(items)
+
+        # Neither call fills a batch, and none waits less than an hour: together they are one.
+        with serving(named(score=count, batch_max=4, wait_ms=HOUR_MS)) as (_, client):
+            first = call_in_thread(lambda: ask(client, grey(1), grey(2)))
+            second = call_in_thread(lambda: ask(client, grey(3), grey(4)))
+            self.assertEqual((values(first()), values(second())), ([1, 2], [3, 4]))
+        self.assertEqual(sizes, [4])
+
+    def test_a_request_larger_than_a_rewards_batch_is_cut(self):
+        sizes = []
+
+        def count(items):
+            sizes.append(len(items))
+            return levels(items)
+
+        with serving(named(score=count, batch_max=2)) as (_, client):
+            self.assertEqual(values(ask(client, *map(grey, range(5)))), [0, 1, 2, 3, 4])
+        self.assertLessEqual(max(sizes), 2)
+
+    def test_no_caller_pays_for_the_items_of_another(self):
+        def breaks(items):
+            if 13 in levels(items):
+                raise ValueError("13")
+            return levels(items)
+
+        with serving(named(score=breaks, batch_max=4, wait_ms=HOUR_MS)) as (_, client):
+            good = call_in_thread(lambda: ask(client, grey(1), grey(2)))
+            bad = call_in_thread(lambda: ask(client, grey(3), grey(13)))
+            self.assertEqual(values(good()), [1, 2])
+            self.assertEqual([one.status_message for one in bad()], ["level: ValueError: 13"] * 2)
+
+    def test_what_finds_no_room_is_refused_and_room_comes_back(self):
+        for limits in (Limits(items_waiting_max=2), Limits(bytes_waiting_max=2 * 12)):
+            gate = Gate()
+            with serving(named(score=gate), limits=limits) as (_, client):
+                first = call_in_thread(lambda: ask(client, grey(1), grey(2)))
+                gate.wait_until_begun()
+                self.assertEqual(client.score(request_of([grey(3)])).code.name, "RESOURCE_EXHAUSTED")
+                gate.open.set()
+                self.assertEqual(values(first()), [1, 2])
+                self.assertEqual(values(ask(client, grey(3))), [3])
+
+    def test_what_its_caller_gave_up_is_never_scored_and_gives_its_room_back(self):
+        gate, ended = Gate(), threading.Semaphore(0)
+        real = RewardMetrics.call_ended
+
+        def call_ended(self, seconds, ok):
+            real(self, seconds, ok)
+            ended.release()
+
+        with mock.patch.object(RewardMetrics, "call_ended", call_ended), \
+                mock.patch.object(RewardMetrics, "batch_arrived", lambda self, items: arrived.release()), \
+                serving(named(score=gate), limits=Limits(items_waiting_max=2)) as (_, client):
+            arrived = threading.Semaphore(0)
+            first = call_in_thread(lambda: ask(client, grey(1)))
+            gate.wait_until_begun()
+            self.assertTrue(arrived.acquire(timeout=PATIENCE))
+            second = client.begin([request_of([grey(2)])])
+            self.assertTrue(arrived.acquire(timeout=PATIENCE))
+            second.cancel()
+            self.assertTrue(ended.acquire(timeout=PATIENCE))
+            third = call_in_thread(lambda: ask(client, grey(3)))
+            self.assertTrue(arrived.acquire(timeout=PATIENCE))
+            gate.open.set()
+            self.assertEqual((values(first()), values(third())), ([1], [3]))
+        self.assertEqual(gate.batches, [[1], [3]])
+
+
+class RefusingTest(unittest.TestCase):
+    def test_pieces_that_tarry_end_their_call_and_give_their_room_back(self):
+        whole, end = grey(5), threading.Event()
+        first = request_of([whole])
+        first.items[0].image.pixels_size, first.items[0].image.pixels = 12, whole.pixels[:5]
+
+        def requests():
+            yield first
+            assert end.wait(PATIENCE)
+
+        with serving(named(), limits=Limits(items_waiting_max=1, piece_seconds=0.05)) as (_, client):
+            with self.assertRaises(grpc.RpcError) as raised:
+                list(client.begin(requests()))
+            end.set()
+            self.assertEqual(raised.exception.code().name, "DEADLINE_EXCEEDED")
+            self.assertEqual(values(ask(client, whole)), [5])
+
+    def test_what_ends_a_call_has_its_code(self):
+        with serving(named(), limits=Limits(batch_max=2)) as (_, client):
+            self.assertEqual(client.score(request_of([grey(1)] * 3)).code.name, "INVALID_ARGUMENT")
+            self.assertEqual(client.score(request_of([grey(1)], rewards=["other"])).code.name, "NOT_FOUND")
+            cut = request_of([grey(1)])
+            cut.items[0].image.pixels_size = 100
+            self.assertEqual(client.score(cut).code.name, "INVALID_ARGUMENT")
+            self.assertEqual(values(ask(client, grey(1))), [1])
+
+    def test_one_bad_item_leaves_the_others_alone(self):
+        bad = grey(2)
+        bad.pixels += b"x"
+        with serving(named()) as (_, client):
+            good, refused = ask(client, grey(1), bad)
+        self.assertEqual((values([good]), refused.status_code), ([1], 3))
+
+
+class LifeTest(unittest.TestCase):
+    def test_a_reward_that_loads_is_not_serving_and_cannot_be_asked(self):
+        go, threads = threading.Event(), []
+
+        class Slow:
+            def load(self):
+                threads.append(threading.get_ident())
+                assert go.wait(PATIENCE)
+
+            def score(self, items):
+                threads.append(threading.get_ident())
+                return levels(items)
+
+        with serving(named(), named("slow", Slow), wait=False) as (server, client):
+            try:
+                self.assertEqual(client.describe().rewards[1].name, "slow")
+                self.assertEqual(client.health("oxbow.v1.Reward/slow"), wire.NOT_SERVING)
+                self.assertEqual(client.health(""), wire.NOT_SERVING)
+                self.assertEqual(client.score(request_of([grey(1)], rewards=["slow"])).code.name, "UNAVAILABLE")
+            finally:
+                go.set()
+            loop = server._loaded[0].get_loop()
+            asyncio.run_coroutine_threadsafe(server.wait_until_loaded(), loop).result(PATIENCE)
+            self.assertEqual(client.health("oxbow.v1.Reward/slow"), wire.SERVING)
+            self.assertEqual(client.health(""), wire.SERVING)
+            self.assertIsNone(client.health("oxbow.v1.Reward/other"))
+            self.assertEqual(values(ask(client, grey(4), rewards=["slow"])), [4])
+        self.assertEqual(len(set(threads)), 1)
+
+    def test_a_reward_that_cannot_load_ends_the_start_in_one_line(self):
+        class Broken:
+            def load(self):
+                raise FileNotFoundError("weights.pt")
+
+            def score(self, items):
+                return []
+
+        with self.assertRaises(SetupError) as raised, serving(named("broken", Broken)):
+            pass
+        self.assertEqual((str(raised.exception), raised.exception.exit_code),
+                         ("broken: load() failed: FileNotFoundError: weights.pt", 4))
+
+    def test_names_are_served_once(self):
+        with self.assertRaisesRegex(SetupError, "named twice: level"), serving(named(), named()):
+            pass
+        with self.assertRaisesRegex(SetupError, "no reward"), serving():
+            pass
+
+    def test_the_metrics_page_counts_what_was_done(self):
+        bad = grey(2)
+        bad.width = 0
+        nan = named("nan", lambda items: [float("nan")] * len(items))
+        with serving(named(), nan) as (server, client):
+            ask(client, grey(100), bad)
+            with urllib.request.urlopen(f"http://{server.metrics_endpoint}/metrics", timeout=PATIENCE) as page:
+                lines = page.read().decode().splitlines()
+            with self.assertRaises(urllib.error.HTTPError):
+                urllib.request.urlopen(f"http://{server.metrics_endpoint}/", timeout=PATIENCE)
+        for line in ('oxbow_reward_items_total{outcome="scored",reward="level"} 1',
+                     'oxbow_reward_items_total{outcome="invalid",reward="level"} 1',
+                     'oxbow_reward_items_total{outcome="failed",reward="nan"} 1',
+                     'oxbow_reward_score_bucket{reward="level",le="76.5"} 0',
+                     'oxbow_reward_score_bucket{reward="level",le="102"} 1',
+                     'oxbow_reward_score_bucket{reward="level",le="+Inf"} 1',
+                     'oxbow_reward_score_sum{reward="level"} 100', 'oxbow_reward_score_count{reward="level"} 1',
+                     'oxbow_reward_request_duration_seconds_count{outcome="ok"} 1',
+                     'oxbow_reward_batch_items_bucket{le="1"} 0', 'oxbow_reward_batch_items_bucket{le="2"} 1',
+                     "# TYPE oxbow_reward_score histogram", "# TYPE oxbow_rpc_refused_total counter"):
+            self.assertIn(line, lines)
+
+
+if __name__ == "__main__":
+    unittest.main()

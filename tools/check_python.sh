@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Builds the Python package's wheel and runs its tests with the oldest and the newest packages that it takes.
+# Needs tools/install_deps.sh --python. The last line sums up: `python: N passed, M failed`.
+#
+#   tools/check_python.sh [BUILD]    BUILD/bin/reward_server, if it is there, is checked against the contract too
+set -uo pipefail
+cd "$(dirname "$0")/.."
+build=${1:-build/release}
+[ -x "$build/bin/reward_server" ] && export OXBOW_REWARD_SERVER=$PWD/$build/bin/reward_server
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0
+part() { # part NAME COMMAND...
+  local name=$1
+  shift
+  if "$@" >"$work/log" 2>&1; then
+    echo "ok    $name"; passed=$((passed + 1))
+  else
+    echo "FAIL  $name"; tail -20 "$work/log"; failed=$((failed + 1))
+  fi
+}
+
+part "descriptors are those of proto/" tools/python_protocol.py
+# A copy, so that building leaves nothing in the checkout.
+cp -r python "$work/python"
+for set in oldest newest; do
+  python=$PWD/.deps/python-$set/bin/python
+  part "wheel with the $set packages" "$python" -m pip wheel -q --disable-pip-version-check --no-index --no-deps \
+    --no-build-isolation -w "$work/$set" "$work/python"
+  part "installation with the $set packages" "$python" -m pip install -q --disable-pip-version-check --no-index \
+    --no-deps --force-reinstall "$work/$set"/oxbow-*.whl
+  part "requirements of the package ($set)" "$python" -m pip check --disable-pip-version-check
+  "$python" -c 'import google.protobuf, grpc, numpy; print(f"== protobuf {google.protobuf.__version__}, "
+    f"grpcio {grpc.__version__}, numpy {numpy.__version__}")'
+  (cd "$work" && "$python" "$OLDPWD/python/tests/run.py") 2>"$work/errors" >"$work/tests"
+  # gRPC itself writes about handshakes that the tests mean to fail.
+  grep -v "ssl_transport_security\|Handshake failed" "$work/errors" | tail -60
+  head -n -1 "$work/tests"
+  sum=$(sed -n 's/^python: \([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p' "$work/tests" | tail -1)
+  sum=${sum:-0 1}
+  passed=$((passed + ${sum% *})) failed=$((failed + ${sum#* }))
+done
+echo "python: $passed passed, $failed failed"
+[ "$failed" = 0 ]
