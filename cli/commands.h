@@ -53,6 +53,9 @@ void AddEval(CLI::App& app, int& exit_code);
 // `oxbow export RUN_DIR --format F`: a run's weights as files that other tools load.
 void AddExport(CLI::App& app, int& exit_code);
 
+// `oxbow convert-weights IN.pt OUT.safetensors`: weights of torch.save, read without running code.
+void AddConvertWeights(CLI::App& app, int& exit_code);
+
 // `oxbow simulate`: what a run would do with more workers, staleness, failures; in virtual time.
 void AddSimulate(CLI::App& app, int& exit_code);
 

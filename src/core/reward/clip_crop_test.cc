@@ -1,0 +1,53 @@
+#include "core/reward/clip_crop.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "gtest/gtest.h"
+#include "tests/golden/reward_golden.h"
+
+namespace oxbow::reward {
+namespace {
+
+TEST(ClipCropTest, BytesAreThoseOfTheImageProcessor) {
+  const auto golden = nlohmann::json::parse(*ReadFile(RewardGolden("clip_crop.json")));
+  EXPECT_GE(golden["cases"].size(), 40u);
+  for (const auto& item : golden["cases"]) {
+    const Image8 image =
+        DrawnPicture(item["kind"], item["seed"], item["width"], item["height"], item["channels"]);
+    ASSERT_TRUE(CanClipCrop({image.width, image.height}, item["side"])) << item;
+    EXPECT_EQ(DigestOf(ClipCrop(image, item["side"])), item["sha256"]) << item;
+  }
+}
+
+TEST(ClipCropTest, TheShorterSideIsExactAndTheLongerRoundedDown) {
+  EXPECT_EQ(ShorterSideTo({512, 512}, 224), (ImageSize{224, 224}));
+  EXPECT_EQ(ShorterSideTo({100, 300}, 10), (ImageSize{10, 30}));
+  EXPECT_EQ(ShorterSideTo({30, 20}, 7), (ImageSize{10, 7}));  // 10.5
+  EXPECT_EQ(ShorterSideTo({1, 3}, 224), (ImageSize{224, 672}));
+}
+
+TEST(ClipCropTest, AnImageOfTheSizeIsCutUnchanged) {
+  const Image8 image = DrawnPicture("noise", 3, 16, 16, 3);
+  EXPECT_EQ(ClipCrop(image, 16), image);
+}
+
+TEST(ClipCropTest, GreyIsThreeEqualChannels) {
+  const Image8 grey = DrawnPicture("scene", 3, 20, 31, 1);
+  const Image8 cut = ClipCrop(grey, 8);
+  ASSERT_EQ(cut.pixels.size(), 8u * 8 * 3);
+  for (size_t i = 0; i < cut.pixels.size(); i += 3) {
+    EXPECT_EQ(cut.pixels[i], cut.pixels[i + 1]);
+    EXPECT_EQ(cut.pixels[i], cut.pixels[i + 2]);
+  }
+}
+
+TEST(ClipCropTest, AStripThatWouldBecomeAGiantIsNotTaken) {
+  EXPECT_TRUE(CanClipCrop({1, 100}, 224));
+  EXPECT_FALSE(CanClipCrop({1, 200}, 224));
+  EXPECT_FALSE(CanClipCrop({0, 10}, 224));
+  EXPECT_FALSE(CanClipCrop({1, 1 << 30}, 224));
+}
+
+}  // namespace
+}  // namespace oxbow::reward

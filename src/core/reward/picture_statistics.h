@@ -1,0 +1,28 @@
+// Plain numbers about an image, to be watched beside a reward. A policy that exploits a reward
+// often drifts in one of them: images become bright, flat, noisy or of one colour while the reward
+// rises.
+//
+// Luma is Y = .299 R + .587 G + .114 B, divided by 255 (ITU-R BT.601); grey is its own luma.
+#pragma once
+
+#include "base/image8.h"
+
+namespace oxbow::reward {
+
+struct PictureStatistics {
+  // Mean luma, 0..1.
+  double brightness = 0;
+  // Share of pixels with sqrt(dx^2 + dy^2) > kEdgeContrast, where dx and dy are the changes of
+  // luma to the right and lower neighbour; the last column and row have none. 0..1.
+  double edge_density = 0;
+  // Shannon entropy of the histogram of colours with 8 levels per channel, in bits: 0 for one
+  // colour, up to 9 for RGB and 3 for grey.
+  double colour_entropy = 0;
+};
+
+inline constexpr double kEdgeContrast = 0.1;
+
+// Requires 1 or 3 channels, at least one pixel, and as many as the size says.
+PictureStatistics StatisticsOf(const Image8& image);
+
+}  // namespace oxbow::reward
