@@ -23,6 +23,7 @@
 #include "base/exit_code.h"
 #include "base/statistics.h"
 #include "base/status_macros.h"
+#include "bench/kernel_profile.h"
 #include "core/model/cuda_graphs.h"
 #include "core/model/device.h"
 #include "core/model/policy.h"
@@ -38,6 +39,7 @@ struct Flags {
   int repeat = 3, threads = 1;
   bool recompute = false;
   double peak_tflops = 0;
+  size_t profile = 0;  // Kernels to print.
 };
 
 model::Sd3Params Params(int64_t layers) {
@@ -148,6 +150,23 @@ struct Inputs {
   model::Conditioning prompts;
 };
 
+// The kernels that take the most time, if --profile asks for them.
+void PrintKernels(const Flags& flags, const std::function<void()>& work) {
+  if (flags.profile == 0) return;
+  const std::vector<bench::KernelTime> kernels = bench::ProfileKernels(work);
+  double all = 0;
+  int64_t launches = 0;
+  for (const bench::KernelTime& kernel : kernels) {
+    all += kernel.milliseconds;
+    launches += kernel.launches;
+  }
+  std::printf("    %7.2f ms in %ld kernels\n", all, launches);
+  for (size_t i = 0; i < std::min<size_t>(kernels.size(), flags.profile); ++i) {
+    std::printf("    %7.2f ms %5ld x %.140s\n", kernels[i].milliseconds, kernels[i].launches,
+                kernels[i].name.c_str());
+  }
+}
+
 // On the CPU, as a sampler's and a trainer's are: what a forward pass takes there and brings back
 // is part of its time.
 Inputs RandomInputs(const Flags& flags) {
@@ -185,6 +204,10 @@ void RunLearner(const Flags& flags, const model::Sd3Params& params, const Inputs
                 at::Device device) {
   const auto policy = RandomPolicy(flags, params, device, nullptr);
   Print("forward", ForwardMilliseconds(flags, *policy, in, device), flops, flags);
+  PrintKernels(flags, [&] {
+    const at::NoGradGuard no_grad;
+    (void)policy->current().Velocity(in.x, in.sigma, in.prompts);
+  });
   rl::AdamW optimizer({}, policy->parameters().flat());
   const auto step = [&] {
     policy->parameters().ZeroGrad();
@@ -195,6 +218,7 @@ void RunLearner(const Flags& flags, const model::Sd3Params& params, const Inputs
   // Frozen weights want no gradient: backward costs one forward more, recomputing another.
   Print("training step", MedianMilliseconds(flags.repeat, device, step),
         flops * (flags.recompute ? 3 : 2), flags);
+  PrintKernels(flags, step);
   PrintMemory("training memory", flags, params, device);
 }
 
@@ -249,6 +273,7 @@ int main(int argc, char** argv) {
   app.add_option("--repeat", flags.repeat)->check(CLI::Range(1, 1000))->capture_default_str();
   app.add_option("--threads", flags.threads)->capture_default_str();
   app.add_flag("--checkpoint", flags.recompute, "recompute blocks in the backward pass");
+  app.add_option("--profile", flags.profile, "on a GPU: name this many of the longest kernels");
   app.add_option("--peak-tflops", flags.peak_tflops, "of the device, for the MFU");
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = oxbow::Run(flags);

@@ -151,7 +151,7 @@ TEST(EvaluationTest, ImagesAreThoseOfOneBatchAndConditioningIsHeldForSixtyFour) 
   EXPECT_NEAR(result->metrics.at("eval/speckle_mean"), 1 - x.abs().mean().item<double>(), 1e-14);
 }
 
-// Of a pass that is asked for after Cancel, nothing is computed, and nothing is decoded or scored.
+// A pass that is asked for after Cancel computes, decodes and scores nothing.
 TEST(EvaluationTest, CancelledInAForwardPassMakesNoOther) {
   class CancellingModel final : public model::VelocityModel {
    public:
