@@ -21,9 +21,9 @@ namespace {
 constexpr absl::Duration kBetweenLooks = absl::Milliseconds(10);
 constexpr absl::Duration kBetweenMemoryLooks = absl::Milliseconds(150);
 
-// The peak resident memory of a process without the pages of mapped files; 0 once it is gone. Those
-// pages are the libraries' code: they can be taken back at any time, and how many the kernel maps at
-// once differs between machines.
+// The peak resident memory of a process without the pages of mapped files; 0 once it is gone.
+// Those pages are the libraries' code: they can be taken back at any time, and how many the kernel
+// maps at once differs between machines.
 uint64_t PeakOf(pid_t pid) {
   std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
   uint64_t peak = 0;

@@ -52,10 +52,12 @@ AutocastScope::~AutocastScope() {
   at::autocast::set_autocast_dtype(device_, was_dtype_);
 }
 
-at::Tensor AsOperand(const at::Tensor& x) {
+at::ScalarType OperandType(const at::Tensor& x) {
   const c10::DeviceType device = x.device().type();
-  if (!at::autocast::is_autocast_enabled(device)) return x;
-  return x.to(at::autocast::get_autocast_dtype(device));
+  return at::autocast::is_autocast_enabled(device) ? at::autocast::get_autocast_dtype(device)
+                                                   : x.scalar_type();
 }
+
+at::Tensor AsOperand(const at::Tensor& x) { return x.to(OperandType(x)); }
 
 }  // namespace oxbow::model

@@ -36,7 +36,10 @@ class AutocastScope {
   c10::ScalarType was_dtype_ = c10::ScalarType::Float;
 };
 
-// x in the type that this thread's AutocastScope computes products in; x itself without a scope.
+// The type that this thread's AutocastScope computes products of x in; x's own without a scope.
+at::ScalarType OperandType(const at::Tensor& x);
+
+// x in its OperandType.
 // What several products read is cast once, and one copy is kept for their backward passes.
 at::Tensor AsOperand(const at::Tensor& x);
 

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "core/model/device.h"
+#include "core/model/fused/fused_layers.h"
 
 namespace oxbow::model {
 namespace {
@@ -74,17 +75,22 @@ std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> line
 }
 
 at::Tensor NormModulate(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift) {
+  if (auto fused = fused::NormModulate(x, scale, shift, kNormEpsilon, OperandType(x))) {
+    return *std::move(fused);
+  }
   const at::Tensor norm = at::layer_norm(x, {x.size(-1)}, {}, {}, kNormEpsilon);
   const at::Tensor factor = scale.to(at::kFloat) + 1;
   return AsOperand(AddProduct(shift.unsqueeze(1), norm, factor.unsqueeze(1)));
 }
 
 at::Tensor AddGated(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y) {
+  if (auto fused = fused::AddGated(x, gate, y)) return *std::move(fused);
   return AddProduct(x, gate.unsqueeze(1), y);
 }
 
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight) {
   if (!weight.defined()) return x;
+  if (auto fused = fused::RmsNorm(x, weight, kNormEpsilon)) return *std::move(fused);
   if (x.is_cuda()) {  // One kernel, which sums in float32 whatever the type of x.
     return std::get<0>(
         at::_fused_rms_norm(x, {x.size(-1)}, weight.to(x.scalar_type()), kNormEpsilon));

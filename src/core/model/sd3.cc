@@ -184,9 +184,10 @@ class Sd3Transformer final : public VelocityModel {
     const at::Device device = position_table_.device();
     const AutocastScope autocast(device.type(), execution_.compute);
     // A GPU's libraries choose other ways for other numbers of rows, however many there are.
+    // A row that many share is sent there once.
     const auto there = [&](const at::Tensor& input) {
-      const at::Tensor all = BroadcastRows(input, rows);
-      return (device.is_cpu() ? PadRows(all) : all).to(device);
+      const at::Tensor all = BroadcastRows(input.to(device), rows);
+      return device.is_cpu() ? PadRows(all) : all;
     };
     const at::Tensor v = Padded(there(x), there(sigma), there(conditioning.at(kPromptTokens)),
                                 there(conditioning.at(kPooledPrompt)))
@@ -197,9 +198,9 @@ class Sd3Transformer final : public VelocityModel {
  private:
   at::Tensor Padded(const at::Tensor& x, const at::Tensor& sigma, const at::Tensor& tokens,
                     const at::Tensor& pooled) const {
-    const at::Tensor s = Condition(sigma, pooled);  // [B, D]
-    at::Tensor X = Patches(x);                      // [B, N, D]
-    at::Tensor Y = context_embedder_(tokens);       // [B, S, D]
+    const at::Tensor s = Condition(sigma, pooled);            // [B, D]
+    at::Tensor X = Patches(x);                                // [B, N, D]
+    at::Tensor Y = context_embedder_(tokens).to(at::kFloat);  // [B, S, D]
     for (size_t i = 0; i < blocks_.size(); ++i) {
       if (execution_.checkpoint_activations) {
         Recompute(i, s, X, Y);

@@ -1,0 +1,133 @@
+// The fused kernels give what the same layers of PyTorch's operators give, forward and backward,
+// and step aside where they do not apply.
+#include <torch/csrc/autograd/autograd.h>
+
+#include "core/model/fused/fused_layers.h"
+#include "core/model/layers.h"
+#include "tests/gpu/gpu_test.h"
+
+namespace oxbow::model {
+namespace {
+
+constexpr double kEps = 1e-6;
+constexpr double kFloatTolerance = 2e-6;
+constexpr double kBFloat16Tolerance = 6e-3;  // One rounding of 8 bits.
+
+double ToleranceOf(at::ScalarType type) {
+  return type == at::kFloat ? kFloatTolerance : kBFloat16Tolerance;
+}
+
+class FusedGpuTest : public CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (!IsSkipped() && !fused::HasKernels()) GTEST_SKIP() << "no nvcc in this build";
+    at::manual_seed(7);
+  }
+  at::Tensor Random(at::IntArrayRef shape, at::ScalarType type) const {
+    return at::randn(shape, at::TensorOptions().device(gpu_)).to(type);
+  }
+  // [B, D] as one of several chunks of a wider result, as a modulation layer gives.
+  at::Tensor Chunk(int64_t rows, int64_t width, at::ScalarType type) const {
+    return Random({rows, 3 * width}, type).chunk(3, 1)[1];
+  }
+  static at::Tensor GradientOf(const at::Tensor& y, const at::Tensor& x, const at::Tensor& dy) {
+    return torch::autograd::grad({y}, {x}, {dy.to(y.scalar_type())})[0];
+  }
+  const std::vector<at::ScalarType> types_ = {at::kFloat, at::kBFloat16};
+};
+
+TEST_F(FusedGpuTest, RmsNormIsTheFormula) {
+  for (const at::ScalarType type : types_) {
+    for (const int64_t width : {8, 64, 128}) {
+      // Rows that fill no block.
+      const at::Tensor x = Random({3, 77, 5, width}, type).requires_grad_();
+      const at::Tensor weight = Random({width}, at::kFloat), dy = Random(x.sizes(), type);
+      const auto y = fused::RmsNorm(x, weight, kEps);
+      ASSERT_TRUE(y.has_value()) << width;
+      const at::Tensor exact = x.to(at::kDouble);
+      const at::Tensor wanted =
+          exact * at::rsqrt(exact.square().mean(-1, true) + kEps) * weight.to(at::kDouble);
+      EXPECT_EQ(y->scalar_type(), type);
+      ExpectNear("y", y->to(at::kDouble), wanted, ToleranceOf(type));
+      ExpectNear("dx", GradientOf(*y, x, dy).to(at::kDouble),
+                 GradientOf(wanted, x, dy).to(at::kDouble), ToleranceOf(type));
+    }
+  }
+}
+
+TEST_F(FusedGpuTest, NormModulateIsTheFormula) {
+  for (const at::ScalarType type : types_) {
+    for (const int64_t width : {4, 256, 1536, 4096}) {
+      const at::Tensor x = (Random({3, 29, width}, at::kFloat) * 3 + 1).requires_grad_();
+      const at::Tensor both = Random({3, 6 * width}, type);
+      const auto chunks = both.chunk(6, 1);
+      const auto y = fused::NormModulate(x, chunks[1], chunks[0], kEps, type);
+      ASSERT_EQ(y.has_value(), width % 8 == 0 || type == at::kFloat) << width;
+      if (!y.has_value()) continue;
+      const at::Tensor exact = x.to(at::kDouble);
+      const at::Tensor wanted = at::layer_norm(exact, {width}, {}, {}, kEps) *
+                                    (1 + chunks[1].to(at::kDouble).unsqueeze(1)) +
+                                chunks[0].to(at::kDouble).unsqueeze(1);
+      const at::Tensor dy = Random(x.sizes(), type);
+      EXPECT_EQ(y->scalar_type(), type);
+      ExpectNear("y", y->to(at::kDouble), wanted, ToleranceOf(type));
+      ExpectNear("dx", GradientOf(*y, x, dy), GradientOf(wanted, x, dy), 1e-5);
+    }
+  }
+}
+
+TEST_F(FusedGpuTest, AddGatedIsTheFormula) {
+  for (const at::ScalarType type : types_) {
+    const at::Tensor x = Random({3, 29, 256}, at::kFloat).requires_grad_();
+    const at::Tensor y = Random({3, 29, 256}, type).requires_grad_();
+    const at::Tensor gate = Chunk(3, 256, type), d = Random(x.sizes(), at::kFloat);
+    const auto sum = fused::AddGated(x, gate, y);
+    ASSERT_TRUE(sum.has_value());
+    EXPECT_EQ(sum->scalar_type(), at::kFloat);
+    const at::Tensor wanted =
+        x.to(at::kDouble) + gate.to(at::kDouble).unsqueeze(1) * y.to(at::kDouble);
+    ExpectNear("sum", sum->to(at::kDouble), wanted, kFloatTolerance);
+    EXPECT_TRUE(at::equal(GradientOf(*sum, x, d), d));
+    const auto again = fused::AddGated(x, gate, y);
+    ExpectNear("dy", GradientOf(*again, y, d).to(at::kDouble),
+               GradientOf(wanted, y, d).to(at::kDouble), ToleranceOf(type));
+  }
+}
+
+// Sums have a fixed order.
+TEST_F(FusedGpuTest, EqualInputsGiveEqualBits) {
+  const at::Tensor x = Random({4, 100, 1536}, at::kFloat).requires_grad_();
+  const at::Tensor scale = Chunk(4, 1536, at::kFloat), dy = Random(x.sizes(), at::kFloat);
+  const auto once = [&] {
+    const at::Tensor y = *fused::NormModulate(x, scale, scale, kEps, at::kFloat);
+    return std::pair(y, GradientOf(y, x, dy));
+  };
+  const auto [y, dx] = once();
+  for (int i = 0; i < 3; ++i) {
+    const auto [y_again, dx_again] = once();
+    EXPECT_TRUE(at::equal(y, y_again));
+    EXPECT_TRUE(at::equal(dx, dx_again));
+  }
+}
+
+TEST_F(FusedGpuTest, WhatTrainsOrDoesNotFitIsLeftToPyTorch) {
+  const at::Tensor x = Random({2, 9, 64}, at::kFloat), condition = Chunk(2, 64, at::kFloat);
+  const at::Tensor trained = Random({2, 64}, at::kFloat).requires_grad_();
+  const at::Tensor weight = Random({64}, at::kFloat);
+  EXPECT_TRUE(fused::RmsNorm(x, weight, kEps).has_value());
+  EXPECT_FALSE(fused::RmsNorm(x, Random({64}, at::kFloat).requires_grad_(), kEps).has_value());
+  EXPECT_FALSE(fused::RmsNorm(x.transpose(0, 1), weight, kEps).has_value());
+  EXPECT_FALSE(fused::RmsNorm(x.narrow(2, 0, 48), weight.narrow(0, 0, 48), kEps).has_value());
+  EXPECT_FALSE(fused::RmsNorm(x.cpu(), weight.cpu(), kEps).has_value());
+  EXPECT_TRUE(fused::NormModulate(x, condition, condition, kEps, at::kFloat).has_value());
+  EXPECT_FALSE(fused::NormModulate(x, trained, condition, kEps, at::kFloat).has_value());
+  EXPECT_FALSE(
+      fused::NormModulate(x.to(at::kBFloat16), condition, condition, kEps, at::kFloat).has_value());
+  EXPECT_TRUE(fused::AddGated(x, condition, x).has_value());
+  EXPECT_FALSE(fused::AddGated(x, trained, x).has_value());
+  EXPECT_FALSE(fused::AddGated(x, condition, x.narrow(1, 0, 5)).has_value());
+}
+
+}  // namespace
+}  // namespace oxbow::model
