@@ -25,6 +25,9 @@ constexpr size_t kStepsNeeded = 5;
 constexpr double kMinShareOfOtherBatches = 0.05;  // Below it one cannot tell batch_s from group_s.
 
 absl::Status Assign(const std::string& name, double value, simulate::Costs& costs) {
+  if (!std::isfinite(value)) {
+    return absl::InvalidArgumentError(absl::StrCat("a cost is a finite number: ", name));
+  }
   std::vector<std::string> names;
   for (const simulate::CostField& field : simulate::CostFields()) {
     if (name == field.name) {

@@ -74,6 +74,15 @@ TEST_F(MeasureRunTest, TooFewStepsAreNoMeasurement) {
   EXPECT_EQ(MeasureRun(directory_).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+TEST(SimulationCostsTest, ACostThatIsNotFiniteIsRefused) {
+  simulate::Costs costs;
+  const double before = costs.group_s;
+  for (const char* text : {"group_s=inf", "group_s=nan", "group_s=1e999"}) {
+    EXPECT_EQ(SetCost(text, costs).code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+  EXPECT_EQ(costs.group_s, before);
+}
+
 TEST(SimulationCostsTest, APresetHasTheServicesOfTheDefaults) {
   const auto defaults = config::LoadRunConfig("", {}, {});
   ASSERT_TRUE(defaults.ok()) << defaults.status();

@@ -31,7 +31,7 @@ Knock Answer(std::shared_ptr<absl::Notification> heard) {
 StreamRunner::StreamRunner(Options options) : options_(options) {
   OXBOW_CHECK(options.threads >= 0) << "threads of a stream runner";
   for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { Work(); });
-  threads_.emplace_back([this] { Tick(); });
+  if (options.threads > 0) threads_.emplace_back([this] { Tick(); });
 }
 
 StreamRunner::~StreamRunner() {

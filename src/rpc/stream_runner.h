@@ -23,7 +23,7 @@ class StreamBase;
 class StreamRunner {
  public:
   struct Options {
-    int threads = 4;  // 0: streams run in the calls of RunReady only.
+    int threads = 4;  // 0: streams run in RunReady only, and none is ever idle for too long.
     // A stream whose peer neither sends nor takes anything for so long ends: DEADLINE_EXCEEDED.
     absl::Duration idle_max = absl::Seconds(60);
   };

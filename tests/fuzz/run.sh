@@ -16,7 +16,7 @@ one() { # one TARGET: a line that says how it went
   # Threads of a service hold memory for the next call: the check for leaks would stop at every input.
   case $name in *_calls) flags=(-detect_leaks=0) ;; esac
   mkdir -p "$work/$name"
-  if "$build/tests/${name}_fuzz" "$work/$name" "$corpus/$name" -max_total_time="$seconds" -max_len=2048 \
+  if "$build/tests/${name}_fuzz" "$work/$name" "$corpus/$name" -max_total_time="$seconds" -max_len=4096 \
     -timeout=25 -rss_limit_mb=2560 -print_final_stats=1 -artifact_prefix="$build/found/$name-" "${flags[@]}" \
     >"$log" 2>&1; then
     echo "ok    $name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") executions"

@@ -135,9 +135,9 @@ absl::StatusOr<JoinOptions> FromMachines(const Reader& reader, const Setting& ma
       OXBOW_ASSIGN_OR_RETURN(result.local_rank, reader.NeedNumber({"LOCAL_RANK"}, "GPUS_PER_NODE"));
     }
     if (machine >= count || result.local_rank >= per_machine) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the environment names a rank that cannot be: ", result.local_rank, " of ", per_machine,
-          " on machine ", machine, " of ", count));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the environment names a rank that cannot be: ", result.local_rank, " of ",
+                       per_machine, " on machine ", machine, " of ", count));
     }
     result.rank = machine * per_machine + result.local_rank;
   }

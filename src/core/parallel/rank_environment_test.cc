@@ -105,8 +105,8 @@ TEST(RankEnvironmentTest, HalfSetOrImpossibleNamesWhatIsWrong) {
 }
 
 TEST(RankEnvironmentTest, MachinesAndTheirRanksThatCannotBeAreRefused) {
-  Variables machines = {{"NUM_NODES", "2"},   {"GPUS_PER_NODE", "2"}, {"NODE_RANK", "0"},
-                        {"LOCAL_RANK", "2"},  {"MASTER_ADDR", "x"},   {"MASTER_PORT", "5"}};
+  Variables machines = {{"NUM_NODES", "2"},  {"GPUS_PER_NODE", "2"}, {"NODE_RANK", "0"},
+                        {"LOCAL_RANK", "2"}, {"MASTER_ADDR", "x"},   {"MASTER_PORT", "5"}};
   EXPECT_EQ(Summary(machines),
             "the environment names a rank that cannot be: 2 of 2 on machine 0 of 2");
   machines["NODE_RANK"] = "2147483647";
