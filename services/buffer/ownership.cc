@@ -26,6 +26,14 @@ std::string NameOf(const Owner& owner) { return owner.run.empty() ? kUnnamed : o
 
 absl::Status CheckCaller(const Owner& owner, Epoch seen, const Caller& caller) {
   const std::string name = NameOf(owner);
+  if (!owner.run.empty() && caller.run.empty()) {
+    // It can know no flag and no rule of this; its log shows the text as it is.
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the replay buffer belongs to run ", name,
+        ", and this caller names no run, as learners of older versions do: start run ", name,
+        " with a learner of the buffer's version, or give the older one a "
+        "replay_buffer of its own (--data with an empty directory)"));
+  }
   if (!owner.run.empty() && owner.run != caller.run) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the replay buffer belongs to run ", name, ", not to run ", NameOf({.run = caller.run}),

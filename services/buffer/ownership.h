@@ -45,8 +45,8 @@ struct RestoreFor {
 // How messages and `take_from` name an owner: its run's uid, or "unnamed".
 std::string NameOf(const Owner& owner);
 
-// kFailedPrecondition for a caller of another run, kAborted for an epoch before `seen`,
-// kInvalidArgument for one too far ahead of it.
+// kFailedPrecondition for a caller of another run, or of none as in older versions, kAborted for an
+// epoch before `seen`, kInvalidArgument for one too far ahead of it.
 absl::Status CheckCaller(const Owner& owner, Epoch seen, const Caller& caller);
 
 // kInvalidArgument for a step too far ahead of the store's clock.

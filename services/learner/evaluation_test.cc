@@ -151,7 +151,7 @@ TEST(EvaluationTest, ImagesAreThoseOfOneBatchAndConditioningIsHeldForSixtyFour) 
   EXPECT_NEAR(result->metrics.at("eval/speckle_mean"), 1 - x.abs().mean().item<double>(), 1e-14);
 }
 
-// A pass that is asked for after Cancel computes, decodes and scores nothing.
+// A pass that is asked for after Cancel computes nothing, and nothing is decoded or scored.
 TEST(EvaluationTest, CancelledInAForwardPassMakesNoOther) {
   class CancellingModel final : public model::VelocityModel {
    public:
@@ -180,7 +180,7 @@ TEST(EvaluationTest, CancelledInAForwardPassMakesNoOther) {
   v1::RewardConfig reward;
   reward.add_terms()->set_name("first_byte");
   const CountingDecoder decoder;
-  Evaluation evaluation({.images = kImages,
+  Evaluation evaluation({.images = 4,
                          .sheet_images = 2,
                          .sigmas = {1, 0.8, 0.6, 0.4, 0.2, 0},
                          .latent_shape = {1, 4, 6},
