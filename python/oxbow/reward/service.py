@@ -35,7 +35,6 @@ class RewardService:
         self._access = access
         self._version = version
         self._budget = Budget(limits.items_waiting_max, limits.bytes_waiting_max)
-        self.draining = False
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         return [
@@ -70,7 +69,7 @@ class RewardService:
         asked.update({f"{wire.REWARD}/{name}": [one] for name, one in self._scorers.items()})
         if request.service not in asked:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no such service here: {request.service[:80]}")
-        serving = not self.draining and all(scorer.serving for scorer in asked[request.service])
+        serving = all(scorer.serving for scorer in asked[request.service])
         return wire.HealthCheckResponse(status=wire.SERVING if serving else wire.NOT_SERVING)
 
     async def score(self, requests: AsyncIterator[Any],
