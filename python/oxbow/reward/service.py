@@ -4,7 +4,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, AsyncGenerator, AsyncIterator, Mapping, Sequence
 
 import grpc
 
@@ -72,20 +73,21 @@ class RewardService:
         serving = all(scorer.serving for scorer in asked[request.service])
         return wire.HealthCheckResponse(status=wire.SERVING if serving else wire.NOT_SERVING)
 
-    async def score(self, requests: AsyncIterator[Any],
-                    context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+    async def score(self, requests: AsyncIterator[Any], context: grpc.aio.ServicerContext) -> None:
         """One request after the other, as a whole; an error of one item leaves the call alone."""
         await self._admit(_SCORE, context)
         start, ok = time.monotonic(), False
         images, failed = 0, []
         try:
-            async for batch in self._batches(requests.__aiter__()):
-                await self._admit(_SCORE, context)  # It may have been revoked since.
-                responses = await self._answers(batch)
-                images += len(responses)
-                failed += [one.status_message for one in responses if one.status_code]
-                for response in responses:
-                    yield response
+            # Closing gives a batch's room back at once, however the call ends.
+            async with aclosing(self._batches(requests.__aiter__())) as batches:
+                async for batch in batches:
+                    await self._admit(_SCORE, context)  # It may have been revoked since.
+                    responses = await self._answers(batch)
+                    images += len(responses)
+                    failed += [one.status_message for one in responses if one.status_code]
+                    for response in responses:
+                        await context.write(response)
             ok = True
         except StatusError as error:
             if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
@@ -111,7 +113,7 @@ class RewardService:
                       reason=refused.message)
             await context.abort(refused.code, refused.message)
 
-    async def _batches(self, requests: AsyncIterator[Any]) -> AsyncIterator[Batch]:
+    async def _batches(self, requests: AsyncIterator[Any]) -> AsyncGenerator[Batch, None]:
         batch: Batch | None = None
         try:
             while (request := await self._next(requests, batch)) is not None:
