@@ -77,7 +77,7 @@ class RewardService:
         """One request after the other, as a whole; an error of one item leaves the call alone."""
         await self._admit(_SCORE, context)
         start, ok = time.monotonic(), False
-        images, failed = 0, []
+        images, failed, reason = 0, 0, ""
         try:
             # Closing gives a batch's room back at once, however the call ends.
             async with aclosing(self._batches(requests.__aiter__())) as batches:
@@ -85,8 +85,9 @@ class RewardService:
                     await self._admit(_SCORE, context)  # It may have been revoked since.
                     responses = await self._answers(batch)
                     images += len(responses)
-                    failed += [one.status_message for one in responses if one.status_code]
                     for response in responses:
+                        if response.status_code:
+                            failed, reason = failed + 1, reason or response.status_message
                         await context.write(response)
             ok = True
         except StatusError as error:
@@ -98,8 +99,8 @@ class RewardService:
             self._metrics.call_ended(seconds, ok)
             trace = log.trace_of(context.invocation_metadata())
             if failed:
-                log.event(logging.WARNING, "images not scored", images=images, failed=len(failed),
-                          reason=failed[0], trace=trace)
+                log.event(logging.WARNING, "images not scored", images=images, failed=failed, reason=reason,
+                          trace=trace)
             log.event(logging.DEBUG, "images scored", images=images, seconds=f"{seconds:.3f}", trace=trace)
 
     async def _admit(self, method: str, context: grpc.aio.ServicerContext) -> None:
