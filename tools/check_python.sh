@@ -2,11 +2,11 @@
 # Builds the Python package's wheel and runs its tests with the oldest and the newest packages that it takes.
 # Needs tools/install_deps.sh --python. The last line sums up: `python: N passed, M failed`.
 #
-#   tools/check_python.sh [BUILD]    BUILD/bin/reward_server, if it is there, is checked against the contract too
+#   tools/check_python.sh [BUILD]    with BUILD/bin/reward_server and BUILD/bin/oxbow, if they are there, the tests
+#                                    with the newest packages check that server too, and train with a reward of Python
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build/release}
-[ -x "$build/bin/reward_server" ] && export OXBOW_REWARD_SERVER=$PWD/$build/bin/reward_server
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 passed=0 failed=0
@@ -24,6 +24,7 @@ part "descriptors are those of proto/" tools/python_protocol.py
 # A copy, so that building leaves nothing in the checkout.
 cp -r python "$work/python"
 for set in oldest newest; do
+  [ "$set" = oldest ] || export OXBOW_BUILD=$PWD/$build
   python=$PWD/.deps/python-$set/bin/python
   part "wheel with the $set packages" "$python" -m pip wheel -q --disable-pip-version-check --no-index --no-deps \
     --no-build-isolation -w "$work/$set" "$work/python"

@@ -16,7 +16,9 @@ def main(arguments):
     loader = unittest.defaultTestLoader
     suite = loader.loadTestsFromNames(names) if names else loader.discover(str(Path(__file__).parent))
     result = unittest.TextTestRunner(verbosity=2 if "-v" in arguments else 1).run(suite)
-    failed = len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
+    # A test with several failing subtests is one test.
+    failed = len({getattr(test, "test_case", test).id() for test, _ in result.failures + result.errors}
+                 | {test.id() for test in result.unexpectedSuccesses})
     passed = result.testsRun - failed - len(result.skipped)
     for test, why in result.skipped:
         print(f"skip  {test}: {why}")

@@ -1,6 +1,8 @@
 """Servers and callers for tests. Every wait has a deadline."""
+import os
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 
@@ -50,6 +52,12 @@ def values(responses):
     return [response.rewards[0].value if response.rewards else None for response in responses]
 
 
+def built(program):
+    """The path of a program of oxbow's build, which OXBOW_BUILD names; None if there is none."""
+    path = Path(os.environ.get("OXBOW_BUILD", "/none"), "bin", program)
+    return str(path) if path.exists() else None
+
+
 class Gate:
     """A reward that says when it begins and waits until it may go on."""
 
@@ -82,4 +90,4 @@ def call_in_thread(function):
     return result
 
 
-__all__ = ["Gate", "PATIENCE", "ask", "call_in_thread", "colourful", "grey", "levels", "serving", "values", "wire"]
+__all__ = ["Gate", "PATIENCE", "ask", "built", "call_in_thread", "colourful", "grey", "levels", "serving", "values", "wire"]

@@ -1,15 +1,13 @@
 """The contract's checks pass on a server that keeps it, and each breach is caught by its check."""
-import os
 import subprocess
 import sys
 import unittest
 from unittest import mock
 
 import numpy as np
-from servers import PATIENCE, serving
+from servers import PATIENCE, built, serving
 
-from oxbow.reward import reward
-from oxbow.reward import assembly, rules, service
+from oxbow.reward import assembly, reward, rules, service
 from oxbow.reward.contract import suite
 from oxbow.reward.contract.case import Setting
 from oxbow.reward.outcome import Outcome
@@ -112,10 +110,9 @@ class ContractTest(unittest.TestCase):
         passed = sum(line.startswith("ok") for line in lines)
         self.assertEqual(lines[-1], f"check: {passed} passed, 0 failed, 1 left out")
 
-    @unittest.skipUnless(os.path.exists(os.environ.get("OXBOW_REWARD_SERVER", "")),
-                         "OXBOW_REWARD_SERVER names no reward_server of the C++ build")
+    @unittest.skipUnless(built("reward_server"), "OXBOW_BUILD is no build of oxbow")
     def test_the_reward_server_of_the_build_passes(self):
-        process = subprocess.Popen([os.environ["OXBOW_REWARD_SERVER"], "--rewards", "digits_ocr,digits_strict"],
+        process = subprocess.Popen([built("reward_server"), "--rewards", "digits_ocr,digits_strict"],
                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             endpoint = process.stdout.readline().split("grpc=")[1].split()[0]

@@ -7,6 +7,7 @@ import urllib.request
 from unittest import mock
 
 import grpc
+import numpy as np
 
 from servers import PATIENCE, Gate, ask, call_in_thread, colourful, grey, levels, serving, values, wire
 
@@ -184,6 +185,24 @@ class RefusingTest(unittest.TestCase):
         with serving(named()) as (_, client):
             good, refused = ask(client, grey(1), bad)
         self.assertEqual((values([good]), refused.status_code), ([1], 3))
+
+
+    def test_a_call_that_is_refused_gives_its_room_back(self):
+        with serving(named(), limits=Limits(items_waiting_max=1)) as (_, client):
+            for _ in range(5):
+                self.assertEqual(client.score(request_of([grey(1)], rewards=["other"])).code.name, "NOT_FOUND")
+            self.assertEqual(values(ask(client, grey(1))), [1])
+
+    def test_a_medium_larger_than_a_message_travels_in_pieces(self):
+        whole = raw(colourful(width=3000, height=2500))
+        pixels, size = whole.pixels, 10 << 20
+        first = request_of([whole])
+        first.items[0].image.pixels_size, first.items[0].image.pixels = len(pixels), pixels[:size]
+        rest = [request_of([wire.Image(pixels=pixels[start:start + size])]) for start in range(size, len(pixels), size)]
+        self.assertGreater(len(pixels), wire.MESSAGE_BYTES_MAX)
+        with serving(named(score=lambda items: [item.picture.mean() for item in items])) as (_, client):
+            answer = client.score(first, *rest)
+        self.assertAlmostEqual(answer.responses[0].rewards[0].value, np.frombuffer(pixels, np.uint8).mean(), places=9)
 
 
 class LifeTest(unittest.TestCase):

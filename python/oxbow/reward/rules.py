@@ -36,7 +36,8 @@ def refusals(reward: Reward, batch_max: int, group_complete: bool,
     if not group_complete:
         return [_invalid(reward, "groupwise: the request must have the whole group (group_complete)")] * len(items)
     if len(items) > batch_max:
-        return [_invalid(reward, f"groupwise, and takes {batch_max} items at most: a group of {len(items)}")] * len(items)
+        why = f"groupwise, and takes {batch_max} items at most: a group of {len(items)}"
+        return [_invalid(reward, why)] * len(items)
     broken = next((one for one in own if one is not None), None)
     if broken is None:
         return own

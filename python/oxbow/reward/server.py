@@ -95,8 +95,7 @@ class Server:
                 raise load_failure(name, error)
 
     async def stop(self, grace: float = _GRACE_SECONDS) -> None:
-        """Health turns NOT_SERVING, new calls are refused, running ones get `grace` seconds."""
-        self._service.draining = True
+        """New calls are refused, also those of health; running ones get `grace` seconds."""
         await self._server.stop(grace)
         for scorer in self._scorers.values():
             scorer.close()

@@ -4,7 +4,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, AsyncGenerator, AsyncIterator, Mapping, Sequence
 
 import grpc
 
@@ -35,7 +36,6 @@ class RewardService:
         self._access = access
         self._version = version
         self._budget = Budget(limits.items_waiting_max, limits.bytes_waiting_max)
-        self.draining = False
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         return [
@@ -70,23 +70,25 @@ class RewardService:
         asked.update({f"{wire.REWARD}/{name}": [one] for name, one in self._scorers.items()})
         if request.service not in asked:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no such service here: {request.service[:80]}")
-        serving = not self.draining and all(scorer.serving for scorer in asked[request.service])
+        serving = all(scorer.serving for scorer in asked[request.service])
         return wire.HealthCheckResponse(status=wire.SERVING if serving else wire.NOT_SERVING)
 
-    async def score(self, requests: AsyncIterator[Any],
-                    context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+    async def score(self, requests: AsyncIterator[Any], context: grpc.aio.ServicerContext) -> None:
         """One request after the other, as a whole; an error of one item leaves the call alone."""
         await self._admit(_SCORE, context)
         start, ok = time.monotonic(), False
-        images, failed = 0, []
+        images, failed, reason = 0, 0, ""
         try:
-            async for batch in self._batches(requests.__aiter__()):
-                await self._admit(_SCORE, context)  # It may have been revoked since.
-                responses = await self._answers(batch)
-                images += len(responses)
-                failed += [one.status_message for one in responses if one.status_code]
-                for response in responses:
-                    yield response
+            # Closing gives a batch's room back at once, however the call ends.
+            async with aclosing(self._batches(requests.__aiter__())) as batches:
+                async for batch in batches:
+                    await self._admit(_SCORE, context)  # It may have been revoked since.
+                    responses = await self._answers(batch)
+                    images += len(responses)
+                    for response in responses:
+                        if response.status_code:
+                            failed, reason = failed + 1, reason or response.status_message
+                        await context.write(response)
             ok = True
         except StatusError as error:
             if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
@@ -97,8 +99,8 @@ class RewardService:
             self._metrics.call_ended(seconds, ok)
             trace = log.trace_of(context.invocation_metadata())
             if failed:
-                log.event(logging.WARNING, "images not scored", images=images, failed=len(failed),
-                          reason=failed[0], trace=trace)
+                log.event(logging.WARNING, "images not scored", images=images, failed=failed, reason=reason,
+                          trace=trace)
             log.event(logging.DEBUG, "images scored", images=images, seconds=f"{seconds:.3f}", trace=trace)
 
     async def _admit(self, method: str, context: grpc.aio.ServicerContext) -> None:
@@ -112,7 +114,7 @@ class RewardService:
                       reason=refused.message)
             await context.abort(refused.code, refused.message)
 
-    async def _batches(self, requests: AsyncIterator[Any]) -> AsyncIterator[Batch]:
+    async def _batches(self, requests: AsyncIterator[Any]) -> AsyncGenerator[Batch, None]:
         batch: Batch | None = None
         try:
             while (request := await self._next(requests, batch)) is not None:

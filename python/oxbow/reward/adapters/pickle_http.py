@@ -25,11 +25,15 @@ def deqa(url: str = "http://127.0.0.1:18086", *, name: str = "deqa", timeout: fl
 
 def geneval(url: str = "http://127.0.0.1:18085", *, name: str = "geneval", strict: bool = False,
             timeout: float = 120.0) -> Reward:
-    """GenEval's score of what is in a picture; the prompt's metadata is a row of GenEval. `strict`: all or nothing.
-    Otherwise an object too many costs as much as one that is missing: 16 found where one was wanted are -14."""
+    """GenEval's score of what is in a picture; the prompt's metadata is a row of GenEval.
+
+    `strict`: all or nothing. Otherwise an object too many costs as much as one that is missing: 16 found where
+    one was wanted are -14.
+    """
     return _reward(name, url, timeout, range=(-15.0, 1.0), help="GenEval's score of flow_grpo",
                    metadata_keys=("tag", "include"),
-                   question=lambda items: {"meta_datas": [dict(item.metadata) for item in items], "only_strict": strict},
+                   question=lambda items: {"meta_datas": [dict(item.metadata) for item in items],
+                                           "only_strict": strict},
                    answer="strict_rewards" if strict else "scores")
 
 

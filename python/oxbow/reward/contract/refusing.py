@@ -68,7 +68,8 @@ def _(contract: Contract) -> None:
         frames = 1 if takes == ["video"] else 3
         other.pixels = other.pixels[:len(other.pixels) // max(1, other.frames)] * frames
         other.frames = frames
-        expect_refused(contract.score(reward, [other]), [0], f"{reward.name}: {'a clip' if frames > 1 else 'a picture'}")
+        what = "a clip" if frames > 1 else "a picture"
+        expect_refused(contract.score(reward, [other]), [0], f"{reward.name}: {what}")
 
 
 @check("a groupwise reward without its whole group is refused")
