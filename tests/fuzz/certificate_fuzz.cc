@@ -7,7 +7,7 @@
 #include "tests/fuzz/bytes_input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   const std::string bytes(fuzz::Text(data, size));
   std::string pem = bytes;
   if (bytes.find("-----BEGIN") == bytes.npos) {

@@ -19,7 +19,7 @@ std::string WithHash(std::string text) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow::learner;
+  using namespace oxbow::learner;  // NOLINT: a file of one function.
   const auto manifest = ParseManifest(WithHash(std::string(oxbow::fuzz::Text(data, size))));
   if (!manifest.ok()) {
     OXBOW_CHECK(absl::IsDataLoss(manifest.status())) << manifest.status().ToString();

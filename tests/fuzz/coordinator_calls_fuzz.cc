@@ -257,7 +257,7 @@ std::vector<const google::protobuf::Message*> oxbow::fuzz::CallMessages() {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   fuzz::BeQuiet();
   learner::Learner learner;
   for (const fuzz::CallStep& step : fuzz::Script(data, size, learner::kCalls)) learner.Do(step);

@@ -21,7 +21,7 @@ std::string Shard(const std::string& header) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   static const fuzz::Scratch scratch;
   static const bool made = [] {
     for (const char* folder : {"transformer", "scheduler", "tokenizer", "text_encoder", "vae"}) {

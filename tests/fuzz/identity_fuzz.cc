@@ -21,7 +21,7 @@ bool IsHex(const std::string& text) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   const std::string text(fuzz::Text(data, size));
   if (const auto identity = rpc::ParseIdentity(text); identity.ok()) {
     OXBOW_CHECK(rpc::UriOf(*identity) == text) << text;

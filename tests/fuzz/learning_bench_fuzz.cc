@@ -8,7 +8,7 @@
 #include "tests/fuzz/scratch.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   static const fuzz::Scratch scratch;
   scratch.Write("bench.yaml", fuzz::Text(data, size));
   const auto bench = cli::ReadLearningBench(scratch.path() / "bench.yaml");

@@ -5,7 +5,7 @@
 #include "tests/fuzz/scratch.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   static const fuzz::Scratch scratch;
   scratch.Write("000001.log", fuzz::Text(data, size));
   const absl::Status status = buffer::CheckLogTails(scratch.path());

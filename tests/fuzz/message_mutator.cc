@@ -259,7 +259,7 @@ void ChangeSteps(std::vector<Step>& steps, MessageMutator& mutator) {
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t size_max,
                                           unsigned seed) {
-  using namespace oxbow::fuzz;
+  using namespace oxbow::fuzz;  // NOLINT: a file of one function.
   BeQuiet();
   MessageMutator mutator(seed);
   if (mutator.Below(8) == 0) return LLVMFuzzerMutate(data, size, size_max);

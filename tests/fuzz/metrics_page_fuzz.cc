@@ -38,7 +38,7 @@ std::string Answer(int port, std::string_view request) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   static const auto server =
       telemetry::PageServer::Start("127.0.0.1:0", {}, [] { return std::string(kPage); }).value();
   const std::string text(fuzz::Text(data, size));

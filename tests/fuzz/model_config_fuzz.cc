@@ -16,7 +16,7 @@ void CheckRefusal(const absl::StatusOr<Params>& params) {
 }
 
 void CheckTransformer(const std::string& text) {
-  using namespace oxbow::model;  // NOLINT
+  using namespace oxbow::model;  // NOLINT: a file of one function.
   const auto params = ParseSd3Config(text);
   CheckRefusal(params);
   if (!params.ok()) return;
@@ -29,7 +29,7 @@ void CheckTransformer(const std::string& text) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   if (size == 0) return 0;
   const std::string text(fuzz::Text(data + 1, size - 1));
   switch (data[0] % 4) {

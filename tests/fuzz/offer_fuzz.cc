@@ -9,7 +9,7 @@
 #include "tests/fuzz/bytes_input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   [[maybe_unused]] static const auto loud = google::protobuf::SetLogHandler(nullptr);
   constexpr uint64_t kBudget = 1 << 20, kEntryMax = 1 << 16;
   buffer::ByteBudget budget(kBudget);

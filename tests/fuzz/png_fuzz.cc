@@ -30,7 +30,7 @@ std::string WithChecksums(std::string png) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   constexpr int64_t kPixelsMax = 1 << 16;
   const auto image = io::DecodePng(WithChecksums(std::string(fuzz::Text(data, size))), kPixelsMax);
   if (!image.ok()) {

@@ -10,7 +10,7 @@
 #include "tests/fuzz/scratch.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   if (size == 0) return 0;
   static const fuzz::Scratch scratch;
   const std::string name = data[0] % 2 == 0 ? "prompts.jsonl" : "prompts.txt";

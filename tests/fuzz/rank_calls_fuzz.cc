@@ -134,7 +134,7 @@ std::vector<const google::protobuf::Message*> oxbow::fuzz::CallMessages() {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   fuzz::BeQuiet();
   learner::Leader leader;
   for (const fuzz::CallStep& step : fuzz::Script(data, size, learner::kCalls)) leader.Do(step);

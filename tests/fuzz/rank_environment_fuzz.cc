@@ -8,7 +8,7 @@
 #include "tests/fuzz/bytes_input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   const std::string text(fuzz::Text(data, size));
   std::map<std::string, std::string> variables;
   const std::vector<std::string> lines = absl::StrSplit(text, '\n');

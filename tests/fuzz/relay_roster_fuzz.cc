@@ -66,7 +66,7 @@ std::vector<const google::protobuf::Message*> oxbow::fuzz::CallMessages() {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   fuzz::BeQuiet();
   weights::Watchers watchers;
   for (const fuzz::CallStep& step : fuzz::Script(data, size, 4)) watchers.Do(step);

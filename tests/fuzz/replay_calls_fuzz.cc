@@ -203,7 +203,7 @@ std::vector<const google::protobuf::Message*> oxbow::fuzz::CallMessages() {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   fuzz::BeQuiet();
   static const fuzz::Scratch scratch;
   const std::filesystem::path directory = scratch.path() / "store";

@@ -6,7 +6,7 @@
 #include "tests/fuzz/tokenizer_input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   static const fuzz::Scratch scratch;
   std::filesystem::create_directories(scratch.path() / "live-000001");
   std::filesystem::create_directories(scratch.path() / "checkpoints" / "step_5.000004");

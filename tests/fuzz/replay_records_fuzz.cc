@@ -5,7 +5,7 @@
 #include "tests/fuzz/bytes_input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow::buffer;
+  using namespace oxbow::buffer;  // NOLINT: a file of one function.
   const auto parts = oxbow::fuzz::Messages(oxbow::fuzz::Text(data, size));
   if (parts.size() != 2) return 0;
   const std::string_view key = parts[0], value = parts[1];

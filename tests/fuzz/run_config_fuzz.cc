@@ -19,7 +19,7 @@ void WriteTo(const std::string& path, std::string_view text) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   static const std::string path =
       "/dev/shm/oxbow_run_config_fuzz_" + std::to_string(getpid()) + ".yaml";
   WriteTo(path, fuzz::Text(data, size));

@@ -17,7 +17,7 @@ int NoLocks(int, int) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   if (size == 0) return 0;
   static const fuzz::Scratch scratch;
   scratch.Write("LOCK", fuzz::Text(data + 1, size - 1));

@@ -5,7 +5,7 @@
 #include "tests/fuzz/bytes_input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   const std::string text(fuzz::Text(data, size));
   simulate::Costs costs;
   (void)cli::SetCost(text, costs);

@@ -139,7 +139,7 @@ std::vector<const google::protobuf::Message*> oxbow::fuzz::CallMessages() {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   fuzz::BeQuiet();
   weights::Channel channel;
   for (const fuzz::CallStep& step : fuzz::Script(data, size, weights::kCalls)) channel.Do(step);

@@ -63,7 +63,7 @@ std::vector<const google::protobuf::Message*> oxbow::fuzz::CallMessages() {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;           // NOLINT: a file of one function.
   using namespace oxbow::weights;  // NOLINT: a file of one function.
   fuzz::BeQuiet();
   const Snapshot& snapshot = Published();

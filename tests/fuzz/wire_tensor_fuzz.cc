@@ -22,7 +22,7 @@ uint32_t Number(std::string_view& bytes) {
 // The first message is a Trajectory, whose latents are a header; each other is a piece: tensor and
 // offset, two bytes each, then the bytes.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace oxbow;
+  using namespace oxbow;  // NOLINT: a file of one function.
   [[maybe_unused]] static const auto loud = google::protobuf::SetLogHandler(nullptr);
   constexpr uint64_t kBytesMax = 1 << 16;
   const auto messages = fuzz::Messages(fuzz::Text(data, size));
