@@ -53,6 +53,16 @@ absl::Status RenameOver(const fs::path& from, const fs::path& to) {
   return ErrnoStatus("cannot rename", to.string(), errno);
 }
 
+}  // namespace
+
+std::string CheckpointName(uint64_t committed_steps) {
+  return absl::StrFormat("step_%06d", committed_steps);
+}
+
+fs::path UnfinishedCheckpoint(const fs::path& directory, uint64_t committed_steps) {
+  return directory / (CheckpointName(committed_steps) + kTemporary);
+}
+
 absl::StatusOr<FileDigest> WriteContent(const fs::path& path, const FileContent& content) {
   OXBOW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
   Sha256Stream hash;
@@ -65,38 +75,46 @@ absl::StatusOr<FileDigest> WriteContent(const fs::path& path, const FileContent&
   return FileDigest{.sha256 = hash.Hex(), .bytes = bytes};
 }
 
-}  // namespace
-
-std::string CheckpointName(uint64_t committed_steps) {
-  return absl::StrFormat("step_%06d", committed_steps);
-}
-
 CheckpointStore::CheckpointStore(fs::path directory, uint32_t keep)
     : directory_(std::move(directory)), keep_(std::max(keep, 1u)) {}
 
 absl::Status CheckpointStore::WriteFiles(const fs::path& directory, const RunState& state,
                                          const std::map<std::string, FileContent>& files,
-                                         uint64_t& bytes) const {
+                                         const Others& others, uint64_t& bytes) const {
   CheckpointManifest manifest{.state = state, .files = {}};
   for (const auto& [name, content] : files) {
     OXBOW_ASSIGN_OR_RETURN(const FileDigest digest, WriteContent(directory / name, content));
     manifest.files[name] = digest;
     bytes += digest.bytes;
   }
+  if (others != nullptr) {
+    OXBOW_ASSIGN_OR_RETURN(const auto written, others());
+    for (const auto& [name, digest] : written) {
+      manifest.files[name] = digest;
+      bytes += digest.bytes;
+    }
+  }
   return WriteFileAtomically(directory / kManifest, ManifestText(manifest));
 }
 
-absl::StatusOr<uint64_t> CheckpointStore::Write(
-    const RunState& state, const std::map<std::string, FileContent>& files,
-    const std::function<absl::Status()>& may_commit) const {
-  const std::string name = CheckpointName(state.committed_steps);
-  const fs::path temporary = directory_ / (name + kTemporary);
+absl::Status CheckpointStore::Prepare(uint64_t committed_steps) const {
+  const fs::path temporary = UnfinishedCheckpoint(directory_, committed_steps);
   std::error_code error;
   fs::remove_all(temporary, error);
   OXBOW_RETURN_IF_ERROR(Annotate(MakeDirectories(directory_), "checkpoint"));
-  OXBOW_RETURN_IF_ERROR(Annotate(MakeDirectories(temporary), "checkpoint"));
+  return Annotate(MakeDirectories(temporary), "checkpoint");
+}
+
+absl::StatusOr<uint64_t> CheckpointStore::Write(const RunState& state,
+                                                const std::map<std::string, FileContent>& files,
+                                                const std::function<absl::Status()>& may_commit,
+                                                const Others& others) const {
+  const std::string name = CheckpointName(state.committed_steps);
+  const fs::path temporary = UnfinishedCheckpoint(directory_, state.committed_steps);
+  if (others == nullptr) OXBOW_RETURN_IF_ERROR(Prepare(state.committed_steps));
   uint64_t bytes = 0;
-  absl::Status status = WriteFiles(temporary, state, files, bytes);
+  std::error_code error;
+  absl::Status status = WriteFiles(temporary, state, files, others, bytes);
   if (status.ok() && may_commit) status = may_commit();
   if (!status.ok()) {
     fs::remove_all(temporary, error);

@@ -38,17 +38,34 @@ struct Checkpoint {
 
 std::string CheckpointName(uint64_t committed_steps);  // "step_000025"
 
+// Where the files of that checkpoint are until it is complete; `directory` is the store's.
+std::filesystem::path UnfinishedCheckpoint(const std::filesystem::path& directory,
+                                           uint64_t committed_steps);
+
+// Writes one file and fsyncs it. kResourceExhausted when the disk is full.
+absl::StatusOr<FileDigest> WriteContent(const std::filesystem::path& path,
+                                        const FileContent& content);
+
 class CheckpointStore {
  public:
   // Keeps the `keep` newest checkpoints, including the one just written; at least 1.
   CheckpointStore(std::filesystem::path directory, uint32_t keep);
 
-  // Returns the number of bytes written. `may_commit` is asked when all files are written, before
+  // Waits for the files that other processes write to UnfinishedCheckpoint, and returns their
+  // digests by name.
+  using Others = std::function<absl::StatusOr<std::map<std::string, FileDigest>>()>;
+
+  // Makes UnfinishedCheckpoint, empty: before others write there, and before Write.
+  absl::Status Prepare(uint64_t committed_steps) const;
+
+  // Returns the number of bytes written. `others` is null, or Prepare was called; it is called
+  // after the own files are written. `may_commit` is asked when all files are written, before
   // the first rename. After its error or that of a file, older checkpoints are unchanged;
   // kResourceExhausted when the disk is full.
   absl::StatusOr<uint64_t> Write(const RunState& state,
                                  const std::map<std::string, FileContent>& files,
-                                 const std::function<absl::Status()>& may_commit = {}) const;
+                                 const std::function<absl::Status()>& may_commit = {},
+                                 const Others& others = nullptr) const;
 
   // Whether the directory has no checkpoint, valid or damaged.
   bool empty() const;
@@ -68,7 +85,8 @@ class CheckpointStore {
 
  private:
   absl::Status WriteFiles(const std::filesystem::path& directory, const RunState& state,
-                          const std::map<std::string, FileContent>& files, uint64_t& bytes) const;
+                          const std::map<std::string, FileContent>& files, const Others& others,
+                          uint64_t& bytes) const;
   absl::StatusOr<Checkpoint> Load(uint64_t committed_steps) const;
   // Numbers of committed steps, newest first.
   std::vector<uint64_t> Listed() const;

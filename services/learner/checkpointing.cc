@@ -1,17 +1,13 @@
 #include "services/learner/checkpointing.h"
 
-#include <ATen/ATen.h>
-
-#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "config/fingerprint.h"
-#include "io/safetensors.h"
-#include "io/tensor_torch.h"
-#include "io/weight_files.h"
+#include "services/learner/checkpoint_tensors.h"
+#include "services/learner/optimizer_pieces.h"
 
 namespace oxbow::learner {
 namespace {
@@ -19,52 +15,6 @@ namespace {
 constexpr char kWeights[] = "weights.safetensors";
 constexpr char kEma[] = "ema.safetensors";
 constexpr char kOptimizer[] = "optimizer.safetensors";
-
-at::Tensor OnHost(const at::Tensor& tensor) {
-  const at::Tensor host = tensor.detach().to(at::kCPU).contiguous();
-  return host.is_alias_of(tensor) ? host.clone() : host;
-}
-
-model::NamedTensors AllOnHost(const model::NamedTensors& tensors) {
-  model::NamedTensors copies;
-  for (const auto& [name, tensor] : tensors) copies[name] = OnHost(tensor);
-  return copies;
-}
-
-std::string_view BytesOf(const at::Tensor& tensor) {
-  return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
-}
-
-FileContent ContentOf(model::NamedTensors& tensors) {
-  return [&tensors](const WritePiece& write) -> absl::Status {
-    std::map<std::string, io::TensorHeader> headers;
-    for (const auto& [name, tensor] : tensors) headers[name] = io::HeaderOf(tensor);
-    const absl::Status status = io::StreamSafetensors(
-        headers, /*metadata=*/{},
-        [&](const std::string& name) -> absl::StatusOr<std::string_view> {
-          return BytesOf(tensors.at(name));
-        },
-        write);
-    tensors.clear();
-    return status;
-  };
-}
-
-// Tensors of their own; the file is mapped meanwhile.
-absl::StatusOr<model::NamedTensors> TensorsOf(const Checkpoint& checkpoint,
-                                              const std::string& file) {
-  if (!checkpoint.files.contains(file)) {
-    return absl::DataLossError(absl::StrCat("checkpoint lacks a file: ", file));
-  }
-  OXBOW_ASSIGN_OR_RETURN(const io::WeightFiles mapped,
-                         io::WeightFiles::OpenFile(checkpoint.directory / file));
-  model::NamedTensors tensors;
-  for (const auto& [name, header] : mapped.headers()) {
-    tensors[name] = io::CopyOf(header.dtype, header.shape, mapped.BytesOf(name));
-    mapped.Release(name);
-  }
-  return tensors;
-}
 
 }  // namespace
 
@@ -120,7 +70,10 @@ absl::Status Checkpointing::RestoreWeights(const Checkpoint& checkpoint,
 
 absl::StatusOr<model::NamedTensors> Checkpointing::TrainerState(
     const Checkpoint& checkpoint) const {
-  return TensorsOf(checkpoint, kOptimizer);
+  OXBOW_ASSIGN_OR_RETURN(model::NamedTensors state, TensorsOf(checkpoint, kOptimizer));
+  OXBOW_ASSIGN_OR_RETURN(model::NamedTensors moments, JoinPieces(checkpoint));
+  state.merge(moments);
+  return state;
 }
 
 HostCopy Checkpointing::CopyWeights(model::Policy& policy) const {
@@ -131,24 +84,21 @@ HostCopy Checkpointing::CopyWeights(model::Policy& policy) const {
 }
 
 void Checkpointing::AddTrainerState(model::NamedTensors state, HostCopy& copy) {
-  model::NamedTensors& taken = copy[kOptimizer];
-  while (!state.empty()) {
-    const auto node = state.extract(state.begin());
-    const at::Tensor& tensor = node.mapped();
-    // No other handle and no view of it.
-    const bool ours = tensor.is_cpu() && tensor.is_contiguous() && tensor.use_count() == 1 &&
-                      tensor.storage().use_count() == 1;
-    taken[node.key()] = ours ? tensor : OnHost(tensor);
-  }
+  copy[kOptimizer].merge(TakenToHost(std::move(state)));
 }
 
-absl::StatusOr<uint64_t> Checkpointing::Write(
-    RunState state, HostCopy copy, const std::function<absl::Status()>& may_commit) const {
+void Checkpointing::AddPiece(int rank, int ranks, model::NamedTensors piece, HostCopy& copy) {
+  copy[PieceName(rank, ranks)] = TakenToHost(std::move(piece));
+}
+
+absl::StatusOr<uint64_t> Checkpointing::Write(RunState state, HostCopy copy,
+                                              const std::function<absl::Status()>& may_commit,
+                                              const CheckpointStore::Others& others) const {
   state.config_sha256 = fingerprint_;
   state.prompts_sha256 = prompts_sha256_;
   std::map<std::string, FileContent> files;
   for (auto& [file, tensors] : copy) files[file] = ContentOf(tensors);
-  return store_.Write(state, files, may_commit);
+  return store_.Write(state, files, may_commit, others);
 }
 
 }  // namespace oxbow::learner

@@ -2,7 +2,9 @@
 //
 //   weights.safetensors     the trained part
 //   ema.safetensors         its running average, where EMA is on
-//   optimizer.safetensors   moments and counters
+//   optimizer.safetensors   moments and counters; moments that are spread over ranks are in files
+//   of
+//                           their own (optimizer_pieces.h)
 //
 // A checkpoint is written from a copy of the tensors in host memory, so that training goes on
 // meanwhile. That copy is all the memory it takes, whatever the size of the files.
@@ -50,11 +52,18 @@ class Checkpointing {
   // Adds what Trainer::State returned; tensors that nobody else holds are taken, not copied.
   static void AddTrainerState(model::NamedTensors state, HostCopy& copy);
 
+  // Adds the piece of rank 0, where the moments are spread over ranks.
+  static void AddPiece(int rank, int ranks, model::NamedTensors piece, HostCopy& copy);
+
+  // As CheckpointStore::Prepare.
+  absl::Status Prepare(uint64_t committed_steps) const { return store_.Prepare(committed_steps); }
+
   // Returns the bytes written. Fills in the state's hashes of config and prompts. Frees each file's
   // tensors once they are written. Thread-safe, one call at a time.
-  // `may_commit` as in CheckpointStore::Write.
+  // `may_commit` and `others` as in CheckpointStore::Write.
   absl::StatusOr<uint64_t> Write(RunState state, HostCopy copy,
-                                 const std::function<absl::Status()>& may_commit = {}) const;
+                                 const std::function<absl::Status()>& may_commit = {},
+                                 const CheckpointStore::Others& others = nullptr) const;
 
  private:
   absl::Status CheckPrompts(const RunState& state) const;

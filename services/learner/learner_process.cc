@@ -24,6 +24,7 @@
 #include "run/run_uid.h"
 #include "run/trainer_options.h"
 #include "services/learner/final_weights.h"
+#include "services/learner/optimizer_pieces.h"
 #include "services/learner/registration.h"
 #include "services/learner/reward_check.h"
 #include "services/weights/broadcast_group.h"
@@ -134,6 +135,9 @@ absl::Status LearnerProcess::MakeTrainer() {
   }
   trainer_ = std::make_unique<rl::Trainer>(
       run::MakeTrainerOptions(setup_.config, setup_.sampling, setup_.window), *policy_, *ranks_);
+  if (trainer_->has_pieces()) {
+    OXBOW_RETURN_IF_ERROR(CheckDirectoryIsShared(*ranks_, options_.directory));
+  }
   OXBOW_RETURN_IF_ERROR(RestoreTrainer());
   prompts_ = std::make_unique<PromptOrder>(setup_.train, setup_.config.run().seed(), from_.prompts);
   return absl::OkStatus();
@@ -211,14 +215,23 @@ absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
   OXBOW_RETURN_IF_ERROR(options_.check_directory());
   state.best_reward = publisher_->best_reward();
   HostCopy copy = checkpointing_.CopyWeights(*policy_);
-  leader_->AnnounceSave();
-  OXBOW_ASSIGN_OR_RETURN(model::NamedTensors moments, trainer_->State());
-  Checkpointing::AddTrainerState(std::move(moments), copy);
-  return writer_->Begin([this, state = std::move(state),
-                         copy = std::move(copy)]() mutable -> absl::Status {
+  CheckpointStore::Others others;
+  if (trainer_->has_pieces()) {
+    OXBOW_RETURN_IF_ERROR(checkpointing_.Prepare(state.committed_steps));
+    leader_->AnnounceSave(state.committed_steps);
+    Checkpointing::AddPiece(0, ranks_->size(), trainer_->Piece(), copy);
+    Checkpointing::AddTrainerState(trainer_->StateWithoutMoments(), copy);
+    others = [this] { return leader_->AwaitSaved(); };
+  } else {
+    OXBOW_ASSIGN_OR_RETURN(model::NamedTensors moments, trainer_->State());
+    Checkpointing::AddTrainerState(std::move(moments), copy);
+  }
+  return writer_->Begin([this, state = std::move(state), copy = std::move(copy),
+                         others = std::move(others)]() mutable -> absl::Status {
     const absl::Duration began = Clock::Steady().Now();
-    OXBOW_ASSIGN_OR_RETURN(const uint64_t bytes,
-                           checkpointing_.Write(state, std::move(copy), options_.check_directory));
+    OXBOW_ASSIGN_OR_RETURN(
+        const uint64_t bytes,
+        checkpointing_.Write(state, std::move(copy), options_.check_directory, others));
     metrics_->CheckpointWritten(bytes, absl::ToDoubleSeconds(Clock::Steady().Now() - began));
     if (copier_ != nullptr) copier_->Copy(state.committed_steps);
     return absl::OkStatus();

@@ -158,6 +158,7 @@ absl::StatusOr<std::unique_ptr<RewardClient>> RewardClient::Connect(Options opti
     return absl::InvalidArgumentError("no reward server endpoint is given");
   }
   OXBOW_CHECK(options.tries >= 1) << options.tries << " tries";
+  options.breaker.rest_max = std::min(options.breaker.rest_max, options.timeout);
   auto impl = std::make_unique<Impl>(std::move(options));
   for (const std::string& endpoint : impl->options.endpoints) {
     impl->replicas.push_back(
@@ -194,7 +195,7 @@ absl::Status RewardClient::AwaitDescription(const std::function<void(const std::
     waiting.Begin(status);
     if (says) says(std::string(status.message()));
     if (!impl_->Rest(rest)) return absl::CancelledError("no longer waits for a reward server");
-    rest = std::min(2 * rest, kRestMax);
+    rest = std::min({2 * rest, kRestMax, impl_->options.timeout});
   }
 }
 

@@ -46,7 +46,7 @@ class RewardClient {
     std::vector<std::string> rewards;  // Wanted names; empty: all that the servers describe.
     int tries = 3;                     // Silent calls, over all replicas, that make an absence.
     absl::Duration timeout = absl::Seconds(30);  // For one try of one batch.
-    CircuitBreaker::Options breaker = {};
+    CircuitBreaker::Options breaker = {};  // No rest is longer than `timeout`.
     const Clock* clock = &Clock::Steady();
   };
 

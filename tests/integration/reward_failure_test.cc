@@ -112,7 +112,8 @@ TEST(RewardFailureTest, ARewardThatBreaksDuringTheRunEndsItWithACheckpointAndIts
     if (broken) answer.call_error = "CUDA out of memory";
     return answer;
   });
-  TrainingRun run(Overrides(rewards.endpoint(), {"run.steps=100000", "checkpoint.every=0"}));
+  TrainingRun run(
+      Overrides(rewards.endpoint(), {"run.steps=100000", "checkpoint.every=0", "batch.groups=4"}));
   ASSERT_TRUE(run.WaitForStep(2)) << run.process().error_output();
   broken = true;
   EXPECT_EQ(run.WaitExit().value(), kExitData);
@@ -123,7 +124,8 @@ TEST(RewardFailureTest, ARewardThatBreaksDuringTheRunEndsItWithACheckpointAndIts
   // The steps before are not lost.
   broken = false;
   const auto steps = run.metrics().back()["step"].get<int64_t>();
-  run.Resume(Overrides(rewards.endpoint(), {"run.steps=100000", "checkpoint.every=0"}));
+  run.Resume(
+      Overrides(rewards.endpoint(), {"run.steps=100000", "checkpoint.every=0", "batch.groups=4"}));
   ASSERT_TRUE(run.WaitForStep(steps + 1)) << run.process().error_output();
   run.process().Kill(SIGINT);
   EXPECT_EQ(run.WaitExit().value(), kExitInterrupted) << run.process().error_output();
@@ -134,7 +136,9 @@ TEST(RewardFailureTest, ARunWaitsForARewardServerThatIsAwayAndGoesOnWhenItIsBack
   auto rewards = std::make_unique<ScriptedRewards>(kNames, script);
   const std::string endpoint = rewards->endpoint();
   rewards.reset();
-  TrainingRun run(Overrides(endpoint, {"run.steps=100000"}));
+  // A silence of one try makes a call wait, and no rest is longer than a try.
+  TrainingRun run(Overrides(endpoint, {"run.steps=100000", "batch.groups=4", "reward.tries=1",
+                                       "reward.timeout_seconds=1"}));
   const auto waits = [&] { return absl::StrContains(StatusOf(run), "waiting for rewards"); };
   ASSERT_TRUE(Eventually(waits)) << run.process().error_output();
   EXPECT_THAT(StatusOf(run), HasSubstr(endpoint)) << "the reason";

@@ -11,7 +11,9 @@
 #include "core/parallel/share.h"
 #include "run/rewards.h"
 #include "run/trainer_options.h"
+#include "services/learner/checkpoint_tensors.h"
 #include "services/learner/experience_builder.h"
+#include "services/learner/optimizer_pieces.h"
 #include "services/learner/ranks/step_manifest.h"
 
 namespace oxbow::learner {
@@ -31,6 +33,9 @@ absl::Status MemberProcess::MakeTrainer() {
   OXBOW_ASSIGN_OR_RETURN(ranks_, parallel::JoinRanks(options_.place));
   trainer_ = std::make_unique<rl::Trainer>(
       run::MakeTrainerOptions(setup_.config, setup_.sampling, setup_.window), *policy_, *ranks_);
+  if (trainer_->has_pieces()) {
+    OXBOW_RETURN_IF_ERROR(CheckDirectoryIsShared(*ranks_, options_.directory));
+  }
   return trainer_->TakeStateOfRankZero({});
 }
 
@@ -59,9 +64,31 @@ absl::Status MemberProcess::Serve() {
                           .timeout = absl::Seconds(setup_.config.learner().rank_timeout_seconds())},
       Clock::Steady(),
       [this](const absl::Status& why) { ranks_->Abort(std::string(why.message())); });
+  writer_ = std::make_unique<CheckpointWriter>([](const absl::Status&) {});
   rpc::AnnounceReady(absl::StrCat("learner-", ranks_->rank()), place.sink_endpoint(),
                      place.metrics_endpoint());
   return absl::OkStatus();
+}
+
+// Copies the piece; a thread writes it and reports, while training goes on.
+absl::Status MemberProcess::SavePiece(uint64_t committed_steps) {
+  return writer_->Begin([this, committed_steps,
+                         piece = TakenToHost(trainer_->Piece())]() mutable -> absl::Status {
+    const int rank = ranks_->rank();
+    const absl::StatusOr<FileDigest> digest =
+        WritePieceOf(rank, ranks_->size(), options_.directory, committed_steps, std::move(piece));
+    v1::RankReport::Saved saved;
+    saved.set_committed_steps(committed_steps);
+    saved.set_file(PieceName(rank, ranks_->size()));
+    if (digest.ok()) {
+      saved.set_sha256(digest->sha256);
+      saved.set_bytes(digest->bytes);
+    } else {
+      saved.set_error(std::string(digest.status().message()));
+    }
+    stream_->Saved(saved);
+    return absl::OkStatus();  // Rank 0 ends the run if it was not written.
+  });
 }
 
 absl::Status MemberProcess::Run() {
@@ -77,11 +104,12 @@ absl::Status MemberProcess::Run() {
       heads_[latents.group_id()].append(latents.data());
     }
     if (command->has_step()) status = TrainOne(command->step());
-    if (command->has_save()) status = trainer_->State().status();
+    if (command->has_save()) status = SavePiece(command->save().committed_steps());
   }
   server_->Shutdown(kShutdownGrace);
   server_.reset();
   sink_service_.reset();  // Waits for results that are being told to rank 0 by the stream.
+  writer_.reset();        // Reports by the stream, too.
   stream_.reset();
   return status;
 }

@@ -10,6 +10,7 @@
 #include "core/parallel/ranks.h"
 #include "core/rl/trainer.h"
 #include "rpc/server.h"
+#include "services/learner/checkpoint_writer.h"
 #include "services/learner/conditioning_cache.h"
 #include "services/learner/coordinator/byte_budget.h"
 #include "services/learner/coordinator/experience_sink_service.h"
@@ -35,6 +36,7 @@ class MemberProcess {
 
  private:
   absl::Status TrainOne(const v1::StepManifest& manifest);
+  absl::Status SavePiece(uint64_t committed_steps);
   absl::StatusOr<rl::Group> BuildMember(LearnerStep step, const v1::StepManifest::Item& item,
                                         bool held);
 
@@ -51,7 +53,8 @@ class MemberProcess {
   std::unique_ptr<RankStream> stream_;
   std::unique_ptr<ExperienceSinkService> sink_service_;
   std::unique_ptr<rpc::Server> server_;
-  std::map<uint64_t, std::string> heads_;  // Latents of replayed heads as they come, by group.
+  std::map<uint64_t, std::string> heads_;     // Latents of replayed heads as they come, by group.
+  std::unique_ptr<CheckpointWriter> writer_;  // Last: its thread uses what is above.
 };
 
 }  // namespace oxbow::learner

@@ -12,7 +12,8 @@ namespace oxbow::learner {
 namespace {
 
 constexpr absl::Duration kAliveEvery = absl::Seconds(1);
-constexpr int kJoinMethod = 0;  // Their indices in service LearnerRanks.
+constexpr absl::Duration kSaveMax = absl::Hours(1);  // For a rank's piece of a checkpoint.
+constexpr int kJoinMethod = 0;                       // Their indices in service LearnerRanks.
 constexpr int kAcceptMethod = 1;
 
 v1::RankCommand Alive() {
@@ -103,11 +104,31 @@ void RankLeader::SendToAll(const v1::RankCommand& command) {
   }
 }
 
-void RankLeader::AnnounceSave() {
+void RankLeader::AnnounceSave(uint64_t committed_steps) {
   v1::RankCommand save;
-  save.mutable_save();
+  save.mutable_save()->set_committed_steps(committed_steps);
   absl::MutexLock lock(&mutex_);
+  saving_ = committed_steps;
+  saved_.clear();
   SendToAll(save);
+}
+
+absl::StatusOr<std::map<std::string, FileDigest>> RankLeader::AwaitSaved() {
+  absl::MutexLock lock(&mutex_);
+  const auto all = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return lost_one_ || static_cast<int>(saved_.size()) == options_.ranks - 1;
+  };
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&all), kSaveMax) || lost_one_) {
+    return absl::UnavailableError("a learner rank did not write its piece of the optimiser");
+  }
+  std::map<std::string, FileDigest> files;
+  for (const auto& [rank, saved] : saved_) {
+    if (!saved.error().empty()) {
+      return absl::UnavailableError(absl::StrCat("learner rank ", rank, ": ", saved.error()));
+    }
+    files[saved.file()] = {.sha256 = saved.sha256(), .bytes = saved.bytes()};
+  }
+  return files;
 }
 
 void RankLeader::Stop(absl::Duration grace) {
@@ -155,6 +176,9 @@ rpc::Handler RankLeader::Join(JoinStream& stream) {
   while (co_await stream.Read(report)) {
     absl::MutexLock lock(&mutex_);
     members_.at(rank).seen = clock_.Now();
+    if (report.has_saved() && report.saved().committed_steps() == saving_) {
+      saved_[rank] = report.saved();
+    }
   }
   {
     absl::MutexLock lock(&mutex_);

@@ -15,10 +15,12 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/sha256.h"
 #include "oxbow/v1/coordinator.pb.h"
 #include "oxbow/v1/learner_ranks.grpc.pb.h"
 #include "rpc/server.h"
@@ -55,8 +57,11 @@ class RankLeader final : public v1::LearnerRanks::Service, public rpc::HasStream
   void Announce(LearnerStep step, const std::vector<ReceivedGroup>& received,
                 const std::vector<PlannedGroup>& planned);
 
-  // Asks every other rank to take part in Trainer::State.
-  void AnnounceSave();
+  // Asks every other rank to write its piece of the optimiser for the checkpoint of these steps.
+  void AnnounceSave(uint64_t committed_steps);
+  // Waits for the answers of all: the files they have written. An error names the rank that could
+  // not, or says that one is lost.
+  absl::StatusOr<std::map<std::string, FileDigest>> AwaitSaved();
 
   // Tells every rank that the run is over and waits up to `grace` until they have closed their
   // streams.
@@ -89,6 +94,8 @@ class RankLeader final : public v1::LearnerRanks::Service, public rpc::HasStream
   std::map<uint32_t, Member> members_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool lost_one_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t saving_ ABSL_GUARDED_BY(mutex_) = 0;  // Steps of the checkpoint last announced.
+  std::map<uint32_t, v1::RankReport::Saved> saved_ ABSL_GUARDED_BY(mutex_);  // By rank.
 
   absl::Notification ended_;
   std::thread ticker_;        // Tells the other ranks that this one is alive.

@@ -181,6 +181,44 @@ TEST(RankLeaderTest, ALostRankIsToldOnceAndByName) {
   EXPECT_THAT(std::string(world.leader_lost.why.message()), HasSubstr("learner rank 1"));
 }
 
+TEST(RankLeaderTest, ASaveEndsWithTheFilesOfAllOrTheNameOfTheRankThatCouldNot) {
+  World world;
+  const auto line = world.Join(1);
+  ASSERT_TRUE(world.leader.AwaitAll(kDeadline).ok());
+  for (const uint64_t steps : {25u, 50u}) {
+    world.leader.AnnounceSave(steps);
+    const auto command = line->Next();
+    ASSERT_TRUE(command.ok() && command->has_save()) << command.status();
+    v1::RankReport::Saved saved;
+    saved.set_committed_steps(steps - 25);  // For the one before: not counted.
+    saved.set_error("late");
+    line->Saved(saved);
+    saved.set_committed_steps(command->save().committed_steps());
+    saved.set_file("optimizer.rank1-of-2");
+    saved.set_sha256("ab");
+    saved.set_bytes(7);
+    saved.set_error(steps == 50 ? "disk is full" : "");
+    line->Saved(saved);
+    const auto files = world.leader.AwaitSaved();
+    if (steps == 50) {
+      EXPECT_THAT(std::string(files.status().message()), HasSubstr("rank 1: disk is full"));
+      continue;
+    }
+    ASSERT_TRUE(files.ok()) << files.status();
+    ASSERT_EQ(files->size(), 1u);
+    EXPECT_EQ(files->at("optimizer.rank1-of-2").bytes, 7u);
+  }
+}
+
+TEST(RankLeaderTest, ALostRankEndsTheWaitForItsFile) {
+  World world;
+  auto line = world.Join(1);
+  ASSERT_TRUE(world.leader.AwaitAll(kDeadline).ok());
+  world.leader.AnnounceSave(25);
+  line.reset();
+  EXPECT_EQ(world.leader.AwaitSaved().status().code(), absl::StatusCode::kUnavailable);
+}
+
 TEST(RankStreamTest, ALostLeaderEndsTheWaitForCommands) {
   World world;
   const auto line = world.Join(1);

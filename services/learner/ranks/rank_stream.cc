@@ -42,6 +42,18 @@ RankStream::~RankStream() {
   reader_.join();
 }
 
+bool RankStream::Write(const v1::RankReport& report) {
+  absl::MutexLock lock(&write_mutex_);
+  return stream_->Write(report);
+}
+
+void RankStream::Saved(const v1::RankReport::Saved& saved) {
+  v1::RankReport report;
+  report.set_rank(static_cast<uint32_t>(options_.rank));
+  *report.mutable_saved() = saved;
+  Write(report);  // If rank 0 is gone, the reader says so.
+}
+
 void RankStream::ReadLoop() {
   v1::RankCommand command;
   v1::StepManifest manifest;  // Comes in pieces.
@@ -73,7 +85,7 @@ void RankStream::AliveLoop() {
       absl::MutexLock lock(&mutex_);
       silent = clock_.Now() - seen_ > options_.timeout;
     }
-    if (!silent && stream_->Write(alive)) continue;
+    if (!silent && Write(alive)) continue;
     if (silent) {
       Lose(absl::UnavailableError(
           absl::StrCat("learner rank 0 is silent for ", absl::FormatDuration(options_.timeout))));

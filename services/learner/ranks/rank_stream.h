@@ -33,6 +33,9 @@ class RankStream {
   // Waits for the next command that is not `alive`. kUnavailable once rank 0 is gone.
   absl::StatusOr<v1::RankCommand> Next();
 
+  // Tells rank 0 what became of a Save. From any thread.
+  void Saved(const v1::RankReport::Saved& saved);
+
   // Asks rank 0 whether a group counts, until it answers: its answer to the same lease stays the
   // same. `group` has the latent bytes that rank 0 is to keep. An error when the run is over or
   // rank 0 is gone.
@@ -40,6 +43,7 @@ class RankStream {
 
  private:
   absl::StatusOr<v1::InsertResponse::Ack> AskOnce(const v1::Group& group);
+  bool Write(const v1::RankReport& report);
   void ReadLoop();
   void AliveLoop();
   void Lose(const absl::Status& status);
@@ -53,6 +57,7 @@ class RankStream {
   BoundedQueue<v1::RankCommand> commands_{4096};
   absl::Notification closing_;
 
+  absl::Mutex write_mutex_;  // Held while a report is written.
   absl::Mutex mutex_;
   absl::Duration seen_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);

@@ -55,6 +55,8 @@ class RankOptimizer {
   double learning_rate() const { return adamw_.learning_rate(); }
   int64_t updates() const { return adamw_.updates(); }
 
+  // Whether each rank has moments for its piece of the weights only.
+  bool shards() const { return shards_; }
   // What this rank holds, to put back when a step fails.
   AdamWState Piece() const { return adamw_.Piece(); }
   void RestorePiece(const AdamWState& piece) { adamw_.RestorePiece(piece); }

@@ -264,11 +264,24 @@ PolicyVersion Trainer::version() const { return PolicyVersion(impl_->version); }
 
 absl::StatusOr<std::map<std::string, at::Tensor>> Trainer::State() const {
   OXBOW_ASSIGN_OR_RETURN(const AdamWState adamw, impl_->optimizer.Gather());
-  std::map<std::string, at::Tensor> state = impl_->copies.State();
+  std::map<std::string, at::Tensor> state = StateWithoutMoments();
   state["adamw.first_moment"] = adamw.first;
   state["adamw.second_moment"] = adamw.second;
+  return state;
+}
+
+bool Trainer::has_pieces() const { return impl_->optimizer.shards(); }
+
+std::map<std::string, at::Tensor> Trainer::Piece() const {
+  const AdamWState piece = impl_->optimizer.Piece();
+  return {{"adamw.first_moment", piece.first}, {"adamw.second_moment", piece.second}};
+}
+
+std::map<std::string, at::Tensor> Trainer::StateWithoutMoments() const {
+  std::map<std::string, at::Tensor> state = impl_->copies.State();
   state["counters"] = at::tensor(
-      std::vector<int64_t>{static_cast<int64_t>(impl_->version), adamw.updates}, at::kLong);
+      std::vector<int64_t>{static_cast<int64_t>(impl_->version), impl_->optimizer.updates()},
+      at::kLong);
   return state;
 }
 

@@ -47,7 +47,8 @@ class Trainer {
   // not finite; weights are then as before the step. kDataLoss names the first tensor in which
   // ranks differ.
   // Once `interrupted` answers true, returns kCancelled, and weights are as before the step. One
-  // rank asks between passes; several ask after each update, and any rank's yes stops all.
+  // rank asks between passes; several before the first and after each update, and any rank's yes
+  // stops all.
   absl::StatusOr<StepResult> Step(LearnerStep step, const std::vector<Group>& groups,
                                   const std::function<bool()>& interrupted = {});
 
@@ -63,6 +64,13 @@ class Trainer {
   // in parallel/ranks.h.
   absl::StatusOr<std::map<std::string, at::Tensor>> State() const;
   absl::Status LoadState(const std::map<std::string, at::Tensor>& state);
+
+  // What State returns in two parts, for ranks that hold a piece of the moments each: this rank's
+  // piece, copied, and the rest, which is the same on every rank. The pieces in rank order, one
+  // after another, are the whole moments. No other rank is asked.
+  bool has_pieces() const;
+  std::map<std::string, at::Tensor> Piece() const;
+  std::map<std::string, at::Tensor> StateWithoutMoments() const;
 
   // Called on all ranks: all get the weights, running average and state of rank 0. `state` counts
   // there alone: what State() returned once, or nothing for a fresh start.
