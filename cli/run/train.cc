@@ -23,6 +23,7 @@
 #include "io/metrics_file.h"
 #include "io/report/report.h"
 #include "metrics/step_metrics.h"
+#include "rpc/grpc_hold.h"
 #include "rpc/tls_flags.h"
 
 namespace oxbow::cli {
@@ -212,6 +213,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
                          EnterRunDirectory(run_dir, earlier, resolved));
   if (!entered.said.empty()) std::cout << entered.said << std::endl;
 
+  const rpc::GrpcHold hold;
   SayWhatIsNotOk(resolved, run_dir);
   Fleet fleet({.binaries = BinaryDirectory(),
                .run_dir = run_dir,

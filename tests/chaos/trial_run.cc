@@ -133,7 +133,8 @@ bool TrialRun::StartFarWorker() {
 // What its operator does: mends what the run named, and resumes it.
 bool TrialRun::ResumeAfterEarlyEnd() {
   const std::optional<int> code = run_->running() ? std::nullopt : run_->AwaitEnd();
-  if (code.value_or(0) == 0 || EndsOf(plan_).empty() || early_ends_.size() >= kEarlyEndsMax) {
+  const bool by_itself = code.value_or(0) > 0;  // Not by a signal, as at the deadline.
+  if (!by_itself || EndsOf(plan_).empty() || early_ends_.size() >= kEarlyEndsMax) {
     return false;
   }
   said_ += run_->error_output();

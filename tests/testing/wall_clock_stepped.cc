@@ -1,6 +1,8 @@
-// A wall clock that a test sets while processes run, for those that preload this: the kernel's, and
-// as many seconds more as the file $OXBOW_TEST_CLOCK says (8 bytes, an integer of this machine).
-// Steady clocks are as they are.
+// A wall clock that a test sets while processes run: the kernel's, and some seconds more. In a
+// process that preloads this the file $OXBOW_TEST_CLOCK says how many (8 bytes, an integer of this
+// machine), in an executable that links it the variable. Steady clocks are as they are.
+#include "tests/testing/wall_clock_stepped.h"
+
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -9,18 +11,20 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <cstdint>
+extern "C" {
+std::atomic<int64_t> oxbow_wall_clock_ahead = 0;
+}
 
 namespace {
 
 const std::atomic<int64_t>* MappedSeconds() {
   const char* path = getenv("OXBOW_TEST_CLOCK");
   const int file = path == nullptr ? -1 : open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return nullptr;
+  if (file < 0) return &oxbow_wall_clock_ahead;
   void* mapped = mmap(nullptr, sizeof(int64_t), PROT_READ, MAP_SHARED, file, 0);
   close(file);
-  return mapped == MAP_FAILED ? nullptr : static_cast<const std::atomic<int64_t>*>(mapped);
+  return mapped == MAP_FAILED ? &oxbow_wall_clock_ahead
+                              : static_cast<const std::atomic<int64_t>*>(mapped);
 }
 
 }  // namespace
@@ -29,7 +33,7 @@ extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
   const long result = syscall(SYS_clock_gettime, clock, time);
   if (result == 0 && clock == CLOCK_REALTIME) {
     static const std::atomic<int64_t>* const seconds = MappedSeconds();
-    if (seconds != nullptr) time->tv_sec += seconds->load(std::memory_order_relaxed);
+    time->tv_sec += seconds->load(std::memory_order_relaxed);
   }
   return static_cast<int>(result);
 }
