@@ -8,7 +8,8 @@
 # make gpu-fleets   build everything with CUDA LibTorch and train short runs on the CPU and on a GPU (tests/gpu/fleets.py)
 # make check-observe   check alerts and dashboards with promtool, manifests against published types, and run oxbow
 #                     under a live Prometheus; installs what it needs into .deps
-# make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: that many runs, each with kills, stops, a bad network or a full disk
+# make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: that many runs, each with kills, stops, a bad network or a full disk;
+#              from seed 1000 on with all kinds of faults (tests/chaos/README.md)
 # make soak   SOAK_FLAGS="--minutes 90": one long run with a fault every half minute, against runs without faults
 # make kills   KILLS=1000: kill -9 of a replay buffer under load, that many times
 # make images   container images oxbow/buffer and oxbow/torch (docker/README.md), and the secrets of deploy/compose

@@ -46,7 +46,7 @@ enum class FaultKind {
   kStopBufferAtCheckpoint,
   kKillBufferAtCheckpoint,
   kSecondSupervisor,
-  kDamagedManifest,  // Of weights, on their way to the far worker.
+  kDamagedManifest,  // The weights' manifests, on their way to the far worker.
   kDamagedCheckpoint,
   kHugeCheckpointFile,
 };
@@ -84,7 +84,7 @@ struct TrialPlan {
   std::vector<Fault> faults;  // In order of their begin.
 
   bool Has(FaultKind kind) const;
-  bool Any(bool (*what)(FaultKind)) const;  // Of one of its faults.
+  bool Any(bool (*what)(FaultKind)) const;  // Whether it is true of one of its faults.
 };
 
 // The same for every trial.

@@ -62,7 +62,7 @@ class RunUnderTest {
   struct Progress {
     uint64_t lines = 0;
     uint64_t steps = 0;
-    uint64_t epoch = 0;  // Of the last line.
+    uint64_t epoch = 0;  // That of the last line.
   };
   Progress progress();
 

@@ -37,7 +37,6 @@ std::pair<const char*, int> TargetOf(FaultKind kind) {
     case FaultKind::kKillWorker:
     case FaultKind::kStopWorker:
     case FaultKind::kNoDescriptorsWorker:
-    case FaultKind::kHangSampler:
       return {"rollout_worker", 0};
     case FaultKind::kKillBuffer:
     case FaultKind::kStopBuffer:
@@ -161,6 +160,8 @@ absl::StatusOr<TakeBack> TrialRun::Begin(const Fault& fault) {
       return StartSecond();
     case FaultKind::kNoDescriptorsSupervisor:
       return TakeDescriptors(run_->pid());
+    case FaultKind::kHangSampler:
+      return HangSampler();
     default:
       return BeginAtProcess(fault);
   }
@@ -174,6 +175,19 @@ absl::StatusOr<pid_t> TrialRun::AwaitProcess(const std::string& kind, int rank) 
   };
   if (!run_->Await(there)) return absl::NotFoundError("the run is over");
   return found[plan_.seed % found.size()];
+}
+
+// A worker that has just started has no sampler yet.
+absl::StatusOr<TakeBack> TrialRun::HangSampler() {
+  absl::StatusOr<TakeBack> hangs;
+  const auto hung = [&] {
+    const std::vector<pid_t> found = run_->Processes("rollout_worker");
+    if (found.empty()) return false;
+    hangs = HangThread(found[plan_.seed % found.size()], "sampler");
+    return !absl::IsNotFound(hangs.status());
+  };
+  if (!run_->Await(hung)) return absl::NotFoundError("the run is over");
+  return hangs;
 }
 
 absl::StatusOr<TakeBack> TrialRun::BeginAtProcess(const Fault& fault) {
@@ -192,8 +206,6 @@ absl::StatusOr<TakeBack> TrialRun::BeginAtProcess(const Fault& fault) {
     case FaultKind::kNoDescriptorsBuffer:
     case FaultKind::kNoDescriptorsReward:
       return TakeDescriptors(process);
-    case FaultKind::kHangSampler:
-      return HangThread(process, "sampler");
     default:
       if (!ProcessHandle(process).Signal(SIGKILL)) return absl::NotFoundError("it is gone");
       return Nothing();

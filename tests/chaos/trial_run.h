@@ -54,6 +54,7 @@ class TrialRun {
   void EndAll(std::vector<Lasting>& lasting);
   bool LookForSteps(const std::vector<Lasting>& lasting);
   absl::StatusOr<TakeBack> Begin(const Fault& fault);
+  absl::StatusOr<TakeBack> HangSampler();
   absl::StatusOr<TakeBack> BeginAtProcess(const Fault& fault);
   absl::StatusOr<TakeBack> BeginAtNetwork(const Fault& fault);
   absl::StatusOr<TakeBack> BeginCrowd(const Fault& fault);
