@@ -19,7 +19,6 @@
 #include "absl/time/clock.h"
 #include "base/descriptor.h"
 #include "rpc/byte_call.h"
-#include "rpc/grpc_hold.h"
 #include "rpc/health_service.h"
 #include "rpc/server.h"
 
@@ -91,15 +90,6 @@ TEST_F(DescriptorsTest, AServerThatRanOutOfDescriptorsAcceptsAgainWhenSomeAreFre
     EXPECT_TRUE(IsRefused(last)) << "with the reserve alone";
   }
   EXPECT_EQ(Ask(server->endpoint()), grpc::StatusCode::OK);
-}
-
-TEST_F(DescriptorsTest, ACallWithoutADescriptorFailsWhereGrpcIsHeld) {
-  const GrpcHold hold;
-  const rlimit none{.rlim_cur = static_cast<rlim_t>(Socket().value), .rlim_max = before_.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  const auto channel = grpc::CreateChannel("127.0.0.1:1", grpc::InsecureChannelCredentials());
-  EXPECT_EQ(CallBytes(channel, kHealthCheck, kAnswer).status.error_code(),
-            grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST_F(DescriptorsTest, SomeDescriptorsAreKeptFromConnections) {
