@@ -9,7 +9,8 @@
 # make check-observe   check alerts and dashboards with promtool, manifests against published types, and run oxbow
 #                     under a live Prometheus; installs what it needs into .deps
 # make check-python   test the Python package (python/) with the oldest and the newest packages that it takes
-# make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: that many runs, each with kills, stops, a bad network or a full disk
+# make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: that many runs, each with kills, stops, a bad network or a full disk;
+#              from seed 1000 on with all kinds of faults (tests/chaos/README.md)
 # make soak   SOAK_FLAGS="--minutes 90": one long run with a fault every half minute, against runs without faults
 # make kills   KILLS=1000: kill -9 of a replay buffer under load, that many times
 # make fuzz   FUZZ_SECONDS=60: every fuzz target under libFuzzer and sanitizers for so long, two at a time (tests/fuzz)

@@ -17,6 +17,16 @@
 #include "base/process.h"
 
 namespace oxbow::cli {
+namespace {
+
+// Descriptors come back.
+absl::Status CannotStart(int error, const std::string& why) {
+  return error == EMFILE || error == ENFILE ? absl::ResourceExhaustedError(why)
+                                            : absl::UnavailableError(why);
+}
+
+}  // namespace
+
 std::filesystem::path BinaryDirectory() {
   const absl::StatusOr<std::filesystem::path> executable = ExecutablePath();
   return executable.ok() ? executable->parent_path() : "";
@@ -26,13 +36,15 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(const Options&
   OXBOW_CHECK(!options.argv.empty()) << "a child needs a binary";
   const int log = open(options.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (log < 0) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot write log: ", std::strerror(errno), ": ", options.log.string()));
+    return CannotStart(errno, absl::StrCat("cannot write log: ", std::strerror(errno), ": ",
+                                           options.log.string()));
   }
   int pipe_ends[2];
   if (pipe2(pipe_ends, O_CLOEXEC) != 0) {
+    const absl::Status failed =
+        CannotStart(errno, absl::StrCat("cannot make a pipe: ", std::strerror(errno)));
     close(log);
-    return absl::UnavailableError(absl::StrCat("cannot make a pipe: ", std::strerror(errno)));
+    return failed;
   }
   fcntl(pipe_ends[0], F_SETFL, O_NONBLOCK);
   std::vector<std::string> argv = {options.spawner.string(), absl::StrCat(getpid())};
@@ -48,9 +60,9 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(const Options&
   close(log);
   if (!pid.ok()) {
     close(pipe_ends[0]);
-    return absl::UnavailableError(
-        absl::StrCat("cannot start (is the build complete?): ", pid.status().message(), ": ",
-                     options.spawner.string()));
+    return absl::Status(pid.status().code(),
+                        absl::StrCat("cannot start (is the build complete?): ",
+                                     pid.status().message(), ": ", options.spawner.string()));
   }
   return std::unique_ptr<ChildProcess>(new ChildProcess(*pid, pipe_ends[0]));
 }

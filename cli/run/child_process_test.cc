@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <functional>
@@ -106,6 +108,24 @@ TEST_F(ChildProcessTest, AMissingBinaryIsAnUnavailableExitWithItsPath) {
   ASSERT_TRUE(Eventually([&] { return child->Exit().has_value(); }));
   EXPECT_EQ(child->Exit(), 3);
   EXPECT_NE(LogTail(log(), 1).find("/no/such/binary"), std::string::npos);
+}
+
+// The log, the pipe and the child's own files each need some; any lack is said as one that passes.
+TEST_F(ChildProcessTest, WithoutDescriptorsAStartIsRefusedAsOneThatMayBePossibleLater) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int free = dup(STDIN_FILENO);  // The lowest number that is free.
+  close(free);
+  for (rlim_t more = 0; more < 3; ++more) {
+    const rlimit few{.rlim_cur = static_cast<rlim_t>(free) + more, .rlim_max = before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    const auto child = ChildProcess::Start({.spawner = OXBOW_BINARY_DIR "/oxbow_spawn",
+                                            .argv = {"/bin/true"},
+                                            .environment = {},
+                                            .log = log()});
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_TRUE(absl::IsResourceExhausted(child.status())) << more << ": " << child.status();
+  }
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <signal.h>
 
+#include <utility>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -142,14 +144,24 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
   return argv;
 }
 
+// A lack of descriptors passes, and the run need not end for it.
+void Fleet::CannotYet(const absl::Status& why) {
+  if (!std::exchange(said_cannot_, true)) {
+    OXBOW_LOG(Warning) << "not possible yet, tried again" << Field("why", why.message());
+  }
+}
+
 void Fleet::Start(const std::string& name, bool resume) {
-  if (const absl::Status held = lock_.CheckHeld(); !held.ok()) {
+  const absl::Status held = lock_.CheckHeld();
+  if (absl::IsResourceExhausted(held)) {
+    CannotYet(held);
+    return supervisor_.StartFailed(name);
+  }
+  if (!held.ok()) {
     Apply(supervisor_.Abort(ExitCodeOf(held), std::string(held.message())));
     return;
   }
   Member& member = members_.at(name);
-  member.process.reset();
-  member.others.clear();
   std::error_code no_log;
   member.log_begin = std::filesystem::file_size(LogOf(name), no_log);
   if (no_log) member.log_begin = 0;
@@ -157,10 +169,16 @@ void Fleet::Start(const std::string& name, bool resume) {
                                       .argv = Arguments(name, member, resume || options_.resume),
                                       .environment = ChildEnvironment(options_.tls),
                                       .log = LogOf(name)});
+  if (absl::IsResourceExhausted(process.status())) {
+    CannotYet(process.status());
+    return supervisor_.StartFailed(name);
+  }
   if (!process.ok()) {
     Apply(supervisor_.Abort(ExitCodeOf(process.status()), std::string(process.status().message())));
     return;
   }
+  said_cannot_ = false;
+  member.others.clear();
   member.process = *std::move(process);
   supervisor_.Started(name, member.role);
 }
@@ -197,6 +215,7 @@ void Fleet::ReadLines(const std::string& name, Member& member) {
 
 void Fleet::Poll() {
   StartWaiting();
+  if (owes_publication_) Publish();
   for (auto& [name, member] : members_) {
     if (member.process == nullptr) continue;
     ReadLines(name, member);
@@ -239,7 +258,10 @@ void Fleet::Apply(const std::vector<Supervisor::Action>& actions) {
 void Fleet::Publish() {
   const bool up = AllReady(Role::kBuffer) && AllReady(Role::kReward) && AllReady(Role::kLearner);
   if (!published_ && !up) return;
-  if (const absl::Status held = lock_.CheckHeld(); !held.ok()) {
+  const absl::Status held = lock_.CheckHeld();
+  owes_publication_ = absl::IsResourceExhausted(held);
+  if (owes_publication_) return CannotYet(held);
+  if (!held.ok()) {
     Apply(supervisor_.Abort(ExitCodeOf(held), std::string(held.message())));
     return;
   }
@@ -251,6 +273,8 @@ void Fleet::Publish() {
     for (const auto& [other, endpoint] : member.others) endpoints.push_back(endpoint);
   }
   const absl::Status status = WriteEndpoints(options_.run_dir, endpoints);
+  owes_publication_ = absl::IsResourceExhausted(status);
+  if (owes_publication_) return CannotYet(status);
   if (!status.ok()) {
     OXBOW_LOG(Warning) << "cannot write endpoints.json" << Field("why", status.message());
   }

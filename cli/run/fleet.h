@@ -68,12 +68,15 @@ class Fleet {
   std::vector<std::string> EndpointsOf(Role role) const;
   bool AllReady(Role role) const;
   void Publish();
+  void CannotYet(const absl::Status& why);
 
   const Options options_;
   const run::RunLock& lock_;
   Supervisor supervisor_;
   std::map<std::string, Member> members_;
   bool published_ = false;  // endpoints.json is that of this start.
+  bool owes_publication_ = false;
+  bool said_cannot_ = false;  // That something is not possible yet; until a start succeeds.
 };
 
 }  // namespace oxbow::cli

@@ -28,6 +28,12 @@ void Supervisor::Started(const std::string& child, Role role) {
   state.due = absl::InfiniteDuration();
 }
 
+// A child that never ran is not known; its owner tries again by itself.
+void Supervisor::StartFailed(const std::string& child) {
+  const auto found = children_.find(child);
+  if (found != children_.end()) found->second.due = clock_.Now() + options_.backoff_first;
+}
+
 void Supervisor::Ready(const std::string& child) {
   children_.at(child).ready = true;
   children_.at(child).was_ready = true;

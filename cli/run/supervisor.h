@@ -44,6 +44,9 @@ class Supervisor {
 
   // Records that a child has been started.
   void Started(const std::string& child, Role role);
+  // Records that a child could not be started, for a reason that passes: it is tried again soon,
+  // and that is no death.
+  void StartFailed(const std::string& child);
   // Records that a child has printed READY: from then on a learner can be drained.
   void Ready(const std::string& child);
   std::vector<Action> Exited(const std::string& child, int code);

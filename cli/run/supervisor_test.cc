@@ -47,6 +47,18 @@ TEST_F(SupervisorTest, ADeadWorkerIsStartedAgainAfterABackoffThatDoubles) {
   EXPECT_EQ(supervisor_.phase(), Phase::kRunning);
 }
 
+TEST_F(SupervisorTest, AStartThatIsNotPossibleYetIsTriedAgainAndIsNoDeath) {
+  supervisor_.Exited("worker", kKilled);
+  EXPECT_THAT(After(absl::Milliseconds(200)), ElementsAre(Action{Do::kStart, "worker"}));
+  for (int i = 0; i < 9; ++i) {
+    supervisor_.StartFailed("worker");
+    EXPECT_THAT(After(absl::Milliseconds(199)), IsEmpty());
+    EXPECT_THAT(After(absl::Milliseconds(1)), ElementsAre(Action{Do::kStart, "worker"}));
+  }
+  supervisor_.StartFailed("never started");  // Its owner tries again.
+  EXPECT_EQ(supervisor_.phase(), Phase::kRunning);
+}
+
 // A worker that was told of the end may be gone before the learner.
 TEST_F(SupervisorTest, AWorkerThatEndedWellIsNoDeathAndComesBackIfTheRunGoesOn) {
   for (int i = 0; i < 4; ++i) {

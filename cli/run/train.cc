@@ -24,6 +24,7 @@
 #include "io/report/report.h"
 #include "metrics/step_metrics.h"
 #include "rpc/certificate_files.h"
+#include "rpc/grpc_hold.h"
 #include "rpc/tls.h"
 #include "rpc/tls_flags.h"
 
@@ -219,6 +220,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
                          EnterRunDirectory(run_dir, earlier, resolved));
   if (!entered.said.empty()) std::cout << entered.said << std::endl;
 
+  const rpc::GrpcHold hold;
   SayWhatIsNotOk(resolved, run_dir);
   Fleet fleet({.binaries = BinaryDirectory(),
                .run_dir = run_dir,

@@ -29,6 +29,8 @@ absl::Status ErrnoStatus(const char* what, const std::string& path, int error) {
       return absl::NotFoundError(message);
     case ENOSPC:
     case EDQUOT:
+    case EMFILE:
+    case ENFILE:
       return absl::ResourceExhaustedError(message);
     case EACCES:
     case EPERM:

@@ -80,6 +80,9 @@ absl::StatusOr<pid_t> Spawn(const SpawnOptions& options) {
                                 Pointers(argv).data(), Pointers(environment).data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
+  if (error == EMFILE || error == ENFILE || error == EAGAIN || error == ENOMEM) {
+    return absl::ResourceExhaustedError(std::strerror(error));
+  }
   if (error != 0) return absl::UnavailableError(std::strerror(error));
   return pid;
 }

@@ -34,8 +34,9 @@ struct SpawnOptions {
   ChildSignals signals = ChildSignals::kInherited;
 };
 
-// Starts a child and returns its id; the caller waits for it. kUnavailable if it cannot be started;
-// the message is the system's reason alone.
+// Starts a child and returns its id; the caller waits for it. kUnavailable if it cannot be started,
+// kResourceExhausted if it could be later (no descriptor, process or memory is free); the message
+// is the system's reason alone.
 absl::StatusOr<pid_t> Spawn(const SpawnOptions& options);
 
 // This executable, links resolved. kUnavailable where the system does not say; the message is its

@@ -7,6 +7,13 @@
 // for absl::Mutex, absl::CondVar and absl::Notification, in gRPC as well as here. So code simply
 // uses Abseil's timed waits.
 //
+// How long a wait shall last is its end less the present time, by the clock that the end was
+// computed with. There are two: the system's, which gRPC uses, and Abseil's own, which is
+// interpolated and follows a step of the system's one or two seconds later. In between they are
+// apart by the step. Nobody says which it was, so the one counts that is nearer to the wait's end:
+// the wait lasts as it should, unless it is longer than half of the step; then it may end early,
+// never late.
+//
 // What remains: a step in the microseconds between the call and the wait moves that one wait.
 #include "absl/base/config.h"
 
@@ -25,6 +32,7 @@ const char kOxbowSteadyWaits = 1;
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <ctime>
 
 #include "absl/synchronization/internal/create_thread_identity.h"
@@ -35,6 +43,14 @@ namespace {
 
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
+using std::chrono::system_clock;
+
+// Nanoseconds until `wall`; negative if it has passed.
+int64_t LeftUntil(int64_t wall) {
+  const int64_t by_abseil = wall - absl::GetCurrentTimeNanos();
+  const int64_t by_system = wall - nanoseconds(system_clock::now().time_since_epoch()).count();
+  return std::abs(by_abseil) < std::abs(by_system) ? by_abseil : by_system;
+}
 
 // When the wait that ends at `wall` ends on the steady clock. A thread that goes on with the same
 // wait, after a wake-up that was not for it, gets the same answer.
@@ -42,7 +58,7 @@ steady_clock::time_point SteadyEnd(int64_t wall) {
   thread_local int64_t known = 0;
   thread_local steady_clock::time_point end;
   if (wall != known) {
-    end = steady_clock::now() + nanoseconds(wall - absl::GetCurrentTimeNanos());
+    end = steady_clock::now() + nanoseconds(LeftUntil(wall));
     known = wall;
   }
   return end;

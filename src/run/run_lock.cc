@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/status_macros.h"
@@ -158,7 +159,7 @@ RunLock::RunLock(fs::path path, Descriptor file, uint64_t start, std::string rec
 
 absl::StatusOr<RunLock> RunLock::Take(const fs::path& run_dir, const Options& options) {
   const fs::path path = run_dir / kNames[static_cast<int>(options.part)];
-  const absl::Time deadline = absl::Now() + options.wait;
+  const absl::Duration deadline = Clock::Steady().Now() + options.wait;
   Descriptor file;
   while (true) {
     file = Descriptor(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
@@ -174,7 +175,7 @@ absl::StatusOr<RunLock> RunLock::Take(const fs::path& run_dir, const Options& op
     }
     if (!held && Names(path, file.value)) break;
     if (!held) continue;
-    if (absl::Now() >= deadline) return Live(path, record);
+    if (Clock::Steady().Now() >= deadline) return Live(path, record);
     absl::SleepFor(kRetry);
   }
   const uint64_t start = HolderIn(ReadRecord(file.value)).start + 1;
@@ -190,8 +191,10 @@ absl::StatusOr<RunLock> RunLock::Take(const fs::path& run_dir, const Options& op
 absl::Status RunLock::CheckHeld() const {
   const Descriptor file(open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.value < 0 && errno != ENOENT) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot read the lock: ", std::strerror(errno), ": ", path_.string()));
+    const std::string why =
+        absl::StrCat("cannot read the lock: ", std::strerror(errno), ": ", path_.string());
+    const bool full = errno == EMFILE || errno == ENFILE;  // This process's matter, and it passes.
+    return full ? absl::ResourceExhaustedError(why) : absl::UnavailableError(why);
   }
   if (file.value < 0) {
     return absl::FailedPreconditionError(

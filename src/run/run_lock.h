@@ -40,7 +40,8 @@ class RunLock {
   static absl::StatusOr<RunLock> Take(const std::filesystem::path& run_dir, const Options& options);
 
   // Call it before each change that lasts. kFailedPrecondition if another start has taken the
-  // directory over or the directory is gone. Thread-safe.
+  // directory over or the directory is gone; kResourceExhausted if no descriptor is free to look.
+  // Thread-safe.
   absl::Status CheckHeld() const;
 
   uint64_t start() const { return start_; }  // Counts the holders of this lock, from 1.

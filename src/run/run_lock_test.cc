@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/process.h"
 #include "tests/testing/scoped_directory.h"
+#include "tests/testing/wall_clock_stepped.h"
 
 namespace oxbow::run {
 namespace {
@@ -20,6 +21,13 @@ using ::testing::HasSubstr;
 
 int NoLocks(int, int) {
   errno = ENOLCK;
+  return -1;
+}
+
+// Each try sets the wall clock of this executable back, as far as a wait of some seconds notices.
+int HeldWhileTheClockGoesBack(int, int) {
+  oxbow_wall_clock_ahead -= 3600;
+  errno = EWOULDBLOCK;
   return -1;
 }
 
@@ -109,6 +117,14 @@ TEST_F(RunLockTest, WithoutLocksALiveProcessOfThisMachineIsRespected) {
   // The pid is in use again: the process that held the lock started at another time.
   LeaveRecord(getpid(), HostName());
   EXPECT_TRUE(Take(NoLocks).ok());
+}
+
+// Abseil's clock follows the system's within two seconds.
+TEST_F(RunLockTest, AWaitEndsThoughTheWallClockIsSetBack) {
+  const auto lock =
+      RunLock::Take(scratch_.path(), {.wait = absl::Seconds(4), .lock = HeldWhileTheClockGoesBack});
+  oxbow_wall_clock_ahead = 0;
+  EXPECT_EQ(lock.status().code(), absl::StatusCode::kUnavailable) << lock.status();
 }
 
 }  // namespace

@@ -20,6 +20,9 @@ struct RunFacts {
   uint64_t staleness_max = 0;
   uint64_t capacity = 0;          // Capacity of the replay buffer.
   std::vector<uint64_t> prompts;  // Ids, in the order of the file.
+  bool own_scorer = false;        // The harness scored: the run has no reward server of its own.
+  // Why the run may have ended before it was whole: exit code -> words of its last lines.
+  std::map<int, std::vector<std::string>> ends;
 };
 
 // One group of a line of steps.jsonl.
@@ -51,6 +54,25 @@ struct StoredEntry {
   bool whole = true;  // All its latents are readable.
 };
 
+// What became of an `oxbow train` on the directory of a run that lived.
+struct SecondStart {
+  std::string flag;
+  std::optional<int> exit_code;  // Absent: it did not end in time.
+  std::string said;              // On stderr.
+};
+
+// An end of the run from which the harness resumed it.
+struct EarlyEnd {
+  int exit_code = 0;
+  std::string said;
+};
+
+// A checkpoint that was damaged just before the learner was killed.
+struct DamagedCheckpoint {
+  uint64_t steps = 0;  // Committed ones, of the newest checkpoint at that time.
+  uint64_t epoch = 0;  // The learner's at that time.
+};
+
 struct Evidence {
   RunFacts facts;
   std::optional<int> exit_code;                              // Absent: the deadline ended the run.
@@ -64,6 +86,10 @@ struct Evidence {
   uint64_t checkpoint_version = 0;
   std::map<std::string, uint64_t> resident_peaks;  // Bytes, by kind of process.
   std::map<std::string, std::string> weights;      // File below weights/ -> SHA-256.
+  std::vector<SecondStart> second_starts;
+  std::vector<std::string> neighbours;  // Beside the run's directory, and not the harness's.
+  std::vector<EarlyEnd> early_ends;
+  std::vector<DamagedCheckpoint> damaged_checkpoints;
 };
 
 // Reads the directory of a finished run; the caller fills in the rest. Opens the replay store, so

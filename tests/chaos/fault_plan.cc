@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,23 +13,106 @@ namespace oxbow::chaos {
 namespace {
 
 constexpr std::array<std::string_view, kFaultKinds> kNames = {
-    "kill learner rank 0", "kill learner rank 1", "kill worker",
-    "kill replay buffer",  "kill reward server",  "stop learner rank 0",
-    "stop learner rank 1", "stop worker",         "stop replay buffer",
-    "stop reward server",  "network: delay",      "network: drop",
-    "network: reset",      "network: half open",  "disk of the replay buffer full",
-    "disk of the run full"};
+    "kill learner rank 0",
+    "kill learner rank 1",
+    "kill worker",
+    "kill replay buffer",
+    "kill reward server",
+    "stop learner rank 0",
+    "stop learner rank 1",
+    "stop worker",
+    "stop replay buffer",
+    "stop reward server",
+    "network: delay",
+    "network: drop",
+    "network: reset",
+    "network: half open",
+    "disk of the replay buffer full",
+    "disk of the run full",
+    "no descriptors: supervisor",
+    "no descriptors: learner rank 0",
+    "no descriptors: worker",
+    "no descriptors: replay buffer",
+    "no descriptors: reward server",
+    "clock: an hour forward",
+    "clock: an hour back",
+    "crowd at the learner",
+    "crowd at the replay buffer",
+    "crowd at the reward server",
+    "sampler hangs",
+    "scores: NaN for half",
+    "scores: NaN for all",
+    "replay buffer stopped at a checkpoint",
+    "replay buffer killed at a checkpoint",
+    "second supervisor",
+    "network: damaged weight manifest",
+    "checkpoint damaged",
+    "checkpoint file over 4 GiB"};
 
-bool IsKill(FaultKind kind) { return kind <= FaultKind::kKillReward; }
-bool IsNetwork(FaultKind kind) { return kind >= FaultKind::kDelay && kind <= FaultKind::kHalfOpen; }
+bool IsNetwork(FaultKind kind) {
+  return (kind >= FaultKind::kDelay && kind <= FaultKind::kHalfOpen) ||
+         kind == FaultKind::kDamagedManifest;
+}
+
+bool IsMoment(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kKillBufferAtCheckpoint:
+    case FaultKind::kSecondSupervisor:
+    case FaultKind::kDamagedCheckpoint:
+    case FaultKind::kHugeCheckpointFile:
+      return true;
+    default:
+      return kind <= FaultKind::kKillReward;
+  }
+}
+
+// What a fault takes hold of. Two faults of one class do not overlap: what one takes back, the
+// other may need.
+int ClassOf(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kNoDescriptorsSupervisor:
+      return 0;
+    case FaultKind::kKillLearner:
+    case FaultKind::kKillRank:
+    case FaultKind::kStopLearner:
+    case FaultKind::kStopRank:
+    case FaultKind::kNoDescriptorsLearner:
+    case FaultKind::kCrowdLearner:
+    case FaultKind::kDamagedCheckpoint:
+    case FaultKind::kHugeCheckpointFile:
+      return 1;
+    case FaultKind::kKillWorker:
+    case FaultKind::kStopWorker:
+    case FaultKind::kNoDescriptorsWorker:
+    case FaultKind::kHangSampler:
+      return 2;
+    case FaultKind::kKillBuffer:
+    case FaultKind::kStopBuffer:
+    case FaultKind::kNoDescriptorsBuffer:
+    case FaultKind::kCrowdBuffer:
+    case FaultKind::kStopBufferAtCheckpoint:
+    case FaultKind::kKillBufferAtCheckpoint:
+      return 3;
+    case FaultKind::kReplayDiskFull:
+    case FaultKind::kRunDiskFull:
+      return 4;
+    case FaultKind::kClockForward:
+    case FaultKind::kClockBack:
+      return 5;
+    case FaultKind::kSecondSupervisor:
+      return 6;
+    default:
+      return IsNetwork(kind) ? 7 : 8;  // 8: reward servers.
+  }
+}
 
 Fault DrawFault(RandomStream& random, uint64_t after_steps) {
   Fault fault;
-  fault.kind = static_cast<FaultKind>(random.NextBelow(kFaultKinds));
+  fault.kind = static_cast<FaultKind>(random.NextBelow(kFirstKinds));
   fault.after_steps = after_steps;
   // A start takes longer than a step.
   fault.delay = absl::Milliseconds(random.NextBelow(after_steps == 0 ? 1500 : 250));
-  if (!IsKill(fault.kind)) fault.lasts = absl::Milliseconds(200 + random.NextBelow(2800));
+  if (!IsMoment(fault.kind)) fault.lasts = absl::Milliseconds(200 + random.NextBelow(2800));
   return fault;
 }
 
@@ -44,7 +128,112 @@ std::vector<Fault> DrawFaults(RandomStream& random) {
   return faults;
 }
 
+bool IsBound(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kStopBufferAtCheckpoint:
+    case FaultKind::kKillBufferAtCheckpoint:
+    case FaultKind::kSecondSupervisor:
+    case FaultKind::kDamagedCheckpoint:
+    case FaultKind::kHugeCheckpointFile:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// The steps before a fault that belongs to a checkpoint, or to a run that goes on for long enough;
+// others may begin at any time.
+std::optional<uint64_t> BoundTo(RandomStream& random, FaultKind kind) {
+  const uint64_t checkpoint = kTrialCheckpointEvery * (1 + random.NextBelow(2));
+  switch (kind) {
+    case FaultKind::kStopBufferAtCheckpoint:
+      return checkpoint - 1;  // It is away before the checkpoint begins.
+    case FaultKind::kKillBufferAtCheckpoint:
+      return checkpoint;
+    case FaultKind::kSecondSupervisor:
+      return random.NextBelow(3);
+    case FaultKind::kDamagedCheckpoint:
+    case FaultKind::kHugeCheckpointFile:
+      return random.NextBelow(4) == 0 ? kTrialCheckpointEvery + 1 : 2 * kTrialCheckpointEvery + 1;
+    default:
+      return std::nullopt;
+  }
+}
+
+Fault DrawOfAllKinds(RandomStream& random) {
+  Fault fault;
+  const bool old = random.NextBelow(4) == 0;
+  fault.kind =
+      static_cast<FaultKind>(old ? random.NextBelow(kFirstKinds)
+                                 : kFirstKinds + random.NextBelow(kFaultKinds - kFirstKinds));
+  const std::optional<uint64_t> bound = BoundTo(random, fault.kind);
+  fault.after_steps = bound.value_or(random.NextBelow(kTrialSteps - 1));
+  if (!bound.has_value()) {
+    fault.delay = absl::Milliseconds(random.NextBelow(fault.after_steps == 0 ? 1500 : 250));
+  }
+  // Long enough for leases that are renewed for ever to end, sometimes.
+  const uint64_t longest = fault.kind == FaultKind::kHangSampler ? 12'000 : 3'000;
+  if (!IsMoment(fault.kind)) {
+    fault.lasts = absl::Milliseconds(200 + random.NextBelow(longest - 200));
+  }
+  return fault;
+}
+
+// Whether two faults can be in one run.
+bool Fit(const Fault& a, const Fault& b) {
+  for (const auto& [one, other] : {std::pair(a.kind, b.kind), std::pair(b.kind, a.kind)}) {
+    if (NeedsOwnScorer(one) && ClassOf(other) == ClassOf(one)) return false;  // No such process.
+  }
+  return ClassOf(a.kind) != ClassOf(b.kind) || a.after_steps != b.after_steps;
+}
+
+// One fault or two. The second begins while the first lasts if it may begin at any time.
+std::vector<Fault> DrawFaultsOfAllKinds(RandomStream& random) {
+  std::vector<Fault> faults = {DrawOfAllKinds(random)};
+  Fault second = DrawOfAllKinds(random);
+  const bool overlap = random.NextBelow(3) > 0;
+  const uint64_t part = random.NextBelow(1000);
+  if (random.NextBelow(4) == 0 || !Fit(faults[0], second)) return faults;
+  if (IsBound(second.kind) && !IsBound(faults[0].kind)) std::swap(second, faults[0]);
+  Fault& first = faults[0];
+  second.overlaps = !IsBound(second.kind) && ClassOf(first.kind) != ClassOf(second.kind) &&
+                    (overlap || first.after_steps == second.after_steps);
+  if (second.overlaps) {
+    second.after_steps = first.after_steps;
+    second.delay = first.lasts * static_cast<double>(part) / 1000;
+  } else if (second.after_steps < first.after_steps) {
+    std::swap(first, second);
+  }
+  faults.push_back(second);
+  return faults;
+}
+
 }  // namespace
+
+bool NeedsOwnScorer(FaultKind kind) {
+  return kind == FaultKind::kNanForHalf || kind == FaultKind::kNanForAll;
+}
+
+bool KeepsFromBuffer(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kKillBuffer:
+    case FaultKind::kStopBuffer:
+    case FaultKind::kReplayDiskFull:
+    case FaultKind::kRunDiskFull:
+    case FaultKind::kNoDescriptorsLearner:
+    case FaultKind::kNoDescriptorsBuffer:
+    case FaultKind::kCrowdBuffer:
+    case FaultKind::kStopBufferAtCheckpoint:
+    case FaultKind::kKillBufferAtCheckpoint:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool MovesClock(FaultKind kind) {
+  return kind == FaultKind::kClockForward || kind == FaultKind::kClockBack;
+}
 
 std::string_view NameOf(FaultKind kind) { return kNames[static_cast<size_t>(kind)]; }
 
@@ -52,13 +241,18 @@ bool TrialPlan::Has(FaultKind kind) const {
   return std::any_of(faults.begin(), faults.end(), [&](const Fault& f) { return f.kind == kind; });
 }
 
+bool TrialPlan::Any(bool (*what)(FaultKind)) const {
+  return std::any_of(faults.begin(), faults.end(), [&](const Fault& f) { return what(f.kind); });
+}
+
 TrialPlan PlanTrial(uint64_t seed) {
   RandomStream random({.seed = seed});
-  TrialPlan plan{.seed = seed, .faults = DrawFaults(random)};
+  TrialPlan plan{
+      .seed = seed,
+      .faults = seed < kFirstSeedOfAllKinds ? DrawFaults(random) : DrawFaultsOfAllKinds(random)};
   const bool two = random.NextBelow(2) == 1;
   plan.ranks = two || plan.Has(FaultKind::kKillRank) || plan.Has(FaultKind::kStopRank) ? 2 : 1;
-  plan.far_worker = std::any_of(plan.faults.begin(), plan.faults.end(),
-                                [](const Fault& fault) { return IsNetwork(fault.kind); });
+  plan.far_worker = plan.Any(IsNetwork);
   plan.workers = static_cast<uint32_t>(1 + random.NextBelow(plan.far_worker ? 2 : 3));
   plan.replay_fraction = 0.25 * static_cast<double>(random.NextBelow(3));
   constexpr std::pair<uint64_t, uint32_t> kOffPolicy[] = {{0, 1}, {0, 1}, {1, 1}, {1, 2}};
@@ -86,8 +280,9 @@ std::string Describe(const TrialPlan& plan) {
                       plan.replay_fraction, plan.capacity, plan.staleness_max, plan.publish_every,
                       plan.lora ? "LoRA" : "full", plan.deterministic ? ", deterministic" : "");
   for (const Fault& fault : plan.faults) {
-    absl::StrAppend(&text, " [", std::string(NameOf(fault.kind)), " ",
-                    absl::FormatDuration(fault.delay), " after step ", fault.after_steps);
+    absl::StrAppend(&text, fault.overlaps ? " + [" : " [", std::string(NameOf(fault.kind)), " ",
+                    absl::FormatDuration(fault.delay),
+                    fault.overlaps ? " later" : absl::StrCat(" after step ", fault.after_steps));
     if (fault.lasts > absl::ZeroDuration()) {
       absl::StrAppend(&text, " for ", absl::FormatDuration(fault.lasts));
     }
@@ -98,7 +293,6 @@ std::string Describe(const TrialPlan& plan) {
 
 std::vector<std::string> Overrides(const TrialPlan& plan) {
   std::vector<std::string> overrides = {"eval.every=0",
-                                        "checkpoint.every=3",
                                         "batch.group_size=4",
                                         "services.reward_servers=2",
                                         "services.lease_seconds=2",
@@ -113,6 +307,7 @@ std::vector<std::string> Overrides(const TrialPlan& plan) {
     overrides.push_back(absl::StrCat(key, "=", value));
   };
   set("run.seed", 7);
+  set("checkpoint.every", kTrialCheckpointEvery);
   set("run.steps", kTrialSteps);
   set("run.deterministic", plan.deterministic ? "true" : "false");
   set("batch.groups", kTrialGroups);

@@ -1,4 +1,7 @@
 // The faults of a trial, drawn from a seed. Pure: a seed always gives the same trial.
+//
+// Seeds below kFirstSeedOfAllKinds draw one to three faults of the first kinds, one after another.
+// Seeds from there on draw all kinds, one or two faults, and two of them mostly overlap.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +29,30 @@ enum class FaultKind {
   kReset,
   kHalfOpen,
   kReplayDiskFull,
-  kRunDiskFull,
+  kRunDiskFull,  // The last of the first kinds.
+  kNoDescriptorsSupervisor,
+  kNoDescriptorsLearner,  // Rank 0.
+  kNoDescriptorsWorker,
+  kNoDescriptorsBuffer,
+  kNoDescriptorsReward,
+  kClockForward,  // The wall clock of all processes.
+  kClockBack,
+  kCrowdLearner,
+  kCrowdBuffer,
+  kCrowdReward,
+  kHangSampler,  // One thread; its process goes on.
+  kNanForHalf,   // Half of the images.
+  kNanForAll,
+  kStopBufferAtCheckpoint,
+  kKillBufferAtCheckpoint,
+  kSecondSupervisor,
+  kDamagedManifest,  // The weights' manifests, on their way to the far worker.
+  kDamagedCheckpoint,
+  kHugeCheckpointFile,
 };
-inline constexpr int kFaultKinds = 16;
+inline constexpr int kFirstKinds = 16;
+inline constexpr int kFaultKinds = 35;
+inline constexpr uint64_t kFirstSeedOfAllKinds = 1000;
 
 std::string_view NameOf(FaultKind kind);
 
@@ -37,7 +61,14 @@ struct Fault {
   uint64_t after_steps = 0;  // Steps in the step log before it; 0: as soon as the learner exists.
   absl::Duration delay;      // Additional delay.
   absl::Duration lasts;      // Zero for a kill.
+  bool overlaps = false;     // Begins while the fault before it lasts, `delay` after its begin.
 };
+
+// Whether a reward server of the harness scores the images.
+bool NeedsOwnScorer(FaultKind kind);
+bool MovesClock(FaultKind kind);
+// Whether steps may find the replay buffer away, or a checkpoint without it.
+bool KeepsFromBuffer(FaultKind kind);
 
 struct TrialPlan {
   uint64_t seed = 0;
@@ -50,15 +81,17 @@ struct TrialPlan {
   bool deterministic = false;
   bool lora = false;
   uint64_t capacity = 512;
-  std::vector<Fault> faults;  // One after another.
+  std::vector<Fault> faults;  // In order of their begin.
 
   bool Has(FaultKind kind) const;
+  bool Any(bool (*what)(FaultKind)) const;  // Whether it is true of one of its faults.
 };
 
 // The same for every trial.
 inline constexpr uint64_t kTrialSteps = 8;
 inline constexpr uint64_t kTrialGroups = 4;
 inline constexpr uint64_t kTrialUpdates = 2;
+inline constexpr uint64_t kTrialCheckpointEvery = 3;
 
 TrialPlan PlanTrial(uint64_t seed);
 

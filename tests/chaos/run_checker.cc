@@ -8,7 +8,9 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "services/learner/coordinator/prompt_order.h"
 #include "tests/chaos/offer_book.h"
 
@@ -246,6 +248,7 @@ const std::map<std::string, uint64_t>& ResidentBytesMax() {
 Violations CheckMemory(const Evidence& evidence) {
   Violations violations;
   for (const auto& [kind, bytes_max] : ResidentBytesMax()) {
+    if (kind == "reward_server" && evidence.facts.own_scorer) continue;
     const auto found = evidence.resident_peaks.find(kind);
     if (found == evidence.resident_peaks.end()) {
       violations.push_back(absl::StrCat("the memory of ", kind, " was never seen"));
@@ -345,6 +348,53 @@ Violations CheckOrderAndCounters(const Evidence& evidence) {
   if (evidence.checkpoint_version != evidence.checkpoint_steps * evidence.facts.updates) {
     violations.push_back(absl::StrCat("the checkpoint of step ", evidence.checkpoint_steps,
                                       " has version ", evidence.checkpoint_version));
+  }
+  return violations;
+}
+
+Violations CheckSecondStarts(const Evidence& evidence) {
+  Violations violations;
+  for (const SecondStart& start : evidence.second_starts) {
+    const std::string what =
+        absl::StrCat("a second oxbow train", start.flag.empty() ? "" : " with ", start.flag,
+                     " on the live run ");
+    if (!start.exit_code.has_value()) {
+      violations.push_back(absl::StrCat(what, "did not end"));
+    } else if (*start.exit_code != kExitUnavailable) {
+      violations.push_back(absl::StrCat(what, "ended with exit code ", *start.exit_code));
+    } else if (!absl::StrContains(start.said, "the run is live")) {
+      violations.push_back(absl::StrCat(what, "did not say why it ended: ", start.said));
+    }
+  }
+  for (const std::string& name : evidence.neighbours) {
+    violations.push_back(absl::StrCat("beside the run's directory there is ", name));
+  }
+  return violations;
+}
+
+Violations CheckDamagedNotLoaded(const Evidence& evidence) {
+  Violations violations;
+  for (const DamagedCheckpoint& damaged : evidence.damaged_checkpoints) {
+    const auto first = std::find_if(evidence.step_log.begin(), evidence.step_log.end(),
+                                    [&](const StepRow& row) { return row.epoch > damaged.epoch; });
+    if (first == evidence.step_log.end() || first->step != damaged.steps) continue;
+    violations.push_back(absl::StrCat("epoch ", first->epoch, " continued from step ",
+                                      damaged.steps, ", whose checkpoint was damaged"));
+  }
+  return violations;
+}
+
+Violations CheckEarlyEnds(const Evidence& evidence) {
+  Violations violations;
+  for (const EarlyEnd& end : evidence.early_ends) {
+    const auto found = evidence.facts.ends.find(end.exit_code);
+    const bool explained =
+        found != evidence.facts.ends.end() &&
+        std::any_of(found->second.begin(), found->second.end(),
+                    [&](const std::string& words) { return absl::StrContains(end.said, words); });
+    if (explained) continue;
+    violations.push_back(
+        absl::StrCat("the run ended early with exit code ", end.exit_code, ": ", end.said));
   }
   return violations;
 }

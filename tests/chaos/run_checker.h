@@ -53,6 +53,17 @@ Violations CheckMemory(const Evidence& evidence);
 // staleness continue as if the run had never stopped.
 Violations CheckOrderAndCounters(const Evidence& evidence);
 
+// 9: a second `oxbow train` on the directory of a run that lives ends with exit code 3, says that
+// the run is live, and sets nothing aside. That it harmed nothing else is what the others check.
+Violations CheckSecondStarts(const Evidence& evidence);
+
+// 10: no start of the learner continued from a damaged checkpoint.
+Violations CheckDamagedNotLoaded(const Evidence& evidence);
+
+// 11: the run ended before it was whole only for a reason that its faults gave, with the exit code
+// and the words of docs/formats.md.
+Violations CheckEarlyEnds(const Evidence& evidence);
+
 // The limits of promise 7, in bytes, by kind of process.
 const std::map<std::string, uint64_t>& ResidentBytesMax();
 

@@ -106,6 +106,11 @@ Evidence Kept() {
                               Answered(5, 11, "replaced", 1),
                               Answered(6, 11, "rejected_lower")};
   evidence.buffer = {{2, 12}, {4, 13}, {5, 11}};
+  evidence.second_starts = {{"--overwrite", 3, "oxbow train: the run is live: oxbow train"}};
+  // Step 2 was done in epoch 1; epoch 2 continued from the checkpoint before the damaged one.
+  evidence.damaged_checkpoints = {{.steps = 3, .epoch = 1}};
+  evidence.facts.ends = {{4, {"every checkpoint is damaged", "images cannot be scored"}}};
+  evidence.early_ends = {{4, "oxbow train: images cannot be scored: 16 of 16"}};
   for (const StepRow& row : evidence.step_log) {
     evidence.logs["learner"].push_back(OfWeights("published", row.epoch, row.version));
     evidence.logs["worker"].push_back(OfWeights("applied", row.epoch, row.version));
@@ -123,6 +128,9 @@ TEST(RunCheckerTest, EvidenceThatKeepsThePromisesPasses) {
   EXPECT_THAT(CheckWeightsVerified(evidence), IsEmpty());
   EXPECT_THAT(CheckMemory(evidence), IsEmpty());
   EXPECT_THAT(CheckOrderAndCounters(evidence), IsEmpty());
+  EXPECT_THAT(CheckSecondStarts(evidence), IsEmpty());
+  EXPECT_THAT(CheckDamagedNotLoaded(evidence), IsEmpty());
+  EXPECT_THAT(CheckEarlyEnds(evidence), IsEmpty());
 }
 
 struct Planted {
@@ -226,6 +234,22 @@ const Planted kPlanted[] = {
      CheckOrderAndCounters, "step 2 (epoch 2): version 6, expected 4"},
     {"StalenessThatIsNotReported", [](Evidence& e) { e.metrics[2]["rollout/staleness_max"] = 0; },
      CheckOrderAndCounters, "step 1 (epoch 1): staleness 1, reported 0"},
+    {"SecondSupervisorThatWentOn", [](Evidence& e) { e.second_starts[0].exit_code = 0; },
+     CheckSecondStarts, "with --overwrite on the live run ended with exit code 0"},
+    {"SecondSupervisorThatStayed", [](Evidence& e) { e.second_starts[0].exit_code.reset(); },
+     CheckSecondStarts, "on the live run did not end"},
+    {"SecondSupervisorWithoutAReason", [](Evidence& e) { e.second_starts[0].said = "no"; },
+     CheckSecondStarts, "did not say why it ended: no"},
+    {"RunThatWasSetAside", [](Evidence& e) { e.neighbours = {"run.1"}; }, CheckSecondStarts,
+     "beside the run's directory there is run.1"},
+    {"DamagedCheckpointLoaded", [](Evidence& e) { e.damaged_checkpoints[0].steps = 2; },
+     CheckDamagedNotLoaded, "epoch 2 continued from step 2, whose checkpoint was damaged"},
+    {"EarlyEndOfAnotherCode", [](Evidence& e) { e.early_ends[0].exit_code = 1; }, CheckEarlyEnds,
+     "the run ended early with exit code 1: oxbow train: images"},
+    {"EarlyEndInOtherWords", [](Evidence& e) { e.early_ends[0].said = "terminated"; },
+     CheckEarlyEnds, "the run ended early with exit code 4: terminated"},
+    {"EarlyEndWithoutAReason", [](Evidence& e) { e.facts.ends.clear(); }, CheckEarlyEnds,
+     "the run ended early with exit code 4"},
     {"CheckpointOfAnotherVersion", [](Evidence& e) { e.checkpoint_version = 7; },
      CheckOrderAndCounters, "the checkpoint of step 4 has version 7"},
 };

@@ -50,7 +50,19 @@ bool ProcessHandle::Signal(int signal) const {
 
 RunUnderTest::RunUnderTest(Options options)
     : options_(std::move(options)), end_(Clock::Steady().Now() + options_.deadline) {
+  Start();
+}
+
+void RunUnderTest::Resume() {
+  if (std::find(options_.argv.begin(), options_.argv.end(), "--resume") == options_.argv.end()) {
+    options_.argv.emplace_back("--resume");
+  }
+  Start();
+}
+
+void RunUnderTest::Start() {
   testing::Process::Options start;
+  start.environment = options_.environment;
   start.argv = options_.argv;
   start.argv.insert(start.argv.begin(), (options_.binaries / "oxbow").string());
   auto process = testing::Process::Start(std::move(start));
@@ -93,6 +105,7 @@ RunUnderTest::Progress RunUnderTest::progress() {
     if (!row.is_object()) continue;
     ++progress_.lines;
     progress_.steps = std::max(progress_.steps, row.value("step", uint64_t{0}) + 1);
+    progress_.epoch = row.value("epoch", uint64_t{0});
   }
   return progress_;
 }
@@ -110,12 +123,12 @@ std::vector<pid_t> RunUnderTest::Processes(const std::string& kind, int rank) co
   return found;
 }
 
-std::string RunUnderTest::learner() const {
+std::string RunUnderTest::Endpoint(const std::string& name) const {
   std::ifstream in(options_.directory / "endpoints.json");
   const auto endpoints = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
   if (!endpoints.is_object()) return "";
   for (const auto& service : endpoints["services"]) {
-    if (service["name"] == "learner") return service["grpc"];
+    if (service["name"] == name) return service["grpc"];
   }
   return "";
 }

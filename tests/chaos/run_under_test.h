@@ -36,11 +36,15 @@ class RunUnderTest {
  public:
   struct Options {
     std::filesystem::path binaries;
-    std::vector<std::string> argv;  // Arguments of `oxbow`.
+    std::vector<std::string> argv;         // Arguments of `oxbow`.
+    std::vector<std::string> environment;  // "NAME=value".
     std::filesystem::path directory;
     absl::Duration deadline;  // For the whole run.
   };
   explicit RunUnderTest(Options options);
+
+  // Starts it again in its directory, with --resume. Requires that it has ended.
+  void Resume();
 
   // Waits until the condition holds. False if the run ended first, or if `timeout` or the deadline
   // passed.
@@ -50,6 +54,7 @@ class RunUnderTest {
   std::optional<int> AwaitEnd();
 
   bool running() const { return process_->running(); }
+  pid_t pid() const { return process_->pid(); }
   std::string error_output() const { return process_->error_output(); }
 
   // The number of lines in the step log so far, including lines that later ones removed, and the
@@ -57,22 +62,24 @@ class RunUnderTest {
   struct Progress {
     uint64_t lines = 0;
     uint64_t steps = 0;
+    uint64_t epoch = 0;  // That of the last line.
   };
   Progress progress();
 
   // Processes of a kind ("learner"), oldest first: children of the run, or of its learner if `rank`
   // is above 0.
   std::vector<pid_t> Processes(const std::string& kind, int rank = 0) const;
-  // host:port of the learner; empty while it is unknown.
-  std::string learner() const;
+  // host:port of a service ("learner", "reward_server-0"); empty while it is unknown.
+  std::string Endpoint(const std::string& service) const;
 
   // Peak resident memory, by kind of process.
   const std::map<std::string, uint64_t>& resident_peaks() const { return resident_peaks_; }
 
  private:
   void LookAtMemory();
+  void Start();
 
-  const Options options_;
+  Options options_;
   const absl::Duration end_;
   absl::Duration next_look_;
   uint64_t bytes_read_ = 0;

@@ -1,6 +1,7 @@
 #include "tests/chaos/trial.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,8 +26,8 @@ void Add(int promise, Violations found, std::vector<std::string>& violations) {
 // If a fault kept the buffer from giving heads, those steps are on-policy: a valid run, but a
 // different one.
 bool MayDiffer(const TrialPlan& plan, const Evidence& evidence) {
-  const bool disturbed = plan.Has(FaultKind::kKillBuffer) || plan.Has(FaultKind::kStopBuffer) ||
-                         plan.Has(FaultKind::kReplayDiskFull) || plan.Has(FaultKind::kRunDiskFull);
+  if (plan.Any(NeedsOwnScorer)) return true;  // Samples were dropped, as they should.
+  const bool disturbed = plan.Any(KeepsFromBuffer);
   if (plan.replay_fraction == 0 || !disturbed) return false;
   const auto log = evidence.logs.find("learner");
   if (log == evidence.logs.end()) return false;
@@ -49,6 +50,9 @@ std::vector<std::string> Judge(const Evidence& evidence) {
   Add(6, CheckWeightsVerified(evidence), violations);
   Add(7, CheckMemory(evidence), violations);
   Add(8, CheckOrderAndCounters(evidence), violations);
+  Add(9, CheckSecondStarts(evidence), violations);
+  Add(10, CheckDamagedNotLoaded(evidence), violations);
+  Add(11, CheckEarlyEnds(evidence), violations);
   return violations;
 }
 
@@ -77,7 +81,13 @@ TrialReport Trials::Run(const TrialPlan& plan) {
   fs::create_directories(report.directory);
   {
     TrialRun run(options_, plan, report.directory);
-    for (const Fault& fault : plan.faults) report.faults.push_back(run.Disturb(fault));
+    for (size_t i = 0; i < plan.faults.size();) {
+      size_t end = i + 1;
+      while (end < plan.faults.size() && plan.faults[end].overlaps) ++end;
+      const std::span<const Fault> together(&plan.faults[i], end - i);
+      for (FaultReport& fault : run.Disturb(together)) report.faults.push_back(std::move(fault));
+      i = end;
+    }
     const Evidence evidence = run.Finish();
     report.took = Clock::Steady().Now() - start;
     report.violations = Judge(evidence);
@@ -95,6 +105,16 @@ TrialReport Trials::Run(const TrialPlan& plan) {
   }
   if (!kept()) fs::remove_all(report.directory);
   return report;
+}
+
+bool TrialReport::OverlappingDone() const {
+  for (size_t i = 1; i < faults.size(); ++i) {
+    if (faults[i].fault.overlaps && faults[i].fate == FaultReport::Fate::kDone &&
+        faults[i - 1].fate == FaultReport::Fate::kDone) {
+      return true;
+    }
+  }
+  return false;
 }
 
 std::string LineOf(const TrialReport& report) {
@@ -122,6 +142,10 @@ std::string TableOf(const std::vector<TrialReport>& reports) {
   std::string text =
       "| fault | times | in trials with violations | to the next step, median s | worst s |\n"
       "|---|---|---|---|---|\n";
+  int overlapping = 0;
+  for (const TrialReport& report : reports) {
+    overlapping += report.OverlappingDone() ? 1 : 0;
+  }
   for (int k = 0; k < kFaultKinds; ++k) {
     const auto kind = static_cast<FaultKind>(k);
     int times = 0;
@@ -150,6 +174,7 @@ std::string TableOf(const std::vector<TrialReport>& reports) {
           &text, absl::StrFormat("%.2f | %.2f |\n", Quantile(seconds, 0.5), Quantile(seconds, 1)));
     }
   }
+  absl::StrAppend(&text, "\ntwo faults at once: ", overlapping, " trials\n");
   return text;
 }
 

@@ -16,6 +16,7 @@ namespace oxbow::chaos {
 struct TrialOptions {
   std::filesystem::path binaries;
   std::filesystem::path source;   // The repository; for its model and prompts.
+  std::string clock;              // A library to preload (stepped_clock.h); empty: none.
   std::filesystem::path scratch;  // Each trial gets a subdirectory.
   absl::Duration deadline = absl::Seconds(180);
   bool keep = false;  // Keep also the directories of runs without violations.
@@ -35,6 +36,8 @@ struct TrialReport {
   std::vector<std::string> violations;  // "promise 3: ..."
   absl::Duration took;
   std::filesystem::path directory;  // Kept if there are violations, or if requested.
+
+  bool OverlappingDone() const;  // Whether two faults were there at once.
 };
 
 class Trials {

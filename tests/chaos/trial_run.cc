@@ -5,11 +5,12 @@
 #include <fstream>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/clock.h"
-#include "base/status_macros.h"
+#include "base/exit_code.h"
 #include "run/prompt_files.h"
+#include "tests/chaos/checkpoint_damage.h"
 
 namespace oxbow::chaos {
 namespace {
@@ -17,8 +18,19 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kFarWorker[] = "far";
-constexpr absl::Duration kDelayEachWay = absl::Milliseconds(30);
+constexpr char kClockFile[] = "clock";
+constexpr size_t kEarlyEndsMax = 3;
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(40);
+
+// How a run may end early for what its faults do.
+std::map<int, std::vector<std::string>> EndsOf(const TrialPlan& plan) {
+  std::map<int, std::vector<std::string>> ends;
+  if (plan.Any(NeedsOwnScorer)) ends[kExitData] = {"cannot be scored", "cannot score"};
+  if (plan.Has(FaultKind::kDamagedCheckpoint) || plan.Has(FaultKind::kHugeCheckpointFile)) {
+    ends[kExitData].emplace_back("every checkpoint is damaged");
+  }
+  return ends;
+}
 
 RunFacts FactsOf(const TrialPlan& plan, const fs::path& source) {
   RunFacts facts{.seed = 7,
@@ -27,7 +39,9 @@ RunFacts FactsOf(const TrialPlan& plan, const fs::path& source) {
                  .updates = kTrialUpdates,
                  .staleness_max = plan.staleness_max,
                  .capacity = plan.capacity,
-                 .prompts = {}};
+                 .prompts = {},
+                 .own_scorer = plan.Any(NeedsOwnScorer),
+                 .ends = EndsOf(plan)};
   const auto prompts =
       run::ReadPrompts(source / "configs/prompts/digits_train.txt", run::PromptSplit::kTrain);
   OXBOW_CHECK(prompts.ok()) << prompts.status().ToString();
@@ -35,36 +49,24 @@ RunFacts FactsOf(const TrialPlan& plan, const fs::path& source) {
   return facts;
 }
 
-// The kind and the rank of the process that a fault hits.
-std::pair<const char*, int> TargetOf(FaultKind kind) {
-  switch (kind) {
-    case FaultKind::kKillLearner:
-    case FaultKind::kStopLearner:
-      return {"learner", 0};
-    case FaultKind::kKillRank:
-    case FaultKind::kStopRank:
-      return {"learner", 1};
-    case FaultKind::kKillWorker:
-    case FaultKind::kStopWorker:
-      return {"rollout_worker", 0};
-    case FaultKind::kKillBuffer:
-    case FaultKind::kStopBuffer:
-      return {"replay_buffer", 0};
-    default:
-      return {"reward_server", 0};
-  }
-}
-
 }  // namespace
 
 TrialRun::TrialRun(const TrialOptions& options, const TrialPlan& plan, fs::path directory)
     : options_(options), plan_(plan), directory_(std::move(directory)) {
+  if (plan_.Any(NeedsOwnScorer)) scorer_ = std::make_unique<OwnScorer>();
+  if (plan_.Any(MovesClock)) {
+    auto clock = SteppedClock::Make(options_.clock, directory_ / kClockFile);
+    if (!clock.ok()) no_clock_ = std::string(clock.status().message());
+    if (clock.ok()) clock_ = *std::move(clock);
+  }
   std::vector<std::string> argv = Arguments();
   if (MountDisk()) argv.push_back("--resume");  // The run's directory exists already.
-  run_ = std::make_unique<RunUnderTest>(RunUnderTest::Options{.binaries = options_.binaries,
-                                                              .argv = std::move(argv),
-                                                              .directory = run_directory(),
-                                                              .deadline = options_.deadline});
+  run_ = std::make_unique<RunUnderTest>(RunUnderTest::Options{
+      .binaries = options_.binaries,
+      .argv = std::move(argv),
+      .environment = clock_ == nullptr ? std::vector<std::string>{} : clock_->environment(),
+      .directory = run_directory(),
+      .deadline = options_.deadline});
   if (plan_.far_worker && !StartFarWorker()) proxy_.reset();
 }
 
@@ -84,6 +86,9 @@ std::vector<std::string> TrialRun::Arguments() const {
            {"prompts.train", source + "/configs/prompts/digits_train.txt"},
            {"prompts.eval", source + "/configs/prompts/digits_eval.txt"}}) {
     all.push_back(absl::StrCat(key, "=", value));
+  }
+  if (scorer_ != nullptr) {
+    all.push_back(absl::StrCat("reward.endpoints=[\"", scorer_->endpoint(), "\"]"));
   }
   for (std::string& override : all) {
     argv.emplace_back("--set");
@@ -111,105 +116,50 @@ bool TrialRun::MountDisk() {
 
 // All of its calls, to any peer, go through a proxy.
 bool TrialRun::StartFarWorker() {
-  if (!run_->Await([this] { return !run_->learner().empty(); })) return false;
+  if (!run_->Await([this] { return !run_->Endpoint("learner").empty(); })) return false;
   proxy_ = testing::NetworkProxy::Start("").value();
-  auto worker = testing::Process::Start(
-      {.argv = {(options_.binaries / "rollout_worker").string(), "--learner", run_->learner(),
-                "--id", kFarWorker, "--log-level", "debug", "--log-format", "json"},
-       .environment = {"grpc_proxy=http://" + proxy_->endpoint(), "no_grpc_proxy=", "no_proxy=",
-                       "OMP_NUM_THREADS=1", "OMP_WAIT_POLICY=PASSIVE"}});
+  auto worker =
+      testing::Process::Start({.argv = {(options_.binaries / "rollout_worker").string(),
+                                        "--learner", run_->Endpoint("learner"), "--id", kFarWorker,
+                                        "--log-level", "debug", "--log-format", "json"},
+                               .environment = {"grpc_proxy=http://" + proxy_->endpoint(),
+                                               "no_grpc_proxy=", "no_proxy=", "OMP_NUM_THREADS=1",
+                                               "OMP_WAIT_POLICY=PASSIVE"}});
   OXBOW_CHECK(worker.ok()) << worker.status().ToString();
   far_worker_ = *std::move(worker);
   return true;
 }
 
-bool TrialRun::AwaitMoment(const Fault& fault) {
-  const auto come = [&] {
-    return fault.after_steps == 0 ? !run_->Processes("learner").empty()
-                                  : run_->progress().steps >= fault.after_steps;
-  };
-  if (!run_->Await(come)) return false;
-  run_->Await([] { return false; }, fault.delay);
-  return run_->running();
-}
-
-FaultReport TrialRun::Disturb(const Fault& fault) {
-  FaultReport report{.fault = fault};
-  if (!AwaitMoment(fault)) return report;
-  const uint64_t lines = run_->progress().lines;
-  const absl::Duration began = Clock::Steady().Now();
-  absl::Duration ends = began + fault.lasts;
-  const auto look = [&] {
-    if (!report.to_next_step.has_value() && run_->progress().lines > lines) {
-      report.to_next_step = Clock::Steady().Now() - began;
-    }
+// What its operator does: mends what the run named, and resumes it.
+bool TrialRun::ResumeAfterEarlyEnd() {
+  const std::optional<int> code = run_->running() ? std::nullopt : run_->AwaitEnd();
+  const bool by_itself = code.value_or(0) > 0;  // Not by a signal, as at the deadline.
+  if (!by_itself || EndsOf(plan_).empty() || early_ends_.size() >= kEarlyEndsMax) {
     return false;
-  };
-  absl::Status status = Begin(fault);
-  if (status.ok() && fault.lasts > absl::ZeroDuration()) {
-    run_->Await(look, ends - Clock::Steady().Now());
-    status = End(fault);
   }
-  if (absl::IsNotFound(status)) return report;  // The run was over.
-  report.fate = status.ok() ? FaultReport::Fate::kDone : FaultReport::Fate::kNotPossible;
-  report.why = std::string(status.message());
-  run_->Await([&] {
-    look();
-    return report.to_next_step.has_value();
-  });
-  return report;
+  said_ += run_->error_output();
+  early_ends_.push_back({*code, run_->error_output()});
+  for (const DamagedCheckpoint& damaged : damaged_checkpoints_) {
+    if (absl::StrContains(run_->error_output(), "every checkpoint is damaged")) {
+      SetAside(run_directory() / "checkpoints", damaged.steps);
+    }
+  }
+  run_->Resume();
+  return true;
 }
 
-absl::Status TrialRun::Signal(const Fault& fault, int signal) {
-  const auto [kind, rank] = TargetOf(fault.kind);
-  std::vector<pid_t> found;
-  const auto there = [&, kind = kind, rank = rank] {
-    found = run_->Processes(kind, rank);
-    return !found.empty();
-  };
-  if (!run_->Await(there)) return absl::NotFoundError("the run is over");
-  stopped_ = std::make_unique<ProcessHandle>(found[plan_.seed % found.size()]);
-  return stopped_->Signal(signal) ? absl::OkStatus() : absl::NotFoundError("it is gone");
-}
-
-absl::Status TrialRun::Begin(const Fault& fault) {
-  switch (fault.kind) {
-    case FaultKind::kDelay:
-    case FaultKind::kDrop:
-    case FaultKind::kReset:
-    case FaultKind::kHalfOpen:
-      if (proxy_ == nullptr) return absl::NotFoundError("the run is over");
-      if (fault.kind == FaultKind::kDelay) proxy_->Delay(kDelayEachWay);
-      if (fault.kind == FaultKind::kDrop) proxy_->Drop();
-      if (fault.kind == FaultKind::kReset) proxy_->Reset();
-      if (fault.kind == FaultKind::kHalfOpen) proxy_->HalfOpen();
-      return absl::OkStatus();
-    case FaultKind::kReplayDiskFull:
-    case FaultKind::kRunDiskFull:
-      return disk_ != nullptr ? disk_->Fill() : absl::PermissionDeniedError(no_disk_);
-    case FaultKind::kStopLearner:
-    case FaultKind::kStopRank:
-    case FaultKind::kStopWorker:
-    case FaultKind::kStopBuffer:
-    case FaultKind::kStopReward:
-      return Signal(fault, SIGSTOP);
-    default:
-      return Signal(fault, SIGKILL);
+std::vector<std::string> TrialRun::Neighbours() const {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory_)) {
+    const std::string name = entry.path().filename().string();
+    if (name != "run" && name != "logs" && name != kClockFile) names.push_back(name);
   }
-}
-
-absl::Status TrialRun::End(const Fault& fault) {
-  if (fault.kind >= FaultKind::kReplayDiskFull) return disk_->Empty();
-  if (fault.kind >= FaultKind::kDelay) {
-    proxy_->Heal();
-  } else {
-    stopped_->Signal(SIGCONT);  // Another process may have killed it.
-  }
-  return absl::OkStatus();
+  return names;
 }
 
 Evidence TrialRun::Finish() {
-  const std::optional<int> code = run_->AwaitEnd();
+  std::optional<int> code = run_->AwaitEnd();
+  while (ResumeAfterEarlyEnd()) code = run_->AwaitEnd();
   std::optional<std::string> far_end;
   if (far_worker_ != nullptr) {
     far_worker_->Kill(SIGTERM);
@@ -226,7 +176,11 @@ Evidence TrialRun::Finish() {
   evidence.exit_code = code;
   evidence.resident_peaks = run_->resident_peaks();
   if (far_end.has_value()) evidence.damage.push_back(*far_end);
-  std::ofstream(directory_ / "oxbow.log") << run_->error_output();
+  evidence.second_starts = second_starts_;
+  evidence.early_ends = early_ends_;
+  evidence.damaged_checkpoints = damaged_checkpoints_;
+  evidence.neighbours = Neighbours();
+  std::ofstream(directory_ / "oxbow.log") << said_ << run_->error_output();
   return evidence;
 }
 

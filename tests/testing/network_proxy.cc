@@ -64,6 +64,10 @@ int ConnectTo(const std::string& endpoint) {
   return -1;
 }
 
+void GarbleAll(const std::string& text, std::string& bytes) {
+  for (size_t at = 0; (at = bytes.find(text, at)) != std::string::npos; ++at) bytes[at] ^= 1;
+}
+
 // The bytes buffered from one socket to another.
 struct Direction {
   struct Piece {
@@ -127,10 +131,10 @@ class NetworkProxy::Connection {
   }
 
   // Moves all bytes that can be moved.
-  void Advance(absl::Duration delay) {
-    Receive(client_, up_, delay);
+  void Advance(absl::Duration delay, const std::string& garbled) {
+    Receive(client_, up_, delay, "");
     if (!forgotten_ && target_ < 0) Greet();
-    Receive(target_, down_, delay);
+    Receive(target_, down_, delay, garbled);
     if (forgotten_) {
       over_ = over_ || up_.ended;
       up_ = {};  // Dropped silently.
@@ -164,12 +168,14 @@ class NetworkProxy::Connection {
     if (!over_) down_.Add("HTTP/1.1 200 OK\r\n\r\n", Now());
   }
 
-  void Receive(int from, Direction& way, absl::Duration delay) {
+  void Receive(int from, Direction& way, absl::Duration delay, const std::string& garbled) {
     char bytes[64 << 10];
     while (from >= 0 && !way.ended && way.held < kBytesMax) {
       const ssize_t got = ::recv(from, bytes, sizeof bytes, 0);
       if (got > 0) {
-        way.Add(std::string(bytes, static_cast<size_t>(got)), Now() + delay);
+        std::string piece(bytes, static_cast<size_t>(got));
+        if (!garbled.empty()) GarbleAll(garbled, piece);
+        way.Add(std::move(piece), Now() + delay);
       } else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
         return;
       } else if (got == 0) {
@@ -270,8 +276,14 @@ void NetworkProxy::HalfOpen() {
   });
 }
 
+void NetworkProxy::Garble(std::string text) {
+  OXBOW_CHECK(!text.empty()) << "text to garble";
+  Do([this, text = std::move(text)] { garbled_ = text; });
+}
+
 void NetworkProxy::Heal() {
   Do([this] {
+    garbled_.clear();
     dropping_ = refusing_ = false;
     delay_ = absl::ZeroDuration();
   });
@@ -329,7 +341,7 @@ void NetworkProxy::Loop() {
     RunChanges();
     if (dropping_) continue;
     AcceptAll();
-    for (const auto& connection : connections_) connection->Advance(delay_);
+    for (const auto& connection : connections_) connection->Advance(delay_, garbled_);
     std::erase_if(connections_, [](const auto& connection) { return connection->over(); });
   }
 }

@@ -7,6 +7,7 @@
 //   proxy->Drop();      // no bytes pass and no side is told, as with a pulled cable
 //   proxy->Reset();     // every connection is reset; new ones too, until Heal
 //   proxy->HalfOpen();  // the targets see their connections end, the clients are not told
+//   proxy->Garble("name");  // a bit of each "name" that a target sends is flipped
 //   proxy->Heal();      // new connections pass, dropped ones continue
 //
 // Each call has taken effect when it returns.
@@ -42,6 +43,8 @@ class NetworkProxy {
   void Drop();
   void Reset();
   void HalfOpen();
+  // Flips a bit of the first letter, where the text comes in one piece. `text` is not empty.
+  void Garble(std::string text);
   void Heal();
 
   uint64_t connections() const;  // Total so far.
@@ -71,6 +74,7 @@ class NetworkProxy {
   bool dropping_ = false;
   bool refusing_ = false;
   absl::Duration delay_ = absl::ZeroDuration();
+  std::string garbled_;  // Empty: none.
   std::list<std::unique_ptr<Connection>> connections_;
   std::thread thread_;
 };

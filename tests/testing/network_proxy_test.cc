@@ -134,6 +134,16 @@ TEST_F(NetworkProxyTest, DroppedBytesComeAfterHealing) {
   EXPECT_EQ(client.Hear(), "two");
 }
 
+TEST_F(NetworkProxyTest, GarbledTextArrivesWithAFlippedBitAtTheSameLength) {
+  const Client client(proxy_->endpoint());
+  proxy_->Garble("name");
+  client.Say("a name and a name");
+  EXPECT_EQ(client.Hear(), "a oame and a oame") << "on the way back alone";
+  proxy_->Heal();
+  client.Say("a name");
+  EXPECT_EQ(client.Hear(), "a name");
+}
+
 TEST_F(NetworkProxyTest, ResetReachesTheClientUntilHealed) {
   const Client client(proxy_->endpoint());
   client.Say("one");

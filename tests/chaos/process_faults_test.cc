@@ -1,0 +1,111 @@
+// Faults of a process begin, hold it, and end; damage of a checkpoint is seen by its reader.
+#include "tests/chaos/process_faults.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <fstream>
+#include <thread>
+
+#include "base/descriptor.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "services/learner/checkpoint_store.h"
+#include "tests/chaos/checkpoint_damage.h"
+#include "tests/chaos/stepped_clock.h"
+#include "tests/testing/process.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::chaos {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(ProcessFaultsTest, WithoutDescriptorsNothingCanBeOpenedUntilTheyAreBack) {
+  const absl::StatusOr<TakeBack> taken = TakeDescriptors(getpid());
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  const Descriptor none(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const int error = errno;
+  ASSERT_TRUE((*taken)().ok());
+  EXPECT_EQ(none.value, -1);
+  EXPECT_EQ(error, EMFILE);
+  const Descriptor some(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  EXPECT_GE(some.value, 0);
+}
+
+std::string StateOf(pid_t process) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("State:")) return line;
+  }
+  return "gone";
+}
+
+TEST(ProcessFaultsTest, AThreadHangsAndAKilledProcessIsLeftToItsParent) {
+  const auto child = testing::Process::Start({.argv = {"/bin/sleep", "100"}}).value();
+  const absl::StatusOr<TakeBack> hangs = HangThread(child->pid(), "sleep");
+  ASSERT_TRUE(hangs.ok()) << hangs.status();
+  EXPECT_THAT(StateOf(child->pid()), HasSubstr("tracing stop"));
+  child->Kill(SIGKILL);
+  ASSERT_TRUE((*hangs)().ok());
+  EXPECT_EQ(child->WaitExit(absl::Seconds(20)).value(), -SIGKILL);
+  EXPECT_TRUE(absl::IsNotFound(HangThread(child->pid(), "sleep").status()));
+}
+
+TEST(ProcessFaultsTest, AProcessHasTheWallClockThatIsSet) {
+  if (kSteppedClock[0] == '\0') GTEST_SKIP() << "not in this build";
+  const testing::ScopedDirectory scratch;
+  const auto clock = SteppedClock::Make(kSteppedClock, scratch.path() / "clock").value();
+  const auto now = [&] {
+    const auto date = testing::Process::Start(
+        {.argv = {"/bin/date", "+%s"}, .environment = clock->environment()});
+    EXPECT_EQ((*date)->WaitExit(absl::Seconds(20)).value(), 0);
+    return std::atoll((*date)->output().c_str());
+  };
+  const auto before = now();
+  clock->Set(absl::Hours(5));
+  EXPECT_NEAR(static_cast<double>(now() - before), 5 * 3600, 60);
+  clock->Set(-absl::Hours(5));
+  EXPECT_NEAR(static_cast<double>(now() - before), -5 * 3600, 60);
+}
+
+class CheckpointDamageTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const uint64_t steps : {3, 6}) {
+      const auto written =
+          store_.Write({.committed_steps = steps},
+                       {{"weights.safetensors",
+                         [](const learner::WritePiece& write) { return write("some weights"); }}});
+      ASSERT_TRUE(written.ok()) << written.status();
+    }
+  }
+  uint64_t Loaded() const { return store_.LoadNewest()->state.committed_steps; }
+
+  const testing::ScopedDirectory scratch_;
+  const learner::CheckpointStore store_{scratch_.path(), /*keep=*/2};
+};
+
+TEST_F(CheckpointDamageTest, AFlippedBitOfManifestOrWeightsCostsTheNewest) {
+  for (const bool odd : {false, true}) {
+    EXPECT_EQ(FlipBit(scratch_.path(), odd).value(), 6u);
+    EXPECT_EQ(Loaded(), 3u);
+    FlipBit(scratch_.path(), odd).value();  // Back again.
+    EXPECT_EQ(Loaded(), 6u);
+  }
+}
+
+TEST_F(CheckpointDamageTest, AFileOver4GibCostsTheNewest) {
+  EXPECT_EQ(GrowBeyond4Gib(scratch_.path()).value(), 6u);
+  EXPECT_EQ(Loaded(), 3u);
+  SetAside(scratch_.path(), 6);
+  EXPECT_EQ(GrowBeyond4Gib(scratch_.path()).value(), 3u);
+  EXPECT_TRUE(absl::IsDataLoss(store_.LoadNewest().status()));
+}
+
+}  // namespace
+}  // namespace oxbow::chaos
