@@ -6,9 +6,17 @@ from pathlib import Path
 
 from oxbow.reward.tls import Tls
 
-NAMES = {"reward": ["oxbow://oxbow/reward"], "worker": ["oxbow://oxbow/worker"], "named": ["oxbow://oxbow/worker/gpu-1"],
-         "learner": ["oxbow://oxbow/learner"], "operator": ["oxbow://oxbow/operator"], "buffer": ["oxbow://oxbow/buffer"],
-         "stranger": ["oxbow://other/worker"], "nobody": [], "both": ["oxbow://oxbow/worker", "oxbow://oxbow/reward"]}
+NAMES = {
+    "reward": ["oxbow://oxbow/reward"],
+    "worker": ["oxbow://oxbow/worker"],
+    "named": ["oxbow://oxbow/worker/gpu-1"],
+    "learner": ["oxbow://oxbow/learner"],
+    "operator": ["oxbow://oxbow/operator"],
+    "buffer": ["oxbow://oxbow/buffer"],
+    "stranger": ["oxbow://other/worker"],
+    "nobody": [],
+    "both": ["oxbow://oxbow/worker", "oxbow://oxbow/reward"],
+}
 
 
 def make(folder):

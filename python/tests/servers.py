@@ -90,4 +90,5 @@ def call_in_thread(function):
     return result
 
 
-__all__ = ["Gate", "PATIENCE", "ask", "built", "call_in_thread", "colourful", "grey", "levels", "serving", "values", "wire"]
+__all__ = ["Gate", "PATIENCE", "ask", "built", "call_in_thread", "colourful", "grey", "levels", "serving", "values",
+           "wire"]

@@ -161,8 +161,8 @@ class PlainPickleTest(unittest.TestCase):
 
     def test_objects_as_numpy_numbers_are_refused(self):
         scalar = np.float64(1).__reduce__()[0]
-        for kind, data in ((np.dtype("f8"), b"short"), (np.dtype("O"), b"12345678"), (1, b"x"), (np.dtype("V8"), b"8" * 8),
-                           (np.dtype([("a", "f8")]), b"8" * 8)):
+        for kind, data in ((np.dtype("f8"), b"short"), (np.dtype("O"), b"12345678"), (1, b"x"),
+                           (np.dtype("V8"), b"8" * 8), (np.dtype([("a", "f8")]), b"8" * 8)):
             with self.subTest(str(kind)), self.assertRaises(ValueError):
                 plain_pickle.read(pickle.dumps(Evil(scalar, (kind, data))))
 
@@ -208,7 +208,8 @@ class PickleHttpTest(unittest.TestCase):
     def test_deqa_gets_jpegs_and_gives_its_outputs(self):
         def answer(question):
             from PIL import Image
-            means = [np.asarray(Image.open(io.BytesIO(jpeg), formats=["JPEG"])).mean() / 255 for jpeg in question["images"]]
+            means = [np.asarray(Image.open(io.BytesIO(jpeg), formats=["JPEG"])).mean() / 255
+                     for jpeg in question["images"]]
             return 200, pickle.dumps({"outputs": means})
 
         array = colourful()
@@ -238,7 +239,8 @@ class PickleHttpTest(unittest.TestCase):
                                     (200, b"junk", "not a pickle of plain data"),
                                     (200, pickle.dumps({"scores": [1.0]}), "has no list outputs"),
                                     (200, pickle.dumps({"outputs": [1.0, 2.0]}), "2 scores returned for 1 items"),
-                                    (200, pickle.dumps({"outputs": Evil(eval, ("[1.0]",))}), "not plain data: builtins.eval")):
+                                    (200, pickle.dumps({"outputs": Evil(eval, ("[1.0]",))}),
+                                     "not plain data: builtins.eval")):
             with self.subTest(words), pickle_server(lambda question, s=status, b=body: (s, b)) as url:
                 made, = outcomes("deqa", deqa(url), [item()])
                 self.assertIn(words, made.message)

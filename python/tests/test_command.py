@@ -45,7 +45,8 @@ class CommandTest(unittest.TestCase):
         twice = GOOD + "@reward('x', range=(0, 1))\ndef y(items): return []\n"
         for code, words, text in (
                 (2, "no reward in it", "x = 1\n"), (2, "named twice: x", twice),
-                (4, "rewards.py:2: SyntaxError", HEAD + "def\n"), (4, "rewards.py:2: ZeroDivisionError", HEAD + "1 / 0\n"),
+                (4, "rewards.py:2: SyntaxError", HEAD + "def\n"),
+                (4, "rewards.py:2: ZeroDivisionError", HEAD + "1 / 0\n"),
                 (2, "range is not", HEAD + "@reward('x', range=(1, 0))\ndef x(items): pass\n"),
                 (4, "load() failed: ModuleNotFoundError",
                  HEAD + "@reward('x', range=(0, 1))\nclass X:\n  def load(self): import no_such_module\n"

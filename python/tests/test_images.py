@@ -26,7 +26,8 @@ class ImagesTest(unittest.TestCase):
 
     def test_a_picture_may_say_no_frames_or_one(self):
         for frames in (0, 1):
-            self.assertEqual(read(wire.Image(width=1, height=1, channels=1, frames=frames, pixels=b"x")).shape, (1, 1, 1, 1))
+            image = wire.Image(width=1, height=1, channels=1, frames=frames, pixels=b"x")
+            self.assertEqual(read(image).shape, (1, 1, 1, 1))
 
     def test_pixels_are_read_only(self):
         for array in (read(raw(picture(0, 4, 4, 3))), read(encoded(picture(0, 4, 4, 3), "png"))):

@@ -34,7 +34,8 @@ class OutcomeTest(unittest.TestCase):
                 raise error
             return score
 
-        for error, code in ((ValueError("why"), INTERNAL), (Failed("why"), INVALID_ARGUMENT), (SystemExit(1), INTERNAL)):
+        for error, code in ((ValueError("why"), INTERNAL), (Failed("why"), INVALID_ARGUMENT),
+                            (SystemExit(1), INTERNAL)):
             self.assertEqual([one.code for one in outcomes("x", raises(error), ITEMS)], [code] * 3)
 
     def test_a_list_of_the_wrong_length_scores_nothing(self):

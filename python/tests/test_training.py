@@ -21,7 +21,8 @@ class TrainingTest(unittest.TestCase):
             done = subprocess.run(
                 [built("oxbow"), "train", "configs/digits.yaml", "--set", f"run.directory={folder}", "--set",
                  f"run.steps={steps}", "--set", "run.name=python", "--set", f"reward.endpoints=[{server.endpoint}]",
-                 "--set", f"reward.terms=[{{name: {one.name}, weight: 1}}]", "--set", "reward.observed=[]", "--set", "eval.images=8", "--set", "batch.groups=4"],
+                 "--set", f"reward.terms=[{{name: {one.name}, weight: 1}}]", "--set", "reward.observed=[]",
+                 "--set", "eval.images=8", "--set", "batch.groups=4"],
                 cwd=CHECKOUT, capture_output=True, text=True, timeout=PATIENCE)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             lines = Path(folder, "python", "metrics.jsonl").read_text().splitlines()

@@ -59,7 +59,8 @@ def _parser() -> argparse.ArgumentParser:
                        help="the same in bytes of pixels")
     serve.add_argument("--log-level", choices=tuple(LEVELS), default="info")
     serve.add_argument("--log-format", choices=("text", "json"), default="text")
-    serve.add_argument("--plaintext", action="store_true", default=os.environ.get("OXBOW_PLAINTEXT", "") not in ("", "0", "false"),
+    serve.add_argument("--plaintext", action="store_true",
+                       default=os.environ.get("OXBOW_PLAINTEXT", "") not in ("", "0", "false"),
                        help="listen beyond loopback without TLS, on a network that can be trusted")
     _add_tls(serve)
     serve.set_defaults(run=_serve)
