@@ -7,6 +7,7 @@ Writes, under tests/golden/rewards unless told otherwise:
 
     pillow_resize.json   200 random resizings with the SHA-256 of Pillow's bytes, some small ones whole
     clip_crop.json       what Hugging Face's CLIPImageProcessor with Pillow cuts out of random sizes
+    jpeg.json            digests of Pillow's JPEG bytes of 60 small pictures, and of what it decodes them to
     ocr_rule.json        1,000 pairs of a prompt and a text that was read, and rewards; videos likewise
 
 Pictures are made from their seed here and in the tests alike. Tests read these files from a directory, so another
@@ -15,6 +16,7 @@ before 13, which resizes some tall pictures along columns first.
 """
 import argparse
 import hashlib
+import io
 import json
 import pathlib
 import random
@@ -76,6 +78,26 @@ def pillow_resize(rng):
         case["sha256"] = digest(out)
         if to_width * to_height <= 60:
             case["pixels"] = numpy.asarray(out).flatten().tolist()
+        cases.append(case)
+    return {"pillow": PIL.__version__, "cases": cases}
+
+
+def jpeg(rng):
+    """Pillow's own JPEG bytes of small pictures, and the digest of what it decodes them to."""
+    cases = []
+    for i in range(60):
+        width, height = rng.randint(1, 70), rng.randint(1, 70)
+        case = {"kind": rng.choice(["noise", "scene"]), "seed": rng.getrandbits(32), "width": width, "height": height,
+                "channels": rng.choice([1, 3]), "quality": 95 if i % 2 else rng.randint(1, 100)}
+        buffer = io.BytesIO()
+        pillow_image(picture(case["kind"], case["seed"], width, height, case["channels"])).save(
+            buffer, format="JPEG", quality=case["quality"])
+        case |= {"bytes": buffer.tell(), "encoded": hashlib.sha256(buffer.getvalue()).hexdigest()}
+        case["decoded"] = digest(Image.open(buffer))
+        if i < 4:
+            progressive = io.BytesIO()
+            Image.open(buffer).save(progressive, format="JPEG", quality=80, progressive=True)
+            case |= {"progressive": progressive.getvalue().hex(), "progressive_decoded": digest(Image.open(progressive))}
         cases.append(case)
     return {"pillow": PIL.__version__, "cases": cases}
 
@@ -176,7 +198,7 @@ def main():
     if int(PIL.__version__.split(".")[0]) >= 13:
         parser.error(f"needs Pillow before 13: {PIL.__version__}")
     args.out.mkdir(parents=True, exist_ok=True)
-    for make in (pillow_resize, clip_crop, ocr_rule):
+    for make in (pillow_resize, clip_crop, jpeg, ocr_rule):
         content = {"seed": args.seed} | make(random.Random(f"{args.seed} {make.__name__}"))
         lines = [f'"{key}": ' + ("[\n" + ",\n".join(json.dumps(row) for row in value) + "\n]" if isinstance(value, list)
                                  else json.dumps(value)) for key, value in content.items()]

@@ -1,4 +1,4 @@
-// 8-bit images: in memory, as PNG, many of them on a contact sheet for people to look at.
+// 8-bit images: in memory, as PNG or JPEG, many of them on a contact sheet for people to look at.
 #pragma once
 
 #include <cstddef>
@@ -50,6 +50,8 @@ Image8 Grid(const std::vector<GridCell>& cells, const GridOptions& options = {})
 
 inline constexpr int64_t kGridPixelsMax = int64_t{1} << 27;
 
+inline constexpr int64_t kDecodedPixelsMax = int64_t{1} << 26;
+
 // PNG bytes to and from 8-bit grey or RGB images.
 //
 // Encodes losslessly; the same image gives the same bytes with the same libpng. Requires a valid
@@ -59,6 +61,26 @@ std::string EncodePng(const Image8& image);
 // Decodes grey PNGs to one channel and all others to three; 16 bits are reduced to 8, transparency
 // is blended with black. The bytes are not trusted: kInvalidArgument if they are not a PNG or have
 // more than `pixels_max` pixels, kDataLoss if they are truncated or corrupt.
-absl::StatusOr<Image8> DecodePng(std::string_view bytes, int64_t pixels_max = int64_t{1} << 26);
+absl::StatusOr<Image8> DecodePng(std::string_view bytes, int64_t pixels_max = kDecodedPixelsMax);
+
+// JPEG bytes to and from 8-bit grey or RGB images.
+//
+// Encodes as Pillow's `save(quality=...)` does: baseline, 4:2:0, the standard tables scaled by
+// `quality`, 1..100. Requires a valid image with sides up to kJpegSideMax.
+std::string EncodeJpeg(const Image8& image, int quality);
+
+inline constexpr int kJpegSideMax = 65500;
+
+// Decodes grey JPEGs to one channel and colour to three. The bytes are not trusted:
+// kInvalidArgument if they are not a JPEG, are neither grey nor colour (CMYK), or have more than
+// `pixels_max` pixels; kDataLoss if they are truncated or corrupt or have more than 100 scans.
+absl::StatusOr<Image8> DecodeJpeg(std::string_view bytes, int64_t pixels_max = kDecodedPixelsMax);
+
+// Either, by the first bytes.
+absl::StatusOr<Image8> DecodeImage(std::string_view bytes, int64_t pixels_max = kDecodedPixelsMax);
+
+// How hard an image is to compress: the size of its JPEG at quality 95, in units of 1,000 bytes.
+// flow_grpo's `jpeg_incompressibility`; its `jpeg_compressibility` is -1/500 of it.
+double JpegKilobytes(const Image8& image);
 
 }  // namespace oxbow::io

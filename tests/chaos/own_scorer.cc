@@ -24,7 +24,8 @@ OwnScorer::OwnScorer()
 
 grpc::Status OwnScorer::Describe(grpc::ServerContext*, const v1::DescribeRequest*,
                                  v1::DescribeResponse* response) {
-  for (const auto& scorer : panel_.scorers()) response->add_rewards()->set_name(scorer->name());
+  for (const auto& scorer : panel_.scorers())
+    response->add_rewards()->set_name(scorer->facts().name);
   response->set_batch_max(64);
   return grpc::Status::OK;
 }
@@ -44,14 +45,15 @@ v1::ScoreResponse OwnScorer::ScoreItem(const v1::ScoreRequest& request,
   const auto scorers = panel_.Select({request.rewards().begin(), request.rewards().end()});
   absl::Status failure = scorers.status();
   for (size_t i = 0; failure.ok() && i < scorers->size(); ++i) {
-    const reward::Scorer& scorer = *(*scorers)[i];
+    reward::Scorer& scorer = *(*scorers)[i];
     const auto score = reward::ScoreOne(scorer, request.prompt().text(),
                                         request.prompt().metadata_json(), ImageOf(item.image()));
     failure.Update(score.status());
     if (!score.ok()) break;
     v1::NamedValue& value = *response.add_rewards();
-    value.set_name(scorer.name());
-    value.set_value(AnswersNan(item.image()) ? std::numeric_limits<double>::quiet_NaN() : *score);
+    value.set_name(scorer.facts().name);
+    value.set_value(AnswersNan(item.image()) ? std::numeric_limits<double>::quiet_NaN()
+                                             : score->value);
   }
   response.set_status_code(static_cast<int32_t>(failure.code()));
   response.set_status_message(std::string(failure.message()));

@@ -52,7 +52,7 @@ class Leader {
     } else if (step.call == kAccept) {
       SendAccept(step);
     } else if (step.call == kSave) {
-      leader_.AnnounceSave();
+      leader_.AnnounceSave(step.message.size());
     } else {
       HangUp(step.message.empty() ? 0 : static_cast<uint8_t>(step.message[0]));
     }

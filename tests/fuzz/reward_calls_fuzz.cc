@@ -26,7 +26,8 @@ struct Server {
         service({.batch_max = 8, .threads = 1, .streams = fuzz::NoThreads()}, panel, metrics,
                 clock) {
     for (const auto& scorer : panel.scorers()) {
-      ranges[scorer->name()] = {scorer->value_min(), scorer->value_max()};
+      const RewardFacts& facts = scorer->facts();
+      ranges[facts.name] = {facts.value_min, facts.value_max};
     }
   }
   FakeClock clock;

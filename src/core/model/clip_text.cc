@@ -2,13 +2,14 @@
 
 #include <ATen/ATen.h>
 
-#include <array>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "core/model/binding.h"
+#include "core/model/clip_blocks.h"
 #include "core/model/layers.h"
 
 namespace oxbow::model {
@@ -17,54 +18,14 @@ namespace {
 constexpr char kPositionIds[] = "text_model.embeddings.position_ids";
 constexpr int64_t kLegacyEos = 2;
 
-struct Norm {
-  Norm(Binding& bind, const std::string& name, int64_t width, double eps)
-      : weight(bind.Take(name + ".weight", {width})),
-        bias(bind.Take(name + ".bias", {width})),
-        eps(eps) {}
-  at::Tensor operator()(const at::Tensor& x) const {
-    return at::layer_norm(x, {x.size(-1)}, weight, bias, eps);
-  }
-  at::Tensor weight, bias;
-  double eps;
-};
-
-class EncoderLayer {
- public:
-  EncoderLayer(Binding& bind, const ClipTextParams& p, int64_t index)
-      : name_(absl::StrCat("text_model.encoder.layers.", index)),
-        heads_(p.num_attention_heads),
-        quick_(p.hidden_act == "quick_gelu"),
-        norm1_(bind, name_ + ".layer_norm1", p.hidden_size, p.layer_norm_eps),
-        norm2_(bind, name_ + ".layer_norm2", p.hidden_size, p.layer_norm_eps),
-        qkv_{bind.TakeLinear(name_ + ".self_attn.q_proj", p.hidden_size, p.hidden_size),
-             bind.TakeLinear(name_ + ".self_attn.k_proj", p.hidden_size, p.hidden_size),
-             bind.TakeLinear(name_ + ".self_attn.v_proj", p.hidden_size, p.hidden_size)},
-        out_(bind.TakeLinear(name_ + ".self_attn.out_proj", p.hidden_size, p.hidden_size)),
-        fc1_(bind.TakeLinear(name_ + ".mlp.fc1", p.hidden_size, p.intermediate_size)),
-        fc2_(bind.TakeLinear(name_ + ".mlp.fc2", p.intermediate_size, p.hidden_size)) {}
-
-  at::Tensor operator()(const at::Tensor& x) const {  // [B, S, D]
-    std::vector<at::Tensor> parts = ApplyEach(norm1_(x), qkv_);
-    for (at::Tensor& part : parts) {
-      part = part.view({x.size(0), x.size(1), heads_, x.size(2) / heads_});
-    }
-    const at::Tensor y = x + out_(Attend(parts[0], parts[1], parts[2], /*causal=*/true));
-    return y + fc2_(Activate(fc1_(norm2_(y))));
-  }
-
- private:
-  at::Tensor Activate(const at::Tensor& x) const {
-    return quick_ ? x * at::sigmoid(1.702 * x) : at::gelu(x);
-  }
-
-  const std::string name_;
-  const int64_t heads_;
-  const bool quick_;
-  const Norm norm1_, norm2_;
-  const std::array<Linear, 3> qkv_;
-  const Linear out_, fc1_, fc2_;
-};
+ClipBlockShape BlockShape(const ClipTextParams& p) {
+  return {.width = p.hidden_size,
+          .intermediate = p.intermediate_size,
+          .heads = p.num_attention_heads,
+          .quick_gelu = p.hidden_act == "quick_gelu",
+          .causal = true,
+          .eps = p.layer_norm_eps};
+}
 
 class ClipText final : public ClipTextEncoder {
  public:
@@ -77,7 +38,9 @@ class ClipText final : public ClipTextEncoder {
         final_norm_(bind, "text_model.final_layer_norm", p.hidden_size, p.layer_norm_eps),
         projection_(
             bind.TakeLinear("text_projection", p.hidden_size, p.projection_dim, /*bias=*/false)) {
-    for (int64_t i = 0; i < p.num_hidden_layers; ++i) layers_.emplace_back(bind, p, i);
+    for (int64_t i = 0; i < p.num_hidden_layers; ++i) {
+      blocks_.emplace_back(bind, absl::StrCat("text_model.encoder.layers.", i), BlockShape(p));
+    }
   }
 
   ClipTextOutput Encode(const at::Tensor& ids) const override {
@@ -86,9 +49,9 @@ class ClipText final : public ClipTextEncoder {
     const at::Tensor padded = PadRows(ids);
     at::Tensor hidden = at::embedding(tokens_, padded) + positions_.narrow(0, 0, padded.size(1));
     at::Tensor penultimate;
-    for (const EncoderLayer& layer : layers_) {
+    for (const ClipBlock& block : blocks_) {
       penultimate = hidden;
-      hidden = layer(hidden);
+      hidden = block(hidden);
     }
     const at::Tensor end = EndPositions(padded).view({-1, 1, 1}).expand({-1, 1, hidden.size(2)});
     const at::Tensor pooled = projection_(final_norm_(hidden.gather(1, end).squeeze(1)));
@@ -104,9 +67,9 @@ class ClipText final : public ClipTextEncoder {
 
   const ClipTextParams params_;
   const at::Tensor tokens_, positions_;
-  const Norm final_norm_;
+  const ClipNorm final_norm_;
   const Linear projection_;
-  std::vector<EncoderLayer> layers_;
+  std::vector<ClipBlock> blocks_;
 };
 
 struct Field {

@@ -2,8 +2,9 @@
 //
 // Pillow before 13 resizes in two passes, first along rows, then along columns; each pass ends in 8
 // bits. Pillow 13 begins with columns where the height shrinks by more than twice as many pixels as
-// the width, and then differs; square images are not touched by this. An
-// output pixel at x is a weighted sum of input pixels around the centre c = (x + 1/2) in / out:
+// the width, and then differs; square images are not touched by this.
+//
+// An output pixel at x is a weighted sum of input pixels around the centre c = (x + 1/2) in / out:
 //
 //   w_i ~ k((i + 1/2 - c) / s),  s = max(1, in / out),  |i + 1/2 - c| < support s,  sum w_i = 1
 //

@@ -1,0 +1,228 @@
+// Rewards over CLIP against scores of transformers and open_clip, on every item of a directory of
+// tools/make_scorer_goldens.py: OXBOW_SCORER_GOLDENS, or tests/golden/scorers.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "io/safetensors.h"
+#include "io/torch_checkpoint.h"
+#include "rewards/aesthetic.h"
+#include "rewards/clip_towers.h"
+#include "rewards/clipscore.h"
+#include "rewards/hpsv2.h"
+#include "rewards/pickscore.h"
+
+namespace oxbow::rewards {
+namespace {
+
+namespace fs = std::filesystem;
+using reward::Item;
+using reward::Scorer;
+using testing::HasSubstr;
+
+constexpr double kTolerance = 1e-5;
+
+fs::path Goldens() {
+  const char* directory = std::getenv("OXBOW_SCORER_GOLDENS");
+  return directory != nullptr ? directory : OXBOW_SOURCE_DIR "/tests/golden/scorers";
+}
+
+std::shared_ptr<ClipTowers> Towers(const std::string& name, ClipTowersOptions options = {}) {
+  auto towers = ClipTowers::Open(Goldens() / name, options);
+  EXPECT_TRUE(towers.ok()) << towers.status();
+  return *std::move(towers);
+}
+
+class ClipRewardsTest : public testing::Test {
+ protected:
+  ClipRewardsTest() {
+    const auto file = io::ReadSafetensors(Goldens() / "items.safetensors");
+    EXPECT_TRUE(file.ok()) << file.status();
+    prompts_ = nlohmann::json::parse(file->metadata.at("prompts")).get<std::vector<std::string>>();
+    for (size_t i = 0; i < prompts_.size(); ++i) {
+      const io::TensorBytes& tensor = file->tensors.at("image." + std::to_string(i));
+      images_.push_back({static_cast<int>(tensor.shape[1]),
+                         static_cast<int>(tensor.shape[0]),
+                         3,
+                         {tensor.data.begin(), tensor.data.end()}});
+    }
+    for (size_t i = 0; i < prompts_.size(); ++i) {
+      items_.push_back({.prompt = prompts_[i], .frames = {&images_[i], 1}});
+    }
+  }
+
+  // Scores of all items, which are expected to have one.
+  std::vector<double> ScoresOf(Scorer& scorer) const {
+    std::vector<double> values;
+    for (const auto& score : scorer.ScoreBatch(items_)) {
+      EXPECT_TRUE(score.ok()) << score.status();
+      values.push_back(score.ok() ? score->value : NAN);
+    }
+    return values;
+  }
+
+  void ExpectGolden(const std::string& name, Scorer& scorer) const {
+    const auto all = nlohmann::json::parse(*ReadFile(Goldens() / "scores.json"));
+    const auto golden = all[name].get<std::vector<double>>();
+    const std::vector<double> ours = ScoresOf(scorer);
+    ASSERT_EQ(ours.size(), golden.size());
+    double largest = 0;
+    for (size_t i = 0; i < ours.size(); ++i) {
+      EXPECT_NEAR(ours[i], golden[i], kTolerance) << name << " of " << prompts_[i];
+      EXPECT_GE(ours[i], scorer.facts().value_min - kTolerance);
+      EXPECT_LE(ours[i], scorer.facts().value_max + kTolerance);
+      largest = std::max(largest, std::abs(ours[i] - golden[i]));
+    }
+    std::cout << name << ": max difference " << largest << "\n";
+  }
+
+  std::vector<std::string> prompts_;
+  std::vector<Image8> images_;
+  std::vector<Item> items_;
+};
+
+TEST_F(ClipRewardsTest, PickScoreIsThatOfTransformers) {
+  const auto scorer = MakePickScore(Towers("clip"));
+  EXPECT_EQ(scorer->facts().name, "pickscore");
+  ExpectGolden("pickscore", *scorer);
+}
+
+TEST_F(ClipRewardsTest, ClipScoreIsThatOfTransformersInEachConvention) {
+  const auto towers = Towers("clip");
+  for (const auto& [name, variant] :
+       {std::pair("clipscore_flow_grpo", ClipScoreVariant::kFlowGrpo),
+        std::pair("clipscore_flow_factory", ClipScoreVariant::kFlowFactory),
+        std::pair("clipscore_hessel", ClipScoreVariant::kHessel)}) {
+    ExpectGolden(name, *MakeClipScore(towers, variant));
+  }
+}
+
+TEST_F(ClipRewardsTest, Hpsv2IsThatOfOpenClip) {
+  ExpectGolden("hpsv2", *MakeHpsv2(Towers("open_clip")));
+}
+
+TEST_F(ClipRewardsTest, AestheticIsThatOfTransformersWithAConvertedHead) {
+  const fs::path head = fs::path(testing::TempDir()) / "head.safetensors";
+  ASSERT_TRUE(io::ConvertTorchCheckpoint(Goldens() / "head.pt", head).ok());
+  const auto scorer = OpenAesthetic(Towers("clip"), head);
+  ASSERT_TRUE(scorer.ok()) << scorer.status();
+  const auto all = nlohmann::json::parse(*ReadFile(Goldens() / "scores.json"));
+  const auto golden = all["aesthetic"].get<std::vector<double>>();
+  const std::vector<double> ours = ScoresOf(**scorer);
+  for (size_t i = 0; i < golden.size(); ++i) EXPECT_NEAR(ours[i], golden[i], kTolerance);
+}
+
+TEST_F(ClipRewardsTest, AnItemScoresTheSameAloneAndAmongOthers) {
+  const auto batch = ScoresOf(*MakePickScore(Towers("clip", {.rows_max = 4})));
+  const auto scorer = MakePickScore(Towers("clip"));
+  for (size_t i = 0; i < items_.size(); ++i) {
+    const auto alone = scorer->ScoreBatch({&items_[i], 1});
+    ASSERT_TRUE(alone[0].ok()) << alone[0].status();
+    EXPECT_NEAR(alone[0]->value, batch[i], kTolerance);
+  }
+}
+
+TEST_F(ClipRewardsTest, RewardsOfOneModelEncodeAnImageOnce) {
+  const auto towers = Towers("clip");
+  const auto count = static_cast<int64_t>(items_.size());
+  ScoresOf(*MakePickScore(towers));
+  EXPECT_EQ(towers->images_embedded(), count);
+  ScoresOf(*MakeClipScore(towers, ClipScoreVariant::kFlowFactory));
+  ScoresOf(**OpenAesthetic(towers, Goldens() / "head.safetensors"));
+  EXPECT_EQ(towers->images_embedded(), count);
+  ScoresOf(*MakeClipScore(towers, ClipScoreVariant::kFlowGrpo));  // Another preprocessing.
+  EXPECT_EQ(towers->images_embedded(), 2 * count);
+}
+
+// With room for two embeddings scores stay the same, and each pass comes again.
+TEST_F(ClipRewardsTest, WhatIsNotKeptIsComputedAgain) {
+  const auto few = Towers("clip", {.kept_max = 2}), many = Towers("clip");
+  const auto count = static_cast<int64_t>(items_.size());
+  const auto first = ScoresOf(*MakePickScore(few)), again = ScoresOf(*MakePickScore(few));
+  EXPECT_EQ(first, again);
+  EXPECT_EQ(first, ScoresOf(*MakePickScore(many)));
+  EXPECT_GT(few->images_embedded(), count);
+}
+
+TEST_F(ClipRewardsTest, ABadImageCostsOnlyItsOwnScore) {
+  const auto scorer = MakePickScore(Towers("clip"));
+  const std::vector<double> sound = ScoresOf(*scorer);
+  const Image8 short_of_bytes{10, 10, 3, {1, 2, 3}}, four{2, 2, 4, std::vector<uint8_t>(16)},
+      strip{1, 30000, 1, std::vector<uint8_t>(30000)}, none;
+  std::vector<Item> items = items_;
+  for (const Image8* const bad : {&short_of_bytes, &four, &strip, &none}) {
+    items[2].frames = {bad, 1};
+    const auto scores = scorer->ScoreBatch(items);
+    EXPECT_EQ(scores[2].status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(scores[2].status().message()), HasSubstr("CLIP takes no such image"));
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (i == 2) continue;
+      EXPECT_NEAR(scores[i]->value, sound[i], kTolerance);
+    }
+  }
+}
+
+TEST_F(ClipRewardsTest, GreyIsTheSameAsThreeEqualChannels) {
+  const auto scorer = MakeHpsv2(Towers("open_clip"));
+  Image8 grey{20, 30, 1, {}}, rgb{20, 30, 3, {}};
+  for (int i = 0; i < 600; ++i) {
+    grey.pixels.push_back(static_cast<uint8_t>(i * 7));
+    rgb.pixels.insert(rgb.pixels.end(), 3, static_cast<uint8_t>(i * 7));
+  }
+  EXPECT_EQ(ScoreOne(*scorer, "x", "", grey)->value, ScoreOne(*scorer, "x", "", rgb)->value);
+}
+
+TEST_F(ClipRewardsTest, IdentitiesTellModelsVariantsAndTypesApart) {
+  const auto clip = Towers("clip");
+  std::set<std::string> identities = {
+      MakePickScore(clip)->facts().identity, MakePickScore(Towers("open_clip"))->facts().identity,
+      MakePickScore(Towers("clip", {.dtype = at::kBFloat16}))->facts().identity,
+      MakeClipScore(clip, ClipScoreVariant::kHessel)->facts().identity,
+      MakeClipScore(clip, ClipScoreVariant::kFlowGrpo)->facts().identity};
+  EXPECT_EQ(identities.size(), 5u);
+  EXPECT_EQ(clip->identity(), Towers("clip")->identity());
+}
+
+// bfloat16 keeps 8 bits; scores move by a few per cent of the scale at most.
+TEST_F(ClipRewardsTest, HalfTypesScoreNearly) {
+  const auto exact = ScoresOf(*MakeHpsv2(Towers("open_clip")));
+  for (const auto& [dtype, tolerance] :
+       {std::pair(at::kBFloat16, 0.03), std::pair(at::kHalf, 0.004)}) {
+    const auto rough = ScoresOf(*MakeHpsv2(Towers("open_clip", {.dtype = dtype})));
+    for (size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(rough[i], exact[i], tolerance);
+  }
+}
+
+TEST_F(ClipRewardsTest, DefectsOfAModelAreNamed) {
+  EXPECT_EQ(ClipTowers::Open(Goldens() / "absent").status().code(), absl::StatusCode::kNotFound);
+  const fs::path broken = fs::path(testing::TempDir()) / "broken_clip";
+  fs::remove_all(broken);
+  fs::copy(Goldens() / "clip", broken);
+  const auto refused = [&](const std::string& config) {
+    EXPECT_TRUE(WriteFileAtomically(broken / "config.json", config).ok());
+    const absl::Status status = ClipTowers::Open(broken).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("broken_clip"));
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refused("{}"), HasSubstr("no text_config"));
+  auto config = nlohmann::json::parse(*ReadFile(Goldens() / "clip" / "config.json"));
+  config["vision_config"]["patch_size"] = 14;
+  EXPECT_THAT(refused(config.dump()), HasSubstr("wrong shape: vision_model.embeddings."));
+  config["text_config"]["vocab_size"] = 9;
+  EXPECT_THAT(refused(config.dump()), HasSubstr("embeds 9"));
+  EXPECT_THAT(
+      std::string(
+          OpenAesthetic(Towers("clip"), Goldens() / "items.safetensors").status().message()),
+      HasSubstr("not a tensor of an aesthetic head: image.0"));
+}
+
+}  // namespace
+}  // namespace oxbow::rewards
