@@ -182,21 +182,33 @@ Evaluation::Verdict Evaluation::VerdictOf(reward::Scores scores) const {
 std::map<std::string, double> Evaluation::MetricsOf(const std::vector<Verdict>& verdicts) const {
   const double count = static_cast<double>(verdicts.size());
   double reward_sum = 0;
-  std::map<std::string, double> sums;
+  struct Sum {
+    double value = 0;
+    double count = 0;
+    double mean() const { return value / count; }
+  };
+  std::map<std::string, Sum> sums;
   for (const Verdict& verdict : verdicts) {
     reward_sum += verdict.reward;
-    for (const auto& [name, value] : verdict.scores) sums[name] += value;
+    for (const auto& [name, value] : verdict.scores) {
+      sums[name].value += value;
+      ++sums[name].count;
+    }
   }
   std::map<std::string, double> metrics = {{metric::kEvalRewardMean, reward_sum / count}};
   for (const auto& [name, sum] : sums) {
-    metrics[metric::kEvalRewardNameMean.Of(name)] = sum / count;
+    metrics[metric::kEvalRewardNameMean.Of(name)] = sum.mean();
     if (!run::IsTerm(options_.reward, name)) {
-      metrics[metric::kEvalShortMean.Of(ShortName(name))] = sum / count;
+      metrics[metric::kEvalShortMean.Of(ShortName(name))] = sum.mean();
     }
   }
+  for (const std::string& name : options_.reward.observed()) {
+    const double failed = count - sums[name].count;
+    if (failed > 0) metrics[metric::kEvalRewardNameFailed.Of(name)] = failed;
+  }
   // `digits_row` says which of two equally right layouts was drawn, so its mean shows diversity.
-  if (const auto row = sums.find("digits_row"); row != sums.end()) {
-    metrics[metric::kEvalMinorityShare] = std::min(row->second / count, 1 - row->second / count);
+  if (const auto row = sums.find("digits_row"); row != sums.end() && row->second.count > 0) {
+    metrics[metric::kEvalMinorityShare] = std::min(row->second.mean(), 1 - row->second.mean());
   }
   return metrics;
 }

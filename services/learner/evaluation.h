@@ -42,7 +42,8 @@ class Evaluation {
   Evaluation(Options options, std::vector<v1::Prompt> prompts, ConditioningCache& conditioning,
              const model::ImageDecoder& decoder, reward::RewardClient& rewards);
 
-  // An error if an image could not be scored: the mean of fewer images is another number. Ends at
+  // An error if an image could not be scored: the mean of fewer images is another number. An
+  // observed reward that failed is missing from its own mean, and counted. Ends at
   // the first image without a score; kUnavailable if no reward server answers or scoring takes
   // longer than kScoringMax; kCancelled once `rewards` is cancelled or Cancel was called.
   absl::StatusOr<EvaluationResult> Run(const model::VelocityModel& model);

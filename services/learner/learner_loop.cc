@@ -16,6 +16,7 @@
 #include "core/replay/table_policy.h"
 #include "metrics/step_metrics.h"
 #include "rpc/convert.h"
+#include "run/rewards.h"
 #include "services/learner/coordinator/group_check.h"
 #include "services/learner/experience_builder.h"
 
@@ -46,6 +47,18 @@ void MeasureProduction(const std::vector<ReceivedGroup>& received,
   numbers[metric::kRolloutBatches] = static_cast<double>(batches.size());
   numbers[metric::kRolloutSampleS] = sample_seconds;
   numbers[metric::kRolloutRewardSMean] = reward_seconds / static_cast<double>(received.size());
+}
+
+void CountObservedFailures(const v1::RewardConfig& config,
+                           const std::vector<ReceivedGroup>& received,
+                           std::map<std::string, double>& numbers) {
+  std::map<std::string, uint64_t> failures;
+  for (const ReceivedGroup& item : received) {
+    run::CountObservedFailures(config, item.group, failures);
+  }
+  for (const auto& [name, count] : failures) {
+    numbers[metric::kTrainRewardNameFailed.Of(name)] = static_cast<double>(count);
+  }
 }
 
 }  // namespace
@@ -399,6 +412,7 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
     }
   }
   MeasureProduction(received, numbers_);
+  CountObservedFailures(options_.reward, received, numbers_);
   numbers_[metric::kRolloutLatentBytes] = bytes;
   numbers_[metric::kRolloutRowsForward] = rows * options_.rows_per_step;
   const std::vector<int> window = WindowOf(step);

@@ -70,6 +70,7 @@ class LearnerLoop {
     std::optional<flow::WindowPlan> window;         // None: no step is stochastic.
     std::optional<rl::BatchAdaptation> adaptation;  // None: a step trains on all its groups.
     uint32_t group_size = 0;                        // G
+    v1::RewardConfig reward;
     int rows_per_step = 1;  // Network rows per sampling step; guidance takes two.
     absl::Duration drain_grace = absl::Seconds(10);  // For an update, once a drain is requested.
   };

@@ -165,6 +165,8 @@ absl::Status LearnerProcess::ConnectPeers() {
   OXBOW_ASSIGN_OR_RETURN(rewards_, reward::RewardClient::Connect(
                                        {.endpoints = options_.reward_endpoints,
                                         .rewards = reward_names,
+                                        .observed = {reward.observed().begin(),
+                                                     reward.observed().end()},
                                         .tries = static_cast<int>(reward.tries()),
                                         .timeout = absl::Seconds(reward.timeout_seconds())}));
   std::optional<int64_t> resume_after;

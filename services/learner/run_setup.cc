@@ -222,6 +222,7 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
                             ? std::optional(AdaptationOf(config.adaptation()))
                             : std::nullopt,
           .group_size = config.batch().group_size(),
+          .reward = config.reward(),
           .rows_per_step = setup.sampling.guidance == 1 ? 1 : 2};
 }
 

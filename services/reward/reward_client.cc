@@ -1,79 +1,130 @@
 #include "services/reward/reward_client.h"
 
 #include <algorithm>
-#include <cmath>
+#include <atomic>
 #include <optional>
 #include <random>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/trace.h"
 #include "oxbow/v1/reward.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/retry.h"
 #include "rpc/status.h"
+#include "services/reward/reward_directory.h"
+#include "services/reward/score_messages.h"
+#include "services/reward/score_plan.h"
 
 namespace oxbow::reward {
 namespace {
 
-constexpr uint64_t kBatchBytesMax = rpc::kMessageBytesMax / 2;  // Leaves room for the rest.
+constexpr size_t kBatchBytesMax = rpc::kMessageBytesMax / 2;  // Leaves room for the rest.
+constexpr size_t kBatchesAtOnce = 8;                          // One call has so many.
 constexpr absl::Duration kDescribeTimeoutMax = absl::Seconds(10);
 constexpr absl::Duration kRestFirst = absl::Milliseconds(250);  // Between two descriptions.
 constexpr absl::Duration kRestMax = absl::Seconds(5);
 constexpr absl::Duration kWaitSlice = absl::Milliseconds(200);  // Between looks at the clock.
+constexpr absl::Duration kObservedWaitMax = absl::Seconds(1);   // For a server that rests.
 
-// One reward server. Thread-safe but for its breaker, which the client's lock guards.
-struct Replica {
-  Replica(std::string at, const std::shared_ptr<grpc::Channel>& channel,
-          CircuitBreaker::Options options)
-      : endpoint(std::move(at)), stub(v1::Reward::NewStub(channel)), breaker(options) {}
-  const std::string endpoint;
-  const std::unique_ptr<v1::Reward::Stub> stub;
-  CircuitBreaker breaker;
+using Outcomes = std::map<std::string, absl::StatusOr<double>>;  // By reward.
+using Absences = std::map<std::string, absl::Status>;            // By reward.
+using Turn = RewardDirectory::Turn;
+
+// One call of Score.
+struct Call {
+  v1::Prompt prompt;
+  const std::vector<Image8>& images;
+  bool waits = false;
+  absl::Duration end;
+  uint64_t group = 0;
+  absl::Mutex mutex = {};
+  std::vector<Outcomes> outcomes ABSL_GUARDED_BY(mutex) = {};  // By image.
+  absl::Status absence ABSL_GUARDED_BY(mutex) = {};  // A reward that must not be missing is.
 };
 
-// True if a call ended without a word of the reward itself. Scoring has no side effects, so such a
-// call may be repeated.
-bool IsAbsence(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         absl::IsCancelled(status) || absl::IsResourceExhausted(status);
+// The images and rewards of the batch for which `open` is true of their outcome (nullptr: none), or
+// nothing if there are none. A whole group stays one.
+template <typename Predicate>
+std::optional<ScoreBatch> Part(Call& call, const ScoreBatch& batch, Predicate open)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(call.mutex) {
+  ScoreBatch part{.images = {}, .rewards = {}, .whole_group = batch.whole_group};
+  std::set<size_t> images;
+  for (const std::string& reward : batch.rewards) {
+    bool some = false;
+    for (const size_t i : batch.images) {
+      const auto outcome = call.outcomes[i].find(reward);
+      if (!open(outcome == call.outcomes[i].end() ? nullptr : &outcome->second)) continue;
+      images.insert(i);
+      some = true;
+    }
+    if (some) part.rewards.push_back(reward);
+  }
+  if (images.empty()) return std::nullopt;
+  part.images.assign(images.begin(), images.end());
+  if (batch.whole_group) part.images = batch.images;
+  return part;
 }
 
-// The same reason under a code that is not taken for an absence.
-absl::Status Answered(const absl::Status& status) {
-  return IsAbsence(status) ? absl::InternalError(status.message()) : status;
+std::optional<ScoreBatch> Unanswered(Call& call, const ScoreBatch& batch) {
+  absl::MutexLock lock(&call.mutex);
+  return Part(call, batch,
+              [](const absl::StatusOr<double>* outcome) { return outcome == nullptr; });
 }
 
-using Result = absl::StatusOr<Scores>;
+// What was answered without a score, and is to be asked for again: those answers are forgotten.
+std::optional<ScoreBatch> Reopen(Call& call, const ScoreBatch& batch) {
+  absl::MutexLock lock(&call.mutex);
+  auto part = Part(call, batch, [](const absl::StatusOr<double>* outcome) {
+    return outcome != nullptr && IsUnscorable(outcome->status());
+  });
+  if (!part.has_value()) return std::nullopt;
+  for (const size_t i : part->images) {
+    for (const std::string& reward : part->rewards) {
+      const auto outcome = call.outcomes[i].find(reward);
+      if (outcome == call.outcomes[i].end()) continue;
+      if (batch.whole_group || !outcome->second.ok()) call.outcomes[i].erase(outcome);
+    }
+  }
+  return part;
+}
 
-// All wanted rewards of one response, all finite, or an error.
-Result ScoresOf(const v1::ScoreResponse& response, const std::vector<std::string>& wanted,
-                const std::string& endpoint) {
-  if (response.status_code() != 0) {
-    return Annotate(Answered(absl::Status(static_cast<absl::StatusCode>(response.status_code()),
-                                          response.status_message())),
-                    absl::StrCat("reward server ", endpoint));
+// The answer to all that is still unanswered.
+void Settle(Call& call, const ScoreBatch& batch, const absl::Status& status) {
+  absl::MutexLock lock(&call.mutex);
+  for (const size_t i : batch.images) {
+    for (const std::string& reward : batch.rewards) call.outcomes[i].try_emplace(reward, status);
   }
-  Scores given;
-  for (const v1::NamedValue& value : response.rewards()) given[value.name()] = value.value();
-  Scores scores;
-  for (const std::string& name : wanted) {
-    const auto found = given.find(name);
-    if (found == given.end()) {
-      return absl::InternalError(absl::StrCat("answer lacks reward ", name, ": ", endpoint));
+}
+
+// Requests that a server takes, of at most `batch_max` images each.
+std::vector<v1::ScoreRequest> RequestsOf(const Call& call, const ScoreBatch& batch,
+                                         size_t batch_max) {
+  std::vector<v1::ScoreRequest> requests;
+  for (const size_t i : batch.images) {
+    const bool full =
+        !requests.empty() && requests.back().items_size() >= static_cast<int>(batch_max);
+    if (requests.empty() || (full && !batch.whole_group)) {
+      v1::ScoreRequest& request = requests.emplace_back();
+      *request.mutable_prompt() = call.prompt;
+      for (const std::string& name : batch.rewards) request.add_rewards(name);
+      request.set_group(call.group);
+      request.set_group_complete(batch.images.size() == call.images.size());
     }
-    if (!std::isfinite(found->second)) {
-      return absl::InternalError(
-          absl::StrCat("reward ", name, " is not finite (", found->second, "): ", endpoint));
-    }
-    scores[name] = found->second;
+    AddImage(i, call.images[i], requests.back());
   }
-  return scores;
+  if (requests.size() > 1) {
+    for (v1::ScoreRequest& request : requests) request.set_group_complete(false);
+  }
+  return requests;
 }
 
 }  // namespace
@@ -81,29 +132,27 @@ Result ScoresOf(const v1::ScoreResponse& response, const std::vector<std::string
 bool IsUnscorable(const absl::Status& status) { return !status.ok() && !IsAbsence(status); }
 
 struct RewardClient::Impl {
-  explicit Impl(Options o) : options(std::move(o)), random(std::random_device()()) {}
+  explicit Impl(Options o)
+      : options(std::move(o)),
+        directory(options.endpoints, options.breaker),
+        random(std::random_device()()) {}
 
-  // One call of Score.
-  struct Call {
-    v1::Prompt prompt;
-    const std::vector<Image8>& images;
-    bool waits = false;
-    absl::Duration end;
-    std::vector<std::optional<Result>> results;
-  };
-
+  bool IsObserved(const std::string& reward) const;
+  bool MayBeMissing(const std::vector<std::string>& rewards) const;
   absl::Status Describe();
   bool Rest(absl::Duration duration);
-  absl::Status CheckDescription(const std::string& endpoint, const v1::DescribeResponse& response);
-  std::vector<std::vector<size_t>> Split(Call& call) const;
-  absl::Status ScoreBatch(Call& call, std::vector<size_t> open);
-  absl::Status Ask(Call& call, const std::vector<size_t>& batch);
-  absl::StatusOr<Replica*> Next(const Call& call);
-  Replica* FirstAdmitted(absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  absl::Status TryBatch(Replica& replica, Call& call, const std::vector<size_t>& batch);
-  absl::Status Exchange(Replica& replica, const v1::ScoreRequest& request, Call& call,
-                        std::set<size_t>& open);
-  void NoteOutcome(Replica& replica, const absl::Status& status);
+  absl::Status DescribeOne(size_t server);
+  void RunBatches(Call& call, const std::vector<ScoreBatch>& batches);
+  void Score(Call& call, const ScoreBatch& batch);
+  void Ask(Call& call, const ScoreBatch& batch);
+  absl::Status Take(const Turn& turn, Call& call, const ScoreBatch& open);
+  void GiveUp(Call& call, const ScoreBatch& open, const absl::Status& why);
+  absl::StatusOr<Turn> Next(Call& call, const std::vector<std::string>& wanted, absl::Duration end);
+  Absences TryBatch(size_t server, Call& call, const ScoreBatch& batch);
+  absl::Status Exchange(size_t server, Call& call, const ScoreBatch& batch, Absences& absences);
+  void NoteOutcome(size_t server, const std::string& reward, const absl::Status& status);
+  absl::StatusOr<Scores> ResultOf(const Outcomes& outcomes) const;
+  void LogFailures(const std::vector<Outcomes>& outcomes) const;
 
   // The context of one gRPC call that Cancel ends.
   class Cancellable {
@@ -138,14 +187,13 @@ struct RewardClient::Impl {
     bool waits_ = false;
   };
 
-  Options options;  // Describe fills in `rewards`.
-  size_t batch_max = 1;
-  std::vector<std::unique_ptr<Replica>> replicas;
+  Options options;                                       // Describe fills in `rewards`.
+  std::vector<std::unique_ptr<v1::Reward::Stub>> stubs;  // By server.
 
   mutable absl::Mutex mutex;
   absl::CondVar changed;  // A breaker heard an outcome, or calls are to end.
-  std::minstd_rand random ABSL_GUARDED_BY(mutex);  // For jitter.
-  size_t turn ABSL_GUARDED_BY(mutex) = 0;
+  RewardDirectory directory ABSL_GUARDED_BY(mutex);
+  std::minstd_rand random ABSL_GUARDED_BY(mutex);  // For jitter and groups.
   bool impatient ABSL_GUARDED_BY(mutex) = false;
   bool cancelled ABSL_GUARDED_BY(mutex) = false;
   std::set<grpc::ClientContext*> running ABSL_GUARDED_BY(mutex);
@@ -161,8 +209,7 @@ absl::StatusOr<std::unique_ptr<RewardClient>> RewardClient::Connect(Options opti
   options.breaker.rest_max = std::min(options.breaker.rest_max, options.timeout);
   auto impl = std::make_unique<Impl>(std::move(options));
   for (const std::string& endpoint : impl->options.endpoints) {
-    impl->replicas.push_back(
-        std::make_unique<Replica>(endpoint, rpc::Connect(endpoint), impl->options.breaker));
+    impl->stubs.push_back(v1::Reward::NewStub(rpc::Connect(endpoint)));
   }
   return std::unique_ptr<RewardClient>(new RewardClient(std::move(impl)));
 }
@@ -175,6 +222,16 @@ absl::StatusOr<std::unique_ptr<RewardClient>> RewardClient::Create(Options optio
 
 RewardClient::RewardClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 RewardClient::~RewardClient() = default;
+
+bool RewardClient::Impl::IsObserved(const std::string& reward) const {
+  return std::find(options.observed.begin(), options.observed.end(), reward) !=
+         options.observed.end();
+}
+
+bool RewardClient::Impl::MayBeMissing(const std::vector<std::string>& rewards) const {
+  return std::all_of(rewards.begin(), rewards.end(),
+                     [&](const std::string& reward) { return IsObserved(reward); });
+}
 
 absl::Status RewardClient::Describe() { return impl_->Describe(); }
 
@@ -199,26 +256,47 @@ absl::Status RewardClient::AwaitDescription(const std::function<void(const std::
   }
 }
 
+std::map<std::string, RewardFacts> RewardClient::Facts() const {
+  absl::MutexLock lock(&impl_->mutex);
+  std::map<std::string, RewardFacts> facts = impl_->directory.Facts();
+  std::erase_if(facts, [&](const auto& entry) {
+    const std::vector<std::string>& wanted = impl_->options.rewards;
+    return std::find(wanted.begin(), wanted.end(), entry.first) == wanted.end();
+  });
+  return facts;
+}
+
+// One look at a server. A conflict with another server is kInvalidArgument; the server is described
+// all the same.
+absl::Status RewardClient::Impl::DescribeOne(size_t server) {
+  v1::DescribeResponse response;
+  const Cancellable context(*this, std::min(options.timeout, kDescribeTimeoutMax));
+  OXBOW_RETURN_IF_ERROR(rpc::FromGrpc(stubs[server]->Describe(context.get(), {}, &response)));
+  std::vector<RewardFacts> rewards;
+  for (const v1::RewardDescription& reward : response.rewards()) rewards.push_back(FactsOf(reward));
+  absl::MutexLock lock(&mutex);
+  return directory.Described(server, rewards, response.batch_max());
+}
+
 absl::Status RewardClient::Impl::Describe() {
   absl::Status failure;
   bool answered = false;
-  batch_max = 0;
-  for (const auto& replica : replicas) {
-    v1::DescribeResponse response;
-    const absl::Status status = rpc::Retry({}, [&] {
-      const Cancellable context(*this, std::min(options.timeout, kDescribeTimeoutMax));
-      return rpc::FromGrpc(replica->stub->Describe(context.get(), {}, &response));
-    });
-    if (!status.ok()) {
-      OXBOW_LOG(Warning) << "reward server does not answer" << Field("endpoint", replica->endpoint)
-                         << Field("status", status);
-      failure = status;
-      continue;
-    }
-    OXBOW_RETURN_IF_ERROR(CheckDescription(replica->endpoint, response));
-    answered = true;
+  for (size_t server = 0; server < stubs.size(); ++server) {
+    const absl::Status status = rpc::Retry({}, [&] { return DescribeOne(server); });
+    if (absl::IsInvalidArgument(status)) return status;
+    answered |= status.ok();
+    if (status.ok()) continue;
+    OXBOW_LOG(Warning) << "reward server does not answer"
+                       << Field("endpoint", options.endpoints[server]) << Field("status", status);
+    failure = status;
   }
-  if (answered) return absl::OkStatus();
+  if (answered) {
+    absl::MutexLock lock(&mutex);
+    if (options.rewards.empty()) {
+      for (const auto& [name, facts] : directory.Facts()) options.rewards.push_back(name);
+    }
+    return directory.CheckNames(options.rewards);
+  }
   if (absl::IsCancelled(failure)) return failure;
   if (!IsAbsence(failure)) {
     return absl::FailedPreconditionError(
@@ -230,148 +308,201 @@ absl::Status RewardClient::Impl::Describe() {
                    std::string(failure.message())));
 }
 
-absl::Status RewardClient::Impl::CheckDescription(const std::string& endpoint,
-                                                  const v1::DescribeResponse& response) {
-  std::set<std::string> known;
-  for (const v1::RewardDescription& reward : response.rewards()) known.insert(reward.name());
-  if (options.rewards.empty()) options.rewards.assign(known.begin(), known.end());
-  for (const std::string& name : options.rewards) {
-    if (known.contains(name)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("reward server ", endpoint, " does not know reward (its --rewards): ", name));
-  }
-  const size_t limit = std::max<size_t>(response.batch_max(), 1);
-  batch_max = batch_max == 0 ? limit : std::min(batch_max, limit);
-  return absl::OkStatus();
-}
-
-// Cuts batches of at most batch_max images and kBatchBytesMax bytes. An image that is too large for
-// any batch gets its error here.
-std::vector<std::vector<size_t>> RewardClient::Impl::Split(Call& call) const {
-  std::vector<std::vector<size_t>> batches;
-  uint64_t bytes = 0;
-  for (size_t i = 0; i < call.images.size(); ++i) {
-    const uint64_t size = call.images[i].pixels.size();
-    if (size > kBatchBytesMax) {
-      call.results[i] = absl::InvalidArgumentError(
-          absl::StrCat("image is too large to send: ", size, " bytes over ", kBatchBytesMax));
-      continue;
-    }
-    if (batches.empty() || batches.back().size() >= batch_max || bytes + size > kBatchBytesMax) {
-      batches.emplace_back();
-      bytes = 0;
-    }
-    batches.back().push_back(i);
-    bytes += size;
-  }
-  return batches;
-}
-
 std::vector<absl::StatusOr<Scores>> RewardClient::Score(const std::string& prompt_text,
                                                         const std::string& prompt_metadata_json,
                                                         const std::vector<Image8>& images,
                                                         const Patience& patience) {
-  Impl::Call call{.prompt = {},
-                  .images = images,
-                  .waits = patience.waits,
-                  .end = impl_->options.clock->Now() + patience.limit,
-                  .results = std::vector<std::optional<Result>>(images.size())};
+  Call call{.prompt = {},
+            .images = images,
+            .waits = patience.waits,
+            .end = impl_->options.clock->Now() + patience.limit};
   call.prompt.set_text(prompt_text);
   call.prompt.set_metadata_json(prompt_metadata_json);
-  absl::Status absence;
-  for (std::vector<size_t>& batch : impl_->Split(call)) {
-    absence = impl_->ScoreBatch(call, std::move(batch));
-    if (!absence.ok()) break;
+  std::vector<ScoreBatch> batches;
+  {
+    absl::MutexLock lock(&impl_->mutex);
+    call.group = 1 + std::uniform_int_distribution<uint64_t>(0, UINT64_MAX - 1)(impl_->random);
+    batches = PlanBatches(impl_->directory, impl_->options.rewards, images, kBatchBytesMax);
   }
-  std::vector<Result> scores;
-  for (std::optional<Result>& result : call.results) {
-    scores.push_back(result.has_value() ? *std::move(result) : Result(absence));
-  }
+  absl::MutexLock(&call.mutex), call.outcomes.resize(images.size());
+  impl_->RunBatches(call, batches);
+  absl::MutexLock lock(&call.mutex);
+  impl_->LogFailures(call.outcomes);
+  std::vector<absl::StatusOr<Scores>> scores;
+  for (const Outcomes& outcomes : call.outcomes) scores.push_back(impl_->ResultOf(outcomes));
   return scores;
+}
+
+// Side by side, on this thread and further ones.
+void RewardClient::Impl::RunBatches(Call& call, const std::vector<ScoreBatch>& batches) {
+  std::atomic<size_t> next = 0;
+  const std::optional<Trace> trace = CurrentTrace();  // Threads begin without one.
+  const auto work = [&] {
+    const TraceScope scope(trace);
+    for (size_t i = next++; i < batches.size(); i = next++) Score(call, batches[i]);
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < std::min(batches.size(), kBatchesAtOnce); ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+}
+
+// All scores, or the first reason why one that must not be missing is. An answer goes before an
+// absence: it would be the same the next time.
+absl::StatusOr<Scores> RewardClient::Impl::ResultOf(const Outcomes& outcomes) const {
+  Scores scores;
+  absl::Status absence;
+  for (const std::string& reward : options.rewards) {
+    const absl::StatusOr<double>& outcome = outcomes.at(reward);
+    if (outcome.ok()) {
+      scores[reward] = *outcome;
+    } else if (IsObserved(reward)) {
+      continue;
+    } else if (IsUnscorable(outcome.status())) {
+      return outcome.status();
+    } else {
+      absence.Update(outcome.status());
+    }
+  }
+  if (!absence.ok()) return absence;
+  return scores;
+}
+
+void RewardClient::Impl::LogFailures(const std::vector<Outcomes>& outcomes) const {
+  for (const std::string& reward : options.observed) {
+    uint64_t failed = 0;
+    absl::Status reason;
+    for (const Outcomes& of_image : outcomes) {
+      const auto outcome = of_image.find(reward);
+      if (outcome == of_image.end() || outcome->second.ok()) continue;
+      ++failed;
+      reason.Update(outcome->second.status());
+    }
+    if (failed == 0) continue;
+    OXBOW_LOG(Warning) << "observed reward has no score" << Field("reward", reward)
+                       << Field("images", failed) << Field("reason", reason);
+  }
 }
 
 // Asks until every image of the batch has a score or was answered kAnswersMax times without one.
 // The last time it asks for each image alone: one that breaks its call then takes no other along.
-// Otherwise returns why no server answers.
-absl::Status RewardClient::Impl::ScoreBatch(Call& call, std::vector<size_t> open) {
-  for (int answers = 0; answers < kAnswersMax && !open.empty(); ++answers) {
-    for (const size_t i : open) call.results[i].reset();
-    if (answers + 1 < kAnswersMax) {
-      OXBOW_RETURN_IF_ERROR(Ask(call, open));
-    } else {
-      for (const size_t i : open) OXBOW_RETURN_IF_ERROR(Ask(call, {i}));
-    }
-    std::erase_if(open, [&](size_t i) { return call.results[i]->ok(); });
+void RewardClient::Impl::Score(Call& call, const ScoreBatch& batch) {
+  if (!batch.too_large.empty()) {
+    return Settle(call, batch, absl::InvalidArgumentError(batch.too_large));
   }
-  return absl::OkStatus();
+  std::optional<ScoreBatch> open = batch;
+  for (int answers = 1; open.has_value(); ++answers) {
+    if (answers < kAnswersMax || batch.whole_group) {
+      Ask(call, *open);
+    } else {
+      for (const size_t i : open->images) Ask(call, {.images = {i}, .rewards = open->rewards});
+    }
+    if (answers == kAnswersMax) return;
+    open = Reopen(call, *open);
+  }
 }
 
-// Gets one answer for every image of the batch, whatever it says, or returns why no server answers.
-absl::Status RewardClient::Impl::Ask(Call& call, const std::vector<size_t>& batch) {
+// Gets one answer for every reward of every image, whatever it says, or the reason why no server
+// answers.
+void RewardClient::Impl::Ask(Call& call, const ScoreBatch& batch) {
   Waiting waiting(*this);
   absl::Status last;
+  std::optional<absl::Duration> observed_end;
   for (int silences = 0;;) {
+    const std::optional<ScoreBatch> open = Unanswered(call, batch);
+    if (!open.has_value()) return;
+    const bool observed = MayBeMissing(open->rewards);
+    if (observed && !observed_end) observed_end = options.clock->Now() + kObservedWaitMax;
     if (silences >= options.tries) {
-      if (!call.waits) return last;
+      if (!call.waits || observed) return GiveUp(call, *open, last);
       waiting.Begin(last);
     }
-    const absl::StatusOr<Replica*> next = Next(call);
-    if (!next.ok()) {
-      if (last.ok() || absl::IsCancelled(next.status())) return next.status();
-      return Annotate(last, std::string(next.status().message()));
+    const absl::StatusOr<Turn> turn =
+        Next(call, open->rewards, observed ? std::min(call.end, *observed_end) : call.end);
+    if (!turn.ok()) {
+      const bool why = last.ok() || !absl::IsUnavailable(turn.status());
+      return GiveUp(call, *open,
+                    why ? turn.status() : Annotate(last, std::string(turn.status().message())));
     }
-    Replica& replica = **next;
-    const absl::Status status =
-        Annotate(TryBatch(replica, call, batch), absl::StrCat("reward server ", replica.endpoint));
-    NoteOutcome(replica, status);
-    if (IsAbsence(status)) {
-      last = absl::UnavailableError(status.message());
-      if (!absl::IsResourceExhausted(status)) ++silences;  // A busy server is there.
-      continue;
-    }
-    for (const size_t i : batch) {
-      if (!call.results[i].has_value()) call.results[i] = status;
-    }
-    return absl::OkStatus();
+    const absl::Status status = Take(*turn, call, *open);
+    if (status.ok()) continue;
+    last = absl::UnavailableError(status.message());
+    if (!absl::IsResourceExhausted(status)) ++silences;  // A busy server is there.
   }
 }
 
-void RewardClient::Impl::NoteOutcome(Replica& replica, const absl::Status& status) {
+// Ends the batch, and the call if it cannot do without these rewards.
+void RewardClient::Impl::GiveUp(Call& call, const ScoreBatch& open, const absl::Status& why) {
+  Settle(call, open, why);
+  if (!IsAbsence(why) || MayBeMissing(open.rewards)) return;
+  absl::MutexLock lock(&call.mutex);
+  call.absence.Update(why);
+}
+
+// Has a server answer. An absence, if it does not for some reward.
+absl::Status RewardClient::Impl::Take(const Turn& turn, Call& call, const ScoreBatch& open) {
+  const std::string where = absl::StrCat("reward server ", options.endpoints[turn.server]);
+  if (turn.rewards.empty()) {
+    absl::Status status = Annotate(DescribeOne(turn.server), where);
+    if (absl::IsInvalidArgument(status)) {
+      OXBOW_LOG(Error) << "reward server is left out" << Field("reason", status);
+      status = absl::OkStatus();
+    }
+    if (!status.ok() && !IsAbsence(status)) status = absl::UnavailableError(status.message());
+    NoteOutcome(turn.server, "", status);
+    return status;
+  }
+  ScoreBatch part = open;
+  part.rewards = turn.rewards;
+  part = Unanswered(call, part).value();
+  const Absences absences = TryBatch(turn.server, call, part);
+  absl::Status result;
+  for (const std::string& reward : part.rewards) {
+    const auto absence = absences.find(reward);
+    const absl::Status status =
+        absence == absences.end() ? absl::OkStatus() : Annotate(absence->second, where);
+    NoteOutcome(turn.server, reward, status);
+    if (result.ok() || absl::IsResourceExhausted(result)) result.Update(status);
+  }
+  return result;
+}
+
+void RewardClient::Impl::NoteOutcome(size_t server, const std::string& reward,
+                                     const absl::Status& status) {
   absl::MutexLock lock(&mutex);
-  if (!IsAbsence(status)) {
-    replica.breaker.Answered();
-  } else if (!cancelled) {
-    OXBOW_LOG(Warning) << "scoring failed" << Field("endpoint", replica.endpoint)
-                       << Field("status", status);
-    replica.breaker.Failed(options.clock->Now(), std::uniform_real_distribution<>(0, 1)(random));
+  if (status.ok() || !cancelled) {
+    directory.Note(server, reward, status.ok(), options.clock->Now(),
+                   std::uniform_real_distribution<>(0, 1)(random));
+  }
+  if (!status.ok() && !cancelled) {
+    OXBOW_LOG(Warning) << "scoring failed" << Field("endpoint", options.endpoints[server])
+                       << Field("reward", reward) << Field("status", status);
   }
   changed.SignalAll();
 }
 
-// The first replica that may be asked, beginning with the next in turn.
-Replica* RewardClient::Impl::FirstAdmitted(absl::Duration now) {
-  for (size_t i = 0; i < replicas.size(); ++i) {
-    Replica& replica = *replicas[(turn + i) % replicas.size()];
-    if (!replica.breaker.Admits(now, options.timeout)) continue;
-    ++turn;
-    return &replica;
+// Waits until some server may be asked. kCancelled, kUnavailable if the call is to wait no more,
+// kNotFound if no server has these rewards.
+absl::StatusOr<Turn> RewardClient::Impl::Next(Call& call, const std::vector<std::string>& wanted,
+                                              absl::Duration end) {
+  {
+    absl::MutexLock lock(&call.mutex);
+    if (!call.absence.ok()) return call.absence;
   }
-  return nullptr;
-}
-
-// Waits until some replica may be asked. kCancelled, or kUnavailable if the call is to wait no
-// more.
-absl::StatusOr<Replica*> RewardClient::Impl::Next(const Call& call) {
   absl::MutexLock lock(&mutex);
   while (true) {
     if (cancelled) return absl::CancelledError("scoring was cancelled");
     const absl::Duration now = options.clock->Now();
-    if (now >= call.end) return absl::UnavailableError("the time for scoring is over");
-    if (Replica* replica = FirstAdmitted(now); replica != nullptr) return replica;
+    if (now >= end) return absl::UnavailableError("the time for scoring is over");
+    if (auto turn = directory.Next(wanted, now, options.timeout); turn.has_value()) return *turn;
     if (call.waits && impatient) return absl::UnavailableError("no longer waits");
-    absl::Duration wait = std::min(call.end - now, kWaitSlice);
-    for (const auto& replica : replicas) wait = std::min(wait, replica->breaker.next() - now);
-    changed.WaitWithTimeout(&mutex, std::max(wait, absl::Milliseconds(1)));
+    const absl::Duration rest_over = directory.RestOver(wanted);
+    if (rest_over == absl::InfiniteDuration()) {
+      return absl::NotFoundError(
+          absl::StrCat("no reward server has ", absl::StrJoin(wanted, ", ")));
+    }
+    changed.WaitWithTimeout(&mutex, std::max(std::min({end - now, kWaitSlice, rest_over - now}),
+                                             absl::Milliseconds(1)));
   }
 }
 
@@ -408,42 +539,57 @@ void RewardClient::Cancel() {
   impl_->changed.SignalAll();
 }
 
-// Sends the images that have no result yet to one replica, under one deadline, and stores its
-// answers.
-absl::Status RewardClient::Impl::TryBatch(Replica& replica, Call& call,
-                                          const std::vector<size_t>& batch) {
-  v1::ScoreRequest request;
-  *request.mutable_prompt() = call.prompt;
-  for (const std::string& name : options.rewards) request.add_rewards(name);
-  std::set<size_t> open;
-  for (const size_t i : batch) {
-    if (call.results[i].has_value()) continue;
-    open.insert(i);
-    const Image8& image = call.images[i];
-    v1::ScoreItem& item = *request.add_items();
-    item.set_item(i);
-    item.mutable_image()->set_width(image.width);
-    item.mutable_image()->set_height(image.height);
-    item.mutable_image()->set_channels(image.channels);
-    item.mutable_image()->set_frames(1);
-    item.mutable_image()->set_pixels(image.pixels.data(), image.pixels.size());
+// Sends a batch to one server, under one deadline, and stores its answers. Returns the rewards that
+// it did not answer for.
+Absences RewardClient::Impl::TryBatch(size_t server, Call& call, const ScoreBatch& batch) {
+  Absences absences;
+  const absl::Status status = Exchange(server, call, batch, absences);
+  if (absl::IsNotFound(status)) {  // It has other rewards than it said.
+    absl::MutexLock lock(&mutex);
+    directory.Forget(server);
   }
-  const absl::Status status = Exchange(replica, request, call, open);
-  if (open.empty()) return absl::OkStatus();  // However the call ended.
-  if (!status.ok()) return status;
-  return absl::InternalError(absl::StrCat("no answer for images of the batch: ", open.size()));
+  for (const std::string& reward : batch.rewards) {
+    const auto open = Unanswered(call, {.images = batch.images, .rewards = {reward}});
+    if (!open.has_value() || absences.contains(reward)) continue;
+    if (IsAbsence(status)) {
+      absences[reward] = status;
+    } else {
+      Settle(call, *open,
+             !status.ok()
+                 ? Annotate(status, absl::StrCat("reward server ", options.endpoints[server]))
+                 : absl::InternalError(
+                       absl::StrCat("no answer for images of the batch: ", open->images.size())));
+    }
+  }
+  return absences;
 }
 
-absl::Status RewardClient::Impl::Exchange(Replica& replica, const v1::ScoreRequest& request,
-                                          Call& call, std::set<size_t>& open) {
+absl::Status RewardClient::Impl::Exchange(size_t server, Call& call, const ScoreBatch& batch,
+                                          Absences& absences) {
+  size_t batch_max = 1;
+  {
+    absl::MutexLock lock(&mutex);
+    batch_max = directory.BatchMax(server);
+  }
   const Cancellable context(*this, std::min(options.timeout, call.end - options.clock->Now()));
-  const auto stream = replica.stub->Score(context.get());
-  stream->Write(request);  // Finish reports a failed write.
+  const auto stream = stubs[server]->Score(context.get());
+  for (const v1::ScoreRequest& request : RequestsOf(call, batch, batch_max)) {
+    if (!stream->Write(request)) break;  // Finish says why.
+  }
   stream->WritesDone();
+  std::set<uint64_t> open(batch.images.begin(), batch.images.end());
   v1::ScoreResponse response;
   while (stream->Read(&response)) {
     if (open.erase(response.item()) == 0) continue;  // Not requested, or answered already.
-    call.results[response.item()] = ScoresOf(response, options.rewards, replica.endpoint);
+    auto outcomes = OutcomesOf(response, batch.rewards, options.endpoints[server]);
+    absl::MutexLock lock(&call.mutex);
+    for (auto& [reward, outcome] : outcomes) {
+      if (IsAbsence(outcome.status())) {
+        absences.try_emplace(reward, outcome.status());
+      } else {
+        call.outcomes[response.item()].try_emplace(reward, std::move(outcome));
+      }
+    }
   }
   return rpc::FromGrpc(stream->Finish());
 }

@@ -1,12 +1,17 @@
-// Asks reward servers for scores: replicas in turn, with a deadline for each call. Never invents a
-// value.
+// Asks reward servers for scores, with a deadline for each call. Never invents a value.
 //
-// Two things can go wrong with an image, and callers treat them apart (IsUnscorable):
+// Each server is asked for the rewards that it has; servers that have the same ones take turns.
+// Batches go out side by side. Two things can go wrong with a reward of an image, and callers
+// treat them apart (IsUnscorable):
 //
-//   no score    a server answered, and what it said is no finite number. The image is asked for
+//   no score    a server answered, and what it said is no finite number. The reward is asked for
 //               again, kAnswersMax times in all; the same image would fail in the next call, too
-//   absence     no server answers. Each server has a circuit breaker; a call waits for the first
-//               that answers, or gives up, as its Patience says. The image may be scored later
+//   absence     no server answers. Each reward of each server has a circuit breaker; a call waits
+//               for the first that answers, or gives up, as its Patience says. The image may be
+//               scored later
+//
+// An observed reward that fails in either way is left out of the scores of its image, and nobody
+// waits for it.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +26,13 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/image8.h"
+#include "core/reward/scorer.h"
 #include "services/reward/circuit_breaker.h"
 
 namespace oxbow::reward {
 
-using Scores = std::map<std::string, double>;  // By reward name.
+// By reward name. An observed reward without a score is not among them.
+using Scores = std::map<std::string, double>;
 
 // Answers without a score after which an image has none.
 inline constexpr int kAnswersMax = 3;
@@ -43,10 +50,11 @@ class RewardClient {
  public:
   struct Options {
     std::vector<std::string> endpoints;
-    std::vector<std::string> rewards;  // Wanted names; empty: all that the servers describe.
-    int tries = 3;                     // Silent calls, over all replicas, that make an absence.
+    std::vector<std::string> rewards;   // Wanted names; empty: all that the servers describe.
+    std::vector<std::string> observed;  // Those of them that may be missing.
+    int tries = 3;                      // Silent calls, over all replicas, that make an absence.
     absl::Duration timeout = absl::Seconds(30);  // For one try of one batch.
-    CircuitBreaker::Options breaker = {};  // No rest is longer than `timeout`.
+    CircuitBreaker::Options breaker = {};        // No rest is longer than `timeout`.
     const Clock* clock = &Clock::Steady();
   };
 
@@ -56,17 +64,22 @@ class RewardClient {
   static absl::StatusOr<std::unique_ptr<RewardClient>> Create(Options options);
   ~RewardClient();
 
-  // Asks every replica to describe itself. kUnavailable if none answers; kInvalidArgument if a
-  // replica that answers does not have a wanted name; kCancelled. Required once before Score.
+  // Asks every server to describe itself. kUnavailable if none answers, or if a reward may be on
+  // one that does not; kInvalidArgument if no server has a wanted reward, or two have different
+  // ones of one name; kCancelled. Required once before Score.
   absl::Status Describe();
 
   // Describe, again and again until a server answers. Calls `says` with the reason each time that
   // none does. kCancelled after GiveUpWaiting or Cancel.
   absl::Status AwaitDescription(const std::function<void(const std::string&)>& says = nullptr);
 
-  // One result per image, in order: all wanted rewards, or the reason why the image could not be
-  // scored. Values are finite: NaN from a server is an error of that image. If a call fails in
-  // transport, the next replica gets the images that are still unanswered. Thread-safe.
+  // What the servers said of the wanted rewards in Describe. Thread-safe.
+  std::map<std::string, RewardFacts> Facts() const;
+
+  // Scores the images of one prompt, a whole group. One result per image, in order: all wanted
+  // rewards but for observed ones that failed, or the reason why the image could not be scored.
+  // Values are finite: NaN from a server is an error of that image. If a call fails in transport,
+  // the next server gets what is still unanswered. Thread-safe.
   std::vector<absl::StatusOr<Scores>> Score(const std::string& prompt_text,
                                             const std::string& prompt_metadata_json,
                                             const std::vector<Image8>& images,

@@ -12,6 +12,11 @@ const Buckets& SecondsBuckets() {
   return buckets;
 }
 
+const Buckets& FillBuckets() {
+  static const Buckets buckets = {.1, .2, .3, .4, .5, .6, .7, .8, .9, 1};
+  return buckets;
+}
+
 // Tenths of the reward's documented range.
 Buckets ScoreBuckets(const RewardFacts& facts) {
   Buckets buckets;
@@ -25,6 +30,9 @@ Buckets ScoreBuckets(const RewardFacts& facts) {
 RewardMetrics::RewardMetrics(prometheus::Registry& registry, const ScorerPanel& panel) {
   auto& items = telemetry::Family(registry, exported::kRewardItemsTotal);
   auto& scores = telemetry::Family(registry, exported::kRewardScore);
+  auto& queues = telemetry::Family(registry, exported::kRewardQueueSeconds);
+  auto& fills = telemetry::Family(registry, exported::kRewardBatchFillRatio);
+  auto& scoring = telemetry::Family(registry, exported::kRewardScoringSeconds);
   for (const auto& scorer : panel.scorers()) {
     const std::string name = scorer->facts().name;
     rewards_[name] = {
@@ -32,6 +40,9 @@ RewardMetrics::RewardMetrics(prometheus::Registry& registry, const ScorerPanel& 
         .invalid = &items.Add({{"reward", name}, {"outcome", "invalid"}}),
         .failed = &items.Add({{"reward", name}, {"outcome", "failed"}}),
         .score = &scores.Add({{"reward", name}}, ScoreBuckets(scorer->facts())),
+        .queue = &queues.Add({{"reward", name}}, SecondsBuckets()),
+        .fill = &fills.Add({{"reward", name}}, FillBuckets()),
+        .scoring = &scoring.Add({{"reward", name}}, SecondsBuckets()),
     };
   }
   auto& calls = telemetry::Family(registry, exported::kRewardRequestDurationSeconds);
@@ -54,6 +65,15 @@ void RewardMetrics::ItemRefused(const std::string& reward, const absl::Status& w
 
 void RewardMetrics::BatchArrived(size_t items) {
   batch_items_->Observe(static_cast<double>(items));
+}
+
+void RewardMetrics::BatchScored(const RewardFacts& reward, size_t items, absl::Duration waited,
+                                absl::Duration took) {
+  const OfReward& of = rewards_.at(reward.name);
+  of.queue->Observe(absl::ToDoubleSeconds(waited));
+  of.scoring->Observe(absl::ToDoubleSeconds(took));
+  if (reward.batch_max == 0) return;  // It gains nothing by batches.
+  of.fill->Observe(static_cast<double>(items) / reward.batch_max);
 }
 
 void RewardMetrics::CallEnded(absl::Duration duration, bool ok) {

@@ -21,6 +21,9 @@ class RewardMetrics {
   void ItemScored(const std::string& reward, double score);
   void ItemRefused(const std::string& reward, const absl::Status& why);
   void BatchArrived(size_t items);
+  // A scorer's batch, whose oldest item `waited` and whose scoring `took` so long.
+  void BatchScored(const RewardFacts& reward, size_t items, absl::Duration waited,
+                   absl::Duration took);
   void CallEnded(absl::Duration duration, bool ok);
 
  private:
@@ -29,6 +32,9 @@ class RewardMetrics {
     prometheus::Counter* invalid;
     prometheus::Counter* failed;
     prometheus::Histogram* score;
+    prometheus::Histogram* queue;
+    prometheus::Histogram* fill;
+    prometheus::Histogram* scoring;
   };
   std::map<std::string, OfReward> rewards_;
   prometheus::Histogram* call_ok_;

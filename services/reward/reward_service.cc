@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/trace.h"
+#include "services/reward/score_messages.h"
 
 namespace oxbow::reward {
 namespace {
@@ -39,72 +40,80 @@ absl::StatusOr<std::vector<Image8>> TakeFrames(const v1::Image& message) {
   return frames;
 }
 
-// The items of a request that can be scored at all, and what is wrong with the others.
-struct Batch {
-  explicit Batch(v1::ScoreRequest& request) {
-    for (v1::ScoreItem& item : *request.mutable_items()) {
-      frames.push_back(TakeFrames(item.image()));
-      item.mutable_image()->clear_pixels();
-    }
-    for (size_t i = 0; i < frames.size(); ++i) {
-      if (!frames[i].ok()) continue;
-      places.push_back(i);
-      items.push_back({.prompt = request.prompt().text(),
-                       .metadata_json = request.prompt().metadata_json(),
-                       .frames = *frames[i],
-                       .group = request.group()});
-    }
+}  // namespace
+
+// Shared with the queues, which may finish after the call.
+struct RewardService::Work {
+  explicit Work(v1::ScoreRequest& taken, std::vector<Scorer*> wanted, uint64_t group);
+
+  // The answer of one scorer: a result for each of `items`. Wakes the stream after the last.
+  void Finish(size_t scorer, ScorerQueue::Results scored);
+  // The same status for each of `items`.
+  void Settle(size_t scorer, const absl::Status& status) {
+    Finish(scorer, ScorerQueue::Results(items.size(), status));
   }
+  // True when the last scorer has answered.
+  bool done() {
+    absl::MutexLock lock(&mutex);
+    return open == 0;
+  }
+
+  std::shared_ptr<rpc::StreamBase> stream;  // Outlives the wait for the last answer.
+  v1::ScoreRequest request;                 // Without pixels.
+  std::vector<Scorer*> scorers;
   std::vector<absl::StatusOr<std::vector<Image8>>> frames;  // By item of the request.
-  std::vector<Item> items;
-  std::vector<size_t> places;  // Where `items` are in the request.
+  std::vector<Item> items;                                  // That can be scored at all.
+  std::vector<size_t> places;                               // Where `items` are in the request.
+  std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);
+
+  absl::Mutex mutex;
+  size_t open ABSL_GUARDED_BY(mutex);  // Scorers that have not answered.
+  // By scorer, then by item of the request.
+  std::vector<ScorerQueue::Results> results ABSL_GUARDED_BY(mutex);
 };
 
-// What the scorer says of each item of the request.
-std::vector<absl::StatusOr<reward::Score>> ScoresOf(Scorer& scorer, const Batch& batch,
-                                                    bool group_complete) {
-  std::vector<absl::StatusOr<reward::Score>> scores;
-  for (const auto& frames : batch.frames) {
-    scores.emplace_back(frames.ok() ? absl::UnknownError("not scored") : frames.status());
+RewardService::Work::Work(v1::ScoreRequest& taken, std::vector<Scorer*> wanted, uint64_t group)
+    : scorers(std::move(wanted)), open(scorers.size()) {
+  request.Swap(&taken);
+  ScorerQueue::Results unscored;
+  for (v1::ScoreItem& item : *request.mutable_items()) {
+    frames.push_back(TakeFrames(item.image()));
+    item.mutable_image()->clear_pixels();
+    unscored.emplace_back(frames.back().ok() ? absl::UnknownError("not scored")
+                                             : frames.back().status());
   }
-  if (scorer.facts().groupwise && !group_complete) {
-    const absl::Status status = absl::InvalidArgumentError(absl::StrCat(
-        scorer.facts().name, " compares the items of a group: send it whole, as group_complete"));
-    return {scores.size(), status};
+  for (size_t i = 0; i < frames.size(); ++i) {
+    if (!frames[i].ok()) continue;
+    places.push_back(i);
+    items.push_back({.prompt = request.prompt().text(),
+                     .metadata_json = request.prompt().metadata_json(),
+                     .frames = *frames[i],
+                     .group = group});
   }
-  auto given = ScoreItems(scorer, batch.items);
-  for (size_t i = 0; i < given.size(); ++i) scores[batch.places[i]] = std::move(given[i]);
-  return scores;
+  absl::MutexLock lock(&mutex);
+  results.assign(scorers.size(), unscored);
 }
 
-void Describe(const RewardFacts& facts, v1::RewardDescription& description) {
-  description.set_name(facts.name);
-  description.set_value_min(facts.value_min);
-  description.set_value_max(facts.value_max);
-  description.set_groupwise(facts.groupwise);
-  description.set_help(facts.help);
-  description.set_identity(facts.identity);
-  if (facts.images) description.add_media("image");
-  if (facts.videos) description.add_media("video");
-  for (const std::string& key : facts.metadata_keys) description.add_metadata_keys(key);
-  description.set_batch_max(facts.batch_max);
+void RewardService::Work::Finish(size_t scorer, ScorerQueue::Results scored) {
+  bool last = false;
+  {
+    absl::MutexLock lock(&mutex);
+    for (size_t i = 0; i < scored.size(); ++i) results[scorer][places[i]] = std::move(scored[i]);
+    last = --open == 0;
+  }
+  if (last) stream->Wake();
 }
-
-}  // namespace
 
 RewardService::RewardService(Options options, const ScorerPanel& panel, RewardMetrics& metrics,
                              const Clock& clock)
-    : options_(options),
-      panel_(panel),
-      metrics_(metrics),
-      clock_(clock),
-      batches_(options.waiting_max) {
-  runner_.emplace(options.streams);
-  for (uint32_t i = 0; i < options.threads; ++i) {
-    scoring_.emplace_back([this] {
-      while (const auto batch = batches_.Pop()) (*batch)();
-    });
+    : options_(options), panel_(panel), metrics_(metrics), clock_(clock) {
+  for (const auto& scorer : panel.scorers()) {
+    queues_[scorer.get()] = std::make_unique<ScorerQueue>(
+        options.queue, *scorer, clock, [this, &scorer](const ScorerQueue::Batch& batch) {
+          metrics_.BatchScored(scorer->facts(), batch.items, batch.waited, batch.took);
+        });
   }
+  runner_.emplace(options.streams);
   MarkMethodStreamed(kScoreMethod, nullptr);
   MarkMethodCallback(kScoreMethod,
                      rpc::StreamHandler<v1::ScoreRequest, v1::ScoreResponse>(
@@ -113,8 +122,6 @@ RewardService::RewardService(Options options, const ScorerPanel& panel, RewardMe
 
 RewardService::~RewardService() {
   runner_.reset();  // Waits for the streams, which wait for their batches.
-  batches_.Drain();
-  for (std::thread& thread : scoring_) thread.join();
 }
 
 grpc::Status RewardService::Describe(grpc::ServerContext* /*context*/,
@@ -133,11 +140,16 @@ rpc::Handler RewardService::Score(ScoreStream& stream) {
   const absl::Duration start = clock_.Now();
   Call call{.stream = stream};
   while (co_await stream.Read(call.request)) {
-    call.scored = false;
-    if (const absl::Status status = Queue(call); !status.ok()) co_return Ended(call, start, status);
-    while (!call.scored) co_await stream.Wait();
+    const absl::StatusOr<std::shared_ptr<Work>> work = Begin(call);
+    if (!work.ok()) co_return Ended(call, start, work.status());
+    while (!(*work)->done()) {
+      co_await stream.Wait();
+      if (!stream.cancelled() || (*work)->gone->exchange(true)) continue;
+      for (Scorer* scorer : (*work)->scorers) queues_.at(scorer)->DropGone();
+    }
     if (stream.cancelled())
       co_return Ended(call, start, absl::CancelledError("the client is gone"));
+    Answer(call, **work);
   }
   co_return Ended(call, start, absl::OkStatus());
 }
@@ -156,8 +168,8 @@ absl::Status RewardService::Ended(const Call& call, absl::Duration start,
   return status;
 }
 
-absl::Status RewardService::Queue(Call& call) {
-  const v1::ScoreRequest& request = call.request;
+absl::StatusOr<std::shared_ptr<RewardService::Work>> RewardService::Begin(Call& call) {
+  v1::ScoreRequest& request = call.request;
   metrics_.BatchArrived(request.items_size());
   if (request.items_size() > static_cast<int>(options_.batch_max)) {
     return absl::InvalidArgumentError(
@@ -166,36 +178,52 @@ absl::Status RewardService::Queue(Call& call) {
   }
   OXBOW_ASSIGN_OR_RETURN(std::vector<Scorer*> scorers,
                          panel_.Select({request.rewards().begin(), request.rewards().end()}));
-  const auto score = [this, &call, scorers = std::move(scorers)] { ScoreBatch(call, scorers); };
-  if (batches_.Push(score, absl::ZeroDuration())) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("busy: ", options_.waiting_max,
-                   " batches wait already; ask again later, or "
-                   "start more reward servers or raise --waiting-max"));
+  // Groups of different callers are never one: the number is this server's own.
+  auto work = std::make_shared<Work>(request, std::move(scorers), ++groups_);
+  work->stream = call.stream.shared_from_this();
+  std::vector<absl::Status> refusals;
+  for (size_t i = 0; i < work->scorers.size(); ++i) {
+    const absl::Status status = Queue(work, i);
+    if (status.ok()) continue;
+    if (absl::IsResourceExhausted(status)) refusals.push_back(status);
+    work->Settle(i, status);
+  }
+  // A client of before takes the refusal of one reward for an answer.
+  const bool all = refusals.size() == work->scorers.size();
+  if (refusals.empty() || (!all && work->request.group() != 0)) return work;
+  *work->gone = true;
+  for (Scorer* scorer : work->scorers) queues_.at(scorer)->DropGone();
+  return refusals.front();
 }
 
-void RewardService::ScoreBatch(Call& call, const std::vector<Scorer*>& scorers) {
-  std::vector<v1::ScoreResponse> responses;
-  for (const v1::ScoreItem& item : call.request.items()) {
-    responses.emplace_back().set_item(item.item());
+// Gives the items to one scorer; an error if it does not take them.
+absl::Status RewardService::Queue(const std::shared_ptr<Work>& work, size_t scorer) {
+  const RewardFacts& facts = work->scorers[scorer]->facts();
+  if (facts.groupwise && !work->request.group_complete()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        facts.name, " compares the items of a group: send it whole, as group_complete"));
   }
-  const Batch batch(call.request);
-  for (Scorer* scorer : scorers) {
-    if (call.stream.cancelled()) break;
-    const auto scores = ScoresOf(*scorer, batch, call.request.group_complete());
-    for (size_t i = 0; i < scores.size(); ++i) {
-      AddOutcome(scorer->facts().name, scores[i], responses[i]);
+  if (work->items.empty()) {
+    work->Finish(scorer, {});
+    return absl::OkStatus();
+  }
+  return queues_.at(work->scorers[scorer])
+      ->Push({.items = work->items,
+              .memory = work,
+              .gone = work->gone,
+              .done = [work = work.get(), scorer](ScorerQueue::Results results) {
+                work->Finish(scorer, std::move(results));
+              }});
+}
+
+void RewardService::Answer(Call& call, Work& work) {
+  absl::MutexLock lock(&work.mutex);
+  for (int i = 0; i < work.request.items_size(); ++i) {
+    v1::ScoreResponse response;
+    response.set_item(work.request.items(i).item());
+    for (size_t scorer = 0; scorer < work.scorers.size(); ++scorer) {
+      AddOutcome(work.scorers[scorer]->facts().name, work.results[scorer][i], response);
     }
-  }
-  if (!call.stream.cancelled()) Answer(call, std::move(responses));
-  // The call may be gone as soon as `scored` is set and it wakes by itself.
-  const std::shared_ptr<rpc::StreamBase> stream = call.stream.shared_from_this();
-  call.scored = true;
-  stream->Wake();
-}
-
-void RewardService::Answer(Call& call, std::vector<v1::ScoreResponse> responses) {
-  for (v1::ScoreResponse& response : responses) {
     ++call.images;
     if (response.status_code() != 0) {
       ++call.failed;
@@ -214,7 +242,8 @@ void RewardService::AddOutcome(const std::string& reward,
   v1::RewardOutcome& outcome = *response.add_outcomes();
   outcome.set_name(reward);
   if (!score.ok()) {
-    metrics_.ItemRefused(reward, score.status());
+    // A busy scorer has not failed.
+    if (!absl::IsResourceExhausted(score.status())) metrics_.ItemRefused(reward, score.status());
     outcome.set_status_code(static_cast<int32_t>(score.status().code()));
     outcome.set_status_message(std::string(score.status().message()));
     if (response.status_code() != 0) return;

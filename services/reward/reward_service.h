@@ -1,23 +1,24 @@
-// The Reward RPCs over a panel of scorers: converts messages, calls scorers, counts.
+// The Reward RPCs over a panel of scorers: converts messages, hands items to the scorers' queues,
+// counts.
 //
-// Scorers run on threads of their own. A batch that finds too many others waiting for them is
-// refused with RESOURCE_EXHAUSTED: its client asks another replica, or again later. A stream that
-// waits costs no thread.
+// A reward whose queue is full is refused with RESOURCE_EXHAUSTED: its client asks another replica,
+// or again later. A stream that waits costs no thread.
 #pragma once
 
 #include <atomic>
-#include <functional>
+#include <map>
+#include <memory>
 #include <optional>
-#include <thread>
+#include <string>
 #include <vector>
 
-#include "base/bounded_queue.h"
 #include "base/clock.h"
 #include "oxbow/v1/reward.grpc.pb.h"
 #include "rpc/server.h"
 #include "rpc/stream.h"
 #include "services/reward/reward_metrics.h"
 #include "services/reward/scorer_panel.h"
+#include "services/reward/scorer_queue.h"
 
 namespace oxbow::reward {
 
@@ -25,9 +26,8 @@ class RewardService final : public v1::Reward::Service, public rpc::HasStreams {
  public:
   using ScoreStream = rpc::Stream<v1::ScoreRequest, v1::ScoreResponse>;
   struct Options {
-    uint32_t batch_max = 64;    // Items per ScoreRequest; a larger request ends the call.
-    uint32_t threads = 4;       // Batches that are scored at a time.
-    uint32_t waiting_max = 64;  // Batches that wait for a thread.
+    uint32_t batch_max = 64;  // Items per ScoreRequest; a larger request ends the call.
+    ScorerQueue::Options queue;
     rpc::StreamRunner::Options streams = {.threads = 2};
   };
 
@@ -47,19 +47,20 @@ class RewardService final : public v1::Reward::Service, public rpc::HasStreams {
   rpc::Handler Score(ScoreStream& stream);
 
  private:
+  // A request that is scored: its items, and what the scorers say of them.
+  struct Work;
   // What one call does, and its counts for its log line.
   struct Call {
     ScoreStream& stream;
     v1::ScoreRequest request;
-    std::atomic<bool> scored = false;  // The batch: all answers are sent, or the client is gone.
     uint64_t images = 0;
     uint64_t failed = 0;
     absl::Status failure;  // The first failure.
   };
 
-  absl::Status Queue(Call& call);
-  void ScoreBatch(Call& call, const std::vector<Scorer*>& scorers);
-  void Answer(Call& call, std::vector<v1::ScoreResponse> responses);
+  absl::StatusOr<std::shared_ptr<Work>> Begin(Call& call);
+  absl::Status Queue(const std::shared_ptr<Work>& work, size_t scorer);
+  void Answer(Call& call, Work& work);
   void AddOutcome(const std::string& reward, const absl::StatusOr<reward::Score>& score,
                   v1::ScoreResponse& response);
   absl::Status Ended(const Call& call, absl::Duration start, const absl::Status& status);
@@ -68,8 +69,8 @@ class RewardService final : public v1::Reward::Service, public rpc::HasStreams {
   const ScorerPanel& panel_;
   RewardMetrics& metrics_;
   const Clock& clock_;
-  BoundedQueue<std::function<void()>> batches_;
-  std::vector<std::thread> scoring_;
+  std::map<const Scorer*, std::unique_ptr<ScorerQueue>> queues_;
+  std::atomic<uint64_t> groups_ = 0;  // That were numbered for groupwise scorers.
   // Destroyed first: it waits for the streams, and they for the scoring.
   std::optional<rpc::StreamRunner> runner_;
 };

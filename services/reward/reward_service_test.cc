@@ -210,7 +210,7 @@ TEST(RewardServiceLoadTest, IdleStreamsCostNothingAndABatchTooManyIsRefused) {
   const ScorerPanel panel(std::move(scorers));
   prometheus::Registry registry;
   RewardMetrics metrics(registry, panel);
-  RewardService service({.threads = 1, .waiting_max = 2}, panel, metrics, Clock::Steady());
+  RewardService service({.queue = {.threads = 1, .items_max = 3}}, panel, metrics, Clock::Steady());
   const auto server = rpc::Server::Start({}, {&service}).value();
   const auto stub = v1::Reward::NewStub(rpc::Connect(server->endpoint()));
   struct Call {
@@ -257,6 +257,63 @@ TEST(RewardServiceLoadTest, IdleStreamsCostNothingAndABatchTooManyIsRefused) {
   EXPECT_EQ(scored, 3);
   for (Call& call : idle) call.context->TryCancel();
   for (Call& call : idle) (void)call.stream->Finish();
+}
+
+// A scorer of batches of eight, whose every score is the width.
+class BatchScorer final : public Scorer {
+ public:
+  const RewardFacts& facts() const override { return facts_; }
+  int concurrency_max() const override { return 1; }
+  std::vector<absl::StatusOr<reward::Score>> ScoreBatch(absl::Span<const Item> items) override {
+    std::vector<absl::StatusOr<reward::Score>> scores;
+    for (const Item& item : items) {
+      scores.emplace_back(reward::Score{.value = static_cast<double>(item.picture().width)});
+    }
+    return scores;
+  }
+
+ private:
+  const RewardFacts facts_{.name = "width", .value_max = 9, .batch_max = 8};
+};
+
+TEST(RewardServiceLoadTest, CallersShareBatches) {
+  std::vector<std::unique_ptr<Scorer>> scorers;
+  scorers.push_back(std::make_unique<BatchScorer>());
+  const ScorerPanel panel(std::move(scorers));
+  prometheus::Registry registry;
+  RewardMetrics metrics(registry, panel);
+  RewardService service({.queue = {.batch_wait = absl::Minutes(1)}}, panel, metrics,
+                        Clock::Steady());
+  const auto server = rpc::Server::Start({}, {&service}).value();
+  const auto stub = v1::Reward::NewStub(rpc::Connect(server->endpoint()));
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 8; ++i) {
+    callers.emplace_back([&] {
+      const auto context = rpc::ContextWithDeadline(absl::Seconds(50));
+      const auto stream = stub->Score(context.get());
+      v1::ScoreRequest request;
+      for (int k = 1; k <= 3; ++k) {
+        v1::ScoreItem& item = *request.add_items();
+        item.set_item(k);
+        item.mutable_image()->set_width(k);
+        item.mutable_image()->set_height(1);
+        item.mutable_image()->set_channels(1);
+        item.mutable_image()->set_pixels(std::string(k, 'x'));
+      }
+      stream->Write(request);
+      stream->WritesDone();
+      int answers = 0;
+      for (v1::ScoreResponse answer; stream->Read(&answer); ++answers) {
+        EXPECT_EQ(answer.outcomes(0).value(), static_cast<double>(answer.item()));
+      }
+      EXPECT_EQ(answers, 3);
+      EXPECT_TRUE(stream->Finish().ok());
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  const std::string text = telemetry::ScrapeText(registry);
+  EXPECT_THAT(text, HasSubstr(R"(oxbow_reward_batch_fill_ratio_sum{reward="width"} 3)"));
+  EXPECT_THAT(text, HasSubstr(R"(oxbow_reward_batch_fill_ratio_count{reward="width"} 3)"));
 }
 
 TEST(ScorerPanelTest, RefusesImagesThatDoNotHoldTogether) {

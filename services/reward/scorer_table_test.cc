@@ -33,6 +33,24 @@ TEST(ScorerTableTest, WhatDoesNotFitIsAnErrorAndNoScore) {
   }
 }
 
+TEST(ScorerTableTest, ABatchHasTheScoresOfItsItemsAlone) {
+  const std::vector<Image8> images = {ImageOf(1), ImageOf(473), ImageOf(470)};
+  std::vector<Item> items;
+  for (const char* prompt : {"text 473", "a red cube", "red square left of blue disc"}) {
+    for (const Image8& image : images) items.push_back({.prompt = prompt, .frames = {&image, 1}});
+  }
+  for (const std::string& name : ScorerNames()) {
+    const auto scorer = MakeScorer(name).value();
+    const auto scores = scorer->ScoreBatch(items);
+    ASSERT_EQ(scores.size(), items.size());
+    for (size_t i = 0; i < items.size(); ++i) {
+      const auto alone = ScoreOne(*scorer, items[i].prompt, "", items[i].picture());
+      EXPECT_EQ(scores[i].status(), alone.status());
+      EXPECT_TRUE(!alone.ok() || scores[i]->value == alone->value) << name;
+    }
+  }
+}
+
 TEST(ScorerTableTest, UnknownScorerNamesTheKnownOnes) {
   const absl::Status status = MakeScorer("digits_orc").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);

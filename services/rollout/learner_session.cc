@@ -391,6 +391,7 @@ std::optional<double> LearnerSession::Score(const v1::Lease& lease, SampledGroup
                               .unscored = answered});
     return std::nullopt;
   }
+  for (const auto& [name, samples] : unscored->observed) metrics_.ObservedFailed(name, samples);
   if (unscored->samples > 0) {
     stream_.Unscored(lease.lease_id(), unscored->samples, std::string(unscored->reason.message()));
   }

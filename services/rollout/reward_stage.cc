@@ -19,6 +19,9 @@ absl::StatusOr<Unscored> ApplyScores(const v1::RewardConfig& config, bool drops,
     if (scores[i].ok()) {
       samples[i].rewards = *scores[i];
       samples[i].reward = run::WeightedReward(config, *scores[i]);
+      for (const std::string& name : config.observed()) {
+        if (!scores[i]->contains(name)) ++unscored.observed[name];
+      }
       continue;
     }
     unscored.reason =

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,15 +20,17 @@ namespace oxbow::rollout {
 struct Unscored {
   uint32_t samples = 0;
   absl::Status reason;
+  std::map<std::string, uint32_t> observed;  // Scored samples without this observed reward.
 };
 
 // Fills rewards of `samples` from one result per sample. An image without a score is
 //   fail         -> the whole group fails: an error that names image and reason
 //   drop_sample  -> reward_failed is set; the sample counts in no statistic
 //   drop_group   -> reward_failed is set for every sample
-// and never a reward of 0. If the lease drops unscored samples (`drops`), `fail` is `drop_sample`.
-// If some image could not be scored because no server answers, returns that status, for which
-// reward::IsUnscorable is false, whatever the config says.
+// and never a reward of 0. An observed reward that is missing is counted, and changes nothing else.
+// If the lease drops unscored samples (`drops`), `fail` is `drop_sample`. If some image could not
+// be scored because no server answers, returns that status, for which reward::IsUnscorable is
+// false, whatever the config says.
 absl::StatusOr<Unscored> ApplyScores(const v1::RewardConfig& config, bool drops,
                                      const std::vector<absl::StatusOr<reward::Scores>>& scores,
                                      std::vector<rl::Trajectory>& samples);

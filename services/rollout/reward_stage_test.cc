@@ -36,6 +36,24 @@ TEST(RewardStageTest, TheRewardIsTheWeightedSumOfItsTermsAlone) {
   EXPECT_TRUE(samples[1].rewards.empty());
 }
 
+TEST(RewardStageTest, AnObservedRewardThatFailedIsCountedAndDropsNothing) {
+  for (const auto policy : {v1::ON_REWARD_FAILURE_FAIL, v1::ON_REWARD_FAILURE_DROP_SAMPLE,
+                            v1::ON_REWARD_FAILURE_DROP_GROUP}) {
+    std::vector<rl::Trajectory> samples(2);
+    const auto unscored = ApplyScores(Config(policy), /*drops=*/false,
+                                      {reward::Scores{{"ocr", 1}, {"taste", 4}},
+                                       reward::Scores{{"ocr", 1}, {"taste", 0}, {"strict", 5}}},
+                                      samples);
+    ASSERT_TRUE(unscored.ok()) << unscored.status();
+    EXPECT_EQ(unscored->samples, 0);
+    EXPECT_EQ(unscored->observed.at("strict"), 1);
+    EXPECT_EQ(samples[0].reward, 0);
+    EXPECT_EQ(samples[1].reward, 2);
+    EXPECT_FALSE(samples[0].reward_failed);
+    EXPECT_FALSE(samples[0].rewards.contains("strict"));
+  }
+}
+
 TEST(RewardStageTest, DropGroupMarksEverySample) {
   std::vector<rl::Trajectory> samples(3);
   ASSERT_TRUE(

@@ -22,6 +22,7 @@ struct RolloutMetrics::Impl {
         sampling(Metric(r, exported::kRolloutBatchDurationSeconds, kSampleBuckets)),
         idle(Metric(r, exported::kRolloutIdleSecondsTotal)),
         scoring(Metric(r, exported::kRolloutRewardDurationSeconds, kCallBuckets)),
+        observed_failed(telemetry::Family(r, exported::kRolloutObservedFailedTotal)),
         delivery(Metric(r, exported::kRolloutDeliveryDurationSeconds, kCallBuckets)),
         version(Metric(r, exported::kRolloutPolicyVersion)),
         apply(Metric(r, exported::kRolloutWeightsApplyDurationSeconds, kCallBuckets)),
@@ -37,6 +38,7 @@ struct RolloutMetrics::Impl {
   prometheus::Histogram& sampling;
   prometheus::Counter& idle;
   prometheus::Histogram& scoring;
+  prometheus::Family<prometheus::Counter>& observed_failed;
   prometheus::Histogram& delivery;
   prometheus::Gauge& version;
   prometheus::Histogram& apply;
@@ -55,6 +57,9 @@ void RolloutMetrics::BatchSampled(uint64_t samples, double seconds) {
 }
 void RolloutMetrics::WaitedForLeases(double seconds) { impl_->idle.Increment(seconds); }
 void RolloutMetrics::GroupScored(double seconds) { impl_->scoring.Observe(seconds); }
+void RolloutMetrics::ObservedFailed(const std::string& reward, uint32_t samples) {
+  impl_->observed_failed.Add({{"reward", reward}}).Increment(samples);
+}
 void RolloutMetrics::GroupDelivered(const std::string& outcome, double seconds) {
   impl_->groups.at(outcome)->Increment();
   impl_->delivery.Observe(seconds);

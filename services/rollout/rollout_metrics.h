@@ -18,6 +18,7 @@ class RolloutMetrics {
   void BatchSampled(uint64_t samples, double seconds);
   void WaitedForLeases(double seconds);
   void GroupScored(double seconds);
+  void ObservedFailed(const std::string& reward, uint32_t samples);
   void GroupDelivered(const std::string& outcome,
                       double seconds);  // accepted|duplicate|fenced|invalid|failed
   void WeightsApplied(uint64_t policy_version, double seconds);

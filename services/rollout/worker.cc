@@ -88,10 +88,12 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   if (spec.graphs) OXBOW_RETURN_IF_ERROR(model::CheckGraphs(spec.device));
   OXBOW_ASSIGN_OR_RETURN(
       std::unique_ptr<reward::RewardClient> rewards,
-      reward::RewardClient::Connect({.endpoints = spec.reward_endpoints,
-                                     .rewards = run::RewardNames(spec.reward),
-                                     .tries = static_cast<int>(std::max(1u, spec.reward.tries())),
-                                     .timeout = absl::Seconds(spec.reward.timeout_seconds())}));
+      reward::RewardClient::Connect(
+          {.endpoints = spec.reward_endpoints,
+           .rewards = run::RewardNames(spec.reward),
+           .observed = {spec.reward.observed().begin(), spec.reward.observed().end()},
+           .tries = static_cast<int>(std::max(1u, spec.reward.tries())),
+           .timeout = absl::Seconds(spec.reward.timeout_seconds())}));
   auto session = std::make_shared<LearnerSession>(
       std::move(spec), options_.worker_id, *stub_, std::move(rewards), metrics_, follow_metrics_,
       clock_, options_.relay, options_.join_broadcast_group);

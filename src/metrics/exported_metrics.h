@@ -197,6 +197,9 @@ inline constexpr Histogram kRolloutBatchDurationSeconds{
 inline constexpr Histogram kRolloutRewardDurationSeconds{
     "oxbow_rollout_reward_duration_seconds", "",
     "From asking reward servers about a group to its last score."};
+inline constexpr Counter kRolloutObservedFailedTotal{
+    "oxbow_rollout_observed_failed_total", "reward: name",
+    "Samples that an observed reward gave no score; they are trained on all the same."};
 inline constexpr Histogram kRolloutDeliveryDurationSeconds{
     "oxbow_rollout_delivery_duration_seconds", "",
     "From the first byte of a group to the learner's answer."};
@@ -362,6 +365,14 @@ inline constexpr Histogram kRewardScore{
 inline constexpr Histogram kRewardRequestDurationSeconds{
     "oxbow_reward_request_duration_seconds", "outcome: error, ok",
     "Duration of Score calls, by outcome of the call."};
+inline constexpr Histogram kRewardQueueSeconds{
+    "oxbow_reward_queue_seconds", "reward: name",
+    "How long the oldest item of a batch waited for its scorer."};
+inline constexpr Histogram kRewardScoringSeconds{
+    "oxbow_reward_scoring_seconds", "reward: name", "Scoring of one batch, by reward."};
+inline constexpr Histogram kRewardBatchFillRatio{
+    "oxbow_reward_batch_fill_ratio", "reward: name",
+    "Items of a batch over the scorer's limit; only of scorers that gain by batches."};
 inline constexpr Histogram kRewardBatchItems{
     "oxbow_reward_batch_items", "", "Images per batch received."};
 // clang-format on

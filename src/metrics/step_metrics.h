@@ -106,6 +106,9 @@ inline constexpr StepMetric kTrainRewardStd{
 inline constexpr StepMetricFamily kTrainRewardNameMean{
     "train/reward_", "NAME", "_mean", "reward",
     "mean of one reward, unweighted; trained on or observed", "no sample has it"};
+inline constexpr StepMetricFamily kTrainRewardNameFailed{
+    "train/reward_", "NAME", "_failed", "count",
+    "scored samples without this observed reward", "every sample has it"};
 inline constexpr StepMetric kTrainRewardGroupStdMean{
     "train/reward_group_std_mean", "reward",
     "mean over groups of the standard deviation inside a group"};
@@ -333,11 +336,15 @@ inline constexpr StepMetric kEvalRewardMean{
     "`eval.use_ema`",
     "no evaluation at this step, or it failed"};
 inline constexpr StepMetricFamily kEvalRewardNameMean{
-    "eval/reward_", "NAME", "_mean", "reward", "one reward", "as above"};
+    "eval/reward_", "NAME", "_mean", "reward",
+    "one reward, over the samples that have it", "as above, or no sample has it"};
+inline constexpr StepMetricFamily kEvalRewardNameFailed{
+    "eval/reward_", "NAME", "_failed", "count",
+    "held-out samples without this observed reward", "every sample has it"};
 inline constexpr StepMetricFamily kEvalShortMean{
     "eval/", "SHORT", "_mean", "reward",
     "an observed reward again by its short name: `digits_strict` is `eval/strict_mean`",
-    "as above"};
+    "as `eval/reward_NAME_mean`"};
 inline constexpr StepMetric kEvalSpeckleMean{
     "eval/speckle_mean", "0 to 1", "mean of 1 - abs(x), x in [-1, 1]: grey dust", "as above"};
 inline constexpr StepMetric kEvalMinorityShare{

@@ -27,6 +27,19 @@ double WeightedReward(const v1::RewardConfig& config, const std::map<std::string
   return sum;
 }
 
+void CountObservedFailures(const v1::RewardConfig& config, const v1::Group& group,
+                           std::map<std::string, uint64_t>& failures) {
+  for (const v1::Trajectory& trajectory : group.trajectories()) {
+    if (trajectory.reward_failed()) continue;
+    for (const std::string& name : config.observed()) {
+      const bool scored =
+          std::any_of(trajectory.rewards().begin(), trajectory.rewards().end(),
+                      [&](const v1::NamedValue& reward) { return reward.name() == name; });
+      if (!scored) ++failures[name];
+    }
+  }
+}
+
 double FullReward(const v1::RewardConfig& config) {
   double sum = 0;
   for (const v1::RewardTerm& term : config.terms()) sum += term.weight();

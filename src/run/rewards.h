@@ -1,10 +1,12 @@
 // Which rewards a config asks for, and what they add up to.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "oxbow/v1/common.pb.h"
 #include "oxbow/v1/config.pb.h"
 
 namespace oxbow::run {
@@ -18,6 +20,10 @@ bool IsTerm(const v1::RewardConfig& config, const std::string& name);
 // The reward of an image: the weighted sum of its terms, added in the config's order. Requires
 // `scores`, by name, to hold every term.
 double WeightedReward(const v1::RewardConfig& config, const std::map<std::string, double>& scores);
+
+// Adds the samples of a group that have a reward, but not this observed one, by its name.
+void CountObservedFailures(const v1::RewardConfig& config, const v1::Group& group,
+                           std::map<std::string, uint64_t>& failures);
 
 // The reward of an image whose every term scores 1.
 double FullReward(const v1::RewardConfig& config);

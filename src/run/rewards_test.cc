@@ -34,6 +34,16 @@ TEST(RewardsTest, AnImageWithFullScoresHasTheFullReward) {
   EXPECT_EQ(WeightedReward(Config(), {{"ocr", 1}, {"taste", 1}}), FullReward(Config()));
 }
 
+TEST(RewardsTest, AnObservedRewardThatFailedIsCountedWhereTheSampleIsScored) {
+  v1::Group group;
+  for (int i = 0; i < 4; ++i) group.add_trajectories()->add_rewards()->set_name("ocr");
+  group.mutable_trajectories(0)->add_rewards()->set_name("strict");
+  group.mutable_trajectories(1)->set_reward_failed(true);
+  std::map<std::string, uint64_t> failures;
+  CountObservedFailures(Config(), group, failures);
+  EXPECT_THAT(failures, ElementsAre(testing::Pair("strict", 2)));
+}
+
 TEST(RewardsDeathTest, AMissingScoreIsNeverAZero) {
   EXPECT_DEATH(WeightedReward(Config(), {{"ocr", 1}}), "no score for taste");
 }

@@ -1,0 +1,152 @@
+#include "services/reward/reward_directory.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace oxbow::reward {
+
+RewardDirectory::RewardDirectory(std::vector<std::string> endpoints,
+                                 CircuitBreaker::Options breaker)
+    : breaker_(breaker) {
+  for (std::string& endpoint : endpoints) servers_.push_back({.endpoint = std::move(endpoint)});
+}
+
+absl::Status RewardDirectory::Described(size_t server, const std::vector<RewardFacts>& rewards,
+                                        size_t batch_max) {
+  Server& described = servers_[server];
+  described.described = true;
+  described.batch_max = std::max<size_t>(batch_max, 1);
+  described.rewards.clear();
+  absl::Status conflict;
+  for (const RewardFacts& facts : rewards) {
+    const auto differs = [&](const Server& other) {
+      const auto found = other.rewards.find(facts.name);
+      return found != other.rewards.end() && !found->second.identity.empty() &&
+             !facts.identity.empty() && found->second.identity != facts.identity;
+    };
+    const auto other = std::find_if(servers_.begin(), servers_.end(), differs);
+    if (other == servers_.end()) {
+      described.rewards[facts.name] = facts;
+      continue;
+    }
+    conflict.Update(absl::InvalidArgumentError(absl::StrCat(
+        "reward ", facts.name,
+        " is not the same on two servers, so that scores would not compare: ", other->endpoint,
+        " has ", other->rewards.at(facts.name).identity, ", ", described.endpoint, " has ",
+        facts.identity)));
+  }
+  return conflict;
+}
+
+CircuitBreaker& RewardDirectory::BreakerOf(Server& server, const std::string& reward) {
+  return server.breakers.try_emplace(reward, breaker_).first->second;
+}
+
+std::optional<RewardDirectory::Turn> RewardDirectory::Next(const std::vector<std::string>& wanted,
+                                                           absl::Duration now,
+                                                           absl::Duration trial) {
+  for (size_t i = 0; i < servers_.size(); ++i) {
+    Turn turn{.server = (turn_ + i) % servers_.size(), .rewards = {}};
+    Server& server = servers_[turn.server];
+    if (server.described) {
+      for (const std::string& reward : wanted) {
+        if (server.rewards.contains(reward) && BreakerOf(server, reward).Admits(now, trial)) {
+          turn.rewards.push_back(reward);
+        }
+      }
+      if (turn.rewards.empty()) continue;
+    } else if (!BreakerOf(server, "").Admits(now, trial)) {
+      continue;
+    }
+    turn_ = turn.server + 1;
+    return turn;
+  }
+  return std::nullopt;
+}
+
+absl::Duration RewardDirectory::RestOver(const std::vector<std::string>& wanted) const {
+  absl::Duration earliest = absl::InfiniteDuration();
+  const auto consider = [&](const Server& server, const std::string& reward) {
+    const auto breaker = server.breakers.find(reward);
+    earliest = std::min(
+        earliest, breaker == server.breakers.end() ? absl::ZeroDuration() : breaker->second.next());
+  };
+  for (const Server& server : servers_) {
+    if (!server.described) consider(server, "");
+    for (const std::string& reward : wanted) {
+      if (server.described && server.rewards.contains(reward)) consider(server, reward);
+    }
+  }
+  return earliest;
+}
+
+void RewardDirectory::Note(size_t server, const std::string& reward, bool answered,
+                           absl::Duration now, double jitter) {
+  CircuitBreaker& breaker = BreakerOf(servers_[server], reward);
+  if (answered) {
+    breaker.Answered();
+  } else {
+    breaker.Failed(now, jitter);
+  }
+}
+
+std::map<std::string, RewardFacts> RewardDirectory::Facts() const {
+  std::map<std::string, RewardFacts> facts;
+  for (const Server& server : servers_) {
+    if (server.described) facts.insert(server.rewards.begin(), server.rewards.end());
+  }
+  return facts;
+}
+
+std::set<size_t> RewardDirectory::ServersOf(const std::string& reward) const {
+  std::set<size_t> having;
+  for (size_t i = 0; i < servers_.size(); ++i) {
+    if (servers_[i].described && servers_[i].rewards.contains(reward)) having.insert(i);
+  }
+  return having;
+}
+
+absl::Status RewardDirectory::CheckNames(const std::vector<std::string>& wanted) const {
+  std::set<std::string> known;
+  std::vector<std::string> silent;
+  for (const Server& server : servers_) {
+    if (!server.described) {
+      silent.push_back(server.endpoint);
+      continue;
+    }
+    for (const auto& [name, facts] : server.rewards) known.insert(name);
+  }
+  for (const std::string& name : wanted) {
+    if (known.contains(name)) continue;
+    if (!silent.empty()) {
+      return absl::UnavailableError(
+          absl::StrCat("no reward server that answers has reward ", name,
+                       "; these do not answer: ", absl::StrJoin(silent, ", ")));
+    }
+    return absl::InvalidArgumentError(absl::StrCat("no reward server knows reward (there are ",
+                                                   absl::StrJoin(known, ", "), "): ", name));
+  }
+  return absl::OkStatus();
+}
+
+size_t RewardDirectory::BatchMax(const std::vector<std::string>& rewards) const {
+  size_t limit = 0;
+  const auto narrow = [&](size_t other) {
+    if (other > 0) limit = limit == 0 ? other : std::min(limit, other);
+  };
+  for (const Server& server : servers_) {
+    if (!server.described) continue;
+    for (const std::string& reward : rewards) {
+      const auto found = server.rewards.find(reward);
+      if (found == server.rewards.end()) continue;
+      narrow(server.batch_max);
+      narrow(found->second.batch_max);
+    }
+  }
+  return std::max<size_t>(limit, 1);
+}
+
+}  // namespace oxbow::reward

@@ -1,0 +1,75 @@
+// Which reward servers have which rewards, and which of them may be asked now: in turn, with a
+// circuit breaker for each reward of each server. Pure: time and jitter are parameters. Not
+// thread-safe.
+//
+// A server that has not described itself may have any reward, so it is asked that first.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "core/reward/scorer.h"
+#include "services/reward/circuit_breaker.h"
+
+namespace oxbow::reward {
+
+class RewardDirectory {
+ public:
+  // One server, and those of the wanted rewards that it may be asked for. None: it is to describe
+  // itself.
+  struct Turn {
+    size_t server = 0;
+    std::vector<std::string> rewards;
+  };
+
+  RewardDirectory(std::vector<std::string> endpoints, CircuitBreaker::Options breaker);
+
+  // What a server says of itself. kInvalidArgument if one of its rewards has another identity than
+  // the same reward of another server: their scores must not be mixed, so the later one is left
+  // out here.
+  absl::Status Described(size_t server, const std::vector<RewardFacts>& rewards, size_t batch_max);
+  // It is no longer known what this server has.
+  void Forget(size_t server) { servers_[server].described = false; }
+
+  // The next server that has some of `wanted` and may be asked. `trial` is the time of the caller.
+  std::optional<Turn> Next(const std::vector<std::string>& wanted, absl::Duration now,
+                           absl::Duration trial);
+  // When Next may find a server that it does not find now; infinite if none has these rewards.
+  absl::Duration RestOver(const std::vector<std::string>& wanted) const;
+  // Takes note of an answer (OK) or an absence. `rewards` as in a Turn.
+  void Note(size_t server, const std::string& reward, bool answered, absl::Duration now,
+            double jitter);
+
+  // Facts of all rewards, as the first server says that has them.
+  std::map<std::string, RewardFacts> Facts() const;
+  // The described servers that have the reward.
+  std::set<size_t> ServersOf(const std::string& reward) const;
+  // OK if each reward has a server. kUnavailable if a silent server may have it; kInvalidArgument
+  // names the reward, and what there is.
+  absl::Status CheckNames(const std::vector<std::string>& wanted) const;
+  // Items of one request for these rewards, to any described server.
+  size_t BatchMax(const std::vector<std::string>& rewards) const;
+  size_t BatchMax(size_t server) const { return servers_[server].batch_max; }
+
+ private:
+  struct Server {
+    std::string endpoint;
+    bool described = false;
+    std::map<std::string, RewardFacts> rewards = {};
+    size_t batch_max = 1;
+    std::map<std::string, CircuitBreaker> breakers = {};  // By reward; "" is Describe.
+  };
+  CircuitBreaker& BreakerOf(Server& server, const std::string& reward);
+
+  const CircuitBreaker::Options breaker_;
+  std::vector<Server> servers_;
+  size_t turn_ = 0;
+};
+
+}  // namespace oxbow::reward
