@@ -132,7 +132,7 @@ bool IsUnscorable(const absl::Status& status) { return !status.ok() && !IsAbsenc
 struct RewardClient::Impl {
   explicit Impl(Options o)
       : options(std::move(o)),
-        directory(options.endpoints, options.breaker),
+        directory(options.endpoints, options.breaker, options.identities),
         random(std::random_device()()) {}
 
   bool IsObserved(const std::string& reward) const;
@@ -230,6 +230,11 @@ bool RewardClient::Impl::MayBeMissing(const std::vector<std::string>& rewards) c
 }
 
 absl::Status RewardClient::Describe() { return impl_->Describe(); }
+
+void RewardClient::Pin(const std::map<std::string, std::string>& identities) {
+  absl::MutexLock lock(&impl_->mutex);
+  impl_->directory.Pin(identities);
+}
 
 std::map<std::string, RewardFacts> RewardClient::Facts() const {
   absl::MutexLock lock(&impl_->mutex);
@@ -473,6 +478,8 @@ absl::StatusOr<Turn> RewardClient::Impl::Next(Call& call, const std::vector<std:
     if (call.waits && impatient) return absl::UnavailableError("no longer waits");
     const absl::Duration rest_over = directory.RestOver(wanted);
     if (rest_over == absl::InfiniteDuration()) {
+      // They may have them by the next time.
+      for (size_t server = 0; server < stubs.size(); ++server) directory.Forget(server);
       return absl::NotFoundError(
           absl::StrCat("no reward server has ", absl::StrJoin(wanted, ", ")));
     }
@@ -524,7 +531,8 @@ void RewardClient::Cancel() {
 Absences RewardClient::Impl::TryBatch(size_t server, Call& call, const ScoreBatch& batch) {
   Absences absences;
   const absl::Status status = Exchange(server, call, batch, absences);
-  if (absl::IsNotFound(status)) {  // It has other rewards than it said.
+  // It has other rewards than it said, or may have them when it comes back.
+  if (absl::IsNotFound(status) || absl::IsUnavailable(status)) {
     absl::MutexLock lock(&mutex);
     directory.Forget(server);
   }

@@ -51,7 +51,9 @@ class RewardClient {
     std::vector<std::string> endpoints;
     std::vector<std::string> rewards;   // Wanted names; empty: all that the servers describe.
     std::vector<std::string> observed;  // Those of them that may be missing.
-    int tries = 3;                      // Silent calls, over all replicas, that make an absence.
+    // By name: a server whose reward has another identity is not asked for it.
+    std::map<std::string, std::string> identities;
+    int tries = 3;  // Silent calls, over all replicas, that make an absence.
     absl::Duration timeout = absl::Seconds(30);  // For one try of one batch.
     CircuitBreaker::Options breaker = {};
     const Clock* clock = &Clock::Steady();
@@ -67,6 +69,9 @@ class RewardClient {
   // one that does not; kInvalidArgument if no server has a wanted reward, or two have different
   // ones of one name; kCancelled. Required once before Score.
   absl::Status Describe();
+
+  // Adds to Options::identities. Thread-safe.
+  void Pin(const std::map<std::string, std::string>& identities);
 
   // What the servers said of the wanted rewards in Describe. Thread-safe.
   std::map<std::string, RewardFacts> Facts() const;
