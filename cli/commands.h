@@ -50,6 +50,9 @@ void AddSample(CLI::App& app, int& exit_code);
 // `oxbow eval`: measures a model or a finished run on prompts of the task `digits`.
 void AddEval(CLI::App& app, int& exit_code);
 
+// `oxbow score IMAGE... --reward NAME`: what a reward says of image files.
+void AddScore(CLI::App& app, int& exit_code);
+
 // `oxbow export RUN_DIR --format F`: a run's weights as files that other tools load.
 void AddExport(CLI::App& app, int& exit_code);
 

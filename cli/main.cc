@@ -28,6 +28,7 @@ void AddAll(CLI::App& app, int& exit_code) {
   AddEncode(app, exit_code);
   AddSample(app, exit_code);
   AddEval(app, exit_code);
+  AddScore(app, exit_code);
   AddExport(app, exit_code);
   AddConvertWeights(app, exit_code);
   AddSimulate(app, exit_code);

@@ -7,8 +7,10 @@
 #include "base/nearest_name.h"
 #include "core/model/cuda_graphs.h"
 #include "core/model/device.h"
+#include "base/status_macros.h"
 #include "run/group_bytes.h"
 #include "run/prompt_files.h"
+#include "run/rewards.h"
 #include "services/buffer/replay_client.h"
 #include "services/reward/scorer_table.h"
 
@@ -114,18 +116,26 @@ void CheckPrompts(const v1::RunConfig& config, PromptSplit split, std::vector<Pr
   }
 }
 
-void CheckReward(const char* key, const std::string& name, std::vector<Problem>& problems) {
+// A reward that the run's own servers are to have.
+void CheckReward(const char* key, const v1::ScorerConfig& scorer, std::vector<Problem>& problems) {
   const std::vector<std::string> known = reward::ScorerNames();
-  if (std::find(known.begin(), known.end(), name) != known.end()) return;
-  const std::string nearest = NearestName(name, known);
+  const std::string& name = scorer.scorer().empty() ? scorer.name() : scorer.scorer();
+  if (std::find(known.begin(), known.end(), name) == known.end()) {
+    const std::string nearest = NearestName(name, known);
+    problems.push_back(
+        {Severity::kError, key,
+         nearest.empty()
+             ? absl::StrCat("not a reward of this build (", absl::StrJoin(known, ", "),
+                            "): give reward.endpoints = [HOST:PORT] of a server that speaks "
+                            "proto/oxbow/v1/reward.proto and has it (",
+                            name, ")")
+             : absl::StrCat("unknown reward; did you mean `", nearest, "`? (", name, ")")});
+    return;
+  }
+  const absl::Status status = reward::CheckScorer(scorer);
+  if (status.ok()) return;
   problems.push_back(
-      {Severity::kError, key,
-       nearest.empty()
-           ? absl::StrCat("not a reward of this build (", absl::StrJoin(known, ", "),
-                          "): give reward.endpoints = [HOST:PORT] of a server that speaks "
-                          "proto/oxbow/v1/reward.proto and has it (",
-                          name, ")")
-           : absl::StrCat("unknown reward; did you mean `", nearest, "`? (", name, ")")});
+      {Severity::kError, "reward.scorers", std::string(status.message()), status.code()});
 }
 
 }  // namespace
@@ -136,12 +146,22 @@ std::vector<Problem> CheckFiles(const v1::RunConfig& config) {
   CheckBuild(config, problems);
   CheckPrompts(config, PromptSplit::kTrain, problems);
   CheckPrompts(config, PromptSplit::kHeldOut, problems);
-  if (config.reward().endpoints_size() > 0) return problems;  // Those servers know their own names.
-  for (const auto& term : config.reward().terms())
-    CheckReward("reward.terms", term.name(), problems);
-  for (const auto& name : config.reward().observed())
-    CheckReward("reward.observed", name, problems);
+  const v1::RewardConfig& reward = config.reward();
+  for (const std::string& name : run::OwnRewards(reward)) {  // Other servers know their own names.
+    CheckReward(run::IsTerm(reward, name) ? "reward.terms" : "reward.observed",
+                run::ScorerOf(reward, name), problems);
+  }
   return problems;
+}
+
+absl::StatusOr<std::string> RewardIdentitiesText(const v1::RewardConfig& reward) {
+  std::string text;
+  for (const std::string& name : run::OwnRewards(reward)) {
+    OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<reward::Scorer> scorer,
+                           reward::MakeScorer(run::ScorerOf(reward, name)));
+    absl::StrAppend(&text, "reward ", name, ": identity ", scorer->facts().identity, "\n");
+  }
+  return text;
 }
 
 std::vector<Problem> CheckRun(const v1::RunConfig& config) {

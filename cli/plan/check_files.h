@@ -2,8 +2,10 @@
 // files, names of rewards.
 #pragma once
 
+#include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "config/validate.h"
 #include "run/model_facts.h"
 
@@ -13,5 +15,8 @@ std::vector<config::Problem> CheckFiles(const v1::RunConfig& config);
 
 // Rules and files together.
 std::vector<config::Problem> CheckRun(const v1::RunConfig& config);
+
+// A line for each reward of the run's own servers: its name and identity. Loads them.
+absl::StatusOr<std::string> RewardIdentitiesText(const v1::RewardConfig& reward);
 
 }  // namespace oxbow::cli

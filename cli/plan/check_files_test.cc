@@ -123,6 +123,28 @@ TEST_F(CheckFilesTest, ARewardOfAnotherServerNeedsItsAddress) {
   EXPECT_THAT(Said("reward.terms"), HasSubstr("did you mean `digits_ocr`?"));
 }
 
+TEST_F(CheckFilesTest, TheIdentitiesOfTheRunsOwnRewardsAreKnown) {
+  v1::RewardConfig reward;
+  reward.add_terms()->set_name("digits_ocr");
+  reward.add_observed("digits_row");
+  EXPECT_EQ(RewardIdentitiesText(reward).value(),
+            "reward digits_row: identity digits_row/1\nreward digits_ocr: identity digits_ocr/1\n");
+  reward.add_endpoints("scores:7070");
+  EXPECT_EQ(RewardIdentitiesText(reward).value(), "");
+}
+
+TEST_F(CheckFilesTest, AnEntryOfAScorerIsChecked) {
+  v1::ScorerConfig& scorer = *config_.mutable_reward()->add_scorers();
+  scorer.set_name("digits_ocr");
+  config_.mutable_reward()->clear_terms();
+  config_.mutable_reward()->add_terms()->set_name("digits_ocr");
+  EXPECT_EQ(Said("reward.scorers"), "");
+  scorer.set_model("no/such/directory");
+  EXPECT_THAT(Said("reward.scorers"), HasSubstr("takes no key `model`"));
+  config_.mutable_reward()->add_endpoints("scores:7070");  // It is the run's own all the same.
+  EXPECT_THAT(Said("reward.scorers"), HasSubstr("takes no key `model`"));
+}
+
 TEST_F(CheckFilesTest, ATrajectoryThatFitsIntoNoEntryOfTheBufferIsRefusedInOneLine) {
   config_.mutable_model()->set_path(OXBOW_SOURCE_DIR "/models/digits");
   config_.mutable_model()->set_trained(v1::TRAINED_PART_FULL);

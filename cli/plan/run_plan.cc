@@ -10,6 +10,7 @@
 #include "core/flow/sampler.h"
 #include "core/flow/window.h"
 #include "run/group_bytes.h"
+#include "run/rewards.h"
 #include "run/sampling_spec.h"
 #include "run/trainer_options.h"
 
@@ -169,7 +170,7 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::Mod
 
 uint32_t ProcessesOf(const v1::RunConfig& config) {
   const v1::ServiceConfig& services = config.services();
-  const uint32_t rewards = config.reward().endpoints().empty() ? services.reward_servers() : 0;
+  const uint32_t rewards = run::OwnRewards(config.reward()).empty() ? 0 : services.reward_servers();
   return config.learner().ranks() + services.rollout_workers() + rewards + 1;
 }
 

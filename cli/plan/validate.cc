@@ -25,7 +25,9 @@ absl::Status PrintPlan(const config::ResolvedConfig& resolved) {
   if (const auto problem = CheckMemory(resolved.config, facts, available)) {
     Print(*problem, resolved.provenance);
   }
-  std::cout << text;
+  OXBOW_ASSIGN_OR_RETURN(const std::string rewards,
+                         RewardIdentitiesText(resolved.config.reward()));
+  std::cout << text << rewards;
   return absl::OkStatus();
 }
 

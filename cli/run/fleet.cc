@@ -64,7 +64,7 @@ bool Drain(const std::string& learner) {
 Fleet::Fleet(Options options, const run::RunLock& lock, const Clock& clock)
     : options_(std::move(options)), lock_(lock), supervisor_({}, clock) {
   members_["replay_buffer"] = {.role = Role::kBuffer};
-  if (options_.config.reward().endpoints_size() == 0) {
+  if (!run::OwnRewards(options_.config.reward()).empty()) {
     for (uint32_t i = 0; i < options_.config.services().reward_servers(); ++i) {
       members_[absl::StrCat("reward_server-", i)] = {.role = Role::kReward};
     }
@@ -122,16 +122,18 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
       add({"--data", (options_.run_dir / "replay").string(), "--config", resolved});
       break;
     case Role::kReward:
-      add({"--rewards", absl::StrJoin(run::RewardNames(config.reward()), ",")});
+      add({"--config", resolved, "--rewards",
+           absl::StrJoin(run::OwnRewards(config.reward()), ",")});
       break;
     case Role::kLearner: {
       std::vector<std::string> rewards(config.reward().endpoints().begin(),
                                        config.reward().endpoints().end());
-      if (rewards.empty()) rewards = EndpointsOf(Role::kReward);
+      for (const std::string& own : EndpointsOf(Role::kReward)) rewards.push_back(own);
       add({"--config", resolved, "--run-dir", options_.run_dir.string(), "--buffer",
            absl::StrJoin(EndpointsOf(Role::kBuffer), ","), "--reward", absl::StrJoin(rewards, ","),
            "--supervised"});
       if (resume) add({"--resume"});
+      if (options_.accept_reward_change) add({"--accept-reward-change"});
       break;
     }
     case Role::kWorker:

@@ -29,6 +29,7 @@ class Fleet {
     std::filesystem::path run_dir;  // Holds config.resolved.yaml.
     v1::RunConfig config;
     bool resume = false;
+    bool accept_reward_change = false;
     rpc::TlsOptions tls;  // For the children; this process uses it already.
   };
   // `lock` is that of the run's directory, and outlives it.

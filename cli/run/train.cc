@@ -42,6 +42,7 @@ struct Flags {
   std::vector<std::string> set;
   std::string name;
   bool resume = false;
+  bool accept_reward_change = false;
   bool overwrite = false;
   bool set_aside = false;
   bool no_progress = false;
@@ -226,6 +227,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
                .run_dir = run_dir,
                .config = resolved.config,
                .resume = flags.resume,
+               .accept_reward_change = flags.accept_reward_change,
                .tls = flags.tls},
               entered.lock, Clock::Steady());
   Display display(resolved.config, flags.no_progress);
@@ -254,6 +256,8 @@ void AddTrain(CLI::App& app, int& exit_code) {
       ->allow_extra_args(false);
   command->add_option("--name", flags->name, "name of the run; the same as --set run.name=NAME");
   command->add_flag("--resume", flags->resume, "continue the run from its last checkpoint");
+  command->add_flag("--accept-reward-change", flags->accept_reward_change,
+                    "resume although a reward has another identity than before");
   command->add_flag("--set-aside", flags->set_aside,
                     "rename an earlier run of this name to NAME.1, NAME.2, ...");
   command->add_flag("--overwrite", flags->overwrite, "delete an earlier run of this name");

@@ -26,7 +26,8 @@ json StateToJson(const RunState& state) {
                  {"prompts_taken", state.prompts.taken},
                  {"config_sha256", state.config_sha256},
                  {"buffer_checkpoint", state.buffer_checkpoint},
-                 {"prompts_sha256", state.prompts_sha256}};
+                 {"prompts_sha256", state.prompts_sha256},
+                 {"reward_identities", state.reward_identities}};
   if (std::isfinite(state.wall_seconds)) object["wall_seconds"] = state.wall_seconds;
   if (std::isfinite(state.best_reward)) object["best_reward"] = state.best_reward;
   return object;
@@ -60,6 +61,18 @@ class Reader {
   absl::Status status_;
 };
 
+// A text for each name; a key that is not there leaves none.
+absl::Status ReadTexts(const json& object, const char* key,
+                       std::map<std::string, std::string>& texts) {
+  const json given = object.value(key, json::object());
+  if (!given.is_object()) return Corrupt(key);
+  for (const auto& [name, text] : given.items()) {
+    if (!text.is_string()) return Corrupt(absl::StrCat(key, ": ", name));
+    texts[name] = text.get<std::string>();
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RunState> StateFromJson(const json& object) {
   RunState state;
   Reader reader(object);
@@ -73,12 +86,8 @@ absl::StatusOr<RunState> StateFromJson(const json& object) {
       .Read("wall_seconds", state.wall_seconds)
       .Read("best_reward", state.best_reward);
   OXBOW_RETURN_IF_ERROR(reader.status());
-  const json prompts = object.value("prompts_sha256", json::object());
-  if (!prompts.is_object()) return Corrupt("prompts_sha256");
-  for (const auto& [key, hash] : prompts.items()) {
-    if (!hash.is_string()) return Corrupt(absl::StrCat("prompts_sha256: ", key));
-    state.prompts_sha256[key] = hash.get<std::string>();
-  }
+  OXBOW_RETURN_IF_ERROR(ReadTexts(object, "prompts_sha256", state.prompts_sha256));
+  OXBOW_RETURN_IF_ERROR(ReadTexts(object, "reward_identities", state.reward_identities));
   return state;
 }
 

@@ -30,6 +30,9 @@ struct RunState {
   // Content of the prompts that were read, by config key ("prompts.train"); empty in checkpoints of
   // older versions.
   std::map<std::string, std::string> prompts_sha256;
+  // By reward name: what the run was trained and measured with. Empty in checkpoints of older
+  // versions.
+  std::map<std::string, std::string> reward_identities;
 };
 
 struct CheckpointManifest {

@@ -20,7 +20,8 @@ CheckpointManifest Example() {
                 .buffer_checkpoint = "step_000025",
                 .wall_seconds = 1.5,
                 .best_reward = 0.25,
-                .prompts_sha256 = {{"prompts.train", "ab"}, {"prompts.eval", "cd"}}},
+                .prompts_sha256 = {{"prompts.train", "ab"}, {"prompts.eval", "cd"}},
+                .reward_identities = {{"digits_ocr", "digits_ocr/1"}}},
       .files = {{"weights.safetensors", {.sha256 = std::string(64, 'a'), .bytes = 5'000'000'000}},
                 {"optimizer.safetensors", {.sha256 = std::string(64, 'b'), .bytes = 8}}}};
 }
@@ -38,6 +39,7 @@ TEST(CheckpointManifestTest, ComesBackAsItWasWritten) {
   EXPECT_EQ(read->state.prompts, (PromptPosition{1, 7}));
   EXPECT_EQ(read->state.best_reward, 0.25);
   EXPECT_EQ(read->state.prompts_sha256, Example().state.prompts_sha256);
+  EXPECT_EQ(read->state.reward_identities, Example().state.reward_identities);
   EXPECT_EQ(read->files, Example().files);
 }
 
@@ -63,10 +65,12 @@ TEST(CheckpointManifestTest, OneOfAnOlderVersionIsReadAsItIs) {
   nlohmann::json older = WithoutHash();
   older["state"].erase("prompts_sha256");
   older["state"].erase("best_reward");
+  older["state"].erase("reward_identities");
   const auto read = ParseManifest(older.dump(2));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->state.committed_steps, 25u);
   EXPECT_TRUE(read->state.prompts_sha256.empty());
+  EXPECT_TRUE(read->state.reward_identities.empty());
   EXPECT_EQ(read->files, Example().files);
 }
 

@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "oxbow/v1/reward.grpc.pb.h"
 #include "rpc/server.h"
+#include "tests/testing/fake_reward_server.h"
 
 namespace oxbow::learner {
 namespace {
@@ -192,6 +193,52 @@ TEST(EvaluationTest, CancelledInAForwardPassMakesNoOther) {
   EXPECT_EQ(model.passes, 3);
   EXPECT_EQ(decoder.calls, 0);
   EXPECT_EQ(gallery.calls(), 0);
+}
+
+TEST(EvaluationTest, AnObservedRewardThatFailsIsMissingFromItsOwnMeanAlone) {
+  // Every second image has no score of `taste`; no image has one of `row`.
+  reward::FakeRewardServer server(
+      {reward::Described("ocr"), reward::Described("taste"), reward::Described("row")}, 64,
+      [](const v1::ScoreRequest& request, Stream& stream) {
+        for (const v1::ScoreItem& item : request.items()) {
+          v1::ScoreResponse response;
+          response.set_item(item.item());
+          for (const std::string& name : request.rewards()) {
+            v1::RewardOutcome& outcome = *response.add_outcomes();
+            outcome.set_name(name);
+            outcome.set_value(name == "ocr" ? 1 : 3);
+            const bool even = request.prompt().text().back() % 2 == 0;
+            if (name == "row" || (name == "taste" && even)) outcome.set_status_code(13);
+          }
+          stream.Write(response);
+        }
+        return grpc::Status::OK;
+      });
+  const auto rewards = reward::RewardClient::Create({.endpoints = {server.endpoint()},
+                                                     .rewards = {"ocr", "taste", "row"},
+                                                     .observed = {"taste", "row"}})
+                           .value();
+  const auto decoder = model::MakePixelDecoder();
+  ConditioningCache cache(Encoded());
+  v1::RewardConfig reward;
+  reward.add_terms()->set_name("ocr");
+  reward.mutable_terms(0)->set_weight(1);
+  reward.add_observed("taste");
+  reward.add_observed("row");
+  Evaluation evaluation({.images = 10,
+                         .sheet_images = 2,
+                         .sigmas = {1, 0},
+                         .latent_shape = {1, 4, 6},
+                         .reward = reward},
+                        NumberedPrompts(), cache, *decoder, *rewards);
+  const auto result = evaluation.Run(WatchingModel(nullptr));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->metrics.at("eval/reward_mean"), 1);
+  EXPECT_EQ(result->metrics.at("eval/reward_taste_mean"), 3);
+  EXPECT_EQ(result->metrics.at("eval/reward_taste_failed"), 5);
+  EXPECT_EQ(result->metrics.at("eval/reward_row_failed"), 10);
+  EXPECT_FALSE(result->metrics.contains("eval/reward_row_mean"));
+  EXPECT_FALSE(result->metrics.contains("eval/reward_ocr_failed"));
 }
 
 TEST(EvaluationTest, EndsAtTheFirstSilenceAndWhenItIsCancelled) {

@@ -216,6 +216,7 @@ absl::Status LearnerProcess::MakeCheckpointWriter() {
 absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
   OXBOW_RETURN_IF_ERROR(options_.check_directory());
   state.best_reward = publisher_->best_reward();
+  state.reward_identities = reward_identities_;
   HostCopy copy = checkpointing_.CopyWeights(*policy_);
   CheckpointStore::Others others;
   if (trainer_->has_pieces()) {
@@ -347,13 +348,13 @@ absl::Status LearnerProcess::Serve() {
   OXBOW_RETURN_IF_ERROR(leader_->AwaitAll(options_.place.operation_timeout));
   std::vector<std::string> sinks = leader_->sinks();
   sinks.insert(sinks.begin(), endpoint);
-  v1::RegisterResponse registration = RegistrationOf(setup_, epoch_,
-                                                     {.learner = endpoint,
-                                                      .sinks = sinks,
-                                                      .rewards = options_.reward_endpoints,
-                                                      .buffers = options_.buffer_endpoints});
-  registration.set_manifest_key(channel_->manifest_key());
-  coordinator_service_->SetRegistration(std::move(registration));
+  registration_ = RegistrationOf(setup_, epoch_,
+                                 {.learner = endpoint,
+                                  .sinks = sinks,
+                                  .rewards = options_.reward_endpoints,
+                                  .buffers = options_.buffer_endpoints});
+  registration_.set_manifest_key(channel_->manifest_key());
+  coordinator_service_->SetRegistration(registration_);
   rpc::AnnounceReady("learner", server_->endpoint(), exposer_->endpoint());
   return absl::OkStatus();
 }
@@ -380,7 +381,25 @@ absl::Status LearnerProcess::TryRewards() {
       *rewards_, setup_.held_out.empty() ? setup_.train : setup_.held_out, grey,
       [this](const std::string& why) { coordinator_->NoteFailure("reward server", why); });
   awaits_rewards_ = false;
-  return status;
+  OXBOW_RETURN_IF_ERROR(status);
+  const std::map<std::string, reward::RewardFacts> facts = rewards_->Facts();
+  if (!options_.accept_reward_change) {
+    OXBOW_RETURN_IF_ERROR(CheckIdentities(facts, from_.reward_identities));
+  }
+  reward_identities_ = IdentitiesOf(facts, from_.reward_identities);
+  PinRewards();
+  for (const auto& [name, identity] : reward_identities_) {
+    OXBOW_LOG(Info) << "reward" << Field("reward", name) << Field("identity", identity);
+  }
+  return absl::OkStatus();
+}
+
+// From here on a server whose reward is another is asked by nobody.
+void LearnerProcess::PinRewards() {
+  rewards_->Pin(reward_identities_);
+  registration_.mutable_reward_identities()->insert(reward_identities_.begin(),
+                                                    reward_identities_.end());
+  coordinator_service_->SetRegistration(registration_);
 }
 
 absl::Status LearnerProcess::Run() {

@@ -5,8 +5,10 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "core/parallel/ranks.h"
@@ -56,12 +58,15 @@ class LearnerProcess {
   absl::Status BeginCheckpoint(RunState state);
   void AwaitCopies();
   absl::Status TryRewards();
+  void PinRewards();
 
   const RunOptions& options_;
   RunSetup setup_;
   const Checkpointing checkpointing_;
   std::optional<Checkpoint> resumed_;
   RunState from_;
+  std::map<std::string, std::string> reward_identities_;  // By name.
+  v1::RegisterResponse registration_;
   Epoch epoch_;
 
   std::unique_ptr<model::Policy> policy_;

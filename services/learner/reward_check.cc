@@ -23,4 +23,27 @@ absl::Status CheckRewards(reward::RewardClient& rewards, const std::vector<v1::P
   return absl::IsCancelled(status) ? absl::OkStatus() : status;
 }
 
+std::map<std::string, std::string> IdentitiesOf(
+    const std::map<std::string, reward::RewardFacts>& facts,
+    const std::map<std::string, std::string>& before) {
+  std::map<std::string, std::string> identities = before;
+  for (const auto& [name, of_reward] : facts) {
+    if (!of_reward.identity.empty()) identities[name] = of_reward.identity;
+  }
+  return identities;
+}
+
+absl::Status CheckIdentities(const std::map<std::string, reward::RewardFacts>& facts,
+                             const std::map<std::string, std::string>& before) {
+  for (const auto& [name, identity] : IdentitiesOf(facts, before)) {
+    const auto pinned = before.find(name);
+    if (pinned == before.end() || pinned->second == identity) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "reward ", name, " is another than the run was trained on: it was ", pinned->second,
+        ", and is ", identity,
+        "; bring the former back, or go on with the new one with --accept-reward-change"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace oxbow::learner

@@ -1,8 +1,10 @@
 // Before the first step: waits for a reward server, and has it score one image, so that a reward
-// that cannot score at all ends the run while nothing has been made.
+// that cannot score at all ends the run while nothing has been made. And: whether the rewards are
+// those that the run was trained on.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,5 +24,15 @@ inline constexpr size_t kPromptsChecked = 3;
 // RewardClient::Describe returns for wrong names. OK once `rewards` is cancelled.
 absl::Status CheckRewards(reward::RewardClient& rewards, const std::vector<v1::Prompt>& prompts,
                           const Image8& image, const std::function<void(const std::string&)>& says);
+
+// The identity of each reward, by name: as it is now, or as `before` where it is not known now.
+std::map<std::string, std::string> IdentitiesOf(
+    const std::map<std::string, reward::RewardFacts>& facts,
+    const std::map<std::string, std::string>& before);
+
+// kFailedPrecondition if a reward has another identity than `before`, which it names: its scores
+// cannot be compared with those that the run was trained on.
+absl::Status CheckIdentities(const std::map<std::string, reward::RewardFacts>& facts,
+                             const std::map<std::string, std::string>& before);
 
 }  // namespace oxbow::learner

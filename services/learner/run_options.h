@@ -22,6 +22,8 @@ struct RunOptions {
   std::string metrics_listen = "127.0.0.1:0";
   // Go on from the newest checkpoint, or start where there is none.
   bool resume = false;
+  // Go on although a reward is another than before.
+  bool accept_reward_change = false;
   // `oxbow train` started this process and holds the lock of the run's directory.
   bool supervised = false;
   parallel::JoinOptions place;  // This rank among those of the learner.

@@ -8,8 +8,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "config/run_config.h"
 #include "rpc/server.h"
 #include "rpc/service_main.h"
+#include "run/rewards.h"
 #include "services/reward/reward_service.h"
 #include "services/reward/scorer_table.h"
 #include "telemetry/metrics.h"
@@ -19,7 +21,8 @@ namespace {
 
 struct Flags {
   rpc::ServiceFlags service;
-  std::vector<std::string> rewards = ScorerNames();
+  std::vector<std::string> rewards;
+  std::string config;
   RewardService::Options limits{
       .queue = {.threads = std::max(1U, std::thread::hardware_concurrency())}};
   uint32_t batch_wait_ms = 5;
@@ -28,8 +31,11 @@ struct Flags {
 
 void AddFlags(CLI::App& app, Flags& flags) {
   rpc::AddListenFlag(app, flags.service, "Reward service");
-  app.add_option("--rewards", flags.rewards, "rewards to serve, separated by commas")
+  app.add_option("--rewards", flags.rewards,
+                 "rewards to serve, separated by commas; default: those of the config that no "
+                 "server elsewhere has, or all that need no more than a name")
       ->delimiter(',');
+  app.add_option("--config", flags.config, "run YAML; its reward.scorers counts");
   app.add_option("--batch-max", flags.limits.batch_max, "images per request")
       ->check(CLI::Range(1, 4096));
   app.add_option("--threads", flags.limits.queue.threads,
@@ -45,10 +51,30 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->check(CLI::Range(1, 1 << 20));
 }
 
+// The entries of the rewards to serve.
+absl::StatusOr<std::vector<v1::ScorerConfig>> EntriesOf(const Flags& flags) {
+  v1::RewardConfig known;
+  if (!flags.config.empty()) {
+    OXBOW_ASSIGN_OR_RETURN(const config::ResolvedConfig resolved,
+                           config::LoadRunConfig(flags.config, {}, config::ProcessEnvironment()));
+    known = resolved.config.reward();
+  }
+  std::vector<std::string> names = flags.rewards;
+  if (names.empty()) names = flags.config.empty() ? PlainScorerNames() : run::OwnRewards(known);
+  std::vector<v1::ScorerConfig> entries;
+  for (const std::string& name : names) entries.push_back(run::ScorerOf(known, name));
+  return entries;
+}
+
 // Serves until a stop signal. Objects are declared in the order of their use, so that the exposer
 // is destroyed last.
 absl::Status Serve(const Flags& flags) {
-  OXBOW_ASSIGN_OR_RETURN(const ScorerPanel panel, ScorerPanel::Create(flags.rewards));
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::ScorerConfig> entries, EntriesOf(flags));
+  OXBOW_ASSIGN_OR_RETURN(const ScorerPanel panel, ScorerPanel::Create(entries));
+  for (const auto& scorer : panel.scorers()) {
+    OXBOW_LOG(Info) << "serves reward" << Field("reward", scorer->facts().name)
+                    << Field("identity", scorer->facts().identity);
+  }
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<telemetry::Metrics> metrics,
                          telemetry::Metrics::Serve(flags.service.metrics_listen));
   RewardMetrics verbs(metrics->registry(), panel);

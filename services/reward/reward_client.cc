@@ -134,7 +134,7 @@ bool IsUnscorable(const absl::Status& status) { return !status.ok() && !IsAbsenc
 struct RewardClient::Impl {
   explicit Impl(Options o)
       : options(std::move(o)),
-        directory(options.endpoints, options.breaker),
+        directory(options.endpoints, options.breaker, options.identities),
         random(std::random_device()()) {}
 
   bool IsObserved(const std::string& reward) const;
@@ -254,6 +254,11 @@ absl::Status RewardClient::AwaitDescription(const std::function<void(const std::
     if (!impl_->Rest(rest)) return absl::CancelledError("no longer waits for a reward server");
     rest = std::min({2 * rest, kRestMax, impl_->options.timeout});
   }
+}
+
+void RewardClient::Pin(const std::map<std::string, std::string>& identities) {
+  absl::MutexLock lock(&impl_->mutex);
+  impl_->directory.Pin(identities);
 }
 
 std::map<std::string, RewardFacts> RewardClient::Facts() const {
@@ -498,6 +503,8 @@ absl::StatusOr<Turn> RewardClient::Impl::Next(Call& call, const std::vector<std:
     if (call.waits && impatient) return absl::UnavailableError("no longer waits");
     const absl::Duration rest_over = directory.RestOver(wanted);
     if (rest_over == absl::InfiniteDuration()) {
+      // They may have them by the next time.
+      for (size_t server = 0; server < stubs.size(); ++server) directory.Forget(server);
       return absl::NotFoundError(
           absl::StrCat("no reward server has ", absl::StrJoin(wanted, ", ")));
     }
@@ -544,7 +551,8 @@ void RewardClient::Cancel() {
 Absences RewardClient::Impl::TryBatch(size_t server, Call& call, const ScoreBatch& batch) {
   Absences absences;
   const absl::Status status = Exchange(server, call, batch, absences);
-  if (absl::IsNotFound(status)) {  // It has other rewards than it said.
+  // It has other rewards than it said, or may have them when it comes back.
+  if (absl::IsNotFound(status) || absl::IsUnavailable(status)) {
     absl::MutexLock lock(&mutex);
     directory.Forget(server);
   }

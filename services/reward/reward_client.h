@@ -52,7 +52,9 @@ class RewardClient {
     std::vector<std::string> endpoints;
     std::vector<std::string> rewards;   // Wanted names; empty: all that the servers describe.
     std::vector<std::string> observed;  // Those of them that may be missing.
-    int tries = 3;                      // Silent calls, over all replicas, that make an absence.
+    // By name: a server whose reward has another identity is not asked for it.
+    std::map<std::string, std::string> identities;
+    int tries = 3;  // Silent calls, over all replicas, that make an absence.
     absl::Duration timeout = absl::Seconds(30);  // For one try of one batch.
     CircuitBreaker::Options breaker = {};        // No rest is longer than `timeout`.
     const Clock* clock = &Clock::Steady();
@@ -72,6 +74,9 @@ class RewardClient {
   // Describe, again and again until a server answers. Calls `says` with the reason each time that
   // none does. kCancelled after GiveUpWaiting or Cancel.
   absl::Status AwaitDescription(const std::function<void(const std::string&)>& says = nullptr);
+
+  // Adds to Options::identities. Thread-safe.
+  void Pin(const std::map<std::string, std::string>& identities);
 
   // What the servers said of the wanted rewards in Describe. Thread-safe.
   std::map<std::string, RewardFacts> Facts() const;

@@ -9,8 +9,9 @@
 namespace oxbow::reward {
 
 RewardDirectory::RewardDirectory(std::vector<std::string> endpoints,
-                                 CircuitBreaker::Options breaker)
-    : breaker_(breaker) {
+                                 CircuitBreaker::Options breaker,
+                                 std::map<std::string, std::string> identities)
+    : breaker_(breaker), identities_(std::move(identities)) {
   for (std::string& endpoint : endpoints) servers_.push_back({.endpoint = std::move(endpoint)});
 }
 
@@ -22,23 +23,33 @@ absl::Status RewardDirectory::Described(size_t server, const std::vector<RewardF
   described.rewards.clear();
   absl::Status conflict;
   for (const RewardFacts& facts : rewards) {
-    const auto differs = [&](const Server& other) {
-      const auto found = other.rewards.find(facts.name);
-      return found != other.rewards.end() && !found->second.identity.empty() &&
-             !facts.identity.empty() && found->second.identity != facts.identity;
-    };
-    const auto other = std::find_if(servers_.begin(), servers_.end(), differs);
-    if (other == servers_.end()) {
-      described.rewards[facts.name] = facts;
-      continue;
-    }
-    conflict.Update(absl::InvalidArgumentError(absl::StrCat(
-        "reward ", facts.name,
-        " is not the same on two servers, so that scores would not compare: ", other->endpoint,
-        " has ", other->rewards.at(facts.name).identity, ", ", described.endpoint, " has ",
-        facts.identity)));
+    const absl::Status status = CheckIdentity(server, facts);
+    if (status.ok()) described.rewards[facts.name] = facts;
+    conflict.Update(status);
   }
   return conflict;
+}
+
+// Compares with the pin, and with the other servers. A server may not know its identity.
+absl::Status RewardDirectory::CheckIdentity(size_t server, const RewardFacts& facts) const {
+  const auto differs = [&](const std::string& identity) {
+    return !identity.empty() && !facts.identity.empty() && identity != facts.identity;
+  };
+  const std::string here =
+      absl::StrCat(servers_[server].endpoint, " has ", facts.identity, " as reward ", facts.name);
+  if (const auto pin = identities_.find(facts.name);
+      pin != identities_.end() && differs(pin->second)) {
+    return absl::InvalidArgumentError(absl::StrCat(here, ", the run is trained on ", pin->second));
+  }
+  for (size_t other = 0; other < servers_.size(); ++other) {
+    const auto found = servers_[other].rewards.find(facts.name);
+    if (other == server || found == servers_[other].rewards.end()) continue;
+    if (!differs(found->second.identity)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(here, ", ", servers_[other].endpoint, " has ",
+                                                   found->second.identity,
+                                                   ": their scores would not compare"));
+  }
+  return absl::OkStatus();
 }
 
 CircuitBreaker& RewardDirectory::BreakerOf(Server& server, const std::string& reward) {
@@ -96,7 +107,7 @@ void RewardDirectory::Note(size_t server, const std::string& reward, bool answer
 std::map<std::string, RewardFacts> RewardDirectory::Facts() const {
   std::map<std::string, RewardFacts> facts;
   for (const Server& server : servers_) {
-    if (server.described) facts.insert(server.rewards.begin(), server.rewards.end());
+    facts.insert(server.rewards.begin(), server.rewards.end());
   }
   return facts;
 }
@@ -104,7 +115,7 @@ std::map<std::string, RewardFacts> RewardDirectory::Facts() const {
 std::set<size_t> RewardDirectory::ServersOf(const std::string& reward) const {
   std::set<size_t> having;
   for (size_t i = 0; i < servers_.size(); ++i) {
-    if (servers_[i].described && servers_[i].rewards.contains(reward)) having.insert(i);
+    if (servers_[i].rewards.contains(reward)) having.insert(i);
   }
   return having;
 }
@@ -113,10 +124,7 @@ absl::Status RewardDirectory::CheckNames(const std::vector<std::string>& wanted)
   std::set<std::string> known;
   std::vector<std::string> silent;
   for (const Server& server : servers_) {
-    if (!server.described) {
-      silent.push_back(server.endpoint);
-      continue;
-    }
+    if (!server.described) silent.push_back(server.endpoint);
     for (const auto& [name, facts] : server.rewards) known.insert(name);
   }
   for (const std::string& name : wanted) {
@@ -138,7 +146,6 @@ size_t RewardDirectory::BatchMax(const std::vector<std::string>& rewards) const 
     if (other > 0) limit = limit == 0 ? other : std::min(limit, other);
   };
   for (const Server& server : servers_) {
-    if (!server.described) continue;
     for (const std::string& reward : rewards) {
       const auto found = server.rewards.find(reward);
       if (found == server.rewards.end()) continue;

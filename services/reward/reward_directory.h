@@ -28,13 +28,19 @@ class RewardDirectory {
     std::vector<std::string> rewards;
   };
 
-  RewardDirectory(std::vector<std::string> endpoints, CircuitBreaker::Options breaker);
+  // `identities`: of rewards that must have this one and no other, by name.
+  RewardDirectory(std::vector<std::string> endpoints, CircuitBreaker::Options breaker,
+                  std::map<std::string, std::string> identities = {});
 
   // What a server says of itself. kInvalidArgument if one of its rewards has another identity than
-  // the same reward of another server: their scores must not be mixed, so the later one is left
-  // out here.
+  // it must have, or than the same reward of another server: their scores must not be mixed, so the
+  // later one is left out here.
   absl::Status Described(size_t server, const std::vector<RewardFacts>& rewards, size_t batch_max);
-  // It is no longer known what this server has.
+  // Adds identities.
+  void Pin(const std::map<std::string, std::string>& identities) {
+    for (const auto& [name, identity] : identities) identities_[name] = identity;
+  }
+  // What this server has may have changed: it is to describe itself again.
   void Forget(size_t server) { servers_[server].described = false; }
 
   // The next server that has some of `wanted` and may be asked. `trial` is the time of the caller.
@@ -48,7 +54,7 @@ class RewardDirectory {
 
   // Facts of all rewards, as the first server says that has them.
   std::map<std::string, RewardFacts> Facts() const;
-  // The described servers that have the reward.
+  // The servers that have the reward.
   std::set<size_t> ServersOf(const std::string& reward) const;
   // OK if each reward has a server. kUnavailable if a silent server may have it; kInvalidArgument
   // names the reward, and what there is.
@@ -60,14 +66,16 @@ class RewardDirectory {
  private:
   struct Server {
     std::string endpoint;
-    bool described = false;
-    std::map<std::string, RewardFacts> rewards = {};
+    bool described = false;                           // By what it is now.
+    std::map<std::string, RewardFacts> rewards = {};  // As it last said.
     size_t batch_max = 1;
     std::map<std::string, CircuitBreaker> breakers = {};  // By reward; "" is Describe.
   };
+  absl::Status CheckIdentity(size_t server, const RewardFacts& facts) const;
   CircuitBreaker& BreakerOf(Server& server, const std::string& reward);
 
   const CircuitBreaker::Options breaker_;
+  std::map<std::string, std::string> identities_;
   std::vector<Server> servers_;
   size_t turn_ = 0;
 };

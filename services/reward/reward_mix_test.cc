@@ -195,6 +195,24 @@ TEST(RewardMixTest, TwoIdentitiesOfOneNameAreTheError) {
   EXPECT_EQ(one->Facts().at("pick").identity, "sha256:aa");
 }
 
+TEST(RewardMixTest, AServerThatComesBackAsAnotherIsNotAsked) {
+  auto server = std::make_unique<FakeRewardServer>(
+      std::vector<v1::RewardDescription>{Described("pick", "sha256:aa")}, 8, Answers());
+  const std::string endpoint = server->endpoint();
+  const auto client = RewardClient::Create({.endpoints = {endpoint},
+                                            .rewards = {"pick"},
+                                            .identities = {{"pick", "sha256:aa"}},
+                                            .breaker = {.rest_max = absl::Milliseconds(50)}})
+                          .value();
+  EXPECT_TRUE(client->Score("p", "", Images(1))[0].ok());
+  server.reset();
+  EXPECT_FALSE(client->Score("p", "", Images(1))[0].ok());
+  server = std::make_unique<FakeRewardServer>(
+      std::vector<v1::RewardDescription>{Described("pick", "sha256:bb")}, 8, Answers(), endpoint);
+  EXPECT_TRUE(IsUnscorable(client->Score("p", "", Images(1), {.waits = true})[0].status()));
+  EXPECT_TRUE(server->batches().empty());
+}
+
 TEST(RewardMixTest, AServerThatLostARewardIsNotAskedForItAgain) {
   FakeRewardServer changed({Described("ocr")}, 8, [](const v1::ScoreRequest&, Stream&) {
     return grpc::Status(grpc::StatusCode::NOT_FOUND, "no such reward");

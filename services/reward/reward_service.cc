@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/trace.h"
+#include "io/image.h"
 #include "services/reward/score_messages.h"
 
 namespace oxbow::reward {
@@ -17,10 +18,30 @@ namespace {
 constexpr uint64_t kFramesMax = 4096;
 constexpr int kScoreMethod = 1;  // Its index in service Reward.
 
+// The picture of a PNG file, which must be what the message says.
+absl::StatusOr<std::vector<Image8>> TakePng(const v1::Image& message) {
+  if (message.frames() > 1) return absl::InvalidArgumentError("a PNG file holds no video");
+  OXBOW_ASSIGN_OR_RETURN(Image8 image, io::DecodePng(message.pixels()));
+  OXBOW_RETURN_IF_ERROR(Validate(image));
+  if (image.width != static_cast<int>(message.width()) ||
+      image.height != static_cast<int>(message.height()) ||
+      image.channels != static_cast<int>(message.channels())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("PNG file is of another size than its message says: ", image.width, " x ",
+                     image.height, ", ", image.channels, " channels"));
+  }
+  return std::vector<Image8>{std::move(image)};
+}
+
 // The picture of the message, or the frames of its video.
 absl::StatusOr<std::vector<Image8>> TakeFrames(const v1::Image& message) {
-  if (!message.encoding().empty() || message.pixels_size() > message.pixels().size()) {
-    return absl::UnimplementedError("this server reads raw pixels in one piece alone");
+  if (message.pixels_size() > message.pixels().size()) {
+    return absl::UnimplementedError("this server reads images in one piece alone");
+  }
+  if (message.encoding() == "png") return TakePng(message);
+  if (!message.encoding().empty()) {
+    return absl::UnimplementedError(
+        absl::StrCat("this server reads raw pixels and PNG, not ", message.encoding()));
   }
   const uint64_t count = std::max(message.frames(), 1U);
   const uint64_t bytes = message.pixels().size();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/synchronization/blocking_counter.h"
+#include "io/image.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
 #include "tasks/digits.h"
@@ -152,7 +153,7 @@ TEST_F(RewardServiceTest, EachRewardHasAnOutcomeOfItsOwnAndOldClientsAllOrNothin
 TEST_F(RewardServiceTest, WhatIsNoWholePictureIsTheStatusOfItsItem) {
   v1::ScoreRequest request = Request(4, "digits_ocr");
   request.mutable_items(1)->mutable_image()->set_frames(2);  // 80 bytes for 160.
-  request.mutable_items(2)->mutable_image()->set_encoding("png");
+  request.mutable_items(2)->mutable_image()->set_encoding("jpeg");
   request.mutable_items(3)->mutable_image()->set_pixels_size(1000);
   const auto [answers, status] = Score({request});
   ASSERT_TRUE(status.ok()) << status.error_message();
@@ -183,6 +184,25 @@ TEST_F(RewardServiceTest, WrongCallsEndWithTheReason) {
   EXPECT_THAT(unknown.error_message(), HasSubstr("pickscore"));
   EXPECT_THAT(telemetry::ScrapeText(registry_),
               HasSubstr(R"(oxbow_reward_request_duration_seconds_count{outcome="error"} 2)"));
+}
+
+TEST_F(RewardServiceTest, APngFileIsWhatItsMessageSays) {
+  v1::ScoreRequest request = Request(3, "digits_ocr");
+  for (v1::ScoreItem& item : *request.mutable_items()) {
+    v1::Image& image = *item.mutable_image();
+    image.set_encoding("png");
+    image.set_pixels(io::EncodePng({.width = 20,
+                                    .height = 8,
+                                    .channels = 1,
+                                    .pixels = {image.pixels().begin(), image.pixels().end()}}));
+  }
+  request.mutable_items(1)->mutable_image()->set_width(21);
+  request.mutable_items(2)->mutable_image()->set_pixels("no png");
+  const auto [answers, status] = Score({request});
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(answers[0].outcomes(0).value(), 1);
+  EXPECT_EQ(answers[1].status_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_NE(answers[2].status_code(), 0);
 }
 
 // Scores when it is let go.
@@ -372,9 +392,14 @@ TEST(ScorerPanelTest, BatchesKeepTheScorersLimitAndTheItemsOrder) {
 }
 
 TEST(ScorerPanelTest, NamesMustBeKnownAndDistinct) {
+  v1::ScorerConfig known;
+  known.set_name("digits_ocr");
+  v1::ScorerConfig unknown;
+  unknown.set_name("aesthetic");
+  EXPECT_TRUE(ScorerPanel::Create({known}).ok());
   EXPECT_FALSE(ScorerPanel::Create({}).ok());
-  EXPECT_FALSE(ScorerPanel::Create({"digits_ocr", "digits_ocr"}).ok());
-  EXPECT_FALSE(ScorerPanel::Create({"aesthetic"}).ok());
+  EXPECT_FALSE(ScorerPanel::Create({known, known}).ok());
+  EXPECT_FALSE(ScorerPanel::Create({unknown}).ok());
 }
 
 }  // namespace

@@ -22,15 +22,15 @@ absl::StatusOr<Score> Checked(const RewardFacts& facts, absl::StatusOr<Score> sc
 
 }  // namespace
 
-absl::StatusOr<ScorerPanel> ScorerPanel::Create(const std::vector<std::string>& names) {
-  if (names.empty()) return absl::InvalidArgumentError("no reward is named: give at least one");
+absl::StatusOr<ScorerPanel> ScorerPanel::Create(const std::vector<v1::ScorerConfig>& entries) {
+  if (entries.empty()) return absl::InvalidArgumentError("no reward is named: give at least one");
   std::vector<std::unique_ptr<Scorer>> scorers;
   std::set<std::string> seen;
-  for (const std::string& name : names) {
-    if (!seen.insert(name).second) {
-      return absl::InvalidArgumentError(absl::StrCat("reward is named twice: ", name));
+  for (const v1::ScorerConfig& entry : entries) {
+    if (!seen.insert(entry.name()).second) {
+      return absl::InvalidArgumentError(absl::StrCat("reward is named twice: ", entry.name()));
     }
-    OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<Scorer> scorer, MakeScorer(name));
+    OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<Scorer> scorer, MakeScorer(entry));
     scorers.push_back(std::move(scorer));
   }
   return ScorerPanel(std::move(scorers));

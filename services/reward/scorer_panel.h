@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/reward/scorer.h"
+#include "oxbow/v1/config.pb.h"
 
 namespace oxbow::reward {
 
@@ -17,7 +18,7 @@ inline constexpr int kImageSideMax = 8192;
 class ScorerPanel {
  public:
   // kInvalidArgument for an unknown name, a duplicate name, or no name.
-  static absl::StatusOr<ScorerPanel> Create(const std::vector<std::string>& names);
+  static absl::StatusOr<ScorerPanel> Create(const std::vector<v1::ScorerConfig>& entries);
 
   // Takes existing scorers. Requires distinct names and at least one scorer.
   explicit ScorerPanel(std::vector<std::unique_ptr<Scorer>> scorers);

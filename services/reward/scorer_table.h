@@ -1,19 +1,33 @@
-// All scorers of this build, by name. A new scorer is a line in scorer_table.cc.
+// All scorers of this build. A new scorer is a line in scorer_table.cc.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/reward/scorer.h"
+#include "oxbow/v1/config.pb.h"
 
 namespace oxbow::reward {
 
 // In the order of the table.
 std::vector<std::string> ScorerNames();
 
-// kInvalidArgument names the unknown scorer and lists the known ones.
+// Those that need no more than a name.
+std::vector<std::string> PlainScorerNames();
+
+// What can be known of an entry without loading its scorer. kInvalidArgument for an unknown scorer
+// (it lists the known ones), and for a key that the scorer needs but is not there, or does not
+// take; kNotFound names a file or directory that is not there.
+absl::Status CheckScorer(const v1::ScorerConfig& config);
+
+// The scorer of an entry, which has the entry's name. Errors are those of CheckScorer, and of
+// loading.
+absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const v1::ScorerConfig& config);
+
+// A scorer that needs no more than its name.
 absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const std::string& name);
 
 }  // namespace oxbow::reward

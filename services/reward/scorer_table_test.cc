@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "tasks/digits.h"
 
 namespace oxbow::reward {
@@ -48,6 +50,29 @@ TEST(ScorerTableTest, ABatchHasTheScoresOfItsItemsAlone) {
       EXPECT_EQ(scores[i].status(), alone.status());
       EXPECT_TRUE(!alone.ok() || scores[i]->value == alone->value) << name;
     }
+  }
+}
+
+TEST(ScorerTableTest, AnEntrySaysWhatIsWrongWithIt) {
+  v1::ScorerConfig config;
+  config.set_name("digits_ocr");
+  EXPECT_TRUE(CheckScorer(config).ok());
+  config.set_model("models/digits");
+  EXPECT_EQ(CheckScorer(config).message(), "reward digits_ocr takes no key `model`; it takes none");
+  config.clear_model();
+  config.set_name("ocr");
+  config.set_scorer("digits_ocr");
+  EXPECT_EQ(CheckScorer(config).message(), "reward digits_ocr has no other name, got ocr");
+  config.set_scorer("digits_orc");
+  EXPECT_NE(CheckScorer(config).message().find("did you mean `digits_ocr`?"), std::string::npos);
+}
+
+TEST(ScorerTableTest, EveryScorerHasAnIdentityOfItsOwn) {
+  std::set<std::string> identities;
+  for (const std::string& name : ScorerNames()) {
+    const std::string identity = MakeScorer(name).value()->facts().identity;
+    EXPECT_FALSE(identity.empty()) << name;
+    EXPECT_TRUE(identities.insert(identity).second) << identity;
   }
 }
 

@@ -63,6 +63,9 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
 
   spec.reward = config.reward();
   spec.reward_endpoints = Strings(response.reward_endpoints());
+  for (const auto& [name, identity] : response.reward_identities()) {
+    spec.reward_identities[name] = identity;
+  }
   spec.sink_endpoints = Strings(response.sink_endpoints());
   spec.buffer_endpoints = Strings(response.buffer_endpoints());
   spec.weight_endpoints = Strings(response.weight_endpoints());

@@ -4,6 +4,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,6 +45,7 @@ struct RunSpec {
 
   v1::RewardConfig reward;
   std::vector<std::string> reward_endpoints;
+  std::map<std::string, std::string> reward_identities;  // See RegisterResponse.
   std::vector<std::string> sink_endpoints;
   std::vector<std::string> buffer_endpoints;
   std::vector<std::string> weight_endpoints;

@@ -92,6 +92,7 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
           {.endpoints = spec.reward_endpoints,
            .rewards = run::RewardNames(spec.reward),
            .observed = {spec.reward.observed().begin(), spec.reward.observed().end()},
+           .identities = spec.reward_identities,
            .tries = static_cast<int>(std::max(1u, spec.reward.tries())),
            .timeout = absl::Seconds(spec.reward.timeout_seconds())}));
   auto session = std::make_shared<LearnerSession>(

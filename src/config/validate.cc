@@ -322,6 +322,14 @@ void RewardRules(const RunConfig& c, Findings& f) {
   f.Require(r.tries() >= 1, "reward.tries", "must be at least 1", r.tries());
   f.Require(r.timeout_seconds() > 0, "reward.timeout_seconds", "must be above 0",
             r.timeout_seconds());
+  std::set<std::string> entries;
+  for (const v1::ScorerConfig& scorer : r.scorers()) {
+    f.Require(!scorer.name().empty(), "reward.scorers", "every entry needs a name", "\"\"");
+    f.Require(entries.insert(scorer.name()).second, "reward.scorers", "names must be unique",
+              scorer.name());
+    f.Require(names.contains(scorer.name()), "reward.scorers",
+              "is in neither reward.terms nor reward.observed", scorer.name());
+  }
   for (const std::string& endpoint : r.endpoints()) {
     f.Require(IsEndpoint(endpoint), "reward.endpoints", "must be HOST:PORT", endpoint);
   }

@@ -12,6 +12,25 @@ std::vector<std::string> RewardNames(const v1::RewardConfig& config) {
   return names;
 }
 
+std::vector<std::string> OwnRewards(const v1::RewardConfig& config) {
+  std::vector<std::string> names = RewardNames(config);
+  if (config.endpoints().empty()) return names;
+  std::erase_if(names, [&](const std::string& name) {
+    return std::none_of(config.scorers().begin(), config.scorers().end(),
+                        [&](const v1::ScorerConfig& scorer) { return scorer.name() == name; });
+  });
+  return names;
+}
+
+v1::ScorerConfig ScorerOf(const v1::RewardConfig& config, const std::string& name) {
+  for (const v1::ScorerConfig& scorer : config.scorers()) {
+    if (scorer.name() == name) return scorer;
+  }
+  v1::ScorerConfig scorer;
+  scorer.set_name(name);
+  return scorer;
+}
+
 bool IsTerm(const v1::RewardConfig& config, const std::string& name) {
   return std::any_of(config.terms().begin(), config.terms().end(),
                      [&](const v1::RewardTerm& term) { return term.name() == name; });

@@ -14,6 +14,13 @@ namespace oxbow::run {
 // Names of all rewards that are scored: the observed ones, then the terms.
 std::vector<std::string> RewardNames(const v1::RewardConfig& config);
 
+// Names of those that the run's own reward servers have: all with an entry in reward.scorers, and
+// the others, too, if reward.endpoints is empty. Same order.
+std::vector<std::string> OwnRewards(const v1::RewardConfig& config);
+
+// The entry of a reward in reward.scorers; one of its name alone if there is none.
+v1::ScorerConfig ScorerOf(const v1::RewardConfig& config, const std::string& name);
+
 // Whether `name` is a term: a reward that is trained on, not only observed.
 bool IsTerm(const v1::RewardConfig& config, const std::string& name);
 

@@ -24,6 +24,18 @@ TEST(RewardsTest, ObservedRewardsAreScoredButNotTrainedOn) {
   EXPECT_FALSE(IsTerm(Config(), "strict"));
 }
 
+TEST(RewardsTest, EveryRewardIsInOnePlace) {
+  v1::RewardConfig config = Config();
+  EXPECT_THAT(OwnRewards(config), ElementsAre("strict", "ocr", "taste"));
+  config.add_endpoints("scores:7070");
+  EXPECT_THAT(OwnRewards(config), ElementsAre());
+  config.add_scorers()->set_name("taste");
+  config.mutable_scorers(0)->set_model("models/taste");
+  EXPECT_THAT(OwnRewards(config), ElementsAre("taste"));
+  EXPECT_EQ(ScorerOf(config, "taste").model(), "models/taste");
+  EXPECT_EQ(ScorerOf(config, "ocr").name(), "ocr");
+}
+
 TEST(RewardsTest, TheRewardIsTheWeightedSumOfTheTermsAlone) {
   EXPECT_EQ(WeightedReward(Config(), {{"ocr", 1}, {"taste", 4}, {"strict", 100}}), 0);
   EXPECT_EQ(WeightedReward(Config(), {{"ocr", 0.5}, {"taste", 0}}), 1);

@@ -1,0 +1,84 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/status_macros.h"
+#include "cli/commands.h"
+#include "cli/model/score_files.h"
+#include "services/reward/scorer_table.h"
+
+namespace oxbow::cli {
+namespace {
+
+struct ScoreFlags {
+  std::vector<std::string> images;
+  v1::ScorerConfig scorer;
+  std::vector<std::string> keys;
+  v1::Prompt prompt;
+  bool json = false;
+};
+
+// Sets "KEY=VALUE" in the entry of the scorer.
+absl::Status SetKey(const std::string& assignment, v1::ScorerConfig& scorer) {
+  const size_t equals = assignment.find('=');
+  const auto* field = scorer.GetDescriptor()->FindFieldByName(assignment.substr(0, equals));
+  if (equals == std::string::npos || field == nullptr ||
+      field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_STRING) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--set takes KEY=VALUE, a key of reward.scorers: ", assignment));
+  }
+  scorer.GetReflection()->SetString(&scorer, field, assignment.substr(equals + 1));
+  return absl::OkStatus();
+}
+
+absl::Status Run(ScoreFlags& flags) {
+  for (const std::string& key : flags.keys) OXBOW_RETURN_IF_ERROR(SetKey(key, flags.scorer));
+  OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<reward::Scorer> scorer,
+                         reward::MakeScorer(flags.scorer));
+  const std::vector<FileScore> scores = ScoreFiles(*scorer, flags.prompt, flags.images);
+  std::cout << ScoresText(scorer->facts(), scores, flags.json);
+  const auto failed = std::ranges::count_if(scores, [](const auto& of) { return !of.score.ok(); });
+  if (failed == 0) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(failed, " of ", scores.size(), " images have no score"));
+}
+
+}  // namespace
+
+void AddScore(CLI::App& app, int& exit_code) {
+  const auto flags = std::make_shared<ScoreFlags>();
+  CLI::App* const command = app.add_subcommand("score", "What a reward says of image files");
+  command->footer(
+      "Exit code 4 if an image has no score.\n"
+      "Example: oxbow score a.png b.png --reward digits_ocr --prompt \"text 473\"");
+  command->add_option("images", flags->images, "PNG files")->required();
+  command
+      ->add_option_function<std::string>(
+          "--reward", [flags](const std::string& name) { flags->scorer.set_name(name); },
+          "name of the reward")
+      ->required();
+  command->add_option_function<std::string>(
+      "--model", [flags](const std::string& path) { flags->scorer.set_model(path); },
+      "directory or file of its weights");
+  command
+      ->add_option("--set", flags->keys, "further keys of its entry in reward.scorers, KEY=VALUE")
+      ->allow_extra_args(false);
+  command->add_option_function<std::string>(
+      "--prompt", [flags](const std::string& text) { flags->prompt.set_text(text); },
+      "what the images are to show");
+  command->add_option_function<std::string>(
+      "--metadata", [flags](const std::string& json) { flags->prompt.set_metadata_json(json); },
+      "metadata of the prompt, a JSON object");
+  command->add_flag("--json", flags->json, "for programs");
+  command->callback([flags, &exit_code] {
+    const absl::Status status = Run(*flags);
+    if (!status.ok()) std::cerr << "oxbow score: " << status.message() << "\n";
+    exit_code = ExitCodeOf(status);
+  });
+}
+
+}  // namespace oxbow::cli

@@ -1,0 +1,39 @@
+#include "services/learner/reward_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace oxbow::learner {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+std::map<std::string, reward::RewardFacts> Now(const std::string& identity) {
+  return {{"pick", {.name = "pick", .identity = identity}}};
+}
+
+TEST(RewardCheckTest, ARewardThatIsAnotherIsRefusedAndBothAreNamed) {
+  const auto changed = CheckIdentities(Now("sha256:bb"), {{"pick", "sha256:aa"}});
+  EXPECT_EQ(changed.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(changed.message()),
+              AllOf(HasSubstr("reward pick"), HasSubstr("sha256:aa"), HasSubstr("sha256:bb"),
+                    HasSubstr("--accept-reward-change")));
+  EXPECT_TRUE(CheckIdentities(Now("sha256:aa"), {{"pick", "sha256:aa"}}).ok());
+  // A reward that is new in the run, a server that does not know, a checkpoint of before.
+  EXPECT_TRUE(CheckIdentities(Now("sha256:aa"), {{"ocr", "sha256:cc"}}).ok());
+  EXPECT_TRUE(CheckIdentities(Now(""), {{"pick", "sha256:aa"}}).ok());
+  EXPECT_TRUE(CheckIdentities(Now("sha256:aa"), {}).ok());
+}
+
+TEST(RewardCheckTest, WhatIsNotKnownNowIsRememberedFromBefore) {
+  EXPECT_THAT(IdentitiesOf(Now("sha256:bb"), {{"ocr", "sha256:cc"}, {"pick", "sha256:aa"}}),
+              ElementsAre(Pair("ocr", "sha256:cc"), Pair("pick", "sha256:bb")));
+  EXPECT_THAT(IdentitiesOf(Now(""), {{"pick", "sha256:aa"}}),
+              ElementsAre(Pair("pick", "sha256:aa")));
+}
+
+}  // namespace
+}  // namespace oxbow::learner
