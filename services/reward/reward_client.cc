@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -224,13 +225,11 @@ RewardClient::RewardClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 RewardClient::~RewardClient() = default;
 
 bool RewardClient::Impl::IsObserved(const std::string& reward) const {
-  return std::find(options.observed.begin(), options.observed.end(), reward) !=
-         options.observed.end();
+  return absl::c_linear_search(options.observed, reward);
 }
 
 bool RewardClient::Impl::MayBeMissing(const std::vector<std::string>& rewards) const {
-  return std::all_of(rewards.begin(), rewards.end(),
-                     [&](const std::string& reward) { return IsObserved(reward); });
+  return absl::c_all_of(rewards, [&](const std::string& reward) { return IsObserved(reward); });
 }
 
 absl::Status RewardClient::Describe() { return impl_->Describe(); }
@@ -265,8 +264,7 @@ std::map<std::string, RewardFacts> RewardClient::Facts() const {
   absl::MutexLock lock(&impl_->mutex);
   std::map<std::string, RewardFacts> facts = impl_->directory.Facts();
   std::erase_if(facts, [&](const auto& entry) {
-    const std::vector<std::string>& wanted = impl_->options.rewards;
-    return std::find(wanted.begin(), wanted.end(), entry.first) == wanted.end();
+    return !absl::c_linear_search(impl_->options.rewards, entry.first);
   });
   return facts;
 }

@@ -10,6 +10,9 @@
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
+#ifdef OXBOW_HAS_MODEL_REWARDS
+#include "rewards/model_rewards.h"
+#endif
 #include "tasks/compose_scorer.h"
 #include "tasks/digits_ocr.h"
 
@@ -33,11 +36,71 @@ absl::StatusOr<std::unique_ptr<Scorer>> Plain(const v1::ScorerConfig& /*config*/
   return Make();
 }
 
+#ifdef OXBOW_HAS_MODEL_REWARDS
+rewards::ModelRewardSettings SettingsOf(const v1::ScorerConfig& config) {
+  return {.model = config.model(),
+          .head = config.head(),
+          .device = config.device(),
+          .dtype = config.dtype(),
+          .variant = config.variant()};
+}
+
+absl::Status CheckModel(const v1::ScorerConfig& config) {
+  return Annotate(rewards::CheckModelReward(SettingsOf(config)), "reward " + config.name());
+}
+
+// A reward that is a model. Its errors name the reward.
+template <rewards::OpenedReward (*Open)(const rewards::ModelRewardSettings&)>
+absl::StatusOr<std::unique_ptr<Scorer>> Model(const v1::ScorerConfig& config) {
+  rewards::OpenedReward opened = Open(SettingsOf(config));
+  if (!opened.ok()) return Annotate(opened.status(), "reward " + config.name());
+  return opened;
+}
+#endif
+
+// A scorer under the name of its entry.
+class NamedScorer final : public Scorer {
+ public:
+  NamedScorer(const std::string& name, std::unique_ptr<Scorer> scorer)
+      : scorer_(std::move(scorer)), facts_(scorer_->facts()) {
+    facts_.name = name;
+  }
+  const RewardFacts& facts() const override { return facts_; }
+  std::vector<absl::StatusOr<Score>> ScoreBatch(absl::Span<const Item> items) override {
+    return scorer_->ScoreBatch(items);
+  }
+  int concurrency_max() const override { return scorer_->concurrency_max(); }
+
+ private:
+  const std::unique_ptr<Scorer> scorer_;
+  RewardFacts facts_;
+};
+
 const std::vector<Row>& Table() {
   static const std::vector<Row>& table = *new std::vector<Row>{
-      {"digits_ocr", Plain<MakeDigitsOcr>},         {"digits_strict", Plain<MakeDigitsStrict>},
-      {"digits_row", Plain<MakeDigitsRow>},         {"compose", Plain<MakeCompose>},
+      {"digits_ocr", Plain<MakeDigitsOcr>},
+      {"digits_strict", Plain<MakeDigitsStrict>},
+      {"digits_row", Plain<MakeDigitsRow>},
+      {"compose", Plain<MakeCompose>},
       {"compose_strict", Plain<MakeComposeStrict>},
+#ifdef OXBOW_HAS_MODEL_REWARDS
+      {"pickscore",
+       Model<rewards::OpenPickScoreReward>,
+       {"model"},
+       {"device", "dtype"},
+       CheckModel},
+      {"hpsv2", Model<rewards::OpenHpsv2Reward>, {"model"}, {"device", "dtype"}, CheckModel},
+      {"clipscore",
+       Model<rewards::OpenClipScoreReward>,
+       {"model"},
+       {"device", "dtype", "variant"},
+       CheckModel},
+      {"aesthetic",
+       Model<rewards::OpenAestheticReward>,
+       {"model", "head"},
+       {"device", "dtype"},
+       CheckModel},
+#endif
   };
   return table;
 }
@@ -134,11 +197,8 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const v1::ScorerConfig& confi
   OXBOW_RETURN_IF_ERROR(CheckScorer(config));
   OXBOW_ASSIGN_OR_RETURN(const Row* row, RowOf(config));
   OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<Scorer> scorer, row->make(config));
-  if (scorer->facts().name != config.name()) {
-    return absl::InternalError(absl::StrCat("scorer ", row->name, " calls itself ",
-                                            scorer->facts().name, ", not ", config.name()));
-  }
-  return scorer;
+  if (scorer->facts().name == config.name()) return scorer;
+  return std::make_unique<NamedScorer>(config.name(), std::move(scorer));
 }
 
 absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const std::string& name) {

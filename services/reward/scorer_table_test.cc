@@ -18,7 +18,7 @@ Image8 ImageOf(int number) {
 }
 
 TEST(ScorerTableTest, WhatDoesNotFitIsAnErrorAndNoScore) {
-  for (const std::string& name : ScorerNames()) {
+  for (const std::string& name : PlainScorerNames()) {
     const auto scorer = MakeScorer(name);
     ASSERT_TRUE(scorer.ok());
     EXPECT_EQ((*scorer)->facts().name, name);
@@ -41,7 +41,7 @@ TEST(ScorerTableTest, ABatchHasTheScoresOfItsItemsAlone) {
   for (const char* prompt : {"text 473", "a red cube", "red square left of blue disc"}) {
     for (const Image8& image : images) items.push_back({.prompt = prompt, .frames = {&image, 1}});
   }
-  for (const std::string& name : ScorerNames()) {
+  for (const std::string& name : PlainScorerNames()) {
     const auto scorer = MakeScorer(name).value();
     const auto scores = scorer->ScoreBatch(items);
     ASSERT_EQ(scores.size(), items.size());
@@ -67,9 +67,47 @@ TEST(ScorerTableTest, AnEntrySaysWhatIsWrongWithIt) {
   EXPECT_NE(CheckScorer(config).message().find("did you mean `digits_ocr`?"), std::string::npos);
 }
 
+#ifdef OXBOW_HAS_MODEL_REWARDS
+TEST(ScorerTableTest, AModelIsARewardFromAnEntryAndGivesOneScoreUnderAnyName) {
+  const std::string goldens = OXBOW_SOURCE_DIR "/tests/golden/scorers";
+  v1::ScorerConfig config;
+  config.set_name("pickscore");
+  EXPECT_EQ(CheckScorer(config).message(), "reward pickscore needs the key `model`");
+  config.set_model(goldens + "/clip");
+  const auto pickscore = MakeScorer(config);
+  ASSERT_TRUE(pickscore.ok()) << pickscore.status();
+  config.set_name("taste");
+  config.set_scorer("pickscore");
+  const auto taste = MakeScorer(config);
+  ASSERT_TRUE(taste.ok()) << taste.status();
+  EXPECT_EQ((*taste)->facts().name, "taste");
+  EXPECT_EQ((*taste)->facts().identity, (*pickscore)->facts().identity);
+  Image8 image{.width = 40, .height = 30, .channels = 3, .pixels = {}};
+  for (int i = 0; i < 40 * 30 * 3; ++i) image.pixels.push_back(static_cast<uint8_t>(i * 37));
+  const auto one = ScoreOne(**pickscore, "a red cube", "", image);
+  const auto other = ScoreOne(**taste, "a red cube", "", image);
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->value, other->value);
+  config.set_variant("official");
+  EXPECT_EQ(CheckScorer(config).message(),
+            "reward taste takes no key `variant`; it takes model, device, dtype");
+  config.set_scorer("clipscore");
+  EXPECT_EQ(CheckScorer(config).message(),
+            "reward taste: variant is flow_grpo, flow_factory or hessel, got official");
+  config.clear_variant();
+  config.set_scorer("aesthetic");
+  config.set_head(goldens + "/none.safetensors");
+  EXPECT_TRUE(absl::IsNotFound(CheckScorer(config))) << CheckScorer(config);
+  config.set_head(goldens + "/head.safetensors");
+  EXPECT_TRUE(MakeScorer(config).ok()) << MakeScorer(config).status();
+  config.set_model(goldens);  // No model is in this directory.
+  EXPECT_FALSE(MakeScorer(config).ok());
+}
+#endif
+
 TEST(ScorerTableTest, EveryScorerHasAnIdentityOfItsOwn) {
   std::set<std::string> identities;
-  for (const std::string& name : ScorerNames()) {
+  for (const std::string& name : PlainScorerNames()) {
     const std::string identity = MakeScorer(name).value()->facts().identity;
     EXPECT_FALSE(identity.empty()) << name;
     EXPECT_TRUE(identities.insert(identity).second) << identity;

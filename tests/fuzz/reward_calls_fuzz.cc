@@ -21,7 +21,7 @@ enum Call : uint8_t { kScore, kNewScore, kDescribe, kCalls };
 // Holds no state between calls, so it lives as long as the target.
 struct Server {
   Server()
-      : panel(*ScorerPanel::Create(ScorerNames())),
+      : panel(*ScorerPanel::Create(PlainScorerNames())),
         metrics(registry, panel),
         service({.batch_max = 8, .threads = 1, .streams = fuzz::NoThreads()}, panel, metrics,
                 clock) {

@@ -1,0 +1,34 @@
+// Rewards that are models, from the settings of one entry of a run's config. Models of the same
+// directory, device and type are loaded once in a process, whatever the number of rewards over
+// them. Sees no torch header.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/reward/scorer.h"
+
+namespace oxbow::rewards {
+
+struct ModelRewardSettings {
+  std::string model;    // Directory of a CLIP model (rewards/clip_towers.h).
+  std::string head;     // Safetensors file of the aesthetic head.
+  std::string device;   // As model.device; empty: cpu.
+  std::string dtype;    // f32, bf16 or f16; empty: f32.
+  std::string variant;  // clipscore: flow_grpo, flow_factory or hessel; empty: flow_grpo.
+};
+
+using OpenedReward = absl::StatusOr<std::unique_ptr<reward::Scorer>>;
+
+// kInvalidArgument for an unknown device, type or variant; else the errors of ClipTowers::Open and
+// OpenAesthetic.
+OpenedReward OpenPickScoreReward(const ModelRewardSettings& settings);
+OpenedReward OpenHpsv2Reward(const ModelRewardSettings& settings);
+OpenedReward OpenClipScoreReward(const ModelRewardSettings& settings);
+OpenedReward OpenAestheticReward(const ModelRewardSettings& settings);
+
+// The part of these errors that needs no file.
+absl::Status CheckModelReward(const ModelRewardSettings& settings);
+
+}  // namespace oxbow::rewards
