@@ -357,15 +357,10 @@ absl::StatusOr<Scores> RewardClient::Impl::ResultOf(const Outcomes& outcomes) co
   absl::Status absence;
   for (const std::string& reward : options.rewards) {
     const absl::StatusOr<double>& outcome = outcomes.at(reward);
-    if (outcome.ok()) {
-      scores[reward] = *outcome;
-    } else if (IsObserved(reward)) {
-      continue;
-    } else if (IsUnscorable(outcome.status())) {
-      return outcome.status();
-    } else {
-      absence.Update(outcome.status());
-    }
+    if (outcome.ok()) scores[reward] = *outcome;
+    if (outcome.ok() || IsObserved(reward)) continue;
+    if (IsUnscorable(outcome.status())) return outcome.status();
+    absence.Update(outcome.status());
   }
   if (!absence.ok()) return absence;
   return scores;
