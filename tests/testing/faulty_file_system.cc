@@ -79,6 +79,7 @@ void FaultyFileSystem::Wrote(const std::string& name, uint64_t bytes) {
 void FaultyFileSystem::Synced(const std::string& name) {
   std::function<void()> call;
   {
+    absl::ReaderMutexLock change(&changes_);
     absl::MutexLock lock(&mutex_);
     Extent& file = files_[name];
     file.synced = file.written;
@@ -96,6 +97,7 @@ rocksdb::IOStatus FaultyFileSystem::NewWritableFile(const std::string& name,
                                                     const rocksdb::FileOptions& options,
                                                     std::unique_ptr<rocksdb::FSWritableFile>* file,
                                                     rocksdb::IODebugContext* debug) {
+  absl::ReaderMutexLock change(&changes_);
   std::unique_ptr<rocksdb::FSWritableFile> made;
   const rocksdb::IOStatus status = target()->NewWritableFile(name, options, &made, debug);
   if (!status.ok()) return status;
@@ -108,6 +110,7 @@ rocksdb::IOStatus FaultyFileSystem::NewWritableFile(const std::string& name,
 rocksdb::IOStatus FaultyFileSystem::RenameFile(const std::string& from, const std::string& to,
                                                const rocksdb::IOOptions& options,
                                                rocksdb::IODebugContext* debug) {
+  absl::ReaderMutexLock change(&changes_);
   const rocksdb::IOStatus status = target()->RenameFile(from, to, options, debug);
   absl::MutexLock lock(&mutex_);
   if (status.ok() && files_.count(from) > 0) {
@@ -120,16 +123,25 @@ rocksdb::IOStatus FaultyFileSystem::RenameFile(const std::string& from, const st
 rocksdb::IOStatus FaultyFileSystem::LinkFile(const std::string& from, const std::string& to,
                                              const rocksdb::IOOptions& options,
                                              rocksdb::IODebugContext* debug) {
+  absl::ReaderMutexLock change(&changes_);
   const rocksdb::IOStatus status = target()->LinkFile(from, to, options, debug);
   absl::MutexLock lock(&mutex_);
   if (status.ok() && files_.count(from) > 0) files_[to] = files_[from];
   return status;
 }
 
+rocksdb::IOStatus FaultyFileSystem::DeleteFile(const std::string& name,
+                                               const rocksdb::IOOptions& options,
+                                               rocksdb::IODebugContext* debug) {
+  absl::ReaderMutexLock change(&changes_);
+  return target()->DeleteFile(name, options, debug);
+}
+
 void FaultyFileSystem::CopySynced(const std::filesystem::path& from,
                                   const std::filesystem::path& to) const {
   namespace fs = std::filesystem;
-  std::error_code gone;  // RocksDB may delete what it needs no more beside this.
+  absl::MutexLock change(&changes_);
+  std::error_code gone;  // Directories may still go.
   fs::create_directories(to);
   for (const auto& entry : fs::recursive_directory_iterator(from, gone)) {
     const fs::path copied = to / entry.path().lexically_relative(from);

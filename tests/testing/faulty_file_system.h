@@ -29,7 +29,8 @@ class FaultyFileSystem final : public rocksdb::FileSystemWrapper {
   // Called after each fsync that succeeded, by the thread that made it. Null: nothing is.
   void OnSync(std::function<void()> call);
 
-  // Copies `from` to `to` as a power loss would leave it: of each file what was synced.
+  // Copies `from` to `to` as a power loss would leave it: of each file what was synced. Other
+  // threads neither make, rename nor delete files meanwhile.
   void CopySynced(const std::filesystem::path& from, const std::filesystem::path& to) const;
 
   rocksdb::IOStatus NewWritableFile(const std::string& name, const rocksdb::FileOptions& options,
@@ -42,6 +43,9 @@ class FaultyFileSystem final : public rocksdb::FileSystemWrapper {
                              const rocksdb::IOOptions& options,
                              rocksdb::IODebugContext* debug) override;
 
+  rocksdb::IOStatus DeleteFile(const std::string& name, const rocksdb::IOOptions& options,
+                               rocksdb::IODebugContext* debug) override;
+
   // For the files of this file system.
   rocksdb::IOStatus TakeRoom();
   void Wrote(const std::string& name, uint64_t bytes);
@@ -53,6 +57,7 @@ class FaultyFileSystem final : public rocksdb::FileSystemWrapper {
     uint64_t synced = 0;
   };
 
+  mutable absl::Mutex changes_;  // Held by a copy, and shared by what it must not see half of.
   mutable absl::Mutex mutex_;
   bool limited_ ABSL_GUARDED_BY(mutex_) = false;
   bool was_full_ ABSL_GUARDED_BY(mutex_) = false;
