@@ -69,8 +69,15 @@ TEST(TlsRunTest, ACertificateWithoutTheHostIsRefusedBeforeAnythingStarts) {
   const ScopedDirectory scratch;
   const Authority ours("ours");
   ours.Write(scratch.path() / "ours", {});
-  std::vector<std::string> argv = {"train", std::string(OXBOW_SOURCE_DIR) + "/configs/digits.yaml",
-                                   "--set", "run.directory=" + (scratch.path() / "runs").string()};
+  const std::string source = OXBOW_SOURCE_DIR;
+  std::vector<std::string> argv = {"train", source + "/configs/digits.yaml"};
+  for (const std::string& setting :
+       {"run.directory=" + (scratch.path() / "runs").string(),
+        "model.path=" + source + "/models/digits",
+        "prompts.train=" + source + "/configs/prompts/digits_train.txt",
+        "prompts.eval=" + source + "/configs/prompts/digits_eval.txt"}) {
+    argv.insert(argv.end(), {"--set", setting});
+  }
   const std::vector<std::string> nameless = FlagsOf(scratch.path() / "ours", "");
   argv.insert(argv.end(), nameless.begin(), nameless.end());
   const Outcome outcome = RunOxbow(argv);
