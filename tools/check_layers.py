@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fails on an include that points up the layers of docs/architecture.md, and prints each one.
 
-    base, metrics < core < tasks, simulate < io < config < run < telemetry, rpc < services < cli;
+    base, metrics < core < tasks, simulate < io < rewards < config < run < telemetry, rpc < services < cli;
     tests and bench may see everything
 
 Further: core sees std, base and ATen only; what the replay buffer links never sees torch; base, core,
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = [
     ("src/base/", 0), ("src/metrics/", 0), ("src/core/replay/", 1), ("src/core/lease/", 1.5), ("src/core/reward/", 3),
     ("src/core/parallel/", 4), ("src/core/flow/", 5), ("src/core/model/", 6), ("src/core/rl/", 7),
-    ("src/tasks/", 7.5), ("src/simulate/", 7.8), ("src/io/", 8), ("proto/", 8), ("src/config/", 9), ("src/run/", 9.5), ("src/telemetry/", 10), ("src/rpc/", 10),
+    ("src/tasks/", 7.5), ("src/simulate/", 7.8), ("src/io/", 8), ("src/rewards/", 8.5), ("proto/", 8), ("src/config/", 9), ("src/run/", 9.5), ("src/telemetry/", 10), ("src/rpc/", 10),
     ("services/", 11), ("cli/", 12), ("tests/", 13), ("bench/", 13),
 ]
 # Contracts that rollout, learner and cli share, and clients of other services: services may include
@@ -71,7 +71,7 @@ def sideways(path, target):
 
 
 def foreign(path, include):
-    below_services = path.startswith(("src/base/", "src/metrics/", "src/core/", "src/tasks/", "src/simulate/", "src/io/"))
+    below_services = path.startswith(("src/base/", "src/metrics/", "src/core/", "src/tasks/", "src/simulate/", "src/io/", "src/rewards/"))
     if below_services and WIRE.search(include):
         return "base, core, simulate and io build without gRPC, protobuf, RocksDB and prometheus"
     if path.startswith(("src/core/", "src/simulate/")) and not is_test(path):
