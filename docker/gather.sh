@@ -3,7 +3,8 @@
 #
 # It strips the binaries and puts them into OUT/opt/oxbow/bin. It copies the shared libraries that
 # they load to the places where the loader looks for them anyway, unless the root file system BASE
-# already has them. Libraries under /opt/libtorch are a separate layer and are left out.
+# already has them. Libraries under /opt/libtorch are a separate layer and are left out. Where a
+# binary links Tesseract, its English data come along.
 #
 # Into OUT/opt/oxbow/sbom it writes what is in the image and what made it: packages.txt (Debian's
 # packages in it, with versions), build-packages.txt (all of the build's) and sbom.cdx.json (the
@@ -25,7 +26,11 @@ if missing=$(grep "not found" <<<"$loaded" | grep -v "libcuda\.so"); then
   echo "gather.sh: libraries that nobody has: $missing" >&2
   exit 4
 fi
-awk '$2 == "=>" && $3 ~ /^\// {print $3}' <<<"$loaded" | sort -u | while read -r library; do
+files=$(awk '$2 == "=>" && $3 ~ /^\// {print $3}' <<<"$loaded" | sort -u)
+if grep -q "libtesseract\.so" <<<"$files"; then
+  files+=$'\n'/usr/share/tesseract-ocr/5/tessdata/eng.traineddata
+fi
+while read -r library; do
   place=$(realpath "$(dirname "$library")")/$(basename "$library")  # /lib is a link to /usr/lib.
   case "$place" in /opt/libtorch/*) continue ;; esac
   [ ! -e "$base$place" ] || continue
@@ -33,7 +38,7 @@ awk '$2 == "=>" && $3 ~ /^\// {print $3}' <<<"$loaded" | sort -u | while read -r
   # A package's list may name the file by /lib, which is a link to /usr/lib.
   owner=$(dpkg-query --search "$place" 2>/dev/null || dpkg-query --search "${place#/usr}")
   dpkg-query --show --showformat "$row" "${owner%%: *}" >>"$bill/packages.txt"
-done
+done <<<"$files"
 sort -u -o "$bill/packages.txt" "$bill/packages.txt"
 python=()
 for packages in "$root"/.deps/venv/lib/python3*/site-packages "$root"/.deps/cuda-venv/lib/python3*/site-packages; do

@@ -199,7 +199,7 @@ void AddPretrain(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<PretrainFlags>();
   CLI::App* command = app.add_subcommand(
       "pretrain", "Make an embedded model from nothing and write it if it passes the gate");
-  command->add_option("--task", flags->task, "digits or compose")->capture_default_str();
+  command->add_option("--task", flags->task, "digits, plates or compose")->capture_default_str();
   command->add_option("--out", flags->out, "directory to write")->required();
   command->add_option("--seed", flags->seed, "of every draw")->capture_default_str();
   command->add_option("--steps", flags->steps, "optimiser steps (default: as the shipped model)")

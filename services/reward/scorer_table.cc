@@ -13,8 +13,10 @@
 #ifdef OXBOW_HAS_MODEL_REWARDS
 #include "rewards/model_rewards.h"
 #endif
+#include "rewards/ocr_scorer.h"
 #include "tasks/compose_scorer.h"
 #include "tasks/digits_ocr.h"
+#include "tasks/plates_scorer.h"
 
 namespace oxbow::reward {
 namespace {
@@ -34,6 +36,12 @@ struct Row {
 template <std::unique_ptr<Scorer> (*Make)()>
 absl::StatusOr<std::unique_ptr<Scorer>> Plain(const v1::ScorerConfig& /*config*/) {
   return Make();
+}
+
+absl::StatusOr<std::unique_ptr<Scorer>> Ocr(const v1::ScorerConfig& config) {
+  rewards::OcrSettings settings{.name = config.name(), .tesseract = {}};
+  if (!config.variant().empty()) settings.variant = config.variant();
+  return rewards::MakeOcr(std::move(settings));
 }
 
 #ifdef OXBOW_HAS_MODEL_REWARDS
@@ -83,6 +91,9 @@ const std::vector<Row>& Table() {
       {"digits_row", Plain<MakeDigitsRow>},
       {"compose", Plain<MakeCompose>},
       {"compose_strict", Plain<MakeComposeStrict>},
+      {"plates_reader", Plain<MakePlatesReader>},
+      {"plates_strict", Plain<MakePlatesStrict>},
+      {"ocr", Ocr, {}, {"variant"}},
 #ifdef OXBOW_HAS_MODEL_REWARDS
       {"pickscore",
        Model<rewards::OpenPickScoreReward>,

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -77,19 +78,20 @@ double Speckle(std::span<const uint8_t> pixels) {
 }
 
 double RowShare::minority() const {
-  const int64_t total = counts_[0] + counts_[1];
-  return total == 0 ? 0 : static_cast<double>(std::min(counts_[0], counts_[1])) / total;
+  const int64_t total = std::accumulate(counts_.begin(), counts_.end(), int64_t{0});
+  if (total == 0) return 0;
+  const int64_t least = *std::min_element(counts_.begin(), counts_.end());
+  return static_cast<double>(least) / static_cast<double>(total);
 }
 
-void DigitsCounter::Add(const Digits& wanted, std::span<const uint8_t> pixels) {
-  const Reading reading = ReadDigits(pixels);
+void DigitsCounter::Add(const Digits& wanted, const Reading& reading, double speckle) {
   const int distance = EditDistance(reading, wanted);
   const double reward = 1 - std::min(distance, 3) / 3.0;
   ++images_;
   reward_ += reward;
   reward_squares_ += reward * reward;
   strict_ += distance == 0;
-  speckle_ += Speckle(pixels);
+  speckle_ += speckle;
   for (int i = 0; i < kDigitCount; ++i) {
     right_[i] += reading.cells[i].digit == wanted[i];
     unreadable_ += reading.cells[i].digit == kUnreadable;

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "tasks/digits.h"
 
@@ -39,34 +40,37 @@ int EditDistance(const Reading& reading, const Digits& wanted);
 // pixels.
 double Speckle(std::span<const uint8_t> pixels);
 
-// Share of the less used of the two row offsets among the counted readings; .5: both are used
-// equally; 0: all images use the same row.
+// Share of the least used of the row offsets among the counted readings. 1 / offsets: all are used
+// equally; 0: there is one that no image uses.
 class RowShare {
  public:
+  explicit RowShare(int offsets = kRowOffsets) : counts_(offsets) {}
   void Add(const Reading& reading) { ++counts_[reading.offset]; }
   double minority() const;  // 0 if nothing was counted.
 
  private:
-  std::array<int64_t, kRowOffsets> counts_ = {};
+  std::vector<int64_t> counts_;
 };
 
 // What a set of images shows: reward, strict reward, and what the reward does not show.
 struct DigitsReport {
   int64_t images = 0;
-  double reward = 0;              // Mean of 1 - edit distance / 3.
-  double reward_stderr = 0;       // Its standard error.
-  double strict = 0;              // Share with all digits right.
-  double speckle = 0;             // Mean grey noise; see Speckle.
-  double unreadable = 0;          // Share of unreadable cells.
-  double minority_row_share = 0;  // .5: both rows are used equally; 0: only one.
+  double reward = 0;                                    // Mean of 1 - edit distance / 3.
+  double reward_stderr = 0;                             // Its standard error.
+  double strict = 0;                                    // Share with all digits right.
+  double speckle = 0;                                   // Mean of what Add was given.
+  double unreadable = 0;                                // Share of unreadable cells.
+  double minority_row_share = 0;                        // See RowShare.
   std::array<double, kDigitCount> digit_accuracy = {};  // Share of right digits per position.
 };
 
-// Counts images one by one.
+// Counts readings of images one by one.
 class DigitsCounter {
  public:
-  // `pixels`: kImagePixels bytes.
-  void Add(const Digits& wanted, std::span<const uint8_t> pixels);
+  explicit DigitsCounter(int offsets = kRowOffsets) : rows_(offsets) {}
+
+  // `speckle`: how unclean the image is, 0 to 1.
+  void Add(const Digits& wanted, const Reading& reading, double speckle);
   DigitsReport Report() const;  // All zero if nothing was added.
 
  private:

@@ -35,7 +35,7 @@ double PretrainingTime(int64_t step, RandomStream& random) {
 }  // namespace
 
 std::vector<PretrainingExample> PretrainingBatch(const BatchOptions& options, int64_t step,
-                                                 const std::vector<Digits>& prompts) {
+                                                 const std::vector<Digits>& prompts, int offsets) {
   OXBOW_CHECK(!prompts.empty()) << "no prompts to pretrain on";
   RandomStream random(
       {.seed = options.seed, .group = static_cast<uint64_t>(step), .step = kTaskData});
@@ -49,7 +49,7 @@ std::vector<PretrainingExample> PretrainingBatch(const BatchOptions& options, in
       const int other = static_cast<int>(random.NextBelow(10));
       if (replaced) digit = other;
     }
-    example.offset = static_cast<int>(random.NextBelow(kRowOffsets));
+    example.offset = static_cast<int>(random.NextBelow(offsets));
     example.time = static_cast<float>(PretrainingTime(step, random));
   }
   return batch;

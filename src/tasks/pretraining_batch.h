@@ -1,9 +1,9 @@
 // The examples of one pretraining step on a synthetic task, a pure function of (seed, step).
 //
-// Captions are wrong on purpose: each digit of an image of `digits`, each colour and shape and the
-// relation of an image of `compose` is replaced by a random one with probability `caption_noise`.
-// The model then learns to draw sharp images, but mostly the wrong ones: the situation of a real
-// text-to-image model before reinforcement learning.
+// Captions are wrong on purpose: each digit of an image of `digits` or `plates`, each colour and
+// shape and the relation of an image of `compose` is replaced by a random one with probability
+// `caption_noise`. The model then learns to draw sharp images, but mostly the wrong ones: the
+// situation of a real text-to-image model before reinforcement learning.
 //
 // Times alternate: uniform in even steps, logit-normal(.2, 1.2) in odd ones.
 #pragma once
@@ -29,9 +29,11 @@ struct BatchOptions {
   double caption_noise = 0.5;
 };
 
-// Captions are drawn only from `prompts`: no other number is ever asked for. Requires prompts.
+// Captions are drawn only from `prompts`: no other number is ever asked for. Requires prompts. The
+// examples of `digits`; with kPlateOffsets those of `plates`.
 std::vector<PretrainingExample> PretrainingBatch(const BatchOptions& options, int64_t step,
-                                                 const std::vector<Digits>& prompts);
+                                                 const std::vector<Digits>& prompts,
+                                                 int offsets = kRowOffsets);
 
 struct ComposeExample {
   Scene caption;      // What the prompt says.

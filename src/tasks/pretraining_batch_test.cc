@@ -70,11 +70,14 @@ TEST(DigitsReportTest, CountsWhatImagesShow) {
     return bytes;
   };
   DigitsCounter counter;
+  const auto add = [&](const std::vector<uint8_t>& image) {
+    counter.Add(DigitsOf(473), ReadDigits(image), Speckle(image));
+  };
   EXPECT_EQ(counter.Report().images, 0);
-  counter.Add(DigitsOf(473), pixels(473, 0));
-  counter.Add(DigitsOf(473), pixels(479, 0));
-  counter.Add(DigitsOf(473), pixels(279, 1));
-  counter.Add(DigitsOf(473), std::vector<uint8_t>(kImagePixels, 128));
+  add(pixels(473, 0));
+  add(pixels(479, 0));
+  add(pixels(279, 1));
+  add(std::vector<uint8_t>(kImagePixels, 128));
   const DigitsReport report = counter.Report();
   EXPECT_EQ(report.images, 4);
   EXPECT_DOUBLE_EQ(report.reward, (1 + 2.0 / 3 + 1.0 / 3 + 0) / 4);

@@ -4,6 +4,7 @@
 #include "base/status_macros.h"
 #include "tasks/compose_reading.h"
 #include "tasks/digits_reading.h"
+#include "tasks/plates_reading.h"
 
 namespace oxbow::tasks {
 namespace {
@@ -32,6 +33,10 @@ struct DigitsTraits {
   using Counter = DigitsCounter;
   static constexpr const char* kName = "digits";
   static constexpr ImageFormat kFormat = {kImageWidth, kImageHeight, 1};
+  static DigitsCounter NewCounter() { return DigitsCounter(kRowOffsets); }
+  static void Count(DigitsCounter& counter, const Digits& wanted, std::span<const uint8_t> pixels) {
+    counter.Add(wanted, ReadDigits(pixels), Speckle(pixels));
+  }
   static absl::StatusOr<Digits> Parse(const std::string& prompt) {
     return ParseDigitsPrompt(prompt);
   }
@@ -46,11 +51,36 @@ struct DigitsTraits {
   }
 };
 
+// The measures of its reader, not of the OCR engine.
+struct PlatesTraits {
+  using Wanted = Digits;
+  using Counter = DigitsCounter;
+  static constexpr const char* kName = "plates";
+  static constexpr ImageFormat kFormat = {kPlateWidth, kPlateHeight, 1};
+  static DigitsCounter NewCounter() { return DigitsCounter(kPlateOffsets); }
+  static void Count(DigitsCounter& counter, const Digits& wanted, std::span<const uint8_t> pixels) {
+    counter.Add(wanted, ReadPlate(pixels), PlateDust(pixels));
+  }
+  static absl::StatusOr<Digits> Parse(const std::string& prompt) {
+    return ParsePlatePrompt(prompt);
+  }
+  static bool Right(const Digits& wanted, std::span<const uint8_t> pixels) {
+    return EditDistance(ReadPlate(pixels), wanted) == 0;
+  }
+  static std::vector<Measure> OwnMeasures(const DigitsReport& report) {
+    return DigitsTraits::OwnMeasures(report);
+  }
+};
+
 struct ComposeTraits {
   using Wanted = Scene;
   using Counter = ComposeCounter;
   static constexpr const char* kName = "compose";
   static constexpr ImageFormat kFormat = {kComposeSide, kComposeSide, kComposeChannels};
+  static ComposeCounter NewCounter() { return {}; }
+  static void Count(ComposeCounter& counter, const Scene& wanted, std::span<const uint8_t> pixels) {
+    counter.Add(wanted, pixels);
+  }
   static absl::StatusOr<Scene> Parse(const std::string& prompt) { return ParseScenePrompt(prompt); }
   static bool Right(const Scene& wanted, std::span<const uint8_t> pixels) {
     return CreditOf(ReadCompose(pixels), wanted).strict();
@@ -70,7 +100,7 @@ class CountedReport final : public TaskReport {
   absl::Status Add(const std::string& prompt, std::span<const uint8_t> pixels) override {
     OXBOW_ASSIGN_OR_RETURN(const typename Traits::Wanted wanted, Traits::Parse(prompt));
     OXBOW_RETURN_IF_ERROR(CheckSize(Traits::kFormat, pixels));
-    counter_.Add(wanted, pixels);
+    Traits::Count(counter_, wanted, pixels);
     return absl::OkStatus();
   }
   std::vector<Measure> Report() const override {
@@ -81,7 +111,7 @@ class CountedReport final : public TaskReport {
   }
 
  private:
-  typename Traits::Counter counter_;
+  typename Traits::Counter counter_ = Traits::NewCounter();
 };
 
 template <typename Traits>
@@ -105,6 +135,11 @@ const SyntheticTask& DigitsTask() {
   return task;
 }
 
+const SyntheticTask& PlatesTask() {
+  static const TaskOf<PlatesTraits> task;
+  return task;
+}
+
 const SyntheticTask& ComposeTask() {
   static const TaskOf<ComposeTraits> task;
   return task;
@@ -114,16 +149,17 @@ const SyntheticTask& ComposeTask() {
 
 const SyntheticTask* TaskOfPrompt(const std::string& prompt) {
   if (ParseDigitsPrompt(prompt).ok()) return &DigitsTask();
+  if (ParsePlatePrompt(prompt).ok()) return &PlatesTask();
   if (ParseScenePrompt(prompt).ok()) return &ComposeTask();
   return nullptr;
 }
 
 absl::StatusOr<const SyntheticTask*> TaskNamed(std::string_view name) {
-  for (const SyntheticTask* const task : {&DigitsTask(), &ComposeTask()}) {
+  for (const SyntheticTask* const task : {&DigitsTask(), &PlatesTask(), &ComposeTask()}) {
     if (task->name() == name) return task;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown task (there are digits, compose): ", std::string(name)));
+      absl::StrCat("unknown task (there are digits, plates, compose): ", std::string(name)));
 }
 
 }  // namespace oxbow::tasks

@@ -103,6 +103,16 @@ TEST(PretrainingTest, PromptsOfAnotherTaskAreRefused) {
   EXPECT_FALSE(SmallTask().TokenIds({"red square above blue disc"}).ok());
 }
 
+// As the shipped tokenizer encodes them: quotation marks and digits are tokens of their own.
+TEST(PretrainingTest, PlatePromptsHaveATokenPerQuotationMark) {
+  const auto task = TensorsOf(**TaskNamed("plates"), {"text \"473\""});
+  ASSERT_TRUE(task.ok()) << task.status();
+  const at::Tensor ids = (*task)->TokenIds({"text \"473\""}).value();
+  const at::Tensor wanted = at::tensor({515, 514, 257, 275, 278, 274, 257, 516}, at::kLong);
+  EXPECT_TRUE(at::equal(ids[0], wanted)) << ids;
+  EXPECT_FALSE((*task)->TokenIds({"text 473"}).ok());
+}
+
 // One token per word, padded with the end token: as the shipped tokenizer encodes these prompts.
 TEST(PretrainingTest, ComposePromptsAreATokenPerWord) {
   const auto task = TensorsOf(**TaskNamed("compose"), {"red square above blue disc"});

@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "tasks/plates.h"
 #include "tasks/pretraining/example_tensors.h"
 
 namespace oxbow::tasks {
@@ -47,6 +48,10 @@ absl::StatusOr<std::unique_ptr<TaskTensors>> TensorsOf(const SyntheticTask& task
   if (task.name() == "digits") {
     OXBOW_ASSIGN_OR_RETURN(std::vector<Digits> parsed, ParseEach(prompts, &ParseDigitsPrompt));
     return DigitsTensors(std::move(parsed));
+  }
+  if (task.name() == "plates") {
+    OXBOW_ASSIGN_OR_RETURN(std::vector<Digits> parsed, ParseEach(prompts, &ParsePlatePrompt));
+    return PlatesTensors(std::move(parsed));
   }
   OXBOW_CHECK(task.name() == "compose") << task.name();
   OXBOW_ASSIGN_OR_RETURN(std::vector<Scene> parsed, ParseEach(prompts, &ParseScenePrompt));

@@ -60,9 +60,14 @@ model::ClipTextParams SmallTextEncoder(int64_t begin, int64_t end, int64_t lengt
 // digit, end.
 at::Tensor DigitsTokenIds(const std::vector<Digits>& prompts);
 
-// The two tasks as tensors, from which models/digits and models/compose are trained. They require
-// prompts.
+// Token ids [N, 8] int64 as that of models/plates: begin, "text", a quotation mark, one per digit,
+// a quotation mark, end.
+at::Tensor PlatesTokenIds(const std::vector<Digits>& prompts);
+
+// The tasks as tensors, from which models/digits, models/plates and models/compose are trained.
+// They require prompts.
 std::unique_ptr<TaskTensors> DigitsTensors(std::vector<Digits> prompts);
+std::unique_ptr<TaskTensors> PlatesTensors(std::vector<Digits> prompts);
 std::unique_ptr<TaskTensors> ComposeTensors(std::vector<Scene> prompts);
 
 // Tensors with these training prompts. kInvalidArgument if there are none, or if one is of another

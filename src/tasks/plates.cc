@@ -1,0 +1,67 @@
+#include "tasks/plates.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "tasks/plate_glyphs.h"
+
+namespace oxbow::tasks {
+namespace {
+
+constexpr std::string_view kPrefix = "text \"";
+constexpr std::string_view kSuffix = "\"";
+
+}  // namespace
+
+uint8_t PlateGrey(int digit, int offset, int row, int column) {
+  OXBOW_CHECK(digit >= 0 && digit <= 9 && offset >= 0 && offset < kPlateOffsets)
+      << "digit " << digit << ", offset " << offset;
+  const int glyph_row = row - kPlateTopRow - offset;
+  if (glyph_row < 0 || glyph_row >= kPlateGlyphSide) return 255;
+  return kPlateGlyphs[digit][glyph_row][column];
+}
+
+std::array<uint8_t, kPlatePixels> PlateBytes(const Digits& digits, int offset) {
+  std::array<uint8_t, kPlatePixels> image;
+  image.fill(255);
+  for (int cell = 0; cell < kDigitCount; ++cell) {
+    for (int row = 0; row < kPlateHeight; ++row) {
+      for (int column = 0; column < kPlateGlyphSide; ++column) {
+        image[row * kPlateWidth + kPlateColumns[cell] + column] =
+            PlateGrey(digits[cell], offset, row, column);
+      }
+    }
+  }
+  return image;
+}
+
+std::array<float, kPlatePixels> RenderPlate(const Digits& digits, int offset) {
+  const std::array<uint8_t, kPlatePixels> bytes = PlateBytes(digits, offset);
+  std::array<float, kPlatePixels> image;
+  for (int i = 0; i < kPlatePixels; ++i) image[i] = static_cast<float>(bytes[i]) / 127.5F - 1.0F;
+  return image;
+}
+
+std::string PlatePrompt(const Digits& digits) {
+  std::string text(kPrefix);
+  for (const int digit : digits) text += static_cast<char>('0' + digit);
+  return text += kSuffix;
+}
+
+absl::StatusOr<Digits> ParsePlatePrompt(std::string_view text) {
+  const bool framed = text.size() == kPrefix.size() + kDigitCount + kSuffix.size() &&
+                      text.starts_with(kPrefix) && text.ends_with(kSuffix);
+  Digits digits = {};
+  bool right = framed;
+  for (int i = 0; i < kDigitCount && right; ++i) {
+    const char c = text[kPrefix.size() + i];
+    right = absl::ascii_isdigit(static_cast<unsigned char>(c));
+    digits[i] = c - '0';
+  }
+  if (right) return digits;
+  return absl::InvalidArgumentError(
+      absl::StrCat("prompt is not \"text\" and three digits in quotation marks, as text \"473\": ",
+                   std::string(text.substr(0, 80))));
+}
+
+}  // namespace oxbow::tasks
