@@ -197,6 +197,12 @@ std::vector<std::string> PlainScorerNames() {
   return names;
 }
 
+std::vector<v1::ScorerConfig> EntriesNamed(const std::vector<std::string>& names) {
+  std::vector<v1::ScorerConfig> entries;
+  for (const std::string& name : names) entries.emplace_back().set_name(name);
+  return entries;
+}
+
 absl::Status CheckScorer(const v1::ScorerConfig& config) {
   OXBOW_ASSIGN_OR_RETURN(const Row* row, RowOf(config));
   OXBOW_RETURN_IF_ERROR(CheckKeys(*row, config));
@@ -213,9 +219,7 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const v1::ScorerConfig& confi
 }
 
 absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const std::string& name) {
-  v1::ScorerConfig config;
-  config.set_name(name);
-  return MakeScorer(config);
+  return MakeScorer(EntriesNamed({name}).front());
 }
 
 }  // namespace oxbow::reward

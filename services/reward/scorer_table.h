@@ -18,6 +18,9 @@ std::vector<std::string> ScorerNames();
 // Those that need no more than a name.
 std::vector<std::string> PlainScorerNames();
 
+// Entries of no more than these names.
+std::vector<v1::ScorerConfig> EntriesNamed(const std::vector<std::string>& names);
+
 // What can be known of an entry without loading its scorer. kInvalidArgument for an unknown scorer
 // (it lists the known ones), and for a key that the scorer needs but is not there, or does not
 // take; kNotFound names a file or directory that is not there.

@@ -19,7 +19,7 @@ Image8 ImageOf(const v1::Image& image) {
 }  // namespace
 
 OwnScorer::OwnScorer()
-    : panel_(reward::ScorerPanel::Create(reward::PlainScorerNames()).value()),
+    : panel_(reward::ScorerPanel::Create(reward::EntriesNamed(reward::PlainScorerNames())).value()),
       server_(rpc::Server::Start({}, {this}).value()) {}
 
 grpc::Status OwnScorer::Describe(grpc::ServerContext*, const v1::DescribeRequest*,

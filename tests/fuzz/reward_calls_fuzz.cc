@@ -21,10 +21,12 @@ enum Call : uint8_t { kScore, kNewScore, kDescribe, kCalls };
 // Holds no state between calls, so it lives as long as the target.
 struct Server {
   Server()
-      : panel(*ScorerPanel::Create(PlainScorerNames())),
+      : panel(*ScorerPanel::Create(EntriesNamed({"digits_ocr", "digits_strict", "compose"}))),
         metrics(registry, panel),
-        service({.batch_max = 8, .threads = 1, .streams = fuzz::NoThreads()}, panel, metrics,
-                clock) {
+        service({.batch_max = 8,
+                 .queue = {.threads = 1, .batch_wait = absl::ZeroDuration()},
+                 .streams = fuzz::NoThreads()},
+                panel, metrics, clock) {
     for (const auto& scorer : panel.scorers()) {
       const RewardFacts& facts = scorer->facts();
       ranges[facts.name] = {facts.value_min, facts.value_max};
