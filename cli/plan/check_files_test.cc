@@ -113,9 +113,9 @@ TEST_F(CheckFilesTest, ASizeThatTheModelCannotDrawIsRefusedBeforeTheLearnerDoes)
 }
 
 TEST_F(CheckFilesTest, ARewardOfAnotherServerNeedsItsAddress) {
-  config_.mutable_reward()->add_terms()->set_name("pickscore");
+  config_.mutable_reward()->add_terms()->set_name("geneval");
   EXPECT_THAT(Said("reward.terms"), AllOf(HasSubstr("give reward.endpoints"),
-                                          HasSubstr("reward.proto"), HasSubstr("(pickscore)")));
+                                          HasSubstr("reward.proto"), HasSubstr("(geneval)")));
   config_.mutable_reward()->add_endpoints("scores:7070");
   EXPECT_EQ(Said("reward.terms"), "");
   config_.mutable_reward()->clear_endpoints();

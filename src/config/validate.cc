@@ -325,6 +325,7 @@ void RewardRules(const RunConfig& c, Findings& f) {
   std::set<std::string> entries;
   for (const v1::ScorerConfig& scorer : r.scorers()) {
     f.Require(!scorer.name().empty(), "reward.scorers", "every entry needs a name", "\"\"");
+    if (scorer.name().empty()) continue;
     f.Require(entries.insert(scorer.name()).second, "reward.scorers", "names must be unique",
               scorer.name());
     f.Require(names.contains(scorer.name()), "reward.scorers",
