@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Loads models/digits or models/compose with diffusers and transformers and writes their outputs.
+"""Loads models/digits, models/plates or models/compose with diffusers and transformers and writes their outputs.
 
 The golden file (tests/golden/models/WORLD_velocity.safetensors) holds prompts' token ids, their embeddings, and
 velocities at several noise levels; the C++ test compares its own with them.
 
-    tools/check_embedded_model.py digits|compose [--model DIR] [--out FILE]
+    tools/check_embedded_model.py digits|plates|compose [--model DIR] [--out FILE]
 """
 import argparse
 import pathlib
@@ -16,11 +16,12 @@ from safetensors.torch import save_file
 
 PROMPTS = {
     "digits": [f"text {number:03d}" for number in (0, 9, 473, 820, 999)],
+    "plates": [f'text "{number:03d}"' for number in (0, 9, 473, 820, 999)],
     "compose": ["red square left of blue disc", "green triangle above yellow cross", "blue cross right of blue disc",
                 "yellow disc below red triangle", "green square left of green disc"],
 }
-PICTURE = {"digits": (1, 8, 20), "compose": (3, 16, 16)}
-LENGTH = {"digits": 6, "compose": 8}
+PICTURE = {"digits": (1, 8, 20), "plates": (1, 16, 32), "compose": (3, 16, 16)}
+LENGTH = {"digits": 6, "plates": 8, "compose": 8}
 
 
 def main():
@@ -45,6 +46,8 @@ def main():
     ids = tokenizer(prompts, padding="max_length", max_length=LENGTH[flags.world], return_tensors="pt").input_ids
     if flags.world == "digits":
         assert ids[2].tolist() == [515, 514, 275, 278, 274, 516], ids[2]
+    if flags.world == "plates":
+        assert ids[2].tolist() == [515, 514, 257, 275, 278, 274, 257, 516], ids[2]
 
     x = torch.randn(len(prompts), *PICTURE[flags.world])
     sigma = torch.tensor([1.0, 0.8, 0.5, 0.2, 0.01])

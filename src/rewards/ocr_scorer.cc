@@ -90,7 +90,7 @@ std::vector<absl::StatusOr<Score>> OcrScorer::ScoreBatch(absl::Span<const Item> 
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<reward::Scorer>> MakeOcr(OcrSettings settings) {
+absl::StatusOr<std::unique_ptr<reward::Scorer>> MakeOcr(const OcrSettings& settings) {
   OXBOW_ASSIGN_OR_RETURN(const OcrVariant variant, VariantNamed(settings.variant));
   OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<TesseractReader> reader,
                          TesseractReader::Create(settings.tesseract));

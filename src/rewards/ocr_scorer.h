@@ -26,6 +26,6 @@ struct OcrSettings {
 };
 
 // kInvalidArgument for an unknown variant, else as TesseractReader::Create.
-absl::StatusOr<std::unique_ptr<reward::Scorer>> MakeOcr(OcrSettings settings);
+absl::StatusOr<std::unique_ptr<reward::Scorer>> MakeOcr(const OcrSettings& settings);
 
 }  // namespace oxbow::rewards
