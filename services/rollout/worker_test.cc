@@ -100,7 +100,8 @@ TEST(WorkerTest, ARewardServerWithoutTheRunsRewardEndsTheWorker) {
   ASSERT_TRUE(worker.AwaitEnd());
   const absl::Status status = worker.Stop();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), HasSubstr("does not know reward (its --rewards): brightness"));
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("no reward server knows reward"), HasSubstr("brightness")));
 }
 
 // A sink that refuses for ever, and a lease that has expired: nobody waits for the group.
