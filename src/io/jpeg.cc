@@ -1,10 +1,11 @@
 // libjpeg reports errors by a call that must not return. Here it jumps back (setjmp) to functions
 // that own nothing with a destructor.
-#include <jpeglib.h>
-
 #include <csetjmp>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+// After the C library, whose types it takes for granted.
+#include <jpeglib.h>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

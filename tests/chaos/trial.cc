@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void Add(int promise, Violations found, std::vector<std::string>& violations) {
+void Add(int promise, const Violations& found, std::vector<std::string>& violations) {
   for (const std::string& what : found) {
     violations.push_back(absl::StrCat("promise ", promise, ": ", what));
   }

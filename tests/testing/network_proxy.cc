@@ -89,7 +89,7 @@ struct Direction {
 
 class NetworkProxy::Connection {
  public:
-  Connection(int client, std::string target) : client_(client) {
+  Connection(int client, const std::string& target) : client_(client) {
     if (!target.empty()) Link(target);
   }
   ~Connection() {

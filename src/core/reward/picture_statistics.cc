@@ -52,7 +52,8 @@ double ColourEntropy(const Image8& image) {
     }
     ++counts[colour];
   }
-  const auto pixels = static_cast<double>(image.pixels.size() / channels);
+  const size_t of_image = image.pixels.size() / channels;
+  const auto pixels = static_cast<double>(of_image);
   double entropy = 0;
   for (const size_t count : counts) {
     const double share = static_cast<double>(count) / pixels;

@@ -39,8 +39,10 @@ int32_t FixedPoint(double weight) {
 Tap TapOf(int in, double scale, double widening, int x, ResizeKernel kernel) {
   const double support = SupportOf(kernel) * widening;
   const double centre = (x + 0.5) * scale;
+  // Rounded as Pillow rounds. NOLINTBEGIN(bugprone-incorrect-roundings)
   const int first = std::max(static_cast<int>(centre - support + 0.5), 0);
   const int end = std::min(static_cast<int>(centre + support + 0.5), in);
+  // NOLINTEND(bugprone-incorrect-roundings)
   const double narrowing = 1 / widening;
   std::vector<double> weights;
   double sum = 0;
