@@ -95,6 +95,8 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
            .identities = spec.reward_identities,
            .tries = static_cast<int>(std::max(1u, spec.reward.tries())),
            .timeout = absl::Seconds(spec.reward.timeout_seconds())}));
+  // A series is there before the first failure, so that its rate is seen.
+  for (const std::string& name : spec.reward.observed()) metrics_.ObservedFailed(name, 0);
   auto session = std::make_shared<LearnerSession>(
       std::move(spec), options_.worker_id, *stub_, std::move(rewards), metrics_, follow_metrics_,
       clock_, options_.relay, options_.join_broadcast_group);

@@ -87,8 +87,14 @@ class Pod:
         for container in (*self.spec.get("initContainers", []), *self.spec["containers"]):
             for mount in container.get("volumeMounts", []):
                 folder = self.root / mount["mountPath"][1:]
-                folder.mkdir(parents=True, exist_ok=True)
                 volume = volumes.get(mount["name"], {})
+                if "persistentVolumeClaim" in volume:  # One for all pods that claim it.
+                    shared = self.root.parent / "claims" / volume["persistentVolumeClaim"]["claimName"]
+                    shared.mkdir(parents=True, exist_ok=True)
+                    folder.parent.mkdir(parents=True, exist_ok=True)
+                    if not folder.exists():
+                        folder.symlink_to(shared)
+                folder.mkdir(parents=True, exist_ok=True)
                 for file, text in maps.get(volume.get("configMap", {}).get("name"), {}).items():
                     (folder / file).write_text(text)
                 if "secret" in volume:
