@@ -21,7 +21,9 @@ constexpr int kScoreMethod = 1;  // Its index in service Reward.
 // The picture of a PNG file, which must be what the message says.
 absl::StatusOr<std::vector<Image8>> TakePng(const v1::Image& message) {
   if (message.frames() > 1) return absl::InvalidArgumentError("a PNG file holds no video");
-  OXBOW_ASSIGN_OR_RETURN(Image8 image, io::DecodePng(message.pixels()));
+  absl::StatusOr<Image8> decoded = io::DecodePng(message.pixels());
+  if (!decoded.ok()) return absl::InvalidArgumentError(decoded.status().message());
+  Image8 image = *std::move(decoded);
   OXBOW_RETURN_IF_ERROR(Validate(image));
   if (image.width != static_cast<int>(message.width()) ||
       image.height != static_cast<int>(message.height()) ||

@@ -187,7 +187,7 @@ TEST_F(RewardServiceTest, WrongCallsEndWithTheReason) {
 }
 
 TEST_F(RewardServiceTest, APngFileIsWhatItsMessageSays) {
-  v1::ScoreRequest request = Request(3, "digits_ocr");
+  v1::ScoreRequest request = Request(4, "digits_ocr");
   for (v1::ScoreItem& item : *request.mutable_items()) {
     v1::Image& image = *item.mutable_image();
     image.set_encoding("png");
@@ -198,11 +198,14 @@ TEST_F(RewardServiceTest, APngFileIsWhatItsMessageSays) {
   }
   request.mutable_items(1)->mutable_image()->set_width(21);
   request.mutable_items(2)->mutable_image()->set_pixels("no png");
+  std::string& cut = *request.mutable_items(3)->mutable_image()->mutable_pixels();
+  cut.resize(cut.size() / 2);
   const auto [answers, status] = Score({request});
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(answers[0].outcomes(0).value(), 1);
   EXPECT_EQ(answers[1].status_code(), grpc::INVALID_ARGUMENT);
-  EXPECT_NE(answers[2].status_code(), 0);
+  EXPECT_EQ(answers[2].status_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_EQ(answers[3].status_code(), grpc::INVALID_ARGUMENT);
 }
 
 // Scores when it is let go.

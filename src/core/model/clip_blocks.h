@@ -34,6 +34,17 @@ struct ClipBlockShape {
   double eps = 1e-5;
 };
 
+// The blocks of an encoder whose params have transformers' names.
+template <typename Params>
+ClipBlockShape BlockShapeOf(const Params& p, bool causal) {
+  return {.width = p.hidden_size,
+          .intermediate = p.intermediate_size,
+          .heads = p.num_attention_heads,
+          .quick_gelu = p.hidden_act == "quick_gelu",
+          .causal = causal,
+          .eps = p.layer_norm_eps};
+}
+
 class ClipBlock {
  public:
   // Tensors NAME.layer_norm1.weight, NAME.self_attn.q_proj.weight, ...

@@ -18,15 +18,6 @@ namespace {
 constexpr char kPositionIds[] = "text_model.embeddings.position_ids";
 constexpr int64_t kLegacyEos = 2;
 
-ClipBlockShape BlockShape(const ClipTextParams& p) {
-  return {.width = p.hidden_size,
-          .intermediate = p.intermediate_size,
-          .heads = p.num_attention_heads,
-          .quick_gelu = p.hidden_act == "quick_gelu",
-          .causal = true,
-          .eps = p.layer_norm_eps};
-}
-
 class ClipText final : public ClipTextEncoder {
  public:
   ClipText(Binding& bind, const ClipTextParams& p)
@@ -39,7 +30,8 @@ class ClipText final : public ClipTextEncoder {
         projection_(
             bind.TakeLinear("text_projection", p.hidden_size, p.projection_dim, /*bias=*/false)) {
     for (int64_t i = 0; i < p.num_hidden_layers; ++i) {
-      blocks_.emplace_back(bind, absl::StrCat("text_model.encoder.layers.", i), BlockShape(p));
+      blocks_.emplace_back(bind, absl::StrCat("text_model.encoder.layers.", i),
+                           BlockShapeOf(p, /*causal=*/true));
     }
   }
 

@@ -18,15 +18,6 @@ namespace {
 constexpr char kPositionIds[] = "vision_model.embeddings.position_ids";
 constexpr int64_t kChannels = 3;
 
-ClipBlockShape BlockShape(const ClipVisionParams& p) {
-  return {.width = p.hidden_size,
-          .intermediate = p.intermediate_size,
-          .heads = p.num_attention_heads,
-          .quick_gelu = p.hidden_act == "quick_gelu",
-          .causal = false,
-          .eps = p.layer_norm_eps};
-}
-
 class ClipVision final : public ClipVisionEncoder {
  public:
   ClipVision(Binding& bind, const ClipVisionParams& p)
@@ -42,7 +33,8 @@ class ClipVision final : public ClipVisionEncoder {
         projection_(
             bind.TakeLinear("visual_projection", p.hidden_size, p.projection_dim, /*bias=*/false)) {
     for (int64_t i = 0; i < p.num_hidden_layers; ++i) {
-      blocks_.emplace_back(bind, absl::StrCat("vision_model.encoder.layers.", i), BlockShape(p));
+      blocks_.emplace_back(bind, absl::StrCat("vision_model.encoder.layers.", i),
+                           BlockShapeOf(p, /*causal=*/false));
     }
   }
 
