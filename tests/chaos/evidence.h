@@ -84,8 +84,9 @@ struct Evidence {
   std::vector<StoredEntry> buffer;                           // Live entries at the end.
   uint64_t checkpoint_steps = 0;                             // Step of the newest checkpoint.
   uint64_t checkpoint_version = 0;
-  std::map<std::string, uint64_t> resident_peaks;  // Bytes, by kind of process.
-  std::map<std::string, std::string> weights;      // File below weights/ -> SHA-256.
+  std::map<std::string, uint64_t>
+      resident_peaks;                          // Bytes without pages of files, by kind of process.
+  std::map<std::string, std::string> weights;  // File below weights/ -> SHA-256.
   std::vector<SecondStart> second_starts;
   std::vector<std::string> neighbours;  // Beside the run's directory, and not the harness's.
   std::vector<EarlyEnd> early_ends;

@@ -46,7 +46,7 @@ Violations CheckEndedWhole(const Evidence& evidence);
 // with weights that it had applied.
 Violations CheckWeightsVerified(const Evidence& evidence);
 
-// 7: the peak resident memory of each kind of process is under its limit.
+// 7: the peak memory of each kind of process, without pages of files, is under its limit.
 Violations CheckMemory(const Evidence& evidence);
 
 // 8: prompts of the committed history are in the order of the run's seed, and versions and

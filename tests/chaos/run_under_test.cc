@@ -21,16 +21,14 @@ namespace {
 constexpr absl::Duration kBetweenLooks = absl::Milliseconds(10);
 constexpr absl::Duration kBetweenMemoryLooks = absl::Milliseconds(150);
 
-// The peak resident memory of a process without the pages of mapped files; 0 once it is gone.
-// Those pages are the libraries' code: they can be taken back at any time, and how many the kernel
-// maps at once differs between machines.
-uint64_t PeakOf(pid_t pid) {
+// The memory that a process has for itself; 0 once it is gone. Pages of files do not count: they
+// are the libraries' code, the kernel can take them back at any time, and on a disk in memory it
+// counts them as shared memory. The kernel keeps no peak of this number, so the caller looks often.
+uint64_t AnonymousBytesOf(pid_t pid) {
   std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
-  uint64_t peak = 0;
-  uint64_t kibibytes = 0;
   for (std::string word; status >> word;) {
-    if (word == "VmHWM:" && status >> kibibytes) peak = kibibytes;
-    if (word == "RssFile:" && status >> kibibytes) return (peak - std::min(peak, kibibytes)) * 1024;
+    uint64_t kibibytes = 0;
+    if (word == "RssAnon:" && status >> kibibytes) return kibibytes * 1024;
   }
   return 0;
 }
@@ -137,8 +135,8 @@ void RunUnderTest::LookAtMemory() {
   next_look_ = Clock::Steady().Now() + kBetweenMemoryLooks;
   const auto look = [this](const std::string& kind, const std::vector<pid_t>& pids) {
     for (const pid_t pid : pids) {
-      if (const uint64_t peak = PeakOf(pid); peak > 0) {
-        resident_peaks_[kind] = std::max(resident_peaks_[kind], peak);
+      if (const uint64_t bytes = AnonymousBytesOf(pid); bytes > 0) {
+        resident_peaks_[kind] = std::max(resident_peaks_[kind], bytes);
       }
     }
   };
