@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/lines_from_end.h"
 #include "base/status_macros.h"
 #include "services/learner/coordinator/group_check.h"
 
@@ -14,32 +15,25 @@ namespace oxbow::learner {
 
 namespace {
 
-// Where the lines end that were written whole: the last one may have been cut off by a full disk or
-// a crash, or a power loss may have left it with other bytes than were written.
-size_t WholeLinesEnd(std::string_view content) {
-  const size_t end = content.rfind('\n') + 1;  // 0 if there is no newline.
-  if (end == 0) return 0;
-  const size_t begin = content.substr(0, end - 1).rfind('\n') + 1;
-  return nlohmann::json::accept(content.substr(begin, end - begin)) ? end : begin;
-}
-
-absl::Status DropCutLine(const std::filesystem::path& path) {
-  const absl::StatusOr<std::string> content = ReadFile(path);
-  if (absl::IsNotFound(content.status())) return absl::OkStatus();
-  if (!content.ok()) return content.status();
-  const size_t end = WholeLinesEnd(*content);
-  if (end == content->size()) return absl::OkStatus();
-  std::error_code error;
-  std::filesystem::resize_file(path, end, error);
-  if (!error) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("cannot cut the step log: ", error.message(), ": ", path.string()));
+// Takes away a last line that was not written whole: a full disk or a crash may have cut it off, or
+// a power loss may have left it with other bytes than were written.
+absl::Status DropDamagedEnd(const std::filesystem::path& path) {
+  absl::StatusOr<LinesFromEnd> lines = LinesFromEnd::Open(path);
+  if (absl::IsNotFound(lines.status())) return absl::OkStatus();
+  OXBOW_RETURN_IF_ERROR(lines.status());
+  OXBOW_ASSIGN_OR_RETURN(std::optional<FileLine> last, lines->Next());
+  if (last && !last->whole) {
+    OXBOW_RETURN_IF_ERROR(CutFile(path, last->begin));
+    OXBOW_ASSIGN_OR_RETURN(last, lines->Next());
+  }
+  if (!last || nlohmann::json::accept(last->text)) return absl::OkStatus();
+  return CutFile(path, last->begin);
 }
 
 }  // namespace
 
 absl::StatusOr<StepLog> StepLog::Open(const std::filesystem::path& path, MayWrite may_write) {
-  OXBOW_RETURN_IF_ERROR(DropCutLine(path));
+  OXBOW_RETURN_IF_ERROR(DropDamagedEnd(path));
   OXBOW_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
   return StepLog(std::move(file), std::move(may_write));
 }

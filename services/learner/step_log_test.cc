@@ -97,6 +97,18 @@ TEST(StepLogTest, ALineThatWasCutIsTakenAwayWhenTheLogIsOpenedAgain) {
   }
 }
 
+// Before the last line lies a hole of 5 GiB, which cannot be read in a moment, nor held.
+TEST(StepLogTest, OpeningALogOfAnySizeReadsItsEndAlone) {
+  const ScopedDirectory directory;
+  const std::filesystem::path path = directory.path() / "steps.jsonl";
+  const uint64_t hole = uint64_t{5} << 30;
+  ASSERT_TRUE(WriteFileAtomically(path, "{}\n").ok());
+  std::filesystem::resize_file(path, hole);
+  ASSERT_TRUE(AppendFile::Open(path)->Append("\n{\"epoch\":1}\n{\"ep", false).ok());
+  ASSERT_TRUE(StepLog::Open(path).ok());
+  EXPECT_EQ(std::filesystem::file_size(path), hole + 1 + std::string("{\"epoch\":1}\n").size());
+}
+
 TEST(EpochTest, AFileThatHoldsNoNumberIsAnErrorAndNotTheFirstStart) {
   const ScopedDirectory directory;
   const std::filesystem::path path = directory.path() / "epoch";

@@ -29,39 +29,6 @@ void AppendNumber(std::string& out, double value) {
   out.append(buffer, end.ptr);
 }
 
-// Absent if the text is not a JSON object with a numeric "step".
-std::optional<Line> ParseLine(std::string_view text) {
-  const nlohmann::json object = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) return std::nullopt;
-  Line line;
-  for (const auto& [key, value] : object.items()) {
-    if (value.is_number()) line[key] = value.get<double>();
-    if (value.is_null()) line[key] = std::numeric_limits<double>::quiet_NaN();
-  }
-  const auto step = line.find(metric::kStep);
-  if (step == line.end() || !std::isfinite(step->second)) return std::nullopt;
-  return line;
-}
-
-// Calls `visit(line, text)` for each line; `text` includes the newline.
-template <typename Visit>
-absl::Status ForEachLine(std::string_view content, Visit visit) {
-  for (int number = 1; !content.empty(); ++number) {
-    const size_t newline = content.find('\n');
-    if (newline == std::string_view::npos) break;  // Torn: its newline was never written.
-    const std::string_view text = content.substr(0, newline + 1);
-    content.remove_prefix(newline + 1);
-    std::optional<Line> line = ParseLine(text);
-    if (line) {
-      visit(*std::move(line), text);
-    } else if (!content.empty()) {
-      return absl::DataLossError(
-          absl::StrCat("not a metrics object with a \"step\": line ", number));
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 std::string FormatMetricsLine(int64_t step, double wall_seconds,
@@ -78,10 +45,33 @@ std::string FormatMetricsLine(int64_t step, double wall_seconds,
   return out;
 }
 
+std::optional<Line> ParseMetricsLine(std::string_view text) {
+  const nlohmann::json object = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return std::nullopt;
+  Line line;
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_number()) line[key] = value.get<double>();
+    if (value.is_null()) line[key] = std::numeric_limits<double>::quiet_NaN();
+  }
+  const auto step = line.find(metric::kStep);
+  if (step == line.end() || !std::isfinite(step->second)) return std::nullopt;
+  return line;
+}
+
 absl::StatusOr<std::vector<Line>> ParseMetrics(std::string_view content) {
   std::vector<Line> lines;
-  OXBOW_RETURN_IF_ERROR(ForEachLine(
-      content, [&](Line&& line, std::string_view) { lines.push_back(std::move(line)); }));
+  for (int number = 1; !content.empty(); ++number) {
+    const size_t newline = content.find('\n');
+    if (newline == std::string_view::npos) break;  // Torn: its newline was never written.
+    std::optional<Line> line = ParseMetricsLine(content.substr(0, newline));
+    content.remove_prefix(newline + 1);
+    if (line) {
+      lines.push_back(*std::move(line));
+    } else if (!content.empty()) {
+      return absl::DataLossError(
+          absl::StrCat("not a metrics object with a \"step\": line ", number));
+    }
+  }
   return lines;
 }
 
@@ -90,14 +80,6 @@ absl::StatusOr<std::vector<Line>> ReadMetrics(const std::filesystem::path& path)
   auto lines = ParseMetrics(content);
   if (!lines.ok()) return Annotate(lines.status(), path.string());
   return lines;
-}
-
-absl::StatusOr<std::string> KeepStepsUpTo(std::string_view content, int64_t last_step) {
-  std::string kept;
-  OXBOW_RETURN_IF_ERROR(ForEachLine(content, [&](Line&& line, std::string_view text) {
-    if (line.at(metric::kStep) <= static_cast<double>(last_step)) kept += text;
-  }));
-  return kept;
 }
 
 History::History(const std::vector<std::map<std::string, double>>& lines) {

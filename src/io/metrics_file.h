@@ -36,8 +36,8 @@ absl::StatusOr<std::vector<std::map<std::string, double>>> ParseMetrics(std::str
 absl::StatusOr<std::vector<std::map<std::string, double>>> ReadMetrics(
     const std::filesystem::path& path);
 
-// Returns the whole lines whose step is at most `last_step`, byte for byte.
-absl::StatusOr<std::string> KeepStepsUpTo(std::string_view content, int64_t last_step);
+// Parses one line, as ParseMetrics. Absent if it is not a JSON object with a finite "step".
+std::optional<std::map<std::string, double>> ParseMetricsLine(std::string_view text);
 
 struct Point {
   double x = 0;

@@ -57,13 +57,5 @@ TEST(MetricsFileTest, DamageInTheMiddleNamesTheLine) {
   EXPECT_NE(lines.status().message().find("line 2"), std::string::npos) << lines.status();
 }
 
-TEST(MetricsFileTest, KeepStepsUpToKeepsBytesAndDropsTheTornTail) {
-  const std::string kept = "{\"step\": 1, \"odd\":  0.10}\n" + FormatMetricsLine(2, 1, {{"x", 2}});
-  const std::string rest = FormatMetricsLine(3, 2, {}) + "{\"step\":4,\"x";
-  const auto result = KeepStepsUpTo(kept + rest, 2);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(*result, kept);
-}
-
 }  // namespace
 }  // namespace oxbow::io

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
+#include "base/lines_from_end.h"
 #include "base/status_macros.h"
 #include "io/image.h"
 #include "metrics/step_metrics.h"
@@ -75,25 +76,34 @@ absl::Status DropSamplesAfter(const std::filesystem::path& run_dir, int64_t last
                                              error.message(), ": ", (run_dir / kSamples).string()));
 }
 
-// Makes metrics.jsonl hold the lines to keep and returns the last one's wall time.
-absl::StatusOr<double> TrimMetrics(const std::filesystem::path& path,
-                                   std::optional<int64_t> resume_after_step) {
-  std::string kept;
-  if (resume_after_step) {
-    auto content = ReadFile(path);
-    if (content.ok()) {
-      auto lines = io::KeepStepsUpTo(*content, *resume_after_step);
-      if (!lines.ok()) return Annotate(lines.status(), path.string());
-      kept = *std::move(lines);
-    } else if (content.status().code() != absl::StatusCode::kNotFound) {
-      return content.status();
+// Leaves in metrics.jsonl the lines up to a step and returns the last one's wall time. A line that
+// is not whole may stand at the end; anything else that is no line of metrics is kDataLoss.
+absl::StatusOr<double> TrimMetrics(const std::filesystem::path& path, int64_t last_step) {
+  absl::StatusOr<LinesFromEnd> lines = LinesFromEnd::Open(path);
+  if (absl::IsNotFound(lines.status())) return 0.0;
+  OXBOW_RETURN_IF_ERROR(lines.status());
+  bool is_last = true;
+  uint64_t end = 0;
+  double wall_seconds = 0;
+  while (true) {
+    OXBOW_ASSIGN_OR_RETURN(const std::optional<FileLine> line, lines->Next());
+    if (!line) break;
+    const auto metrics = io::ParseMetricsLine(line->text);
+    if (!metrics && !is_last) {
+      return absl::DataLossError(absl::StrCat("not a metrics object with a \"step\": byte ",
+                                              line->begin, " of ", path.string()));
     }
+    is_last = false;
+    if (!metrics || !line->whole || metrics->at(metric::kStep) > static_cast<double>(last_step)) {
+      continue;
+    }
+    end = line->end;
+    const auto wall = metrics->find(metric::kTimeWallS);
+    if (wall != metrics->end() && std::isfinite(wall->second)) wall_seconds = wall->second;
+    break;
   }
-  OXBOW_RETURN_IF_ERROR(WriteFileAtomically(path, kept));
-  OXBOW_ASSIGN_OR_RETURN(const auto lines, io::ParseMetrics(kept));
-  if (lines.empty()) return 0.0;
-  const auto wall = lines.back().find(metric::kTimeWallS);
-  return wall == lines.back().end() || !std::isfinite(wall->second) ? 0.0 : wall->second;
+  OXBOW_RETURN_IF_ERROR(CutFile(path, end));
+  return wall_seconds;
 }
 
 }  // namespace
@@ -119,7 +129,12 @@ absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Open(const std::filesystem::path
                                                      std::function<double()> unix_seconds) {
   OXBOW_RETURN_IF_ERROR(CreateDirectory(run_dir));
   const std::filesystem::path path = run_dir / io::kMetricsFile;
-  OXBOW_ASSIGN_OR_RETURN(const double wall_seconds, TrimMetrics(path, resume_after_step));
+  double wall_seconds = 0;
+  if (resume_after_step) {
+    OXBOW_ASSIGN_OR_RETURN(wall_seconds, TrimMetrics(path, *resume_after_step));
+  } else {
+    OXBOW_RETURN_IF_ERROR(WriteFileAtomically(path, ""));
+  }
   OXBOW_RETURN_IF_ERROR(DropSamplesAfter(run_dir, resume_after_step.value_or(-1)));
   OXBOW_ASSIGN_OR_RETURN(AppendFile metrics, AppendFile::Open(path));
   const double start = unix_seconds();

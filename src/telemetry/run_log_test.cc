@@ -83,14 +83,28 @@ TEST_F(RunLogTest, AResumedRunLeavesTheFileOfOneThatNeverStopped) {
   EXPECT_EQ(EventFiles(), 3);
 }
 
+// Before the last lines lies a hole of 5 GiB, which cannot be read in a moment, nor held.
+TEST_F(RunLogTest, ResumingReadsNoMoreThanTheStepsThatItDrops) {
+  { Open(); }
+  const auto path = run_dir_ / "metrics.jsonl";
+  const uint64_t hole = uint64_t{5} << 30;
+  std::filesystem::resize_file(path, hole);
+  const std::string kept = "\n{\"step\":7,\"time/wall_s\":3}\n";
+  const std::string dropped = "{\"step\":8,\"time/wall_s\":4}\n";
+  ASSERT_TRUE(AppendFile::Open(path)->Append(kept + dropped, false).ok());
+  EXPECT_EQ(Open(7)->resumed_wall_seconds(), 3);
+  EXPECT_EQ(std::filesystem::file_size(path), hole + kept.size());
+}
+
 TEST_F(RunLogTest, ResumingWithDamagedMetricsNamesTheFileAndLeavesItAlone) {
   { Open(); }
   const auto path = run_dir_ / "metrics.jsonl";
-  ASSERT_TRUE(WriteFileAtomically(path, "garbage\n{\"step\":1}\n").ok());
+  const std::string damaged = "{\"step\":1}\ngarbage\n{\"step\":2}\n";
+  ASSERT_TRUE(WriteFileAtomically(path, damaged).ok());
   const auto log = RunLog::Open(run_dir_, 1);
   EXPECT_EQ(log.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_NE(log.status().message().find("metrics.jsonl"), std::string::npos) << log.status();
-  EXPECT_EQ(Metrics(), "garbage\n{\"step\":1}\n");
+  EXPECT_EQ(Metrics(), damaged);
 }
 
 }  // namespace
