@@ -8,6 +8,7 @@ Writes, under tests/golden/text unless told otherwise:
 
     clip_*.safetensors, t5_*.safetensors   one small random encoder each: `weight.*`, `in.*`, `out.*`, its config.json
                                            in the metadata; weights are exact in float16 and stored so
+    tokenizer_json/                        the pipeline's tokenizers as transformers 5 saves them, for the same ids
     tokens_*.json                          difficult prompts, their ids, and the tokenizer folder that gave them
     pipeline/                              text encoders and tokenizers of a tiny SD3, as diffusers saves them
     prompts_*.safetensors                  the result of its encode_prompt for `prompts` in the metadata
@@ -135,6 +136,19 @@ def token_ids(out, name, directory, shown_as, seed, length=None):
         {"class": kind.__name__, "directory": str(shown_as), "max_length": length, "transformers": transformers.__version__,
          "cases": cases}, separators=(",", ":")).replace("},{", "},\n{") + "\n")
     print(f"tokens_{name}.json", len(cases), "prompts,", len(tokenizer), "tokens")
+
+
+def one_file(name, directory, out):
+    """The same tokenizer as transformers 5 saves it: tokenizer.json without the files that it was made from."""
+    kind, length = TOKENIZERS[name]
+    tokenizer = kind.from_pretrained(str(directory))
+    tokenizer.save_pretrained(str(out))
+    again = kind.from_pretrained(str(out))
+    for prompt in prompts(0):
+        assert tokenizer(prompt).input_ids == again(prompt).input_ids, prompt
+    file = out / "tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()), separators=(",", ":")) + "\n")
+    print(file, file.stat().st_size)
 
 
 def randomise(module, generator):
@@ -313,6 +327,7 @@ def main():
     pipeline(args.out, args.seed)
     for name, folder in (("clip", "tokenizer"), ("clip_2", "tokenizer_2"), ("t5", "tokenizer_3")):
         token_ids(args.out, name, args.out / "pipeline" / folder, pathlib.Path("pipeline") / folder, args.seed)
+        one_file(name, args.out / "pipeline" / folder, args.out / "tokenizer_json" / folder)
 
 
 if __name__ == "__main__":

@@ -75,7 +75,8 @@ AddedToken TokenizerSettings::Token(const std::string& text, int64_t id) const {
 }
 
 absl::StatusOr<TokenizerSettings> ReadTokenizerSettings(const std::filesystem::path& directory,
-                                                        std::map<std::string, std::string> named) {
+                                                        std::map<std::string, std::string> named,
+                                                        std::vector<AddedToken> listed) {
   TokenizerSettings settings;
   settings.named = std::move(named);
   const std::filesystem::path path = directory / "tokenizer_config.json";
@@ -96,6 +97,8 @@ absl::StatusOr<TokenizerSettings> ReadTokenizerSettings(const std::filesystem::p
     if (!status.ok()) return Annotate(status, path.string());
     return settings;
   }
+  for (const AddedToken& token : listed) settings.normalized[token.text] = token.normalized;
+  settings.listed = std::move(listed);
   OXBOW_ASSIGN_OR_RETURN(const Json special, ReadJson(directory / "special_tokens_map.json"));
   ReadNamed(special, settings);
   return settings;

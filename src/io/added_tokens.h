@@ -36,10 +36,12 @@ struct TokenizerSettings {
   AddedToken Token(const std::string& text, int64_t id) const;
 };
 
-// Reads both files, either of which may be absent. `named` starts as given. kDataLoss names the
+// Reads both files, either of which may be absent. `named` starts as given. `listed` is what
+// tokenizer.json lists, which counts where there is no added_tokens_decoder. kDataLoss names the
 // file.
 absl::StatusOr<TokenizerSettings> ReadTokenizerSettings(const std::filesystem::path& directory,
-                                                        std::map<std::string, std::string> named);
+                                                        std::map<std::string, std::string> named,
+                                                        std::vector<AddedToken> listed = {});
 
 // A piece of text between added tokens, or one of these.
 struct TextCut {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <queue>
 #include <tuple>
 #include <utility>
@@ -103,35 +104,18 @@ absl::StatusOr<Json> ReadJson(const std::filesystem::path& path) {
   return json;
 }
 
-uint64_t PairOf(int64_t left, int64_t right) {
-  return static_cast<uint64_t>(left) << 32 | static_cast<uint64_t>(right);
-}
-
-}  // namespace
-
-absl::StatusOr<ClipTokenizer> ClipTokenizer::Load(const std::filesystem::path& directory) {
-  ClipTokenizer tokenizer;
-  OXBOW_RETURN_IF_ERROR(tokenizer.ReadVocabulary(directory));
-  OXBOW_RETURN_IF_ERROR(tokenizer.ReadMerges(directory));
-  OXBOW_RETURN_IF_ERROR(tokenizer.ReadSpecials(directory));
-  return tokenizer;
-}
-
-absl::Status ClipTokenizer::ReadVocabulary(const std::filesystem::path& directory) {
-  const std::filesystem::path path = directory / "vocab.json";
+absl::Status ReadVocabulary(const std::filesystem::path& path, BpeJson& model) {
   OXBOW_ASSIGN_OR_RETURN(const Json json, ReadJson(path));
   for (const auto& [token, id] : json.items()) {
     if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX) {
       return absl::DataLossError(absl::StrCat("token id is no id: ", token, ": ", path.string()));
     }
-    vocabulary_[token] = id.get<int64_t>();
-    size_ = std::max(size_, id.get<int64_t>() + 1);
+    model.vocabulary.emplace_back(token, id.get<int64_t>());
   }
   return absl::OkStatus();
 }
 
-absl::Status ClipTokenizer::ReadMerges(const std::filesystem::path& directory) {
-  const std::filesystem::path path = directory / "merges.txt";
+absl::Status ReadMerges(const std::filesystem::path& path, BpeJson& model) {
   OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kFileBytesMax));
   bool first = true;
   for (const auto part : absl::StrSplit(text, '\n')) {
@@ -143,14 +127,57 @@ absl::Status ClipTokenizer::ReadMerges(const std::filesystem::path& directory) {
       return absl::DataLossError(
           absl::StrCat("merge is not a pair: '", line, "': ", path.string()));
     }
-    const std::string left = line.substr(0, line.find(' '));
-    const std::string right = line.substr(left.size() + 1);
+    const size_t space = line.find(' ');
+    model.merges.emplace_back(line.substr(0, space), line.substr(space + 1));
+  }
+  return absl::OkStatus();
+}
+
+// vocab.json and merges.txt.
+absl::StatusOr<BpeJson> ReadTwoFiles(const std::filesystem::path& directory) {
+  BpeJson model;
+  const absl::Status vocabulary = ReadVocabulary(directory / "vocab.json", model);
+  if (absl::IsNotFound(vocabulary)) {
+    return absl::NotFoundError(
+        absl::StrCat("no tokenizer.json and no vocab.json in ", directory.string()));
+  }
+  OXBOW_RETURN_IF_ERROR(vocabulary);
+  OXBOW_RETURN_IF_ERROR(ReadMerges(directory / "merges.txt", model));
+  return model;
+}
+
+uint64_t PairOf(int64_t left, int64_t right) {
+  return static_cast<uint64_t>(left) << 32 | static_cast<uint64_t>(right);
+}
+
+}  // namespace
+
+absl::StatusOr<ClipTokenizer> ClipTokenizer::Load(const std::filesystem::path& directory) {
+  OXBOW_ASSIGN_OR_RETURN(std::optional<BpeJson> model, ReadBpeJson(directory));
+  std::filesystem::path path = directory / kTokenizerJson;
+  if (!model) {
+    path = directory / "merges.txt";
+    OXBOW_ASSIGN_OR_RETURN(model, ReadTwoFiles(directory));
+  }
+  ClipTokenizer tokenizer;
+  const absl::Status status = tokenizer.TakeModel(*model);
+  if (!status.ok()) return absl::DataLossError(absl::StrCat(status.message(), ": ", path.string()));
+  OXBOW_RETURN_IF_ERROR(tokenizer.ReadSpecials(directory, std::move(model->added)));
+  return tokenizer;
+}
+
+absl::Status ClipTokenizer::TakeModel(const BpeJson& model) {
+  for (const auto& [token, id] : model.vocabulary) {
+    vocabulary_[token] = id;
+    size_ = std::max(size_, id + 1);
+  }
+  for (const auto& [left, right] : model.merges) {
     std::array<int64_t, 3> ids = {};
     for (size_t i = 0; i < ids.size(); ++i) {
       const auto found = vocabulary_.find(i == 0 ? left : i == 1 ? right : left + right);
       if (found == vocabulary_.end()) {
         return absl::DataLossError(
-            absl::StrCat("merge is not of vocab.json: '", line, "': ", path.string()));
+            absl::StrCat("merge is not of the vocabulary: '", left, " ", right, "'"));
       }
       ids[i] = found->second;
     }
@@ -160,19 +187,21 @@ absl::Status ClipTokenizer::ReadMerges(const std::filesystem::path& directory) {
   return absl::OkStatus();
 }
 
-absl::Status ClipTokenizer::ReadSpecials(const std::filesystem::path& directory) {
+absl::Status ClipTokenizer::ReadSpecials(const std::filesystem::path& directory,
+                                         std::vector<AddedToken> added) {
   OXBOW_ASSIGN_OR_RETURN(
       const TokenizerSettings settings,
       ReadTokenizerSettings(
           directory,
-          {{"bos_token", kBegin}, {"eos_token", kEnd}, {"unk_token", kEnd}, {"pad_token", kEnd}}));
+          {{"bos_token", kBegin}, {"eos_token", kEnd}, {"unk_token", kEnd}, {"pad_token", kEnd}},
+          std::move(added)));
   model_max_length_ = settings.model_max_length.value_or(model_max_length_);
   std::vector<AddedToken> tokens = settings.listed;
   for (const auto& [key, text] : settings.named) {
     const auto found = vocabulary_.find(text);
     if (text.empty() || found == vocabulary_.end()) {
       return absl::DataLossError(
-          absl::StrCat(key, " is not in vocab.json: '", text, "': ", directory.string()));
+          absl::StrCat(key, " is not in the vocabulary: '", text, "': ", directory.string()));
     }
     tokens.push_back(settings.Token(text, found->second));
   }

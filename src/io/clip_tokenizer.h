@@ -17,13 +17,15 @@
 
 #include "absl/status/statusor.h"
 #include "io/added_tokens.h"
+#include "io/tokenizer_json.h"
 
 namespace oxbow::io {
 
 class ClipTokenizer {
  public:
-  // Reads vocab.json, merges.txt and, where present, special_tokens_map.json and
-  // tokenizer_config.json of a tokenizer directory. kNotFound or kDataLoss, naming the file.
+  // Reads tokenizer.json, else vocab.json and merges.txt, of a tokenizer directory, and, where
+  // present, special_tokens_map.json and tokenizer_config.json. kNotFound, kDataLoss or
+  // kInvalidArgument (another kind of tokenizer), naming the file.
   static absl::StatusOr<ClipTokenizer> Load(const std::filesystem::path& directory);
 
   // Exactly `length` ids. Malformed UTF-8 becomes U+FFFD. Requires length >= 2.
@@ -41,9 +43,9 @@ class ClipTokenizer {
   };
 
   ClipTokenizer() = default;
-  absl::Status ReadVocabulary(const std::filesystem::path& directory);
-  absl::Status ReadMerges(const std::filesystem::path& directory);
-  absl::Status ReadSpecials(const std::filesystem::path& directory);
+  absl::Status TakeModel(const BpeJson& model);
+  // `added`: the tokens that tokenizer.json lists.
+  absl::Status ReadSpecials(const std::filesystem::path& directory, std::vector<AddedToken> added);
   void AppendText(std::string_view text, std::vector<int64_t>& ids) const;
   void AppendWords(std::string_view normal, std::vector<int64_t>& ids) const;
   void AppendWord(std::string_view word, std::vector<int64_t>& ids) const;

@@ -110,10 +110,6 @@ absl::Status CheckTrainer(std::string_view bytes, const std::string& name) {
       return absl::InvalidArgumentError(absl::StrCat(
           "not a unigram model (T5's tokenizer is one): model_type ", field.integer, ": ", name));
     }
-    if (field.number == 35 && field.integer != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("models that fall back to bytes are not supported: ", name));
-    }
   }
   if (fields.ok()) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("broken trainer_spec: ", name));

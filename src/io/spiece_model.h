@@ -3,8 +3,11 @@
 //
 //   ModelProto (protobuf wire format)
 //     1  pieces           repeated {1 piece: string, 2 score: float, 3 type: enum}
-//     2  trainer_spec     {3 model_type: enum, 1 = unigram; 35 byte_fallback: bool}
+//     2  trainer_spec     {3 model_type: enum, 1 = unigram}
 //     3  normalizer_spec  {2 precompiled_charsmap: bytes}
+//
+// Models that fall back to bytes (trainer_spec 35; UMT5's is one) are read like others:
+// transformers never falls back, so an unknown character is the unknown token.
 //
 // https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
 #pragma once
@@ -29,7 +32,7 @@ struct SpieceModel {
 };
 
 // kDataLoss, naming `name`, for bytes that are no such file; kInvalidArgument for one that is not a
-// unigram model or that falls back to bytes.
+// unigram model.
 absl::StatusOr<SpieceModel> ParseSpieceModel(std::string_view bytes, const std::string& name);
 
 // sentencepiece's table of character normalisation ("precompiled_charsmap"): which short strings of

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "io/spiece_model.h"
+#include "io/tokenizer_json.h"
 
 namespace oxbow::io {
 namespace {
@@ -35,32 +37,48 @@ bool IsSpaceAt(std::string_view text, size_t at, size_t bytes) {
   return character >= 0 && u_isUWhiteSpace(character) != 0;
 }
 
+std::string Sentinel(int64_t number) { return absl::StrCat("<extra_id_", number, ">"); }
+
+absl::StatusOr<SpieceModel> ReadSpieceModel(const std::filesystem::path& path) {
+  const absl::StatusOr<std::string> bytes = ReadFile(path, kFileBytesMax);
+  if (absl::IsNotFound(bytes.status())) {
+    return absl::NotFoundError(
+        absl::StrCat("no tokenizer.json and no spiece.model in ", path.parent_path().string()));
+  }
+  OXBOW_RETURN_IF_ERROR(bytes.status());
+  return ParseSpieceModel(*bytes, path.string());
+}
+
 }  // namespace
 
 absl::StatusOr<T5Tokenizer> T5Tokenizer::Load(const std::filesystem::path& directory) {
-  T5Tokenizer tokenizer;
+  OXBOW_ASSIGN_OR_RETURN(std::optional<UnigramJson> json, ReadUnigramJson(directory));
   OXBOW_ASSIGN_OR_RETURN(
       const TokenizerSettings settings,
-      ReadTokenizerSettings(
-          directory, {{"eos_token", "</s>"}, {"pad_token", "<pad>"}, {"unk_token", "<unk>"}}));
-  OXBOW_RETURN_IF_ERROR(
-      tokenizer.ReadModel(directory / "spiece.model", settings.extra_ids.value_or(kExtraIds)));
-  OXBOW_RETURN_IF_ERROR(tokenizer.ReadSpecials(settings, directory));
+      ReadTokenizerSettings(directory,
+                            {{"eos_token", "</s>"}, {"pad_token", "<pad>"}, {"unk_token", "<unk>"}},
+                            json ? std::move(json->added) : std::vector<AddedToken>()));
+  const std::filesystem::path path = directory / (json ? kTokenizerJson : "spiece.model");
+  // Sentinels follow the pieces of spiece.model; tokenizer.json lists them.
+  const int64_t sentinels = json ? 0 : settings.extra_ids.value_or(kExtraIds);
+  if (!json) {
+    json.emplace();
+    OXBOW_ASSIGN_OR_RETURN(json->model, ReadSpieceModel(path));
+  }
+  T5Tokenizer tokenizer;
+  absl::Status status = tokenizer.TakeModel(std::move(json->model), sentinels);
+  if (status.ok()) status = tokenizer.TakeSpecials(settings, sentinels);
+  if (!status.ok()) return Annotate(status, path.string());
   return tokenizer;
 }
 
-absl::Status T5Tokenizer::ReadModel(const std::filesystem::path& path, int64_t extra_ids) {
-  OXBOW_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kFileBytesMax));
-  OXBOW_ASSIGN_OR_RETURN(SpieceModel model, ParseSpieceModel(bytes, path.string()));
-  absl::StatusOr<Charsmap> charsmap = Charsmap::Parse(model.charsmap);
-  if (!charsmap.ok()) return Annotate(charsmap.status(), path.string());
-  charsmap_ = *std::move(charsmap);
+absl::Status T5Tokenizer::TakeModel(SpieceModel model, int64_t sentinels) {
+  OXBOW_ASSIGN_OR_RETURN(charsmap_, Charsmap::Parse(model.charsmap));
   double least = std::numeric_limits<double>::infinity();
   for (const SpieceModel::Piece& piece : model.pieces) least = std::min(least, piece.score);
   unknown_score_ = least - kUnknownPenalty;
-  // Sentinels follow the pieces, the highest number first.
-  for (int64_t i = extra_ids - 1; i >= 0; --i) {
-    model.pieces.push_back({.text = absl::StrCat("<extra_id_", i, ">"), .score = 0});
+  for (int64_t i = sentinels - 1; i >= 0; --i) {  // The highest number first.
+    model.pieces.push_back({.text = Sentinel(i), .score = 0});
   }
   for (SpieceModel::Piece& piece : model.pieces) {
     piece_bytes_max_ = std::max(piece_bytes_max_, piece.text.size());
@@ -70,24 +88,21 @@ absl::Status T5Tokenizer::ReadModel(const std::filesystem::path& path, int64_t e
   return absl::OkStatus();
 }
 
-absl::Status T5Tokenizer::ReadSpecials(const TokenizerSettings& settings,
-                                       const std::filesystem::path& directory) {
+absl::Status T5Tokenizer::TakeSpecials(const TokenizerSettings& settings, int64_t sentinels) {
   std::vector<AddedToken> tokens = settings.listed;
   for (const auto& [key, text] : settings.named) {
     const auto is_it = [&text = text](const AddedToken& token) { return token.text == text; };
     const auto listed = std::find_if(tokens.begin(), tokens.end(), is_it);
     const auto found = pieces_.find(text);
     if (listed == tokens.end() && found == pieces_.end()) {
-      return absl::DataLossError(
-          absl::StrCat(key, " is not in spiece.model: '", text, "': ", directory.string()));
+      return absl::DataLossError(absl::StrCat(key, " is no piece: '", text, "'"));
     }
     const int64_t id = listed != tokens.end() ? listed->id : found->second.id;
     (key == "eos_token" ? end_ : key == "pad_token" ? pad_ : unknown_) = id;
     tokens.push_back(settings.Token(text, id));
   }
-  for (int64_t i = settings.extra_ids.value_or(kExtraIds) - 1; i >= 0; --i) {
-    const std::string text = absl::StrCat("<extra_id_", i, ">");
-    tokens.push_back(settings.Token(text, pieces_.at(text).id));
+  for (int64_t i = sentinels - 1; i >= 0; --i) {
+    tokens.push_back(settings.Token(Sentinel(i), pieces_.at(Sentinel(i)).id));
   }
   for (const AddedToken& token : tokens) size_ = std::max(size_, token.id + 1);
   added_ = AddedTokens(std::move(tokens));

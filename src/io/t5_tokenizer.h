@@ -26,8 +26,9 @@ namespace oxbow::io {
 
 class T5Tokenizer {
  public:
-  // Reads spiece.model and, where present, tokenizer_config.json and special_tokens_map.json of a
-  // tokenizer directory. kNotFound, kDataLoss or kInvalidArgument, naming the file.
+  // Reads tokenizer.json, else spiece.model, of a tokenizer directory, and, where present,
+  // tokenizer_config.json and special_tokens_map.json. kNotFound, kDataLoss or kInvalidArgument
+  // (another kind of tokenizer), naming the file.
   static absl::StatusOr<T5Tokenizer> Load(const std::filesystem::path& directory);
 
   // Exactly `length` ids. Malformed UTF-8 becomes U+FFFD. Requires length >= 1.
@@ -43,9 +44,9 @@ class T5Tokenizer {
   };
 
   T5Tokenizer() = default;
-  absl::Status ReadModel(const std::filesystem::path& path, int64_t extra_ids);
-  absl::Status ReadSpecials(const TokenizerSettings& settings,
-                            const std::filesystem::path& directory);
+  // `sentinels`: how many <extra_id_N> follow the model's pieces.
+  absl::Status TakeModel(SpieceModel model, int64_t sentinels);
+  absl::Status TakeSpecials(const TokenizerSettings& settings, int64_t sentinels);
   void AppendText(std::string_view text, std::vector<int64_t>& ids) const;
   // A word or a part of one that begins with U+2581 and holds no other.
   void AppendPieces(std::string_view word, std::vector<int64_t>& ids) const;

@@ -82,6 +82,7 @@ absl::StatusOr<ModelFacts> FactsOfFiles(const v1::RunConfig& config,
   OXBOW_ASSIGN_OR_RETURN(facts.decoder_parameters, DecoderParameters(components));
   OXBOW_ASSIGN_OR_RETURN(facts.prompt_tokens,
                          io::PromptTokens(components, config.prompts().t5_length()));
+  OXBOW_RETURN_IF_ERROR(io::TextEncoders::Open(components, {}).status());
   facts.conditioning_bytes =
       model::ConditioningBytes(facts.architecture->conditioning(), facts.prompt_tokens);
   facts.trained_parameters =

@@ -71,6 +71,15 @@ TEST_F(ModelFactsTest, TruncatedWeightsAreADataErrorThatNamesTheFile) {
   EXPECT_TRUE(ReadModelFacts(config_).ok());
 }
 
+// The learner would end on it, after everything else has started.
+TEST_F(ModelFactsTest, AMissingTokenizerIsADataErrorThatNamesTheDirectory) {
+  std::filesystem::remove(model_ / "tokenizer" / "vocab.json");
+  const auto facts = ReadModelFacts(config_);
+  EXPECT_EQ(ExitCodeOf(facts.status()), kExitData);
+  EXPECT_THAT(std::string(facts.status().message()),
+              HasSubstr((model_ / "tokenizer").string()));
+}
+
 TEST_F(ModelFactsTest, WithAnAutoencoderSizesAreInPixelsAndItsDecoderIsCounted) {
   std::ofstream(model_ / "model_index.json")
       << R"({"_class_name": "StableDiffusion3Pipeline", "vae": ["diffusers", "AutoencoderKL"],

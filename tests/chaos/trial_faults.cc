@@ -81,8 +81,14 @@ std::vector<FaultReport> TrialRun::Disturb(std::span<const Fault> together) {
 void TrialRun::BeginInto(FaultReport& report, std::vector<Lasting>& lasting) {
   const uint64_t lines = run_->progress().lines;
   const absl::Duration began = Now();
+  begins_within_ = absl::InfiniteDuration();
+  for (const Lasting& one : lasting) {
+    const absl::Duration lasts = one.report->fault.lasts;
+    if (lasts > absl::ZeroDuration())
+      begins_within_ = std::min(begins_within_, one.began + lasts - began);
+  }
   absl::StatusOr<TakeBack> take_back = Begin(report.fault);
-  if (absl::IsNotFound(take_back.status())) return;  // The run was over.
+  if (absl::IsNotFound(take_back.status())) return;  // There was nothing to disturb in time.
   report.fate = take_back.ok() ? FaultReport::Fate::kDone : FaultReport::Fate::kNotPossible;
   report.why = std::string(take_back.status().message());
   if (take_back.ok()) lasting.push_back({&report, began, lines, *std::move(take_back)});
@@ -173,7 +179,7 @@ absl::StatusOr<pid_t> TrialRun::AwaitProcess(const std::string& kind, int rank) 
     found = run_->Processes(kind, rank);
     return !found.empty();
   };
-  if (!run_->Await(there)) return absl::NotFoundError("the run is over");
+  if (!run_->Await(there, begins_within_)) return absl::NotFoundError("there is none in time");
   return found[plan_.seed % found.size()];
 }
 
@@ -186,7 +192,7 @@ absl::StatusOr<TakeBack> TrialRun::HangSampler() {
     hangs = HangThread(found[plan_.seed % found.size()], "sampler");
     return !absl::IsNotFound(hangs.status());
   };
-  if (!run_->Await(hung)) return absl::NotFoundError("the run is over");
+  if (!run_->Await(hung, begins_within_)) return absl::NotFoundError("there is none in time");
   return hangs;
 }
 
@@ -235,7 +241,7 @@ absl::StatusOr<TakeBack> TrialRun::BeginCrowd(const Fault& fault) {
     service = "reward_server-0";
     methods = {"/oxbow.v1.Reward/Score", "/oxbow.v1.Reward/Describe"};
   }
-  if (!run_->Await([&] { return !run_->Endpoint(service).empty(); })) {
+  if (!run_->Await([&] { return !run_->Endpoint(service).empty(); }, begins_within_)) {
     return absl::NotFoundError("the run is over");
   }
   // Shared: functions are copied.

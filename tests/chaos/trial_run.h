@@ -73,6 +73,9 @@ class TrialRun {
   std::unique_ptr<testing::NetworkProxy> proxy_;
   std::unique_ptr<testing::Process> far_worker_;
   std::unique_ptr<RunUnderTest> run_;
+  // How long a fault may wait for what it disturbs. A second fault waits until the first ends: what
+  // it waits for may come only then.
+  absl::Duration begins_within_ = absl::InfiniteDuration();
   std::string said_;  // By the run's earlier starts.
   std::vector<SecondStart> second_starts_;
   std::vector<EarlyEnd> early_ends_;

@@ -120,10 +120,9 @@ TEST_F(TextGoldenTest, T5EncodersGiveWhatTransformersGives) {
   }
 }
 
-// Ids of a golden tokens file, whose tokenizer is beside it or at an absolute path.
+// Ids of a golden tokens file, with the tokenizer of a directory.
 template <typename Tokenizer>
-void ExpectIds(const nlohmann::json& golden) {
-  const fs::path directory = Goldens() / golden["directory"].get<std::string>();
+void ExpectIds(const nlohmann::json& golden, const fs::path& directory) {
   const auto tokenizer = Tokenizer::Load(directory);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   int different = 0;
@@ -142,16 +141,30 @@ void ExpectIds(const nlohmann::json& golden) {
             << different << " different\n";
 }
 
+void ExpectIdsOfClass(const nlohmann::json& golden, const fs::path& directory) {
+  if (golden["class"] == "T5Tokenizer") {
+    ExpectIds<io::T5Tokenizer>(golden, directory);
+  } else {
+    ExpectIds<io::ClipTokenizer>(golden, directory);
+  }
+}
+
+// The tokenizer of each file is beside it or at an absolute path.
 TEST_F(TextGoldenTest, AwkwardPromptsGetTheIdsOfTransformers) {
   const std::vector<std::string> files = FilesOf("tokens_", ".json");
   EXPECT_FALSE(files.empty());
   for (const std::string& name : files) {
     const auto golden = nlohmann::json::parse(*ReadFile(Goldens() / (name + ".json")));
-    if (golden["class"] == "T5Tokenizer") {
-      ExpectIds<io::T5Tokenizer>(golden);
-    } else {
-      ExpectIds<io::ClipTokenizer>(golden);
-    }
+    ExpectIdsOfClass(golden, Goldens() / golden["directory"].get<std::string>());
+  }
+}
+
+// transformers 5 saves a tokenizer as tokenizer.json alone.
+TEST_F(TextGoldenTest, TokenizersInOneFileGiveTheSameIds) {
+  for (const std::string& name : FilesOf("tokens_", ".json")) {
+    const auto golden = nlohmann::json::parse(*ReadFile(Goldens() / (name + ".json")));
+    const fs::path folder = fs::path(golden["directory"].get<std::string>()).filename();
+    ExpectIdsOfClass(golden, Goldens() / "tokenizer_json" / folder);
   }
 }
 

@@ -1,0 +1,148 @@
+#include "io/tokenizer_json.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+
+namespace oxbow::io {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint64_t kFileBytesMax = 256 << 20;
+
+absl::Status Damaged(const std::string& what) {
+  return absl::DataLossError(absl::StrCat("not a tokenizer: ", what));
+}
+
+bool IsId(const Json& json) { return json.is_number_unsigned() && json <= INT32_MAX; }
+
+// A member of `object`, or null.
+const Json& MemberOf(const Json& object, const char* key) {
+  static const auto& null = *new Json(nullptr);
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found == object.end() ? null : *found;
+}
+
+absl::StatusOr<std::vector<AddedToken>> AddedOf(const Json& file) {
+  std::vector<AddedToken> added;
+  const Json& list = MemberOf(file, "added_tokens");
+  if (!list.is_array() && !list.is_null()) return Damaged("added_tokens is no list");
+  for (const Json& token : list) {
+    const Json &id = MemberOf(token, "id"), &content = MemberOf(token, "content");
+    const Json& normalized = MemberOf(token, "normalized");
+    if (!IsId(id) || !content.is_string() || content.get_ref<const std::string&>().empty()) {
+      return Damaged(absl::StrCat("added token ", added.size()));
+    }
+    added.push_back({.text = content.get<std::string>(),
+                     .id = id.get<int64_t>(),
+                     .normalized = normalized.is_boolean() && normalized.get<bool>()});
+  }
+  return added;
+}
+
+absl::StatusOr<std::pair<std::string, std::string>> MergeOf(const Json& json) {
+  std::pair<std::string, std::string> merge;
+  if (json.is_array() && json.size() == 2 && json[0].is_string() && json[1].is_string()) {
+    merge = {json[0].get<std::string>(), json[1].get<std::string>()};
+  } else if (json.is_string()) {
+    const auto& text = json.get_ref<const std::string&>();
+    const size_t space = text.find(' ');
+    if (space != std::string::npos && text.find(' ', space + 1) == std::string::npos) {
+      merge = {text.substr(0, space), text.substr(space + 1)};
+    }
+  }
+  if (merge.first.empty() || merge.second.empty()) return Damaged("a merge is no pair");
+  return merge;
+}
+
+absl::StatusOr<BpeJson> BpeOf(const Json& file) {
+  BpeJson bpe;
+  const Json& model = MemberOf(file, "model");
+  const Json& suffix = MemberOf(model, "end_of_word_suffix");
+  if (suffix != "</w>") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("CLIP's tokenizer ends words with \"</w>\", this one with ", suffix.dump()));
+  }
+  const Json &vocabulary = MemberOf(model, "vocab"), &merges = MemberOf(model, "merges");
+  if (!vocabulary.is_object() || !merges.is_array())
+    return Damaged("model without vocab or merges");
+  for (const auto& [token, id] : vocabulary.items()) {
+    if (!IsId(id)) return Damaged(absl::StrCat("the id of ", token));
+    bpe.vocabulary.emplace_back(token, id.get<int64_t>());
+  }
+  for (const Json& pair : merges) {
+    OXBOW_ASSIGN_OR_RETURN(auto merge, MergeOf(pair));
+    bpe.merges.push_back(std::move(merge));
+  }
+  OXBOW_ASSIGN_OR_RETURN(bpe.added, AddedOf(file));
+  return bpe;
+}
+
+// The table of the first normalizer that has one, or none.
+absl::StatusOr<std::string> CharsmapOf(const Json& normalizer) {
+  const Json& list = MemberOf(normalizer, "normalizers");
+  for (const Json& one : list.is_array() ? list : Json::array({normalizer})) {
+    if (MemberOf(one, "type") != "Precompiled") continue;
+    const Json& table = MemberOf(one, "precompiled_charsmap");
+    std::string bytes;
+    if (!table.is_string() || !absl::Base64Unescape(table.get_ref<const std::string&>(), &bytes)) {
+      return Damaged("precompiled_charsmap");
+    }
+    return bytes;
+  }
+  return std::string();
+}
+
+absl::StatusOr<UnigramJson> UnigramOf(const Json& file) {
+  UnigramJson unigram;
+  const Json& pieces = MemberOf(MemberOf(file, "model"), "vocab");
+  if (!pieces.is_array() || pieces.empty()) return Damaged("model without vocab");
+  for (const Json& piece : pieces) {
+    if (!piece.is_array() || piece.size() != 2 || !piece[0].is_string() || !piece[1].is_number() ||
+        !std::isfinite(piece[1].get<double>())) {
+      return Damaged(absl::StrCat("piece ", unigram.model.pieces.size()));
+    }
+    unigram.model.pieces.push_back(
+        {.text = piece[0].get<std::string>(), .score = piece[1].get<double>()});
+  }
+  OXBOW_ASSIGN_OR_RETURN(unigram.model.charsmap, CharsmapOf(MemberOf(file, "normalizer")));
+  OXBOW_ASSIGN_OR_RETURN(unigram.added, AddedOf(file));
+  return unigram;
+}
+
+// `read` makes a Result of the file's object if its model is of that type.
+template <typename Result>
+absl::StatusOr<std::optional<Result>> Read(const std::filesystem::path& directory, const char* type,
+                                           absl::StatusOr<Result> (*read)(const Json&)) {
+  const std::filesystem::path path = directory / kTokenizerJson;
+  auto text = ReadFile(path, kFileBytesMax);
+  if (absl::IsNotFound(text.status())) return std::nullopt;
+  OXBOW_RETURN_IF_ERROR(text.status());
+  const Json file = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!file.is_object()) return Annotate(Damaged("no JSON object"), path.string());
+  const Json& found = MemberOf(MemberOf(file, "model"), "type");
+  if (found != type) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("its model is ", found.dump(), ", not ", type, ": ", path.string()));
+  }
+  absl::StatusOr<Result> result = read(file);
+  if (!result.ok()) return Annotate(result.status(), path.string());
+  return std::optional<Result>(*std::move(result));
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<BpeJson>> ReadBpeJson(const std::filesystem::path& directory) {
+  return Read<BpeJson>(directory, "BPE", BpeOf);
+}
+
+absl::StatusOr<std::optional<UnigramJson>> ReadUnigramJson(const std::filesystem::path& directory) {
+  return Read<UnigramJson>(directory, "Unigram", UnigramOf);
+}
+
+}  // namespace oxbow::io
