@@ -27,6 +27,7 @@ struct Flags {
       .queue = {.threads = std::max(1U, std::thread::hardware_concurrency())}};
   uint32_t batch_wait_ms = 5;
   uint32_t waiting_mib = 1024;
+  uint32_t media_mib = 2048;
 };
 
 void AddFlags(CLI::App& app, Flags& flags) {
@@ -48,6 +49,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "images that wait for one reward; further ones are refused as busy")
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--waiting-mib", flags.waiting_mib, "MiB of pixels that wait for one reward")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option(
+         "--media-mib", flags.media_mib,
+         "MiB of pictures and videos of all calls together; further ones are refused as busy")
       ->check(CLI::Range(1, 1 << 20));
 }
 
@@ -81,6 +86,9 @@ absl::Status Serve(const Flags& flags) {
   RewardService::Options limits = flags.limits;
   limits.queue.batch_wait = absl::Milliseconds(flags.batch_wait_ms);
   limits.queue.bytes_max = uint64_t{flags.waiting_mib} << 20;
+  limits.media_bytes_max = uint64_t{flags.media_mib} << 20;
+  // PNG and JPEG files are decoded on these threads.
+  limits.streams.threads = static_cast<int>(std::max(2U, std::thread::hardware_concurrency()));
   RewardService service(limits, panel, verbs, Clock::Steady());
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
                          rpc::Server::Start({.listen = flags.service.listen}, {&service}));

@@ -9,65 +9,25 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/trace.h"
-#include "io/image.h"
 #include "services/reward/score_messages.h"
 
 namespace oxbow::reward {
 namespace {
 
-constexpr uint64_t kFramesMax = 4096;
 constexpr int kScoreMethod = 1;  // Its index in service Reward.
 
-// The picture of a PNG file, which must be what the message says.
-absl::StatusOr<std::vector<Image8>> TakePng(const v1::Image& message) {
-  if (message.frames() > 1) return absl::InvalidArgumentError("a PNG file holds no video");
-  absl::StatusOr<Image8> decoded = io::DecodePng(message.pixels());
-  if (!decoded.ok()) return absl::InvalidArgumentError(decoded.status().message());
-  Image8 image = *std::move(decoded);
-  OXBOW_RETURN_IF_ERROR(Validate(image));
-  if (image.width != static_cast<int>(message.width()) ||
-      image.height != static_cast<int>(message.height()) ||
-      image.channels != static_cast<int>(message.channels())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("PNG file is of another size than its message says: ", image.width, " x ",
-                     image.height, ", ", image.channels, " channels"));
-  }
-  return std::vector<Image8>{std::move(image)};
-}
-
-// The picture of the message, or the frames of its video.
-absl::StatusOr<std::vector<Image8>> TakeFrames(const v1::Image& message) {
-  if (message.pixels_size() > message.pixels().size()) {
-    return absl::UnimplementedError("this server reads images in one piece alone");
-  }
-  if (message.encoding() == "png") return TakePng(message);
-  if (!message.encoding().empty()) {
-    return absl::UnimplementedError(
-        absl::StrCat("this server reads raw pixels and PNG, not ", message.encoding()));
-  }
-  const uint64_t count = std::max(message.frames(), 1U);
-  const uint64_t bytes = message.pixels().size();
-  if (count > kFramesMax || bytes % count != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("video has other bytes than its frames say: ", bytes, " for ", count));
-  }
-  std::vector<Image8> frames;
-  for (uint64_t i = 0; i < count; ++i) {
-    const auto begin = message.pixels().begin() + static_cast<int64_t>(i * (bytes / count));
-    frames.push_back({.width = static_cast<int>(message.width()),
-                      .height = static_cast<int>(message.height()),
-                      .channels = static_cast<int>(message.channels()),
-                      .pixels = {begin, begin + static_cast<int64_t>(bytes / count)}});
-    OXBOW_RETURN_IF_ERROR(Validate(frames.back()));
-  }
-  return frames;
+// Why no further piece came.
+absl::Status CutShort(const RewardService::ScoreStream& stream) {
+  if (stream.cancelled()) return absl::CancelledError("the client is gone");
+  return absl::InvalidArgumentError("the call ended before all pieces of its media had come");
 }
 
 }  // namespace
 
 // Shared with the queues, which may finish after the call.
 struct RewardService::Work {
-  explicit Work(v1::ScoreRequest& taken, std::vector<Scorer*> wanted, uint64_t group);
+  // Takes the call's request. Decodes what is to be decoded.
+  Work(Call& call, ScoreAssembly assembly, uint64_t group);
 
   // The answer of one scorer: a result for each of `items`. Wakes the stream after the last.
   void Finish(size_t scorer, ScorerQueue::Results scored);
@@ -84,6 +44,7 @@ struct RewardService::Work {
   std::shared_ptr<rpc::StreamBase> stream;  // Outlives the wait for the last answer.
   v1::ScoreRequest request;                 // Without pixels.
   std::vector<Scorer*> scorers;
+  MediaRoom::Lease lease;                                   // The frames' memory.
   std::vector<absl::StatusOr<std::vector<Image8>>> frames;  // By item of the request.
   std::vector<Item> items;                                  // That can be scored at all.
   std::vector<size_t> places;                               // Where `items` are in the request.
@@ -95,15 +56,13 @@ struct RewardService::Work {
   std::vector<ScorerQueue::Results> results ABSL_GUARDED_BY(mutex);
 };
 
-RewardService::Work::Work(v1::ScoreRequest& taken, std::vector<Scorer*> wanted, uint64_t group)
-    : scorers(std::move(wanted)), open(scorers.size()) {
-  request.Swap(&taken);
+RewardService::Work::Work(Call& call, ScoreAssembly assembly, uint64_t group)
+    : scorers(std::move(call.scorers)), lease(assembly.lease()), open(scorers.size()) {
+  request.Swap(&call.request);
+  frames = assembly.TakeMedia();
   ScorerQueue::Results unscored;
-  for (v1::ScoreItem& item : *request.mutable_items()) {
-    frames.push_back(TakeFrames(item.image()));
-    item.mutable_image()->clear_pixels();
-    unscored.emplace_back(frames.back().ok() ? absl::UnknownError("not scored")
-                                             : frames.back().status());
+  for (const auto& medium : frames) {
+    unscored.emplace_back(medium.ok() ? absl::UnknownError("not scored") : medium.status());
   }
   for (size_t i = 0; i < frames.size(); ++i) {
     if (!frames[i].ok()) continue;
@@ -129,7 +88,11 @@ void RewardService::Work::Finish(size_t scorer, ScorerQueue::Results scored) {
 
 RewardService::RewardService(Options options, const ScorerPanel& panel, RewardMetrics& metrics,
                              const Clock& clock)
-    : options_(options), panel_(panel), metrics_(metrics), clock_(clock) {
+    : options_(options),
+      panel_(panel),
+      metrics_(metrics),
+      clock_(clock),
+      room_(options.media_bytes_max) {
   for (const auto& scorer : panel.scorers()) {
     queues_[scorer.get()] = std::make_unique<ScorerQueue>(
         options.queue, *scorer, clock, [this, &scorer](const ScorerQueue::Batch& batch) {
@@ -163,7 +126,14 @@ rpc::Handler RewardService::Score(ScoreStream& stream) {
   const absl::Duration start = clock_.Now();
   Call call{.stream = stream};
   while (co_await stream.Read(call.request)) {
-    const absl::StatusOr<std::shared_ptr<Work>> work = Begin(call);
+    absl::StatusOr<ScoreAssembly> assembly = Begin(call);
+    while (assembly.ok() && !assembly->whole()) {
+      const bool came = co_await stream.Read(call.pieces);
+      const absl::Status added = came ? assembly->Add(call.pieces) : CutShort(stream);
+      if (!added.ok()) assembly = added;
+    }
+    if (!assembly.ok()) co_return Ended(call, start, assembly.status());
+    const absl::StatusOr<std::shared_ptr<Work>> work = Start(call, *std::move(assembly));
     if (!work.ok()) co_return Ended(call, start, work.status());
     while (!(*work)->done()) {
       co_await stream.Wait();
@@ -191,18 +161,25 @@ absl::Status RewardService::Ended(const Call& call, absl::Duration start,
   return status;
 }
 
-absl::StatusOr<std::shared_ptr<RewardService::Work>> RewardService::Begin(Call& call) {
-  v1::ScoreRequest& request = call.request;
+// Begins the batch of a request: nothing of it is decoded yet.
+absl::StatusOr<ScoreAssembly> RewardService::Begin(Call& call) {
+  const v1::ScoreRequest& request = call.request;
   metrics_.BatchArrived(request.items_size());
   if (request.items_size() > static_cast<int>(options_.batch_max)) {
     return absl::InvalidArgumentError(
         absl::StrCat("batch has more items than Describe's batch_max: ", request.items_size(),
                      " over ", options_.batch_max));
   }
-  OXBOW_ASSIGN_OR_RETURN(std::vector<Scorer*> scorers,
+  OXBOW_ASSIGN_OR_RETURN(call.scorers,
                          panel_.Select({request.rewards().begin(), request.rewards().end()}));
+  return ScoreAssembly::Begin(call.request, options_.medium_bytes_max, room_);
+}
+
+// Gives a whole batch to its scorers.
+absl::StatusOr<std::shared_ptr<RewardService::Work>> RewardService::Start(Call& call,
+                                                                          ScoreAssembly assembly) {
   // Groups of different callers are never one: the number is this server's own.
-  auto work = std::make_shared<Work>(request, std::move(scorers), ++groups_);
+  auto work = std::make_shared<Work>(call, std::move(assembly), ++groups_);
   work->stream = call.stream.shared_from_this();
   std::vector<absl::Status> refusals;
   for (size_t i = 0; i < work->scorers.size(); ++i) {
@@ -229,6 +206,10 @@ absl::Status RewardService::Queue(const std::shared_ptr<Work>& work, size_t scor
   if (work->items.empty()) {
     work->Finish(scorer, {});
     return absl::OkStatus();
+  }
+  if (facts.groupwise && work->items.size() < work->frames.size()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(facts.name, ": another item of the group cannot be scored"));
   }
   return queues_.at(work->scorers[scorer])
       ->Push({.items = work->items,

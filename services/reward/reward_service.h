@@ -17,6 +17,7 @@
 #include "rpc/server.h"
 #include "rpc/stream.h"
 #include "services/reward/reward_metrics.h"
+#include "services/reward/score_assembly.h"
 #include "services/reward/scorer_panel.h"
 #include "services/reward/scorer_queue.h"
 
@@ -27,6 +28,8 @@ class RewardService final : public v1::Reward::Service, public rpc::HasStreams {
   using ScoreStream = rpc::Stream<v1::ScoreRequest, v1::ScoreResponse>;
   struct Options {
     uint32_t batch_max = 64;  // Items per ScoreRequest; a larger request ends the call.
+    uint64_t medium_bytes_max = uint64_t{256} << 20;  // Pixels of one medium, decoded.
+    uint64_t media_bytes_max = uint64_t{2} << 30;     // Media of all calls together.
     ScorerQueue::Options queue;
     rpc::StreamRunner::Options streams = {.threads = 2};
   };
@@ -42,8 +45,9 @@ class RewardService final : public v1::Reward::Service, public rpc::HasStreams {
   rpc::StreamRunner& streams() override { return *runner_; }
 
   // Serves one call. Public for callers without a network. INVALID_ARGUMENT for a batch over
-  // batch_max, NOT_FOUND for a reward that this server does not have, RESOURCE_EXHAUSTED for a
-  // batch too many: the call ends. An error of one item is that item's status; the call continues.
+  // batch_max, a medium that is too large and pieces that do not fit, NOT_FOUND for a reward that
+  // this server does not have, RESOURCE_EXHAUSTED for a batch too many: the call ends. An error of
+  // one item is that item's status; the call continues.
   rpc::Handler Score(ScoreStream& stream);
 
  private:
@@ -52,13 +56,16 @@ class RewardService final : public v1::Reward::Service, public rpc::HasStreams {
   // What one call does, and its counts for its log line.
   struct Call {
     ScoreStream& stream;
-    v1::ScoreRequest request;
+    v1::ScoreRequest request;           // The first of its batch.
+    v1::ScoreRequest pieces = {};       // A further one.
+    std::vector<Scorer*> scorers = {};  // That the batch wants.
     uint64_t images = 0;
     uint64_t failed = 0;
     absl::Status failure;  // The first failure.
   };
 
-  absl::StatusOr<std::shared_ptr<Work>> Begin(Call& call);
+  absl::StatusOr<ScoreAssembly> Begin(Call& call);
+  absl::StatusOr<std::shared_ptr<Work>> Start(Call& call, ScoreAssembly assembly);
   absl::Status Queue(const std::shared_ptr<Work>& work, size_t scorer);
   void Answer(Call& call, Work& work);
   void AddOutcome(const std::string& reward, const absl::StatusOr<reward::Score>& score,
@@ -69,6 +76,7 @@ class RewardService final : public v1::Reward::Service, public rpc::HasStreams {
   const ScorerPanel& panel_;
   RewardMetrics& metrics_;
   const Clock& clock_;
+  MediaRoom room_;  // Outlives the queues, and so the work in them.
   std::map<const Scorer*, std::unique_ptr<ScorerQueue>> queues_;
   std::atomic<uint64_t> groups_ = 0;  // That were numbered for groupwise scorers.
   // Destroyed first: it waits for the streams, and they for the scoring.

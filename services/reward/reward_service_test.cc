@@ -154,14 +154,41 @@ TEST_F(RewardServiceTest, WhatIsNoWholePictureIsTheStatusOfItsItem) {
   v1::ScoreRequest request = Request(4, "digits_ocr");
   request.mutable_items(1)->mutable_image()->set_frames(2);  // 80 bytes for 160.
   request.mutable_items(2)->mutable_image()->set_encoding("jpeg");
-  request.mutable_items(3)->mutable_image()->set_pixels_size(1000);
+  request.mutable_items(3)->mutable_image()->set_pixels_size(100);
   const auto [answers, status] = Score({request});
   ASSERT_TRUE(status.ok()) << status.error_message();
   ASSERT_EQ(answers.size(), 4);
   EXPECT_EQ(answers[0].status_code(), 0);
-  EXPECT_EQ(answers[1].status_code(), grpc::INVALID_ARGUMENT);
-  EXPECT_EQ(answers[2].status_code(), grpc::UNIMPLEMENTED);
-  EXPECT_EQ(answers[3].status_code(), grpc::UNIMPLEMENTED);
+  for (int bad = 1; bad < 4; ++bad) EXPECT_EQ(answers[bad].status_code(), grpc::INVALID_ARGUMENT);
+}
+
+TEST_F(RewardServiceTest, AMediumInPiecesHasTheScoreOfTheWhole) {
+  v1::ScoreRequest first = Request(3, "digits_ocr");
+  std::vector<v1::ScoreRequest> requests;
+  for (const int i : {0, 2}) {
+    v1::Image& image = *first.mutable_items(i)->mutable_image();
+    const std::string pixels = image.pixels();
+    image.set_pixels_size(pixels.size());
+    image.set_pixels(pixels.substr(0, 7));
+    for (size_t at = 7; at < pixels.size(); at += 40) {
+      v1::ScoreItem& piece = *requests.emplace_back().add_items();
+      piece.set_item(100 + i);
+      piece.mutable_image()->set_pixels(pixels.substr(at, 40));
+    }
+  }
+  requests.insert(requests.begin(), first);
+  requests.push_back(Request(1, "digits_ocr"));  // The next batch of the call.
+  const auto [answers, status] = Score(requests);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(answers.size(), 4);
+  for (const auto& answer : answers) {
+    ASSERT_EQ(answer.outcomes_size(), 1);
+    EXPECT_EQ(answer.outcomes(0).value(), 1) << answer.status_message();
+  }
+  requests.resize(2);
+  const grpc::Status cut = Score(requests).second;
+  EXPECT_EQ(cut.error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_THAT(cut.error_message(), HasSubstr("before all pieces"));
 }
 
 TEST_F(RewardServiceTest, ScoreThatIsNotFiniteIsAnErrorAndNeverSent) {

@@ -61,7 +61,7 @@ absl::StatusOr<std::vector<Scorer*>> ScorerPanel::Select(
   return selected;
 }
 
-absl::Status Validate(const Image8& image) {
+absl::Status ValidateShape(const Image8& image) {
   const auto side_fits = [](int side) { return side >= 1 && side <= kImageSideMax; };
   if (!side_fits(image.width) || !side_fits(image.height)) {
     return absl::InvalidArgumentError(absl::StrCat("image side is not in 1..", kImageSideMax, ": ",
@@ -71,6 +71,11 @@ absl::Status Validate(const Image8& image) {
     return absl::InvalidArgumentError(
         absl::StrCat("image has neither 1 nor 3 channels: ", image.channels));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const Image8& image) {
+  OXBOW_RETURN_IF_ERROR(ValidateShape(image));
   const uint64_t bytes = static_cast<uint64_t>(image.width) * image.height * image.channels;
   if (image.pixels.size() != bytes) {
     return absl::InvalidArgumentError(absl::StrCat(

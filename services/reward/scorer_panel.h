@@ -33,8 +33,9 @@ class ScorerPanel {
   std::vector<std::unique_ptr<Scorer>> scorers_;
 };
 
-// OK iff width and height are in 1..kImageSideMax, channels is 1 or 3, and the number of bytes
-// matches.
+// OK iff width and height are in 1..kImageSideMax and channels is 1 or 3.
+absl::Status ValidateShape(const Image8& image);
+// And the number of bytes matches.
 absl::Status Validate(const Image8& image);
 
 // One result per item, in calls of the scorer's batch_max. An item of a medium that the scorer does

@@ -52,6 +52,20 @@ inline constexpr int64_t kGridPixelsMax = int64_t{1} << 27;
 
 inline constexpr int64_t kDecodedPixelsMax = int64_t{1} << 26;
 
+// What decoding gives: `channels` as DecodePng and DecodeJpeg choose them.
+struct ImageShape {
+  int width = 0;
+  int height = 0;
+  int channels = 0;
+
+  bool operator==(const ImageShape&) const = default;
+};
+
+// What the header of a file says. Decodes nothing and takes no memory for pixels; the rest of the
+// file may be damaged. Errors as those of DecodePng and DecodeJpeg.
+absl::StatusOr<ImageShape> ShapeOfPng(std::string_view bytes);
+absl::StatusOr<ImageShape> ShapeOfJpeg(std::string_view bytes);
+
 // PNG bytes to and from 8-bit grey or RGB images.
 //
 // Encodes losslessly; the same image gives the same bytes with the same libpng. Requires a valid

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "io/image.h"
 
 namespace oxbow::io {
@@ -123,6 +124,22 @@ absl::Status Corrupt(const Decoder& decoder) {
   return absl::DataLossError(absl::StrCat("corrupt JPEG: ", decoder.handler.message));
 }
 
+// Reads the header.
+absl::StatusOr<ImageShape> Shape(Decoder& decoder, std::string_view bytes) {
+  if (!bytes.starts_with(kSignature)) {
+    return absl::InvalidArgumentError(absl::StrCat("not a JPEG: ", bytes.size(), " bytes"));
+  }
+  if (!ReadHeader(decoder, bytes)) return Corrupt(decoder);
+  const J_COLOR_SPACE space = decoder.value.jpeg_color_space;
+  if (space != JCS_GRAYSCALE && space != JCS_YCbCr && space != JCS_RGB) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "JPEG is neither grey nor RGB: ", decoder.value.num_components, " components"));
+  }
+  return ImageShape{.width = static_cast<int>(decoder.value.image_width),
+                    .height = static_cast<int>(decoder.value.image_height),
+                    .channels = space == JCS_GRAYSCALE ? 1 : 3};
+}
+
 }  // namespace
 
 std::string EncodeJpeg(const Image8& image, int quality) {
@@ -135,27 +152,22 @@ std::string EncodeJpeg(const Image8& image, int quality) {
   return {reinterpret_cast<const char*>(encoder.bytes), encoder.size};
 }
 
-absl::StatusOr<Image8> DecodeJpeg(std::string_view bytes, int64_t pixels_max) {
-  if (!bytes.starts_with(kSignature)) {
-    return absl::InvalidArgumentError(absl::StrCat("not a JPEG: ", bytes.size(), " bytes"));
-  }
+absl::StatusOr<ImageShape> ShapeOfJpeg(std::string_view bytes) {
   Decoder decoder;
-  if (!ReadHeader(decoder, bytes)) return Corrupt(decoder);
-  const int64_t width = decoder.value.image_width, height = decoder.value.image_height;
-  if (width * height > pixels_max) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("JPEG of ", width, "x", height, " is larger than ", pixels_max, " pixels"));
+  return Shape(decoder, bytes);
+}
+
+absl::StatusOr<Image8> DecodeJpeg(std::string_view bytes, int64_t pixels_max) {
+  Decoder decoder;
+  OXBOW_ASSIGN_OR_RETURN(const ImageShape shape, Shape(decoder, bytes));
+  if (int64_t{shape.width} * shape.height > pixels_max) {
+    return absl::InvalidArgumentError(absl::StrCat("JPEG of ", shape.width, "x", shape.height,
+                                                   " is larger than ", pixels_max, " pixels"));
   }
-  const J_COLOR_SPACE space = decoder.value.jpeg_color_space;
-  if (space != JCS_GRAYSCALE && space != JCS_YCbCr && space != JCS_RGB) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "JPEG is neither grey nor RGB: ", decoder.value.num_components, " components"));
-  }
-  const int channels = space == JCS_GRAYSCALE ? 1 : 3;
-  decoder.value.out_color_space = channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
-  Image8 image{static_cast<int>(width), static_cast<int>(height), channels, {}};
-  const size_t row_bytes = static_cast<size_t>(width) * static_cast<size_t>(channels);
-  image.pixels.resize(row_bytes * static_cast<size_t>(height));
+  decoder.value.out_color_space = shape.channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+  Image8 image{shape.width, shape.height, shape.channels, {}};
+  const size_t row_bytes = static_cast<size_t>(shape.width) * static_cast<size_t>(shape.channels);
+  image.pixels.resize(row_bytes * static_cast<size_t>(shape.height));
   if (!ReadRows(decoder, image.pixels.data(), row_bytes)) return Corrupt(decoder);
   return image;
 }

@@ -89,6 +89,16 @@ TEST(JpegTest, RefusesAnImageOfNoPixelsOrTooManyBeforeAllocating) {
   EXPECT_EQ(DecodeJpeg(WithSize(bytes, 4000, 40)).status().code(), absl::StatusCode::kDataLoss);
 }
 
+TEST(JpegTest, TheHeaderSaysTheShapeAlsoOfABomb) {
+  for (const int channels : {1, 3}) {
+    const std::string bytes = EncodeJpeg(DrawnPicture("noise", 1, 40, 30, channels), 90);
+    EXPECT_EQ(ShapeOfJpeg(bytes).value(), (ImageShape{40, 30, channels}));
+    EXPECT_EQ(ShapeOfJpeg(WithSize(bytes, 65000, 64000)).value(),
+              (ImageShape{64000, 65000, channels}));
+  }
+  EXPECT_FALSE(ShapeOfJpeg("\xff\xd8\xff").ok());
+}
+
 TEST(JpegTest, OtherFormatsAreNamedAsSuch) {
   EXPECT_THAT(std::string(DecodeImage("GIF89a").status().message()),
               HasSubstr("neither a PNG nor a JPEG: 6 bytes"));

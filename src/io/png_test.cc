@@ -48,5 +48,13 @@ TEST(PngTest, RefusesMorePixelsThanTheLimitBeforeAllocating) {
   EXPECT_EQ(DecodePng("GIF89a").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(PngTest, TheHeaderSaysTheShapeOfTheImage) {
+  for (const int channels : {1, 3}) {
+    const std::string bytes = EncodePng(RandomImage(40, 30, channels, 1));
+    EXPECT_EQ(ShapeOfPng(bytes).value(), (ImageShape{40, 30, channels}));
+  }
+  EXPECT_EQ(ShapeOfPng("GIF89a").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace oxbow::io
