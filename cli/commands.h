@@ -47,7 +47,8 @@ void AddEncode(CLI::App& app, int& exit_code);
 // `oxbow sample`: draws images of a model or a finished run onto a PNG sheet.
 void AddSample(CLI::App& app, int& exit_code);
 
-// `oxbow eval`: measures a model or a finished run on prompts of the task `digits`.
+// `oxbow eval`: measures a model, a run or a folder of pictures, on prompts of an embedded task or
+// of a set.
 void AddEval(CLI::App& app, int& exit_code);
 
 // `oxbow score IMAGE... --reward NAME`: what a reward says of image files.

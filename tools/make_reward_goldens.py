@@ -9,6 +9,7 @@ Writes, under tests/golden/rewards unless told otherwise:
     clip_crop.json       what Hugging Face's CLIPImageProcessor with Pillow cuts out of random sizes
     jpeg.json            digests of Pillow's JPEG bytes of 60 small pictures, and of what it decodes them to
     ocr_rule.json        1,000 pairs of a prompt and a text that was read, and rewards; videos likewise
+    html_text.json       every name of a character in HTML, 600 texts with references to characters, and Python's reading of them
 
 Pictures are made from their seed here and in the tests alike. Tests read these files from a directory, so another
 seed is another test: OXBOW_REWARD_GOLDENS=DIR reward_rules_test. Needs numpy, Levenshtein, transformers, and a Pillow
@@ -16,6 +17,8 @@ before 13, which resizes some tall pictures along columns first.
 """
 import argparse
 import hashlib
+import html
+import html.entities
 import io
 import json
 import pathlib
@@ -190,6 +193,30 @@ def ocr_rule(rng):
     return {"cases": cases, "videos": videos}
 
 
+def some_reference(rng, names):
+    """A reference to a character as HTML writes it, or something like one."""
+    kind = rng.randint(0, 5)
+    number = rng.choice([rng.randint(0, 300), rng.randint(0, 0x110200), 0xD800, 0xFDD0, 0x1FFFE, 10 ** 30, 13, 128])
+    if kind == 0:
+        return f"&#{number}" + rng.choice([";", "", " ", "x"])
+    if kind == 1:
+        return rng.choice(["&#x", "&#X"]) + format(number, rng.choice("xX")) + rng.choice([";", "", "g;"])
+    if kind == 2:
+        return "&" + rng.choice(names) + some_text(rng, 3)
+    if kind == 3:
+        return "&" + rng.choice(["amp;", "amp;amp;", "ampquot;", "notit;", "", "&", "#", "#;", "#x;", "x" * 40 + ";"])
+    name = rng.choice(names)
+    return "&" + name[:rng.randint(0, len(name))] + rng.choice([";", "", some_text(rng, 40)])
+
+
+def html_text(rng):
+    names = sorted(html.entities.html5)
+    texts = ["&" + name for name in names] + [
+        "".join(rng.choice([some_text(rng, 8), some_reference(rng, names)]) for _ in range(rng.randint(1, 6)))
+        for _ in range(600)]
+    return {"cases": [[text, html.unescape(text)] for text in texts]}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("tests/golden/rewards"))
@@ -198,7 +225,7 @@ def main():
     if int(PIL.__version__.split(".")[0]) >= 13:
         parser.error(f"needs Pillow before 13: {PIL.__version__}")
     args.out.mkdir(parents=True, exist_ok=True)
-    for make in (pillow_resize, clip_crop, jpeg, ocr_rule):
+    for make in (pillow_resize, clip_crop, jpeg, ocr_rule, html_text):
         content = {"seed": args.seed} | make(random.Random(f"{args.seed} {make.__name__}"))
         lines = [f'"{key}": ' + ("[\n" + ",\n".join(json.dumps(row) for row in value) + "\n]" if isinstance(value, list)
                                  else json.dumps(value)) for key, value in content.items()]

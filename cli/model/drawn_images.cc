@@ -21,14 +21,16 @@
 #include "tasks/synthetic_task.h"
 
 namespace oxbow::cli {
-namespace {
 
 // A model and how its velocities are asked for.
-struct Drawing {
+struct ImageDrawer::Drawing {
   run::LoadedModel model;
   v1::RunConfig config;
   std::unique_ptr<model::Policy> policy;
+  flow::SamplingSpec spec = {};
 };
+
+namespace {
 
 // The config of a directory. A synthetic task sets the size, else the transformer does.
 v1::RunConfig ConfigOfModel(const ModelSource& source, const std::string& prompt) {
@@ -48,13 +50,13 @@ v1::RunConfig ConfigOfModel(const ModelSource& source, const std::string& prompt
 }
 
 // The network that draws; what a run trained is loaded later.
-absl::StatusOr<std::unique_ptr<model::Policy>> PolicyFor(Drawing& drawing) {
-  const v1::RunConfig& config = drawing.config;
+absl::StatusOr<std::unique_ptr<model::Policy>> PolicyFor(const v1::RunConfig& config,
+                                                         run::LoadedModel& model) {
   const v1::LoraConfig& lora = config.model().lora();
   const bool adapter = config.model().trained() == v1::TRAINED_PART_LORA;
   model::Policy::Options options{
-      .architecture = drawing.model.architecture,
-      .base = std::move(drawing.model.transformer),
+      .architecture = model.architecture,
+      .base = std::move(model.transformer),
       .trained = adapter ? model::Trained::kLora : model::Trained::kFull,
       .lora = {.rank = lora.rank(),
                .alpha = lora.alpha(),
@@ -68,7 +70,7 @@ absl::StatusOr<std::unique_ptr<model::Policy>> PolicyFor(Drawing& drawing) {
                                                                     "model.compute_dtype"));
   if (options.guidance != 1) {
     OXBOW_ASSIGN_OR_RETURN(options.negative,
-                           drawing.model.prompts->Get({config.sampling().negative_prompt()}));
+                           model.prompts->Get({config.sampling().negative_prompt()}));
   }
   return model::Policy::Create(std::move(options));
 }
@@ -78,33 +80,63 @@ v1::SolverKind SolverNamed(const std::string& name) {
   return name == "dpmpp_heun" ? v1::SOLVER_KIND_DPMPP_HEUN : v1::SOLVER_KIND_EULER;
 }
 
-absl::StatusOr<Drawing> Load(const ModelSource& source, const std::string& prompt,
-                             const ImageOptions& options) {
-  Drawing drawing;
-  model::NamedTensors trained;
-  if (source.run.empty()) {
-    drawing.config = ConfigOfModel(source, prompt);
-  } else {
-    OXBOW_ASSIGN_OR_RETURN(TrainedPart part, ReadTrainedPart(source.run));
-    OXBOW_ASSIGN_OR_RETURN(trained, io::AllToTorch(std::move(part.tensors)));
-    drawing.config = std::move(part.config);
-  }
-  drawing.config.mutable_model()->set_device(options.device);  // Not where the run trained.
-  v1::SamplingConfig& sampling = *drawing.config.mutable_sampling();
+// The options over the config of a run or of a model directory.
+void Apply(const ImageOptions& options, v1::RunConfig& config) {
+  config.mutable_model()->set_device(options.device);  // Not where the run trained.
+  v1::SamplingConfig& sampling = *config.mutable_sampling();
   if (options.guidance > 0) sampling.set_guidance(options.guidance);
   if (!options.negative_prompt.empty()) sampling.set_negative_prompt(options.negative_prompt);
-  v1::EvalConfig& eval = *drawing.config.mutable_eval();
+  v1::EvalConfig& eval = *config.mutable_eval();
   if (options.steps > 0) eval.set_steps(options.steps);
   if (!options.solver.empty()) eval.set_solver(SolverNamed(options.solver));
-  OXBOW_ASSIGN_OR_RETURN(
-      drawing.model, run::LoadModel(drawing.config.model(), drawing.config.prompts(), sampling));
-  if (sampling.shift() == 0) sampling.set_shift(drawing.model.shift);
-  OXBOW_ASSIGN_OR_RETURN(drawing.policy, PolicyFor(drawing));
-  if (!trained.empty()) OXBOW_RETURN_IF_ERROR(drawing.policy->Load(trained));
-  return drawing;
 }
 
 }  // namespace
+
+ImageDrawer::ImageDrawer(std::unique_ptr<Drawing> drawing) : drawing_(std::move(drawing)) {}
+ImageDrawer::~ImageDrawer() = default;
+
+absl::StatusOr<std::unique_ptr<ImageDrawer>> ImageDrawer::Open(const ModelSource& source,
+                                                               const std::string& prompt,
+                                                               const ImageOptions& options) {
+  at::set_num_threads(1);
+  auto drawing = std::make_unique<Drawing>();
+  v1::RunConfig& config = drawing->config;
+  model::NamedTensors trained;
+  if (source.run.empty()) {
+    config = ConfigOfModel(source, prompt);
+  } else {
+    OXBOW_ASSIGN_OR_RETURN(TrainedPart part, ReadTrainedPart(source.run));
+    OXBOW_ASSIGN_OR_RETURN(trained, io::AllToTorch(std::move(part.tensors)));
+    config = std::move(part.config);
+  }
+  Apply(options, config);
+  v1::SamplingConfig& sampling = *config.mutable_sampling();
+  OXBOW_ASSIGN_OR_RETURN(drawing->model,
+                         run::LoadModel(config.model(), config.prompts(), sampling));
+  if (sampling.shift() == 0) sampling.set_shift(drawing->model.shift);
+  OXBOW_ASSIGN_OR_RETURN(drawing->policy, PolicyFor(config, drawing->model));
+  if (!trained.empty()) OXBOW_RETURN_IF_ERROR(drawing->policy->Load(trained));
+  OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec, run::EvaluationSpecFromConfig(config));
+  drawing->spec = model::OdeSpec(spec.sigmas, spec.solver);
+  return std::unique_ptr<ImageDrawer>(new ImageDrawer(std::move(drawing)));
+}
+
+absl::StatusOr<std::vector<Image8>> ImageDrawer::Draw(const std::vector<std::string>& prompts,
+                                                      uint32_t per_prompt, uint64_t seed,
+                                                      uint64_t first) {
+  const at::NoGradGuard no_grad;
+  const run::LoadedModel& loaded = drawing_->model;
+  OXBOW_ASSIGN_OR_RETURN(const model::Conditioning conditioning, loaded.prompts->Get(prompts));
+  std::vector<model::ImageRequest> requests =
+      model::RequestsFor(conditioning, static_cast<int>(per_prompt), seed);
+  for (model::ImageRequest& request : requests) request.key.group += first;
+  const at::Tensor images = model::SampleImages(drawing_->policy->current(), *loaded.decoder,
+                                                drawing_->spec, requests, loaded.latent_shape);
+  std::vector<Image8> drawn;
+  for (int64_t i = 0; i < images.size(0); ++i) drawn.push_back(model::ImageOf(images, i));
+  return drawn;
+}
 
 absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path) {
   OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
@@ -116,21 +148,12 @@ absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path)
 absl::StatusOr<std::vector<DrawnImage>> DrawImages(const ModelSource& source,
                                                    const std::vector<std::string>& prompts,
                                                    const ImageOptions& options) {
-  const at::NoGradGuard no_grad;
-  at::set_num_threads(1);
-  OXBOW_ASSIGN_OR_RETURN(const Drawing drawing, Load(source, prompts.front(), options));
-  const run::LoadedModel& loaded = drawing.model;
-  OXBOW_ASSIGN_OR_RETURN(const model::Conditioning conditioning, loaded.prompts->Get(prompts));
-  OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec,
-                         run::EvaluationSpecFromConfig(drawing.config));
-  const at::Tensor images = model::SampleImages(
-      drawing.policy->current(), *loaded.decoder, model::OdeSpec(spec.sigmas, spec.solver),
-      model::RequestsFor(conditioning, static_cast<int>(options.per_prompt), options.seed),
-      loaded.latent_shape);
+  OXBOW_ASSIGN_OR_RETURN(const auto drawer, ImageDrawer::Open(source, prompts.front(), options));
+  OXBOW_ASSIGN_OR_RETURN(std::vector<Image8> images,
+                         drawer->Draw(prompts, options.per_prompt, options.seed));
   std::vector<DrawnImage> drawn;
-  for (int64_t i = 0; i < images.size(0); ++i) {
-    drawn.push_back(
-        {.prompt = prompts[i / options.per_prompt], .image = model::ImageOf(images, i)});
+  for (size_t i = 0; i < images.size(); ++i) {
+    drawn.push_back({.prompt = prompts[i / options.per_prompt], .image = std::move(images[i])});
   }
   return drawn;
 }

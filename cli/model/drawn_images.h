@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,27 @@ struct ImageOptions {
 struct DrawnImage {
   std::string prompt;
   Image8 image;
+};
+
+// A loaded model that draws prompts, some at a time.
+class ImageDrawer {
+ public:
+  // `prompt` is one of those to draw: an embedded task's says the size. kNotFound or kDataLoss
+  // names a missing or broken file.
+  static absl::StatusOr<std::unique_ptr<ImageDrawer>> Open(const ModelSource& source,
+                                                           const std::string& prompt,
+                                                           const ImageOptions& options);
+  ~ImageDrawer();
+
+  // Images in order of the prompts, `per_prompt` each. Their noise depends on the seed, the
+  // prompt's number, counted from `first`, and the image's number alone.
+  absl::StatusOr<std::vector<Image8>> Draw(const std::vector<std::string>& prompts,
+                                           uint32_t per_prompt, uint64_t seed, uint64_t first = 0);
+
+ private:
+  struct Drawing;
+  explicit ImageDrawer(std::unique_ptr<Drawing> drawing);
+  const std::unique_ptr<Drawing> drawing_;
 };
 
 // Reads a prompt file: one prompt per line. kInvalidArgument if it has none.

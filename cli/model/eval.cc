@@ -5,27 +5,55 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/model/drawn_images.h"
+#include "cli/model/eval_set.h"
 #include "tasks/synthetic_task.h"
 
 namespace oxbow::cli {
 namespace {
 
+constexpr char kDigits[] = "configs/prompts/digits_eval.txt";
+constexpr uint32_t kImages = 128;
+constexpr uint32_t kImagesMax = 100'000;
+
 struct EvalFlags {
+  EvalSetFlags of_set;  // With --set.
   ModelSource source;
-  std::string prompts = "configs/prompts/digits_eval.txt";
-  uint32_t images = 128;
+  std::string prompts;
+  std::string images;  // A number, or with --set a folder.
   ImageOptions drawing;
   bool json = false;
 };
 
+// Exactly one of --model, --run and, with a set, --images.
+absl::Status CheckSource(const EvalFlags& flags) {
+  const bool set = !flags.of_set.set.empty();
+  const int sources = int{!flags.source.model.empty()} + int{!flags.source.run.empty()} +
+                      int{set && !flags.images.empty()};
+  if (sources == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(set ? "give one of --run, --model and --images"
+                                        : "give one of --run and --model");
+}
+
+absl::StatusOr<uint32_t> CountOf(const std::string& images) {
+  uint32_t count = kImages;
+  if (!images.empty() && (!absl::SimpleAtoi(images, &count) || count < 1 || count > kImagesMax)) {
+    return absl::InvalidArgumentError(absl::StrCat("--images takes a number up to ", kImagesMax,
+                                                   ", with --set a folder: ", images));
+  }
+  return count;
+}
+
 // Whole rounds over the prompts, at least one: as near to `images` as that allows from above.
 absl::StatusOr<std::vector<tasks::Measure>> Evaluate(EvalFlags flags) {
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPromptFile(flags.prompts));
+  OXBOW_ASSIGN_OR_RETURN(const uint32_t wanted, CountOf(flags.images));
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> prompts,
+                         ReadPromptFile(flags.prompts.empty() ? kDigits : flags.prompts));
   const tasks::SyntheticTask* const task = tasks::TaskOfPrompt(prompts.front());
   if (task == nullptr) {
     return absl::InvalidArgumentError(
@@ -33,7 +61,7 @@ absl::StatusOr<std::vector<tasks::Measure>> Evaluate(EvalFlags flags) {
                      prompts.front()));
   }
   const auto count = static_cast<uint32_t>(prompts.size());
-  flags.drawing.per_prompt = std::max(1U, (flags.images + count - 1) / count);
+  flags.drawing.per_prompt = std::max(1U, (wanted + count - 1) / count);
   OXBOW_ASSIGN_OR_RETURN(const std::vector<DrawnImage> images,
                          DrawImages(flags.source, prompts, flags.drawing));
   const std::unique_ptr<tasks::TaskReport> report = task->NewReport();
@@ -55,31 +83,78 @@ void PrintJson(const std::vector<tasks::Measure>& report) {
   std::cout << json.dump() << "\n";
 }
 
+absl::Status MeasureTask(const EvalFlags& flags) {
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<tasks::Measure> report, Evaluate(flags));
+  flags.json ? PrintJson(report) : PrintTable(report);
+  return absl::OkStatus();
+}
+
+absl::Status Run(const EvalFlags& flags) {
+  OXBOW_RETURN_IF_ERROR(CheckSource(flags));
+  if (flags.of_set.set.empty()) return MeasureTask(flags);
+  EvalSetFlags of_set = flags.of_set;
+  of_set.prompts = flags.prompts;
+  of_set.source = flags.source;
+  of_set.images = flags.images;
+  of_set.drawing = flags.drawing;
+  of_set.json = flags.json;
+  return EvaluateSet(of_set);
+}
+
+void AddSetFlags(CLI::App& command, EvalSetFlags& flags) {
+  CLI::Option* const set =
+      command.add_option("--set", flags.set, "definition of a set of prompts (configs/sets)");
+  command.add_option("--key", flags.keys, "REWARD.KEY=VALUE: a key of a reward of the set")
+      ->allow_extra_args(false)
+      ->needs(set);
+  command.add_option("--against", flags.against, "another run, model or folder, compared with it")
+      ->needs(set);
+  CLI::Option* const folder =
+      command
+          .add_option("--export-images", flags.export_images,
+                      "folder to write the pictures into, in place of scoring them")
+          ->needs(set);
+  command.add_option("--layout", flags.layout, "of the folder, in place of the set's")
+      ->check(CLI::IsMember({"geneval", "hpsv2", "t2i_compbench", "t2i-compbench"}))
+      ->needs(set);
+  command.add_option("--html", flags.html, "file to write the report into")
+      ->needs(set)
+      ->excludes(folder);
+  command.add_option("--bootstrap-seed", flags.bootstrap_seed, "of the intervals")
+      ->capture_default_str()
+      ->needs(set);
+}
+
 }  // namespace
 
 void AddEval(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<EvalFlags>();
-  CLI::App* const command = app.add_subcommand(
-      "eval", "Measure a model or a finished run: reward, strict, speckle, diversity");
-  command->footer("Example: oxbow eval --run runs/digits --json");
-  AddSourceFlags(*command, flags->source);
-  command->add_option("--prompts", flags->prompts, "file, one prompt per line")
-      ->capture_default_str();
-  command->add_option("--images", flags->images, "images, rounded up to whole rounds of prompts")
-      ->check(CLI::Range(1, 100'000))
-      ->capture_default_str();
+  CLI::App* const command =
+      app.add_subcommand("eval", "Measure a model, a run or a folder of pictures");
+  command->footer(
+      "Without --set: reward, strict, speckle and diversity on prompts of an embedded task.\n"
+      "Exit code 4 if a picture of a set has no score.\n"
+      "Examples: oxbow eval --run runs/digits --json\n"
+      "  oxbow eval --model DIR --set configs/sets/pickscore.yaml --prompts test.txt "
+      "--key pickscore.model=DIR");
+  command->add_option("--model", flags->source.model, "diffusers directory");
+  command->add_option("--run", flags->source.run,
+                      "directory of a run: what its newest checkpoint has");
+  command->add_option("--prompts", flags->prompts,
+                      absl::StrCat("file, one prompt per line (", kDigits,
+                                   "); of a set: its file, or the directory of its files"));
+  command->add_option("--images", flags->images,
+                      absl::StrCat("images, rounded up to whole rounds of prompts (", kImages,
+                                   "); with --set: folder of pictures to measure"));
+  AddSetFlags(*command, flags->of_set);
   AddImageFlags(*command, flags->drawing);
   command->add_flag("--json", flags->json, "for programs");
-  command->callback([flags, &exit_code] {
-    const absl::StatusOr<std::vector<tasks::Measure>> report = Evaluate(*flags);
-    exit_code = ExitCodeOf(report.status());
-    if (!report.ok()) {
-      std::cerr << "oxbow eval: " << report.status().message() << "\n";
-    } else if (flags->json) {
-      PrintJson(*report);
-    } else {
-      PrintTable(*report);
-    }
+  CLI::Option* const seed = command->get_option("--seed");
+  command->callback([flags, seed, &exit_code] {
+    if (seed->count() > 0) flags->of_set.seed = flags->drawing.seed;
+    const absl::Status status = Run(*flags);
+    exit_code = ExitCodeOf(status);
+    if (!status.ok()) std::cerr << "oxbow eval: " << status.message() << "\n";
   });
 }
 

@@ -13,7 +13,9 @@
 #ifdef OXBOW_HAS_MODEL_REWARDS
 #include "rewards/model_rewards.h"
 #endif
+#include "rewards/jpeg_size.h"
 #include "rewards/ocr_scorer.h"
+#include "rewards/picture_guards.h"
 #include "tasks/compose_scorer.h"
 #include "tasks/digits_ocr.h"
 #include "tasks/plates_scorer.h"
@@ -43,6 +45,14 @@ absl::StatusOr<std::unique_ptr<Scorer>> Ocr(const v1::ScorerConfig& config) {
   if (!config.variant().empty()) settings.variant = config.variant();
   return rewards::MakeOcr(std::move(settings));
 }
+
+absl::StatusOr<std::unique_ptr<Scorer>> JpegSize(const v1::ScorerConfig& config) {
+  absl::StatusOr<std::unique_ptr<Scorer>> made = rewards::MakeJpegSize(config.variant());
+  if (!made.ok()) return Annotate(made.status(), "reward " + config.name());
+  return made;
+}
+
+absl::Status CheckJpegSize(const v1::ScorerConfig& config) { return JpegSize(config).status(); }
 
 #ifdef OXBOW_HAS_MODEL_REWARDS
 rewards::ModelRewardSettings SettingsOf(const v1::ScorerConfig& config) {
@@ -94,9 +104,18 @@ const std::vector<Row>& Table() {
       {"plates_reader", Plain<MakePlatesReader>},
       {"plates_strict", Plain<MakePlatesStrict>},
       {"ocr", Ocr, {}, {"variant"}},
+      {"jpeg_size", JpegSize, {}, {"variant"}, CheckJpegSize},
+      {"brightness", Plain<rewards::MakeBrightness>},
+      {"edge_density", Plain<rewards::MakeEdgeDensity>},
+      {"colour_entropy", Plain<rewards::MakeColourEntropy>},
 #ifdef OXBOW_HAS_MODEL_REWARDS
       {"pickscore",
        Model<rewards::OpenPickScoreReward>,
+       {"model"},
+       {"device", "dtype"},
+       CheckModel},
+      {"pickscore_rank",
+       Model<rewards::OpenPickScoreRankReward>,
        {"model"},
        {"device", "dtype"},
        CheckModel},

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/file.h"
+#include "core/reward/group_ranks.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "io/safetensors.h"
@@ -18,6 +19,7 @@
 #include "rewards/clipscore.h"
 #include "rewards/hpsv2.h"
 #include "rewards/pickscore.h"
+#include "rewards/pickscore_rank.h"
 
 namespace oxbow::rewards {
 namespace {
@@ -139,6 +141,54 @@ TEST_F(ClipRewardsTest, RewardsOfOneModelEncodeAnImageOnce) {
   EXPECT_EQ(towers->images_embedded(), count);
   ScoresOf(*MakeClipScore(towers, ClipScoreVariant::kFlowGrpo));  // Another preprocessing.
   EXPECT_EQ(towers->images_embedded(), 2 * count);
+}
+
+// A group has one prompt: the text encoder sees it once, whatever the number of images and rewards.
+TEST_F(ClipRewardsTest, APromptIsEncodedOncePerGroup) {
+  const auto towers = Towers("clip");
+  for (Item& item : items_) item.prompt = "a red cube";
+  ScoresOf(*MakePickScore(towers));
+  EXPECT_EQ(towers->texts_embedded(), 1);
+  ScoresOf(*MakePickScore(towers));
+  ScoresOf(*MakeClipScore(towers, ClipScoreVariant::kFlowGrpo));
+  EXPECT_EQ(towers->texts_embedded(), 1);
+  ScoresOf(*MakeClipScore(towers, ClipScoreVariant::kHessel));  // Another text: it has a prefix.
+  EXPECT_EQ(towers->texts_embedded(), 2);
+}
+
+TEST_F(ClipRewardsTest, ARankIsThePlaceOfAPickScoreInItsGroup) {
+  const auto towers = Towers("clip");
+  const std::vector<double> values = ScoresOf(*MakePickScore(towers));
+  const auto rank = MakePickScoreRank(towers);
+  EXPECT_TRUE(rank->facts().groupwise);
+  const size_t half = items_.size() / 2;
+  for (size_t i = 0; i < items_.size(); ++i) items_[i].group = i < half ? 7 : 9;
+  const std::vector<double> ranks = ScoresOf(*rank);
+  const auto expected = [&](size_t begin, size_t end) {
+    return reward::RankShares({values.begin() + static_cast<std::ptrdiff_t>(begin),
+                               values.begin() + static_cast<std::ptrdiff_t>(end)});
+  };
+  std::vector<double> all = expected(0, half);
+  for (const double share : expected(half, values.size())) all.push_back(share);
+  for (size_t i = 0; i < all.size(); ++i) EXPECT_NEAR(ranks[i], all[i], kTolerance);
+  items_[1].group = 0;
+  const Image8 none;
+  items_[0].frames = {&none, 1};
+  const auto scores = rank->ScoreBatch(items_);
+  EXPECT_THAT(std::string(scores[1].status().message()), HasSubstr("items of a group"));
+  EXPECT_THAT(std::string(scores[0].status().message()), HasSubstr("no such image"));
+  EXPECT_EQ(scores[2]->value, 0);  // Alone in what is left of its group.
+}
+
+TEST_F(ClipRewardsTest, Hpsv2ReadsEntitiesTwiceAndPickScoreDoesNot) {
+  const auto of = [&](Scorer& scorer, const std::string& prompt) {
+    return ScoreOne(scorer, prompt, "", images_[0])->value;
+  };
+  const auto hpsv2 = MakeHpsv2(Towers("open_clip"));
+  EXPECT_EQ(of(*hpsv2, "salt &amp;amp; &#112;epper"), of(*hpsv2, "Salt & pepper"));
+  EXPECT_NE(of(*hpsv2, "salt &amp;amp;amp; pepper"), of(*hpsv2, "salt & pepper"));
+  const auto pickscore = MakePickScore(Towers("clip"));
+  EXPECT_NE(of(*pickscore, "salt &amp; pepper"), of(*pickscore, "salt & pepper"));
 }
 
 // With room for two embeddings scores stay the same, and each pass comes again.

@@ -48,11 +48,17 @@ std::vector<absl::StatusOr<Score>> ClipScorer::ScoreBatch(absl::Span<const Item>
 std::vector<double> ClipScorer::Cosines(absl::Span<const Item* const> items, ClipInput input,
                                         const std::string& prefix) const {
   std::vector<std::string> texts;
+  texts.reserve(items.size());
+  for (const Item* const item : items) texts.push_back(prefix + std::string(item->prompt));
+  return Cosines(texts, items, input);
+}
+
+std::vector<double> ClipScorer::Cosines(const std::vector<std::string>& texts,
+                                        absl::Span<const Item* const> items,
+                                        ClipInput input) const {
   std::vector<const Image8*> images;
-  for (const Item* const item : items) {
-    texts.push_back(prefix + std::string(item->prompt));
-    images.push_back(&item->picture());
-  }
+  images.reserve(items.size());
+  for (const Item* const item : items) images.push_back(&item->picture());
   const at::Tensor cosines =
       (towers_->EmbedTexts(texts) * towers_->EmbedImages(images, input)).sum(-1);
   const float* const values = cosines.const_data_ptr<float>();

@@ -27,6 +27,10 @@ class ClipScorer : public reward::Scorer {
   std::vector<double> Cosines(absl::Span<const reward::Item* const> items, ClipInput input,
                               const std::string& prefix = "") const;
 
+  // Cosines of each text and the image of the item at the same place.
+  std::vector<double> Cosines(const std::vector<std::string>& texts,
+                              absl::Span<const reward::Item* const> items, ClipInput input) const;
+
   // One value per item. The images are ones that the towers take.
   virtual std::vector<double> Values(absl::Span<const reward::Item* const> items) const = 0;
 

@@ -211,12 +211,20 @@ at::Tensor ClipTowers::EmbedTexts(absl::Span<const std::string> texts) {
   const absl::MutexLock lock(&mutex_);
   return Embed(
       keys, [&](size_t i) { return IdsOf(texts[i]); },
-      [this](const at::Tensor& ids) { return text_->Encode(ids).pooled; });
+      [this](const at::Tensor& ids) {
+        texts_embedded_ += ids.size(0);
+        return text_->Encode(ids).pooled;
+      });
 }
 
 int64_t ClipTowers::images_embedded() const {
   const absl::MutexLock lock(&mutex_);
   return images_embedded_;
+}
+
+int64_t ClipTowers::texts_embedded() const {
+  const absl::MutexLock lock(&mutex_);
+  return texts_embedded_;
 }
 
 }  // namespace oxbow::rewards

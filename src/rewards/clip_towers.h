@@ -64,6 +64,7 @@ class ClipTowers {
   // A hash of config, tokenizer and weights, and the type of products.
   const std::string& identity() const { return identity_; }
   int64_t images_embedded() const;  // Passes through the image encoder so far, in images.
+  int64_t texts_embedded() const;   // Passes through the text encoder so far, in texts.
 
  private:
   ClipTowers(model::ClipTextParams text, model::ClipVisionParams vision,
@@ -95,6 +96,7 @@ class ClipTowers {
   std::map<std::string, at::Tensor> kept_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::string> oldest_ ABSL_GUARDED_BY(mutex_);  // Keys of kept_, in their order.
   int64_t images_embedded_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t texts_embedded_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace oxbow::rewards

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/reward/html_text.h"
 #include "rewards/clip_scorer.h"
 
 namespace oxbow::rewards {
@@ -14,12 +15,17 @@ class Hpsv2 final : public ClipScorer {
                     .value_min = -1,
                     .value_max = 1,
                     .help = "HPSv2: cos(prompt, image)",
-                    .identity = "hpsv2/1"},
+                    .identity = "hpsv2/2"},
                    std::move(towers)) {}
 
  private:
   std::vector<double> Values(absl::Span<const reward::Item* const> items) const override {
-    return Cosines(items, ClipInput::kBicubicPadded);
+    std::vector<std::string> prompts;
+    prompts.reserve(items.size());
+    for (const reward::Item* const item : items) {
+      prompts.push_back(reward::UnescapeHtml(reward::UnescapeHtml(item->prompt)));
+    }
+    return Cosines(prompts, items, ClipInput::kBicubicPadded);
   }
 };
 

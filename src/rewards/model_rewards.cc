@@ -14,6 +14,7 @@
 #include "rewards/clipscore.h"
 #include "rewards/hpsv2.h"
 #include "rewards/pickscore.h"
+#include "rewards/pickscore_rank.h"
 
 namespace oxbow::rewards {
 namespace {
@@ -75,6 +76,11 @@ absl::Status CheckModelReward(const ModelRewardSettings& settings) {
 OpenedReward OpenPickScoreReward(const ModelRewardSettings& settings) {
   OXBOW_ASSIGN_OR_RETURN(std::shared_ptr<ClipTowers> towers, TowersOf(settings));
   return MakePickScore(std::move(towers));
+}
+
+OpenedReward OpenPickScoreRankReward(const ModelRewardSettings& settings) {
+  OXBOW_ASSIGN_OR_RETURN(std::shared_ptr<ClipTowers> towers, TowersOf(settings));
+  return MakePickScoreRank(std::move(towers));
 }
 
 OpenedReward OpenHpsv2Reward(const ModelRewardSettings& settings) {

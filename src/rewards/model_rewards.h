@@ -24,6 +24,7 @@ using OpenedReward = absl::StatusOr<std::unique_ptr<reward::Scorer>>;
 // kInvalidArgument for an unknown device, type or variant; else the errors of ClipTowers::Open and
 // OpenAesthetic.
 OpenedReward OpenPickScoreReward(const ModelRewardSettings& settings);
+OpenedReward OpenPickScoreRankReward(const ModelRewardSettings& settings);
 OpenedReward OpenHpsv2Reward(const ModelRewardSettings& settings);
 OpenedReward OpenClipScoreReward(const ModelRewardSettings& settings);
 OpenedReward OpenAestheticReward(const ModelRewardSettings& settings);

@@ -121,7 +121,7 @@ absl::StatusOr<std::vector<v1::Prompt>> ReadPrompts(const std::filesystem::path&
     if (line.empty()) continue;
     absl::StatusOr<v1::Prompt> prompt = PromptFromLine(line, is_json);
     if (!prompt.ok()) return Annotate(prompt.status(), lines.place());
-    if (!seen.insert(prompt->id()).second) continue;
+    if (!seen.insert(prompt->id()).second && !limits.keep_repeats) continue;
     bytes += prompt->text().size() + prompt->metadata_json().size();
     if (bytes > limits.bytes_max) {
       return absl::InvalidArgumentError(

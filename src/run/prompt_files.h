@@ -24,6 +24,7 @@ enum class PromptSplit { kTrain, kHeldOut };
 struct PromptLimits {
   uint64_t line_bytes_max = uint64_t{1} << 20;
   uint64_t bytes_max = uint64_t{1} << 30;  // Texts and metadata together.
+  bool keep_repeats = false;               // A benchmark counts a prompt as often as it is there.
 };
 
 // The file that `path` stands for: itself, or that of `split` if it is a directory. kNotFound if a
@@ -31,8 +32,9 @@ struct PromptLimits {
 absl::StatusOr<std::filesystem::path> PromptFile(const std::filesystem::path& path,
                                                  PromptSplit split);
 
-// Reads prompts, each once, in the file's order. kNotFound without the file; kInvalidArgument
-// "FILE:LINE: ..." for a line that is no prompt or beyond `limits`, and if there is none at all.
+// Reads prompts, each once unless repeats are kept, in the file's order. kNotFound without the
+// file; kInvalidArgument "FILE:LINE: ..." for a line that is no prompt or beyond `limits`, and if
+// there is none at all.
 absl::StatusOr<std::vector<v1::Prompt>> ReadPrompts(const std::filesystem::path& path,
                                                     PromptSplit split,
                                                     const PromptLimits& limits = {});

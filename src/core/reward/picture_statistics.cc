@@ -6,13 +6,23 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/statistics.h"
 
 namespace oxbow::reward {
 namespace {
 
 constexpr int kLevelBits = 3;  // Per channel.
 
+void CheckSize(const Image8& image) {
+  OXBOW_CHECK(image.width > 0 && image.height > 0 && (image.channels == 1 || image.channels == 3) &&
+              image.pixels.size() ==
+                  static_cast<size_t>(image.width) * image.height * image.channels)
+      << image.width << "x" << image.height << "x" << image.channels << " with "
+      << image.pixels.size() << " bytes";
+}
+
 std::vector<double> LumaOf(const Image8& image) {
+  CheckSize(image);
   std::vector<double> luma;
   luma.reserve(static_cast<size_t>(image.width) * image.height);
   const auto channels = static_cast<size_t>(image.channels);
@@ -23,13 +33,13 @@ std::vector<double> LumaOf(const Image8& image) {
   return luma;
 }
 
-double MeanOf(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return sum / static_cast<double>(values.size());
-}
+}  // namespace
 
-double EdgeDensity(const std::vector<double>& luma, size_t width, size_t height) {
+double Brightness(const Image8& image) { return Mean(LumaOf(image)); }
+
+double EdgeDensity(const Image8& image) {
+  const std::vector<double> luma = LumaOf(image);
+  const auto width = static_cast<size_t>(image.width), height = static_cast<size_t>(image.height);
   size_t edges = 0;
   for (size_t y = 0; y < height; ++y) {
     for (size_t x = 0; x < width; ++x) {
@@ -43,6 +53,7 @@ double EdgeDensity(const std::vector<double>& luma, size_t width, size_t height)
 }
 
 double ColourEntropy(const Image8& image) {
+  CheckSize(image);
   std::array<size_t, size_t{1} << (3 * kLevelBits)> counts{};
   const auto channels = static_cast<size_t>(image.channels);
   for (size_t i = 0; i < image.pixels.size(); i += channels) {
@@ -60,21 +71,6 @@ double ColourEntropy(const Image8& image) {
     if (count > 0) entropy -= share * std::log2(share);
   }
   return entropy;
-}
-
-}  // namespace
-
-PictureStatistics StatisticsOf(const Image8& image) {
-  OXBOW_CHECK(image.width > 0 && image.height > 0 && (image.channels == 1 || image.channels == 3) &&
-              image.pixels.size() ==
-                  static_cast<size_t>(image.width) * image.height * image.channels)
-      << image.width << "x" << image.height << "x" << image.channels << " with "
-      << image.pixels.size() << " bytes";
-  const std::vector<double> luma = LumaOf(image);
-  return {.brightness = MeanOf(luma),
-          .edge_density = EdgeDensity(luma, static_cast<size_t>(image.width),
-                                      static_cast<size_t>(image.height)),
-          .colour_entropy = ColourEntropy(image)};
 }
 
 }  // namespace oxbow::reward

@@ -9,20 +9,19 @@
 
 namespace oxbow::reward {
 
-struct PictureStatistics {
-  // Mean luma, 0..1.
-  double brightness = 0;
-  // Share of pixels with sqrt(dx^2 + dy^2) > kEdgeContrast, where dx and dy are the changes of
-  // luma to the right and lower neighbour; the last column and row have none. 0..1.
-  double edge_density = 0;
-  // Shannon entropy of the histogram of colours with 8 levels per channel, in bits: 0 for one
-  // colour, up to 9 for RGB and 3 for grey.
-  double colour_entropy = 0;
-};
+// All require 1 or 3 channels, at least one pixel, and as many as the size says.
+
+// Mean luma, 0..1.
+double Brightness(const Image8& image);
 
 inline constexpr double kEdgeContrast = 0.1;
 
-// Requires 1 or 3 channels, at least one pixel, and as many as the size says.
-PictureStatistics StatisticsOf(const Image8& image);
+// Share of pixels with sqrt(dx^2 + dy^2) > kEdgeContrast, where dx and dy are the changes of luma
+// to the right and lower neighbour; the last column and row have none. 0..1.
+double EdgeDensity(const Image8& image);
+
+// Shannon entropy of the histogram of colours with 8 levels per channel, in bits: 0 for one colour,
+// up to 9 for RGB and 3 for grey.
+double ColourEntropy(const Image8& image);
 
 }  // namespace oxbow::reward

@@ -13,14 +13,14 @@ Image8 Grey(int width, int height, std::vector<uint8_t> pixels) {
 }
 
 TEST(PictureStatisticsTest, OneColourHasItsLumaAndNothingElse) {
-  const PictureStatistics black = StatisticsOf(Grey(3, 2, std::vector<uint8_t>(6, 0)));
-  EXPECT_DOUBLE_EQ(black.brightness, 0);
-  EXPECT_DOUBLE_EQ(black.edge_density, 0);
-  EXPECT_DOUBLE_EQ(black.colour_entropy, 0);
-  EXPECT_DOUBLE_EQ(StatisticsOf(Grey(1, 1, {255})).brightness, 1);
-  EXPECT_NEAR(StatisticsOf({1, 1, 3, {255, 0, 0}}).brightness, .299, 1e-12);
-  EXPECT_NEAR(StatisticsOf({1, 1, 3, {0, 255, 0}}).brightness, .587, 1e-12);
-  EXPECT_NEAR(StatisticsOf({1, 1, 3, {0, 0, 255}}).brightness, .114, 1e-12);
+  const Image8 black = Grey(3, 2, std::vector<uint8_t>(6, 0));
+  EXPECT_DOUBLE_EQ(Brightness(black), 0);
+  EXPECT_DOUBLE_EQ(EdgeDensity(black), 0);
+  EXPECT_DOUBLE_EQ(ColourEntropy(black), 0);
+  EXPECT_DOUBLE_EQ(Brightness(Grey(1, 1, {255})), 1);
+  EXPECT_NEAR(Brightness({1, 1, 3, {255, 0, 0}}), .299, 1e-12);
+  EXPECT_NEAR(Brightness({1, 1, 3, {0, 255, 0}}), .587, 1e-12);
+  EXPECT_NEAR(Brightness({1, 1, 3, {0, 0, 255}}), .114, 1e-12);
 }
 
 // On a checkerboard every pixel but the last, which has no neighbour to the right or below, differs
@@ -28,18 +28,18 @@ TEST(PictureStatisticsTest, OneColourHasItsLumaAndNothingElse) {
 TEST(PictureStatisticsTest, ACheckerboardIsAllEdgesAndOneBit) {
   std::vector<uint8_t> pixels;
   for (int i = 0; i < 64; ++i) pixels.push_back((i / 8 + i) % 2 == 0 ? 0 : 255);
-  const PictureStatistics board = StatisticsOf(Grey(8, 8, pixels));
-  EXPECT_DOUBLE_EQ(board.brightness, 0.5);
-  EXPECT_DOUBLE_EQ(board.edge_density, 63. / 64);
-  EXPECT_DOUBLE_EQ(board.colour_entropy, 1);
+  const Image8 board = Grey(8, 8, pixels);
+  EXPECT_DOUBLE_EQ(Brightness(board), 0.5);
+  EXPECT_DOUBLE_EQ(EdgeDensity(board), 63. / 64);
+  EXPECT_DOUBLE_EQ(ColourEntropy(board), 1);
 }
 
 TEST(PictureStatisticsTest, AGentleGradientHasNoEdges) {
   std::vector<uint8_t> pixels;
   for (int i = 0; i < 16 * 16; ++i) pixels.push_back(static_cast<uint8_t>(i % 16 * 16));
-  const PictureStatistics gradient = StatisticsOf(Grey(16, 16, pixels));
-  EXPECT_DOUBLE_EQ(gradient.edge_density, 0);    // 16 / 255 is below the threshold.
-  EXPECT_DOUBLE_EQ(gradient.colour_entropy, 3);  // Each of the 8 levels equally often.
+  const Image8 gradient = Grey(16, 16, pixels);
+  EXPECT_DOUBLE_EQ(EdgeDensity(gradient), 0);    // 16 / 255 is below the threshold.
+  EXPECT_DOUBLE_EQ(ColourEntropy(gradient), 3);  // Each of the 8 levels equally often.
 }
 
 TEST(PictureStatisticsTest, NoiseHasNearlyTheLargestEntropyAndManyEdges) {
@@ -48,11 +48,10 @@ TEST(PictureStatisticsTest, NoiseHasNearlyTheLargestEntropyAndManyEdges) {
   for (int i = 0; i < 128 * 128 * 3; ++i) {
     noise.pixels.push_back(static_cast<uint8_t>(stream.NextBelow(256)));
   }
-  const PictureStatistics statistics = StatisticsOf(noise);
-  EXPECT_GT(statistics.colour_entropy, 8.9);
-  EXPECT_LE(statistics.colour_entropy, 9);
-  EXPECT_GT(statistics.edge_density, 0.8);
-  EXPECT_NEAR(statistics.brightness, 0.5, 0.02);
+  EXPECT_GT(ColourEntropy(noise), 8.9);
+  EXPECT_LE(ColourEntropy(noise), 9);
+  EXPECT_GT(EdgeDensity(noise), 0.8);
+  EXPECT_NEAR(Brightness(noise), 0.5, 0.02);
 }
 
 }  // namespace

@@ -48,6 +48,9 @@ background:currentColor;vertical-align:-1px}
 .c4{color:var(--c4)}
 .c5{color:var(--c5)}.c6{color:var(--c6)}.c7{color:var(--c7)}
 .none{color:var(--soft);font-style:italic}
+table{border-collapse:collapse;width:100%;font-size:13.5px;font-variant-numeric:tabular-nums}
+th,td{text-align:left;padding:4px 10px 4px 0;border-bottom:1px solid var(--line)}
+th{color:var(--soft);font-weight:400}td:last-child{color:var(--soft);overflow-wrap:anywhere}
 details{margin-top:36px}summary{cursor:pointer;font-weight:600}
 pre{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px;
 overflow:auto;

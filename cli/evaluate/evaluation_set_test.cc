@@ -1,0 +1,124 @@
+#include "cli/evaluate/evaluation_set.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class EvaluationSetTest : public ::testing::Test {
+ protected:
+  std::filesystem::path File(const std::string& name, const std::string& content) {
+    std::ofstream(scratch_.path() / name) << content;
+    return scratch_.path() / name;
+  }
+  std::string Refusal(const std::string& yaml) {
+    const auto set = ReadEvaluationSet(File("set.yaml", yaml));
+    EXPECT_EQ(set.status().code(), absl::StatusCode::kInvalidArgument) << yaml;
+    return std::string(set.status().message());
+  }
+  // Groups and texts, "GROUP: TEXT".
+  std::vector<std::string> Prompts(const v1::EvaluationSet& set) {
+    const auto prompts = ReadSetPrompts(set);
+    EXPECT_TRUE(prompts.ok()) << prompts.status();
+    std::vector<std::string> all;
+    for (const SetPrompt& prompt : *prompts) {
+      all.push_back(prompt.group + ": " + prompt.prompt.text());
+    }
+    return all;
+  }
+  oxbow::testing::ScopedDirectory scratch_;
+};
+
+TEST_F(EvaluationSetTest, WhatIsLeftOutIsOnePictureFromSeedZero) {
+  const auto set = ReadEvaluationSet(File("mine.yaml", "rewards: [{name: brightness}]\n"));
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_EQ(set->name(), "mine");
+  EXPECT_EQ(PicturesPerPrompt(*set), 1u);
+  EXPECT_THAT(set->seeds(), ElementsAre(0));
+  EXPECT_EQ(set->scale(), 1);
+  EXPECT_TRUE(CheckRewards(*set).ok());
+}
+
+TEST_F(EvaluationSetTest, BadDefinitionsAreOneLineWithTheirPlace) {
+  EXPECT_THAT(Refusal("name: a\nreward: [x]\n"), HasSubstr("set.yaml:2: reward: unknown key"));
+  EXPECT_THAT(Refusal("report: mean\n"), HasSubstr("one of prompts, groups, tenths"));
+  EXPECT_THAT(Refusal("rewards: [{name: a}, {name: a}]\n"), HasSubstr("name repeats: a"));
+  EXPECT_THAT(Refusal("rewards: [{model: a}]\n"), HasSubstr("one has no name"));
+  EXPECT_THAT(Refusal("scale: 0\n"), HasSubstr("scale"));
+  EXPECT_THAT(Refusal("per_prompt: 600\nseeds: [1, 2]\n"), HasSubstr("more than 1000"));
+  EXPECT_THAT(Refusal("files: [{file: a.txt, group: ../b}]\n"), HasSubstr("../b"));
+  EXPECT_THAT(Refusal("- a\n"), HasSubstr("expected keys"));
+  EXPECT_EQ(ReadEvaluationSet("/nowhere/set.yaml").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(EvaluationSetTest, ARewardThatThisBuildHasNotIsNamed) {
+  v1::EvaluationSet set;
+  set.set_name("mine");
+  EXPECT_EQ(CheckRewards(set).message(), "set mine has no rewards");
+  set.add_rewards()->set_name("taste_of_lemons");
+  EXPECT_THAT(std::string(CheckRewards(set).message()),
+              ::testing::AllOf(HasSubstr("set mine"), HasSubstr("taste_of_lemons")));
+  set.mutable_rewards(0)->set_scorer("jpeg_size");
+  EXPECT_TRUE(SetRewardKey("taste_of_lemons.variant=compressibility", set).ok());
+  EXPECT_EQ(set.rewards(0).variant(), "compressibility");
+  EXPECT_THAT(std::string(SetRewardKey("taste.variant=x", set).message()),
+              HasSubstr("no reward taste"));
+  EXPECT_THAT(std::string(SetRewardKey("taste_of_lemons.varian=x", set).message()),
+              HasSubstr("did you mean `variant`"));
+  EXPECT_THAT(std::string(SetRewardKey("variant", set).message()), HasSubstr("REWARD.KEY=VALUE"));
+}
+
+TEST_F(EvaluationSetTest, FilesOfTextJsonAndJsonLinesGiveGroups) {
+  File("anime.json", R"(["a cat", "a dog", "a cat"])");
+  File("photo.txt", "a tree\n\na tree\n");
+  v1::EvaluationSet set;
+  EXPECT_THAT(std::string(ReadSetPrompts(set).status().message()), HasSubstr("--prompts"));
+  set.set_prompts(scratch_.path().string());
+  for (const auto& [file, group] : {std::pair("anime.json", "anime"), {"photo.txt", "photo"}}) {
+    v1::PromptFile& added = *set.add_files();
+    added.set_file(file);
+    added.set_group(group);
+  }
+  EXPECT_THAT(Prompts(set), ElementsAre("anime: a cat", "anime: a dog", "anime: a cat",
+                                        "photo: a tree", "photo: a tree"));
+  EXPECT_EQ(ReadSetPrompts(set)->back().number, 4u);
+  EXPECT_EQ(ReadSetPrompts(set)->back().number_in_file, 1u);
+  set.clear_files();
+  set.set_prompts(File("g.jsonl", R"({"prompt": "one", "tag": "two_object"})"
+                                  "\n"
+                                  R"({"prompt": "two", "tag": "colors"})"));
+  set.set_group_by("tag");
+  EXPECT_THAT(Prompts(set), ElementsAre("two_object: one", "colors: two"));
+  set.set_group_by("style");
+  EXPECT_THAT(std::string(ReadSetPrompts(set).status().message()),
+              ::testing::AllOf(HasSubstr("style"), HasSubstr("one")));
+  set.set_prompts(File("bad.json", "{}"));
+  EXPECT_THAT(std::string(ReadSetPrompts(set).status().message()), HasSubstr("bad.json"));
+  set.set_prompts((scratch_.path() / "absent.txt").string());
+  EXPECT_EQ(ReadSetPrompts(set).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(EvaluationSetTest, EveryShippedDefinitionIsSound) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(OXBOW_SOURCE_DIR "/configs/sets")) {
+    const auto set = ReadEvaluationSet(entry.path());
+    ASSERT_TRUE(set.ok()) << set.status();
+    EXPECT_EQ(set->name(), entry.path().stem());
+    EXPECT_FALSE(set->about().empty());
+    EXPECT_FALSE(set->rewards().empty());
+    EXPECT_TRUE(set->prompts().empty()) << "prompts are the user's";
+    ++count;
+  }
+  EXPECT_EQ(count, 6);
+}
+
+}  // namespace
+}  // namespace oxbow::cli

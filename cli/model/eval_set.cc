@@ -1,0 +1,176 @@
+#include "cli/model/eval_set.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "cli/evaluate/evaluation.h"
+#include "cli/evaluate/evaluation_set.h"
+#include "cli/evaluate/evaluation_table.h"
+#include "cli/evaluate/picture_folder.h"
+#include "config/yaml_message.h"
+#include "services/reward/scorer_table.h"
+
+namespace oxbow::cli {
+namespace {
+
+constexpr size_t kPicturesAtATime = 64;
+
+struct Source {
+  ModelSource model;
+  std::string images;
+
+  std::string name() const {
+    return !model.run.empty() ? model.run : !model.model.empty() ? model.model : images;
+  }
+};
+
+// A model, a run or a folder of pictures, by what is in it.
+Source SourceAt(const std::string& path) {
+  std::error_code ignored;
+  const std::filesystem::path directory = path;
+  if (std::filesystem::exists(directory / "model_index.json", ignored)) {
+    return {.model = {.model = path, .run = {}}, .images = {}};
+  }
+  if (std::filesystem::exists(directory / "config.resolved.yaml", ignored)) {
+    return {.model = {.model = {}, .run = path}, .images = {}};
+  }
+  return {.model = {}, .images = path};
+}
+
+absl::StatusOr<v1::EvaluationSet> SetOf(const EvalSetFlags& flags) {
+  OXBOW_ASSIGN_OR_RETURN(v1::EvaluationSet set, ReadEvaluationSet(flags.set));
+  if (!flags.prompts.empty()) set.set_prompts(flags.prompts);
+  for (const std::string& key : flags.keys) OXBOW_RETURN_IF_ERROR(SetRewardKey(key, set));
+  if (flags.seed.has_value()) {
+    set.clear_seeds();
+    set.add_seeds(*flags.seed);
+  }
+  if (!flags.layout.empty()) {
+    OXBOW_RETURN_IF_ERROR(config::SetByText("layout",
+                                            absl::StrReplaceAll(flags.layout, {{"-", "_"}}),
+                                            {.name = "--layout"}, &set, nullptr));
+  }
+  return set;
+}
+
+// All pictures of each prompt: those of the first seed come first.
+absl::StatusOr<std::vector<std::vector<Image8>>> Draw(const v1::EvaluationSet& set,
+                                                      ImageDrawer& drawer,
+                                                      const std::vector<SetPrompt>& prompts,
+                                                      size_t first, size_t last) {
+  std::vector<std::string> texts;
+  for (size_t i = first; i < last; ++i) texts.push_back(prompts[i].prompt.text());
+  std::vector<std::vector<Image8>> pictures(texts.size());
+  for (const uint64_t seed : set.seeds()) {
+    OXBOW_ASSIGN_OR_RETURN(std::vector<Image8> drawn,
+                           drawer.Draw(texts, set.per_prompt(), seed, first));
+    for (size_t i = 0; i < drawn.size(); ++i) {
+      pictures[i / set.per_prompt()].push_back(std::move(drawn[i]));
+    }
+  }
+  return pictures;
+}
+
+absl::StatusOr<PicturesOf> PicturesFrom(const Source& source, const v1::EvaluationSet& set,
+                                        const std::vector<SetPrompt>& prompts,
+                                        const ImageOptions& drawing) {
+  if (source.images.empty()) {
+    OXBOW_ASSIGN_OR_RETURN(std::shared_ptr<ImageDrawer> drawer,
+                           ImageDrawer::Open(source.model, prompts.front().prompt.text(), drawing));
+    return [set, drawer](const std::vector<SetPrompt>& all, size_t first, size_t last) {
+      return Draw(set, *drawer, all, first, last);
+    };
+  }
+  OXBOW_ASSIGN_OR_RETURN(
+      const PictureFolder folder,
+      PictureFolder::Create(source.images, set.layout(), PicturesPerPrompt(set)));
+  return [folder](const std::vector<SetPrompt>& all, size_t first,
+                  size_t last) -> absl::StatusOr<std::vector<std::vector<Image8>>> {
+    std::vector<std::vector<Image8>> pictures;
+    for (size_t i = first; i < last; ++i) {
+      OXBOW_ASSIGN_OR_RETURN(std::vector<Image8> read, folder.Read(all[i]));
+      pictures.push_back(std::move(read));
+    }
+    return pictures;
+  };
+}
+
+size_t ChunkOf(const v1::EvaluationSet& set) {
+  return std::max<size_t>(1, kPicturesAtATime / PicturesPerPrompt(set));
+}
+
+absl::Status Export(const EvalSetFlags& flags, const v1::EvaluationSet& set,
+                    const std::vector<SetPrompt>& prompts, const PicturesOf& pictures) {
+  OXBOW_ASSIGN_OR_RETURN(
+      const PictureFolder folder,
+      PictureFolder::Create(flags.export_images, set.layout(), PicturesPerPrompt(set)));
+  // Before the first picture is drawn: a prompt may be unfit for a name.
+  for (const SetPrompt& prompt : prompts) OXBOW_RETURN_IF_ERROR(folder.PathOf(prompt, 0).status());
+  for (size_t first = 0; first < prompts.size(); first += ChunkOf(set)) {
+    const size_t last = std::min(first + ChunkOf(set), prompts.size());
+    OXBOW_ASSIGN_OR_RETURN(const std::vector<std::vector<Image8>> part,
+                           pictures(prompts, first, last));
+    for (size_t i = 0; i < part.size(); ++i) {
+      OXBOW_RETURN_IF_ERROR(folder.Write(prompts[first + i], part[i]));
+    }
+  }
+  std::cout << flags.export_images << "\n";
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<reward::Scorer>>> ScorersOf(
+    const v1::EvaluationSet& set) {
+  std::vector<std::unique_ptr<reward::Scorer>> scorers;
+  for (const v1::ScorerConfig& entry : set.rewards()) {
+    OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<reward::Scorer> scorer, reward::MakeScorer(entry));
+    scorers.push_back(std::move(scorer));
+  }
+  return scorers;
+}
+
+absl::Status Print(const EvalSetFlags& flags, const SetReport& report) {
+  std::cout << (flags.json ? ReportJson(report) : ReportText(report));
+  if (!flags.html.empty()) {
+    OXBOW_RETURN_IF_ERROR(WriteFileAtomically(flags.html, ReportHtml(report)));
+  }
+  size_t failed = 0;
+  for (const Evaluation& evaluation : report.evaluations) failed += evaluation.failed();
+  if (failed == 0) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(failed, " scores are missing"));
+}
+
+}  // namespace
+
+absl::Status EvaluateSet(const EvalSetFlags& flags) {
+  OXBOW_ASSIGN_OR_RETURN(const v1::EvaluationSet set, SetOf(flags));
+  const bool scored = flags.export_images.empty();
+  if (scored) OXBOW_RETURN_IF_ERROR(CheckRewards(set));
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<SetPrompt> prompts, ReadSetPrompts(set));
+  const Source source{.model = flags.source, .images = flags.images};
+  if (!scored) {
+    OXBOW_ASSIGN_OR_RETURN(const PicturesOf pictures,
+                           PicturesFrom(source, set, prompts, flags.drawing));
+    return Export(flags, set, prompts, pictures);
+  }
+  OXBOW_ASSIGN_OR_RETURN(const auto scorers, ScorersOf(set));
+  std::vector<Source> sources = {source};
+  if (!flags.against.empty()) sources.push_back(SourceAt(flags.against));
+  std::vector<Evaluation> evaluations;
+  for (const Source& one : sources) {
+    OXBOW_ASSIGN_OR_RETURN(const PicturesOf pictures,
+                           PicturesFrom(one, set, prompts, flags.drawing));
+    OXBOW_ASSIGN_OR_RETURN(Evaluation evaluation,
+                           Evaluate(prompts, ChunkOf(set), one.name(), pictures, scorers));
+    evaluations.push_back(std::move(evaluation));
+  }
+  return Print(flags, Report(set, prompts, std::move(evaluations), flags.bootstrap_seed));
+}
+
+}  // namespace oxbow::cli

@@ -1,0 +1,33 @@
+// `oxbow eval --set`: a set's prompts, drawn by a model or read from a folder, scored or exported.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "cli/model/drawn_images.h"
+
+namespace oxbow::cli {
+
+struct EvalSetFlags {
+  std::string set;                // The definition.
+  std::string prompts;            // Path of its prompts; empty: what the definition says.
+  std::vector<std::string> keys;  // REWARD.KEY=VALUE
+  ModelSource source;             // Neither: `images`.
+  std::string images;             // Folder of pictures in the set's layout.
+  std::string against;            // Another run, model or folder, by what it holds.
+  std::string export_images;      // Folder to write pictures into, in place of scoring them.
+  std::string layout;             // Empty: the set's.
+  ImageOptions drawing;
+  std::optional<uint64_t> seed;  // In place of the set's seeds.
+  uint64_t bootstrap_seed = 0;
+  std::string html;  // File to write.
+  bool json = false;
+};
+
+// Prints the report. kDataLoss if a picture has no score; else the errors of what it reads.
+absl::Status EvaluateSet(const EvalSetFlags& flags);
+
+}  // namespace oxbow::cli

@@ -1,0 +1,14 @@
+// Characters that a text writes as HTML does: "&amp;", "&#38;" or "&#x26;".
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace oxbow::reward {
+
+// Every such reference as its character, by the rules of HTML as Python's html.unescape has them:
+// the longest known name counts, with or without its ';'; numbers of no character become U+FFFD or
+// nothing; what is no reference stays. Requires UTF-8.
+std::string UnescapeHtml(std::string_view text);
+
+}  // namespace oxbow::reward
