@@ -78,8 +78,8 @@ def example_inputs(wrapper, shapes, seed):
 def trace(wrapper, transformer):
     """The ExportedProgram of a wrapped transformer, with every symbol of the wrapper free."""
     config = full_config(transformer)
-    wrapper.prepare(transformer)
     inputs = example_inputs(wrapper, shapes_at(wrapper, config, 0), seed=0)
     free = {name: {dim: torch.export.Dim.DYNAMIC for dim, size in enumerate(shape) if isinstance(size, str)}
             for name, shape in wrapper.inputs(config).items()}
-    return torch.export.export(wrapper(transformer).eval(), (), inputs, dynamic_shapes=free, strict=False)
+    with wrapper.traceable(transformer):
+        return torch.export.export(wrapper(transformer).eval(), (), inputs, dynamic_shapes=free, strict=False)

@@ -3,6 +3,7 @@
 A wrapper holds the diffusers module as `self.transformer` and turns (x, sigma, parts...) into its call: packing,
 position ids, the scale of the timestep, the sign. Everything that differs between classes is in such a file.
 """
+import contextlib
 import dataclasses
 
 import torch
@@ -34,6 +35,17 @@ class Symbol:
 # Multiples to trace at, then to check at. A trace's sizes differ, or it takes them to be one; none of them is 1.
 UNITS = {"B": (2, 3, 1, 1, 4), "F": (3, 2, 4, 1, 5), "H": (4, 5, 2, 3, 1), "W": (6, 3, 4, 2, 9), "S": (7, 11, 5, 3, 16)}
 OTHER_UNITS = (8, 13, 9, 6, 2)
+
+
+@contextlib.contextmanager
+def replaced(owner, name, value):
+    """`owner.name` is `value` inside."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
 
 class Wrapper(torch.nn.Module):
@@ -74,8 +86,10 @@ class Wrapper(torch.nn.Module):
         return torch.randn(shape, generator=generator)
 
     @classmethod
-    def prepare(cls, transformer):
-        """Replaces parts of a fresh module that cannot be traced. Called before tracing only."""
+    @contextlib.contextmanager
+    def traceable(cls, transformer):
+        """Replaces what cannot be traced, or would end as a large constant, while the graph is made."""
+        yield
 
     def forward(self, x, sigma, tokens):
         raise NotImplementedError
