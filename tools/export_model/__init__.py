@@ -1,0 +1,1 @@
+"""Exports a diffusers transformer as one file that oxbow runs without Python. See README.md."""

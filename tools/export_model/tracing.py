@@ -1,0 +1,85 @@
+"""torch.export of a wrapper around a transformer whose parameters need no memory."""
+import contextlib
+import inspect
+
+import diffusers
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from export_model.wrapper import OTHER_UNITS, UNITS
+
+
+class ExportError(Exception):
+    """One line: what cannot be exported, and what to do."""
+
+
+@contextlib.contextmanager
+def fake_parameters():
+    """Modules made inside have parameters of shapes alone. Buffers keep their values: they become constants."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
+    register = torch.nn.Module.register_parameter
+
+    def register_fake(module, name, parameter):
+        if parameter is not None:
+            with mode:
+                value = torch.empty(parameter.shape, dtype=parameter.dtype)
+            parameter = torch.nn.Parameter(value, requires_grad=parameter.requires_grad)
+        register(module, name, parameter)
+
+    torch.nn.Module.register_parameter = register_fake
+    try:
+        yield
+    finally:
+        torch.nn.Module.register_parameter = register
+
+
+def transformer_class(wrapper):
+    named = wrapper.transformer_class
+    return getattr(diffusers, named) if isinstance(named, str) else named
+
+
+def class_defaults(cls):
+    """Every argument of the class's constructor that has a default."""
+    parameters = inspect.signature(cls.__init__).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+
+
+def make_transformer(wrapper, config, fake=False):
+    """The diffusers module of a config.json. Unknown keys are errors unless they are null."""
+    cls = transformer_class(wrapper)
+    config = {key: value for key, value in config.items() if not key.startswith("_")}
+    known = inspect.signature(cls.__init__).parameters
+    unknown = [key for key, value in config.items() if key not in known and value is not None]
+    if unknown:
+        raise ExportError(f"config.json: {cls.__name__} of diffusers {diffusers.__version__} takes no key '{unknown[0]}'")
+    config = {key: value for key, value in config.items() if key in known}
+    with fake_parameters() if fake else contextlib.nullcontext():
+        return cls(**config).eval()
+
+
+def full_config(transformer):
+    """Every key of the constructor with its value, lists for tuples."""
+    plain = lambda value: [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+    return {key: plain(value) for key, value in transformer.config.items() if not key.startswith("_")}
+
+
+def shapes_at(wrapper, config, index):
+    """Input shapes for the trace (index 0) and for checks (1 to 4)."""
+    sizes = {name: symbol.size(UNITS.get(name, OTHER_UNITS)[index]) for name, symbol in wrapper.symbols(config).items()}
+    return {name: [sizes.get(size, size) for size in shape] for name, shape in wrapper.inputs(config).items()}
+
+
+def example_inputs(wrapper, shapes, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return {name: wrapper.example(name, shape, generator) for name, shape in shapes.items()}
+
+
+def trace(wrapper, transformer):
+    """The ExportedProgram of a wrapped transformer, with every symbol of the wrapper free."""
+    config = full_config(transformer)
+    inputs = example_inputs(wrapper, shapes_at(wrapper, config, 0), seed=0)
+    free = {name: {dim: torch.export.Dim.DYNAMIC for dim, size in enumerate(shape) if isinstance(size, str)}
+            for name, shape in wrapper.inputs(config).items()}
+    with wrapper.traceable(transformer):
+        return torch.export.export(wrapper(transformer).eval(), (), inputs, dynamic_shapes=free, strict=False)

@@ -1,0 +1,12 @@
+"""The table of classes: one file each, no other place names a class."""
+from export_model.wrappers.flux import Flux
+from export_model.wrappers.flux2 import Flux2
+from export_model.wrappers.hunyuan_video import HunyuanVideo
+from export_model.wrappers.ltx import Ltx
+from export_model.wrappers.qwen_image import QwenImage
+from export_model.wrappers.sd3 import Sd3
+from export_model.wrappers.wan import Wan
+from export_model.wrappers.z_image import ZImage
+
+WRAPPERS = {wrapper.transformer_class: wrapper
+            for wrapper in (Sd3, Flux, Wan, QwenImage, ZImage, Flux2, HunyuanVideo, Ltx)}

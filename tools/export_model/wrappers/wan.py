@@ -1,0 +1,58 @@
+"""Wan2.1, text to video."""
+import torch
+from diffusers.models.embeddings import get_1d_rotary_pos_embed
+
+from export_model.tracing import ExportError
+from export_model.wrapper import Symbol, Wrapper, replaced
+
+
+class ComputedRope(torch.nn.Module):
+    """The numbers of diffusers' table, computed for the sizes at hand: the table would be a megabyte of the file."""
+
+    def __init__(self, rope):
+        super().__init__()
+        self.axes, self.patch = (rope.t_dim, rope.h_dim, rope.w_dim), rope.patch_size
+
+    def forward(self, hidden_states):
+        sizes = [size // patch for size, patch in zip(hidden_states.shape[2:], self.patch)]
+        cosines, sines = [], []
+        for axis, (dim, size) in enumerate(zip(self.axes, sizes)):
+            positions = torch.arange(size, device=hidden_states.device)
+            pair = get_1d_rotary_pos_embed(dim, positions, 10000.0, use_real=True, repeat_interleave_real=True,
+                                           freqs_dtype=torch.float64)
+            shape = [1, 1, 1, dim]
+            shape[axis] = size
+            for tables, values in zip((cosines, sines), pair):
+                tables.append(values.view(shape).expand(*sizes, dim))
+        tokens = sizes[0] * sizes[1] * sizes[2]
+        return tuple(torch.cat(tables, dim=-1).reshape(1, tokens, 1, -1) for tables in (cosines, sines))
+
+
+class Wan(Wrapper):
+    transformer_class = "WanTransformer3DModel"
+
+    @classmethod
+    def symbols(cls, config):
+        frames, height, width = (
+            Symbol(min=patch, max=patch * config["rope_max_seq_len"], multiple=patch) for patch in config["patch_size"])
+        return {"B": Symbol(), "F": frames, "H": height, "W": width, "S": Symbol()}
+
+    @classmethod
+    def inputs(cls, config):
+        for key in ("image_dim", "added_kv_proj_dim", "pos_embed_seq_len"):
+            if config[key] is not None:
+                raise ExportError(f"config.json: '{key}' is of an image-to-video model; text to video has null")
+        return {"x": ["B", config["in_channels"], "F", "H", "W"], "sigma": ["B"],
+                "tokens": ["B", "S", config["text_dim"]]}
+
+    @classmethod
+    def latent_size(cls, config):
+        return {"side": 60, "frames": 21}
+
+    @classmethod
+    def traceable(cls, transformer):
+        return replaced(transformer, "rope", ComputedRope(transformer.rope))
+
+    def forward(self, x, sigma, tokens):
+        return self.transformer(hidden_states=x, timestep=sigma * 1000, encoder_hidden_states=tokens,
+                                return_dict=False)[0]
