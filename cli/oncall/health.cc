@@ -31,8 +31,10 @@ absl::StatusOr<bool> Response(const std::string& bytes) {
 
 }  // namespace
 
-absl::StatusOr<bool> IsServing(const std::string& endpoint, absl::Duration timeout) {
-  const rpc::ByteAnswer answer = rpc::CallBytes(rpc::Connect(endpoint), rpc::kHealthCheck, timeout);
+absl::StatusOr<bool> IsServing(const std::string& endpoint, absl::Duration timeout,
+                               const std::string& service) {
+  const rpc::ByteAnswer answer = rpc::CallBytes(rpc::Connect(endpoint), rpc::kHealthCheck, timeout,
+                                                rpc::HealthRequest(service));
   if (!answer.status.ok()) return rpc::FromGrpc(answer.status);
   return Response(answer.bytes);
 }
@@ -45,6 +47,7 @@ int HealthExitCode(const absl::StatusOr<bool>& serving) {
 void AskHealth(CLI::App& command, int& exit_code) {
   struct Flags {
     std::string endpoint;
+    std::string service;
     double timeout = 2;
     rpc::TlsOptions tls;
   };
@@ -55,6 +58,8 @@ void AskHealth(CLI::App& command, int& exit_code) {
   command.add_option("--addr", flags->endpoint, "host:port of the service")
       ->required()
       ->envname("OXBOW_HEALTH_ADDR");
+  command.add_option("--service", flags->service,
+                     "a part of it, for example oxbow.v1.Reward/pickscore; default: all");
   command.add_option("--timeout", flags->timeout, "for example 2s or 500ms; default 2s")
       ->transform(
           CLI::AsNumberWithUnit(std::map<std::string, double>{{"ms", 1e-3}, {"s", 1}, {"m", 60}}))
@@ -66,7 +71,7 @@ void AskHealth(CLI::App& command, int& exit_code) {
       std::cerr << "oxbow health: " << tls.message() << "\n";
       return;
     }
-    const auto serving = IsServing(flags->endpoint, absl::Seconds(flags->timeout));
+    const auto serving = IsServing(flags->endpoint, absl::Seconds(flags->timeout), flags->service);
     exit_code = HealthExitCode(serving);
     if (!serving.ok()) {
       std::cerr << "oxbow health: " << serving.status().message() << ": " << flags->endpoint

@@ -10,8 +10,10 @@
 namespace oxbow::cli {
 
 // True if the server reports SERVING: it had a free thread for this call, and for its streams.
-// kUnavailable if nothing listens at the address, another code if the call fails.
-absl::StatusOr<bool> IsServing(const std::string& endpoint, absl::Duration timeout);
+// `service` is a part of it, such as "oxbow.v1.Reward/pickscore"; "": all. kUnavailable if nothing
+// listens at the address, kNotFound if it has no such part, another code if the call fails.
+absl::StatusOr<bool> IsServing(const std::string& endpoint, absl::Duration timeout,
+                               const std::string& service = "");
 
 // 0 serving, 1 not serving, 2 nothing listens there, 3 the call failed.
 int HealthExitCode(const absl::StatusOr<bool>& serving);

@@ -42,6 +42,9 @@ class ServedTest : public ::testing::Test {
 TEST_F(ServedTest, HealthTellsServingAndGone) {
   const absl::Duration timeout = absl::Seconds(5);
   EXPECT_EQ(HealthExitCode(IsServing(server_->endpoint(), timeout)), 0);
+  const auto unknown = IsServing(server_->endpoint(), timeout, "oxbow.v1.Reward/pickscore");
+  EXPECT_EQ(unknown.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(HealthExitCode(unknown), 3);
   const std::string endpoint = server_->endpoint();
   server_.reset();
   EXPECT_EQ(HealthExitCode(IsServing(endpoint, timeout)), 2);

@@ -5,9 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
+#include "base/status_macros.h"
 #include "core/model/cuda_graphs.h"
 #include "core/model/device.h"
-#include "base/status_macros.h"
 #include "run/group_bytes.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"
@@ -159,7 +159,8 @@ absl::StatusOr<std::string> RewardIdentitiesText(const v1::RewardConfig& reward)
   for (const std::string& name : run::OwnRewards(reward)) {
     OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<reward::Scorer> scorer,
                            reward::MakeScorer(run::ScorerOf(reward, name)));
-    absl::StrAppend(&text, "reward ", name, ": identity ", scorer->facts().identity, "\n");
+    absl::StrAppend(&text, "reward ", name, ": identity ",
+                    run::IdentityVia(reward.transport(), scorer->facts().identity), "\n");
   }
   return text;
 }

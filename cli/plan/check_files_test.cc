@@ -129,6 +129,8 @@ TEST_F(CheckFilesTest, TheIdentitiesOfTheRunsOwnRewardsAreKnown) {
   reward.add_observed("digits_row");
   EXPECT_EQ(RewardIdentitiesText(reward).value(),
             "reward digits_row: identity digits_row/1\nreward digits_ocr: identity digits_ocr/1\n");
+  reward.set_transport(v1::PICTURE_TRANSPORT_JPEG);
+  EXPECT_THAT(RewardIdentitiesText(reward).value(), HasSubstr("identity digits_ocr/1; jpeg q95\n"));
   reward.add_endpoints("scores:7070");
   EXPECT_EQ(RewardIdentitiesText(reward).value(), "");
 }

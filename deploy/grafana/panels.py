@@ -16,6 +16,7 @@ LABELS = 'run=~"$run",instance=~"$instance"'
 RATE = "[$__rate_interval]"
 WEIGHTED = 'reward="weighted_sum"'
 UNSCORED = 'outcome!="scored"'
+SCORED = 'outcome="scored"'
 
 
 def q(name, labels=""):
@@ -309,6 +310,10 @@ REWARDS = Dashboard("oxbow-rewards", "oxbow: Rewards", "How fast and how reliabl
               "Time in the scorer for one batch, by reward.", low=0),
         Panel("Batch fill", "percentunit", [(mean("oxbow_reward_batch_fill_ratio", "reward"), "{{reward}}")],
               "Images of a batch over what the scorer takes. Low with a long wait: raise --batch-wait-ms or let fewer servers share the work.", low=0),
+        share("Scores from the cache", [
+            (f'sum by (run, reward) ({rate("oxbow_reward_cache_hits_total")}) / sum by (run, reward) ({rate("oxbow_reward_items_total", SCORED)})',
+             "{{reward}} {{run}}")],
+            "Share of scores that were kept from before. 0 without cache_items; near 0 with it: images do not come again."),
         Panel("Observed rewards that failed", "short", [(rate("oxbow_rollout_observed_failed_total"), "{{reward}} {{instance}}")],
               "Samples a second that an observed reward gave no score. They are trained on all the same; the reward's own curve has gaps.", low=0),
         Panel("As workers see it", "s", p50_p95("oxbow_rollout_reward_duration_seconds"),
@@ -321,6 +326,8 @@ REWARDS = Dashboard("oxbow-rewards", "oxbow: Rewards", "How fast and how reliabl
             (f'sum by (run, reward) ({rate("oxbow_reward_items_total", UNSCORED)}) / sum by (run, reward) ({rate("oxbow_reward_items_total")})',
              "{{reward}} {{run}}")],
             "They are dropped or fail their group and never count as 0. Over 1 % is an alert."),
+        Panel("Rewards that serve", "short", [(q("oxbow_reward_serving"), "{{reward}} {{instance}}")],
+              "1 serves, 0 broken: the last three batches gave no score at all. Each reward of each server has its own health.", low=0),
         Panel("Evaluations without a score", "short", [(q("oxbow_learner_evaluation_failures_total"), "{{run}}")],
               "Since the learner started. Training goes on; the held-out curve has a gap.", low=0),
     ]),

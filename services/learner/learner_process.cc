@@ -162,13 +162,14 @@ absl::Status LearnerProcess::ConnectPeers() {
   metrics_ = std::make_unique<LearnerMetrics>(exposer_->registry(), reward_names);
   metrics_->StalenessBudgetIs(setup_.config.off_policy().staleness_max());
   publish_metrics_ = std::make_unique<weights::PublishMetrics>(exposer_->registry());
-  OXBOW_ASSIGN_OR_RETURN(rewards_, reward::RewardClient::Connect(
-                                       {.endpoints = options_.reward_endpoints,
-                                        .rewards = reward_names,
-                                        .observed = {reward.observed().begin(),
-                                                     reward.observed().end()},
-                                        .tries = static_cast<int>(reward.tries()),
-                                        .timeout = absl::Seconds(reward.timeout_seconds())}));
+  OXBOW_ASSIGN_OR_RETURN(rewards_,
+                         reward::RewardClient::Connect(
+                             {.endpoints = options_.reward_endpoints,
+                              .rewards = reward_names,
+                              .observed = {reward.observed().begin(), reward.observed().end()},
+                              .tries = static_cast<int>(reward.tries()),
+                              .timeout = absl::Seconds(reward.timeout_seconds()),
+                              .transport = reward.transport()}));
   std::optional<int64_t> resume_after;
   if (resumed_.has_value()) resume_after = static_cast<int64_t>(from_.committed_steps);
   OXBOW_ASSIGN_OR_RETURN(log_, telemetry::RunLog::Open(options_.directory, resume_after));

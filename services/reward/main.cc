@@ -1,6 +1,7 @@
 // reward_server: scores images over gRPC until SIGTERM.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -71,27 +72,36 @@ absl::StatusOr<std::vector<v1::ScorerConfig>> EntriesOf(const Flags& flags) {
   return entries;
 }
 
-// Serves until a stop signal. Objects are declared in the order of their use, so that the exposer
-// is destroyed last.
+RewardService::Options OptionsOf(const Flags& flags) {
+  RewardService::Options options = flags.limits;
+  options.queue.batch_wait = absl::Milliseconds(flags.batch_wait_ms);
+  options.queue.bytes_max = uint64_t{flags.waiting_mib} << 20;
+  options.media_bytes_max = uint64_t{flags.media_mib} << 20;
+  // PNG and JPEG files are decoded on these threads.
+  options.streams.threads = static_cast<int>(std::max(2U, std::thread::hardware_concurrency()));
+  return options;
+}
+
+// Serves until a stop signal. Health answers while the rewards load. Objects are declared in the
+// order of their use, so that the exposer is destroyed last.
 absl::Status Serve(const Flags& flags) {
   OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::ScorerConfig> entries, EntriesOf(flags));
-  OXBOW_ASSIGN_OR_RETURN(const ScorerPanel panel, ScorerPanel::Create(entries));
-  for (const auto& scorer : panel.scorers()) {
+  std::vector<std::string> names;
+  for (const v1::ScorerConfig& entry : entries) names.push_back(entry.name());
+  OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<telemetry::Metrics> metrics,
+                         telemetry::Metrics::Serve(flags.service.metrics_listen));
+  std::optional<ScorerPanel> panel;
+  std::optional<RewardMetrics> verbs;
+  RewardService service(OptionsOf(flags), names, Clock::Steady());
+  OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
+                         rpc::Server::Start({.listen = flags.service.listen}, {&service}));
+  OXBOW_ASSIGN_OR_RETURN(panel, ScorerPanel::Create(entries));
+  for (const auto& scorer : panel->scorers()) {
     OXBOW_LOG(Info) << "serves reward" << Field("reward", scorer->facts().name)
                     << Field("identity", scorer->facts().identity);
   }
-  OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<telemetry::Metrics> metrics,
-                         telemetry::Metrics::Serve(flags.service.metrics_listen));
-  RewardMetrics verbs(metrics->registry(), panel);
-  RewardService::Options limits = flags.limits;
-  limits.queue.batch_wait = absl::Milliseconds(flags.batch_wait_ms);
-  limits.queue.bytes_max = uint64_t{flags.waiting_mib} << 20;
-  limits.media_bytes_max = uint64_t{flags.media_mib} << 20;
-  // PNG and JPEG files are decoded on these threads.
-  limits.streams.threads = static_cast<int>(std::max(2U, std::thread::hardware_concurrency()));
-  RewardService service(limits, panel, verbs, Clock::Steady());
-  OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
-                         rpc::Server::Start({.listen = flags.service.listen}, {&service}));
+  verbs.emplace(metrics->registry(), *panel);
+  service.Open(*panel, *verbs);
   rpc::AnnounceReady("reward_server", server->endpoint(), metrics->endpoint());
   const int signal = rpc::WaitForStopSignal();
   OXBOW_LOG(Info) << "stopping" << Field("signal", signal);

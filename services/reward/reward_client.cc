@@ -21,116 +21,30 @@
 #include "rpc/channel.h"
 #include "rpc/retry.h"
 #include "rpc/status.h"
+#include "run/rewards.h"
 #include "services/reward/reward_directory.h"
+#include "services/reward/score_call.h"
 #include "services/reward/score_messages.h"
 #include "services/reward/score_plan.h"
+#include "services/reward/score_writer.h"
 
 namespace oxbow::reward {
 namespace {
 
-constexpr size_t kBatchBytesMax = rpc::kMessageBytesMax / 2;  // Leaves room for the rest.
-constexpr size_t kBatchesAtOnce = 8;                          // One call has so many.
+constexpr BatchLimits kLimits = {.batch_bytes = kMessagePixelsMax,
+                                 .medium_bytes = uint64_t{256} << 20,  // As servers take.
+                                 .group_bytes = uint64_t{1} << 30};
+constexpr size_t kBatchesAtOnce = 8;  // One call has so many.
 constexpr absl::Duration kDescribeTimeoutMax = absl::Seconds(10);
 constexpr absl::Duration kRestFirst = absl::Milliseconds(250);  // Between two descriptions.
 constexpr absl::Duration kRestMax = absl::Seconds(5);
 constexpr absl::Duration kWaitSlice = absl::Milliseconds(200);  // Between looks at the clock.
 constexpr absl::Duration kObservedWaitMax = absl::Seconds(1);   // For a server that rests.
 
-using Outcomes = std::map<std::string, absl::StatusOr<double>>;  // By reward.
-using Absences = std::map<std::string, absl::Status>;            // By reward.
+using Absences = std::map<std::string, absl::Status>;  // By reward.
 using Turn = RewardDirectory::Turn;
 
-// One call of Score.
-struct Call {
-  v1::Prompt prompt;
-  const std::vector<Image8>& images;
-  bool waits = false;
-  absl::Duration end;
-  uint64_t group = 0;
-  absl::Mutex mutex = {};
-  std::vector<Outcomes> outcomes ABSL_GUARDED_BY(mutex) = {};  // By image.
-  absl::Status absence ABSL_GUARDED_BY(mutex) = {};  // A reward that must not be missing is.
-};
-
-// The images and rewards of the batch for which `open` is true of their outcome (nullptr: none), or
-// nothing if there are none. A whole group stays one.
-template <typename Predicate>
-std::optional<ScoreBatch> Part(Call& call, const ScoreBatch& batch, Predicate open)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(call.mutex) {
-  ScoreBatch part{.images = {}, .rewards = {}, .whole_group = batch.whole_group};
-  std::set<size_t> images;
-  for (const std::string& reward : batch.rewards) {
-    bool some = false;
-    for (const size_t i : batch.images) {
-      const auto outcome = call.outcomes[i].find(reward);
-      if (!open(outcome == call.outcomes[i].end() ? nullptr : &outcome->second)) continue;
-      images.insert(i);
-      some = true;
-    }
-    if (some) part.rewards.push_back(reward);
-  }
-  if (images.empty()) return std::nullopt;
-  part.images.assign(images.begin(), images.end());
-  if (batch.whole_group) part.images = batch.images;
-  return part;
-}
-
-std::optional<ScoreBatch> Unanswered(Call& call, const ScoreBatch& batch) {
-  absl::MutexLock lock(&call.mutex);
-  return Part(call, batch,
-              [](const absl::StatusOr<double>* outcome) { return outcome == nullptr; });
-}
-
-// What was answered without a score, and is to be asked for again: those answers are forgotten.
-std::optional<ScoreBatch> Reopen(Call& call, const ScoreBatch& batch) {
-  absl::MutexLock lock(&call.mutex);
-  auto part = Part(call, batch, [](const absl::StatusOr<double>* outcome) {
-    return outcome != nullptr && IsUnscorable(outcome->status());
-  });
-  if (!part.has_value()) return std::nullopt;
-  for (const size_t i : part->images) {
-    for (const std::string& reward : part->rewards) {
-      const auto outcome = call.outcomes[i].find(reward);
-      if (outcome == call.outcomes[i].end()) continue;
-      if (batch.whole_group || !outcome->second.ok()) call.outcomes[i].erase(outcome);
-    }
-  }
-  return part;
-}
-
-// The answer to all that is still unanswered.
-void Settle(Call& call, const ScoreBatch& batch, const absl::Status& status) {
-  absl::MutexLock lock(&call.mutex);
-  for (const size_t i : batch.images) {
-    for (const std::string& reward : batch.rewards) call.outcomes[i].try_emplace(reward, status);
-  }
-}
-
-// Requests that a server takes, of at most `batch_max` images each.
-std::vector<v1::ScoreRequest> RequestsOf(const Call& call, const ScoreBatch& batch,
-                                         size_t batch_max) {
-  std::vector<v1::ScoreRequest> requests;
-  for (const size_t i : batch.images) {
-    const bool full =
-        !requests.empty() && requests.back().items_size() >= static_cast<int>(batch_max);
-    if (requests.empty() || (full && !batch.whole_group)) {
-      v1::ScoreRequest& request = requests.emplace_back();
-      *request.mutable_prompt() = call.prompt;
-      for (const std::string& name : batch.rewards) request.add_rewards(name);
-      request.set_group(call.group);
-      request.set_group_complete(batch.images.size() == call.images.size());
-    }
-    AddImage(i, call.images[i], requests.back());
-  }
-  if (requests.size() > 1) {
-    for (v1::ScoreRequest& request : requests) request.set_group_complete(false);
-  }
-  return requests;
-}
-
 }  // namespace
-
-bool IsUnscorable(const absl::Status& status) { return !status.ok() && !IsAbsence(status); }
 
 struct RewardClient::Impl {
   explicit Impl(Options o)
@@ -143,14 +57,16 @@ struct RewardClient::Impl {
   absl::Status Describe();
   bool Rest(absl::Duration duration);
   absl::Status DescribeOne(size_t server);
-  void RunBatches(Call& call, const std::vector<ScoreBatch>& batches);
-  void Score(Call& call, const ScoreBatch& batch);
-  void Ask(Call& call, const ScoreBatch& batch);
-  absl::Status Take(const Turn& turn, Call& call, const ScoreBatch& open);
-  void GiveUp(Call& call, const ScoreBatch& open, const absl::Status& why);
-  absl::StatusOr<Turn> Next(Call& call, const std::vector<std::string>& wanted, absl::Duration end);
-  Absences TryBatch(size_t server, Call& call, const ScoreBatch& batch);
-  absl::Status Exchange(size_t server, Call& call, const ScoreBatch& batch, Absences& absences);
+  void RunBatches(ScoreCall& call, const std::vector<ScoreBatch>& batches);
+  void Score(ScoreCall& call, const ScoreBatch& batch);
+  void Ask(ScoreCall& call, const ScoreBatch& batch);
+  absl::Status Take(const Turn& turn, ScoreCall& call, const ScoreBatch& open);
+  void GiveUp(ScoreCall& call, const ScoreBatch& open, const absl::Status& why);
+  absl::StatusOr<Turn> Next(ScoreCall& call, const std::vector<std::string>& wanted,
+                            absl::Duration end);
+  Absences TryBatch(size_t server, ScoreCall& call, const ScoreBatch& batch);
+  absl::Status Exchange(size_t server, ScoreCall& call, const ScoreBatch& batch,
+                        Absences& absences);
   void NoteOutcome(size_t server, const std::string& reward, const absl::Status& status);
   absl::StatusOr<Scores> ResultOf(const Outcomes& outcomes) const;
   void LogFailures(const std::vector<Outcomes>& outcomes) const;
@@ -276,7 +192,11 @@ absl::Status RewardClient::Impl::DescribeOne(size_t server) {
   const Cancellable context(*this, std::min(options.timeout, kDescribeTimeoutMax));
   OXBOW_RETURN_IF_ERROR(rpc::FromGrpc(stubs[server]->Describe(context.get(), {}, &response)));
   std::vector<RewardFacts> rewards;
-  for (const v1::RewardDescription& reward : response.rewards()) rewards.push_back(FactsOf(reward));
+  for (const v1::RewardDescription& reward : response.rewards()) {
+    RewardFacts facts = FactsOf(reward);
+    facts.identity = run::IdentityVia(options.transport, facts.identity);
+    rewards.push_back(std::move(facts));
+  }
   absl::MutexLock lock(&mutex);
   return directory.Described(server, rewards, response.batch_max());
 }
@@ -315,19 +235,28 @@ std::vector<absl::StatusOr<Scores>> RewardClient::Score(const std::string& promp
                                                         const std::string& prompt_metadata_json,
                                                         const std::vector<Image8>& images,
                                                         const Patience& patience) {
-  Call call{.prompt = {},
-            .images = images,
-            .waits = patience.waits,
-            .end = impl_->options.clock->Now() + patience.limit};
+  std::vector<Frames> media;
+  for (const Image8& image : images) media.emplace_back(&image, 1);
+  return ScoreMedia(prompt_text, prompt_metadata_json, media, patience);
+}
+
+std::vector<absl::StatusOr<Scores>> RewardClient::ScoreMedia(
+    const std::string& prompt_text, const std::string& prompt_metadata_json,
+    const std::vector<Frames>& media, const Patience& patience) {
+  ScoreCall call{.prompt = {},
+                 .media = {media, impl_->options.transport},
+                 .waits = patience.waits,
+                 .end = impl_->options.clock->Now() + patience.limit};
   call.prompt.set_text(prompt_text);
   call.prompt.set_metadata_json(prompt_metadata_json);
   std::vector<ScoreBatch> batches;
   {
     absl::MutexLock lock(&impl_->mutex);
     call.group = 1 + std::uniform_int_distribution<uint64_t>(0, UINT64_MAX - 1)(impl_->random);
-    batches = PlanBatches(impl_->directory, impl_->options.rewards, images, kBatchBytesMax);
+    batches =
+        PlanBatches(impl_->directory, impl_->options.rewards, call.media.pixel_bytes(), kLimits);
   }
-  absl::MutexLock(&call.mutex), call.outcomes.resize(images.size());
+  absl::MutexLock(&call.mutex), call.outcomes.resize(media.size());
   impl_->RunBatches(call, batches);
   absl::MutexLock lock(&call.mutex);
   impl_->LogFailures(call.outcomes);
@@ -337,7 +266,7 @@ std::vector<absl::StatusOr<Scores>> RewardClient::Score(const std::string& promp
 }
 
 // Side by side, on this thread and further ones.
-void RewardClient::Impl::RunBatches(Call& call, const std::vector<ScoreBatch>& batches) {
+void RewardClient::Impl::RunBatches(ScoreCall& call, const std::vector<ScoreBatch>& batches) {
   std::atomic<size_t> next = 0;
   const std::optional<Trace> trace = CurrentTrace();  // Threads begin without one.
   const auto work = [&] {
@@ -384,7 +313,7 @@ void RewardClient::Impl::LogFailures(const std::vector<Outcomes>& outcomes) cons
 
 // Asks until every image of the batch has a score or was answered kAnswersMax times without one.
 // The last time it asks for each image alone: one that breaks its call then takes no other along.
-void RewardClient::Impl::Score(Call& call, const ScoreBatch& batch) {
+void RewardClient::Impl::Score(ScoreCall& call, const ScoreBatch& batch) {
   if (!batch.too_large.empty()) {
     return Settle(call, batch, absl::InvalidArgumentError(batch.too_large));
   }
@@ -402,7 +331,7 @@ void RewardClient::Impl::Score(Call& call, const ScoreBatch& batch) {
 
 // Gets one answer for every reward of every image, whatever it says, or the reason why no server
 // answers.
-void RewardClient::Impl::Ask(Call& call, const ScoreBatch& batch) {
+void RewardClient::Impl::Ask(ScoreCall& call, const ScoreBatch& batch) {
   Waiting waiting(*this);
   absl::Status last;
   std::optional<absl::Duration> observed_end;
@@ -430,7 +359,7 @@ void RewardClient::Impl::Ask(Call& call, const ScoreBatch& batch) {
 }
 
 // Ends the batch, and the call if it cannot do without these rewards.
-void RewardClient::Impl::GiveUp(Call& call, const ScoreBatch& open, const absl::Status& why) {
+void RewardClient::Impl::GiveUp(ScoreCall& call, const ScoreBatch& open, const absl::Status& why) {
   Settle(call, open, why);
   if (!IsAbsence(why) || MayBeMissing(open.rewards)) return;
   absl::MutexLock lock(&call.mutex);
@@ -438,7 +367,7 @@ void RewardClient::Impl::GiveUp(Call& call, const ScoreBatch& open, const absl::
 }
 
 // Has a server answer. An absence, if it does not for some reward.
-absl::Status RewardClient::Impl::Take(const Turn& turn, Call& call, const ScoreBatch& open) {
+absl::Status RewardClient::Impl::Take(const Turn& turn, ScoreCall& call, const ScoreBatch& open) {
   const std::string where = absl::StrCat("reward server ", options.endpoints[turn.server]);
   if (turn.rewards.empty()) {
     absl::Status status = Annotate(DescribeOne(turn.server), where);
@@ -481,7 +410,8 @@ void RewardClient::Impl::NoteOutcome(size_t server, const std::string& reward,
 
 // Waits until some server may be asked. kCancelled, kUnavailable if the call is to wait no more,
 // kNotFound if no server has these rewards.
-absl::StatusOr<Turn> RewardClient::Impl::Next(Call& call, const std::vector<std::string>& wanted,
+absl::StatusOr<Turn> RewardClient::Impl::Next(ScoreCall& call,
+                                              const std::vector<std::string>& wanted,
                                               absl::Duration end) {
   {
     absl::MutexLock lock(&call.mutex);
@@ -541,7 +471,7 @@ void RewardClient::Cancel() {
 
 // Sends a batch to one server, under one deadline, and stores its answers. Returns the rewards that
 // it did not answer for.
-Absences RewardClient::Impl::TryBatch(size_t server, Call& call, const ScoreBatch& batch) {
+Absences RewardClient::Impl::TryBatch(size_t server, ScoreCall& call, const ScoreBatch& batch) {
   Absences absences;
   const absl::Status status = Exchange(server, call, batch, absences);
   // It has other rewards than it said, or may have them when it comes back.
@@ -565,7 +495,7 @@ Absences RewardClient::Impl::TryBatch(size_t server, Call& call, const ScoreBatc
   return absences;
 }
 
-absl::Status RewardClient::Impl::Exchange(size_t server, Call& call, const ScoreBatch& batch,
+absl::Status RewardClient::Impl::Exchange(size_t server, ScoreCall& call, const ScoreBatch& batch,
                                           Absences& absences) {
   size_t batch_max = 1;
   {
@@ -574,9 +504,9 @@ absl::Status RewardClient::Impl::Exchange(size_t server, Call& call, const Score
   }
   const Cancellable context(*this, std::min(options.timeout, call.end - options.clock->Now()));
   const auto stream = stubs[server]->Score(context.get());
-  for (const v1::ScoreRequest& request : RequestsOf(call, batch, batch_max)) {
-    if (!stream->Write(request)) break;  // Finish says why.
-  }
+  // Where it stops, Finish says why.
+  WriteBatch(call, batch, batch_max,
+             [&](const v1::ScoreRequest& request) { return stream->Write(request); });
   stream->WritesDone();
   std::set<uint64_t> open(batch.images.begin(), batch.images.end());
   v1::ScoreResponse response;

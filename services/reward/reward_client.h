@@ -27,7 +27,9 @@
 #include "base/clock.h"
 #include "base/image8.h"
 #include "core/reward/scorer.h"
+#include "oxbow/v1/config.pb.h"
 #include "services/reward/circuit_breaker.h"
+#include "services/reward/score_call.h"
 
 namespace oxbow::reward {
 
@@ -36,9 +38,6 @@ using Scores = std::map<std::string, double>;
 
 // Answers without a score after which an image has none.
 inline constexpr int kAnswersMax = 3;
-
-// True if the image has no score because a server answered without one.
-bool IsUnscorable(const absl::Status& status);
 
 // How long a call goes on while no server answers.
 struct Patience {
@@ -57,6 +56,9 @@ class RewardClient {
     int tries = 3;  // Silent calls, over all replicas, that make an absence.
     absl::Duration timeout = absl::Seconds(30);  // For one try of one batch.
     CircuitBreaker::Options breaker = {};        // No rest is longer than `timeout`.
+    // How pictures travel. Over JPEG the identities of rewards have a suffix: their scores are
+    // others.
+    v1::PictureTransport transport = v1::PICTURE_TRANSPORT_RAW;
     const Clock* clock = &Clock::Steady();
   };
 
@@ -89,6 +91,12 @@ class RewardClient {
                                             const std::string& prompt_metadata_json,
                                             const std::vector<Image8>& images,
                                             const Patience& patience = {});
+
+  // The same for pictures and videos. The frames of a video are of one size.
+  std::vector<absl::StatusOr<Scores>> ScoreMedia(const std::string& prompt_text,
+                                                 const std::string& prompt_metadata_json,
+                                                 const std::vector<Frames>& media,
+                                                 const Patience& patience = {});
 
   // Why some call waits for a server; empty if none waits. Thread-safe.
   std::string waiting() const;

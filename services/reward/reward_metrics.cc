@@ -29,21 +29,26 @@ Buckets ScoreBuckets(const RewardFacts& facts) {
 
 RewardMetrics::RewardMetrics(prometheus::Registry& registry, const ScorerPanel& panel) {
   auto& items = telemetry::Family(registry, exported::kRewardItemsTotal);
+  auto& cached = telemetry::Family(registry, exported::kRewardCacheHitsTotal);
   auto& scores = telemetry::Family(registry, exported::kRewardScore);
   auto& queues = telemetry::Family(registry, exported::kRewardQueueSeconds);
   auto& fills = telemetry::Family(registry, exported::kRewardBatchFillRatio);
   auto& scoring = telemetry::Family(registry, exported::kRewardScoringSeconds);
+  auto& serving = telemetry::Family(registry, exported::kRewardServing);
   for (const auto& scorer : panel.scorers()) {
     const std::string name = scorer->facts().name;
     rewards_[name] = {
         .scored = &items.Add({{"reward", name}, {"outcome", "scored"}}),
         .invalid = &items.Add({{"reward", name}, {"outcome", "invalid"}}),
         .failed = &items.Add({{"reward", name}, {"outcome", "failed"}}),
+        .cached = &cached.Add({{"reward", name}}),
         .score = &scores.Add({{"reward", name}}, ScoreBuckets(scorer->facts())),
         .queue = &queues.Add({{"reward", name}}, SecondsBuckets()),
         .fill = &fills.Add({{"reward", name}}, FillBuckets()),
         .scoring = &scoring.Add({{"reward", name}}, SecondsBuckets()),
+        .serving = &serving.Add({{"reward", name}}),
     };
+    Serves(name, true);
   }
   auto& calls = telemetry::Family(registry, exported::kRewardRequestDurationSeconds);
   call_ok_ = &calls.Add({{"outcome", "ok"}}, SecondsBuckets());
@@ -52,15 +57,17 @@ RewardMetrics::RewardMetrics(prometheus::Registry& registry, const ScorerPanel& 
       &telemetry::Metric(registry, exported::kRewardBatchItems, {1, 2, 4, 8, 16, 32, 64, 128, 256});
 }
 
-void RewardMetrics::ItemScored(const std::string& reward, double score) {
+void RewardMetrics::ItemScored(const std::string& reward, const Score& score) {
   const OfReward& of = rewards_.at(reward);
   of.scored->Increment();
-  of.score->Observe(score);
+  of.score->Observe(score.value);
+  if (score.cached) of.cached->Increment();
 }
 
 void RewardMetrics::ItemRefused(const std::string& reward, const absl::Status& why) {
   const OfReward& of = rewards_.at(reward);
-  (absl::IsInvalidArgument(why) ? of.invalid : of.failed)->Increment();
+  const bool invalid = absl::IsInvalidArgument(why) || absl::IsFailedPrecondition(why);
+  (invalid ? of.invalid : of.failed)->Increment();
 }
 
 void RewardMetrics::BatchArrived(size_t items) {
@@ -74,6 +81,10 @@ void RewardMetrics::BatchScored(const RewardFacts& reward, size_t items, absl::D
   of.scoring->Observe(absl::ToDoubleSeconds(took));
   if (reward.batch_max == 0) return;  // It gains nothing by batches.
   of.fill->Observe(static_cast<double>(items) / reward.batch_max);
+}
+
+void RewardMetrics::Serves(const std::string& reward, bool serves) {
+  rewards_.at(reward).serving->Set(serves ? 1 : 0);
 }
 
 void RewardMetrics::CallEnded(absl::Duration duration, bool ok) {

@@ -18,12 +18,14 @@ class RewardMetrics {
   // Makes every series at once, so that rates start from 0. `registry` outlives this.
   RewardMetrics(prometheus::Registry& registry, const ScorerPanel& panel);
 
-  void ItemScored(const std::string& reward, double score);
+  void ItemScored(const std::string& reward, const Score& score);
   void ItemRefused(const std::string& reward, const absl::Status& why);
   void BatchArrived(size_t items);
   // A scorer's batch, whose oldest item `waited` and whose scoring `took` so long.
   void BatchScored(const RewardFacts& reward, size_t items, absl::Duration waited,
                    absl::Duration took);
+  // Whether its health says SERVING.
+  void Serves(const std::string& reward, bool serves);
   void CallEnded(absl::Duration duration, bool ok);
 
  private:
@@ -31,10 +33,12 @@ class RewardMetrics {
     prometheus::Counter* scored;
     prometheus::Counter* invalid;
     prometheus::Counter* failed;
+    prometheus::Counter* cached;
     prometheus::Histogram* score;
     prometheus::Histogram* queue;
     prometheus::Histogram* fill;
     prometheus::Histogram* scoring;
+    prometheus::Gauge* serving;
   };
   std::map<std::string, OfReward> rewards_;
   prometheus::Histogram* call_ok_;

@@ -6,15 +6,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/trace.h"
+#include "rpc/status.h"
 #include "services/reward/score_messages.h"
 
 namespace oxbow::reward {
 namespace {
 
 constexpr int kScoreMethod = 1;  // Its index in service Reward.
+
+absl::Status StillLoads() {
+  return absl::UnavailableError("this server is still loading its rewards");
+}
 
 // Why no further piece came.
 absl::Status CutShort(const RewardService::ScoreStream& stream) {
@@ -86,24 +92,36 @@ void RewardService::Work::Finish(size_t scorer, ScorerQueue::Results scored) {
   if (last) stream->Wake();
 }
 
-RewardService::RewardService(Options options, const ScorerPanel& panel, RewardMetrics& metrics,
+RewardService::RewardService(Options options, const std::vector<std::string>& rewards,
                              const Clock& clock)
-    : options_(options),
-      panel_(panel),
-      metrics_(metrics),
-      clock_(clock),
-      room_(options.media_bytes_max) {
-  for (const auto& scorer : panel.scorers()) {
-    queues_[scorer.get()] = std::make_unique<ScorerQueue>(
-        options.queue, *scorer, clock, [this, &scorer](const ScorerQueue::Batch& batch) {
-          metrics_.BatchScored(scorer->facts(), batch.items, batch.waited, batch.took);
-        });
-  }
+    : options_(options), clock_(clock), health_(rewards), room_(options.media_bytes_max) {
   runner_.emplace(options.streams);
   MarkMethodStreamed(kScoreMethod, nullptr);
   MarkMethodCallback(kScoreMethod,
                      rpc::StreamHandler<v1::ScoreRequest, v1::ScoreResponse>(
                          *runner_, [this](ScoreStream& stream) { return Score(stream); }));
+}
+
+RewardService::RewardService(Options options, const ScorerPanel& panel, RewardMetrics& metrics,
+                             const Clock& clock)
+    : RewardService(options, panel.names(), clock) {
+  Open(panel, metrics);
+}
+
+void RewardService::Open(const ScorerPanel& panel, RewardMetrics& metrics) {
+  OXBOW_CHECK(!open_) << "opened twice";
+  panel_ = &panel;
+  metrics_ = &metrics;
+  for (const auto& scorer : panel.scorers()) {
+    queues_[scorer.get()] = std::make_unique<ScorerQueue>(
+        options_.queue, *scorer, clock_, [this, &scorer](const ScorerQueue::Batch& batch) {
+          const RewardFacts& facts = scorer->facts();
+          metrics_->BatchScored(facts, batch.items, batch.waited, batch.took);
+          metrics_->Serves(facts.name, health_.BatchScored(facts.name, batch.scored, batch.failed));
+        });
+  }
+  open_ = true;
+  health_.Ready();
 }
 
 RewardService::~RewardService() {
@@ -113,7 +131,8 @@ RewardService::~RewardService() {
 grpc::Status RewardService::Describe(grpc::ServerContext* /*context*/,
                                      const v1::DescribeRequest* /*request*/,
                                      v1::DescribeResponse* response) {
-  for (const auto& scorer : panel_.scorers()) {
+  if (!open_) return rpc::ToGrpc(StillLoads());
+  for (const auto& scorer : panel_->scorers()) {
     reward::Describe(scorer->facts(), *response->add_rewards());
   }
   response->set_batch_max(options_.batch_max);
@@ -123,6 +142,7 @@ grpc::Status RewardService::Describe(grpc::ServerContext* /*context*/,
 }
 
 rpc::Handler RewardService::Score(ScoreStream& stream) {
+  if (!open_) co_return StillLoads();
   const absl::Duration start = clock_.Now();
   Call call{.stream = stream};
   while (co_await stream.Read(call.request)) {
@@ -151,7 +171,7 @@ absl::Status RewardService::Ended(const Call& call, absl::Duration start,
                                   const absl::Status& status) {
   const TraceScope scope(call.stream.trace());
   const absl::Duration took = clock_.Now() - start;
-  metrics_.CallEnded(took, status.ok());
+  metrics_->CallEnded(took, status.ok());
   if (!call.failure.ok()) {
     OXBOW_LOG(Warning) << "images not scored" << Field("images", call.images)
                        << Field("failed", call.failed) << Field("reason", call.failure.message());
@@ -164,14 +184,14 @@ absl::Status RewardService::Ended(const Call& call, absl::Duration start,
 // Begins the batch of a request: nothing of it is decoded yet.
 absl::StatusOr<ScoreAssembly> RewardService::Begin(Call& call) {
   const v1::ScoreRequest& request = call.request;
-  metrics_.BatchArrived(request.items_size());
+  metrics_->BatchArrived(request.items_size());
   if (request.items_size() > static_cast<int>(options_.batch_max)) {
     return absl::InvalidArgumentError(
         absl::StrCat("batch has more items than Describe's batch_max: ", request.items_size(),
                      " over ", options_.batch_max));
   }
   OXBOW_ASSIGN_OR_RETURN(call.scorers,
-                         panel_.Select({request.rewards().begin(), request.rewards().end()}));
+                         panel_->Select({request.rewards().begin(), request.rewards().end()}));
   return ScoreAssembly::Begin(call.request, options_.medium_bytes_max, room_);
 }
 
@@ -247,7 +267,7 @@ void RewardService::AddOutcome(const std::string& reward,
   outcome.set_name(reward);
   if (!score.ok()) {
     // A busy scorer has not failed.
-    if (!absl::IsResourceExhausted(score.status())) metrics_.ItemRefused(reward, score.status());
+    if (!absl::IsResourceExhausted(score.status())) metrics_->ItemRefused(reward, score.status());
     outcome.set_status_code(static_cast<int32_t>(score.status().code()));
     outcome.set_status_message(std::string(score.status().message()));
     if (response.status_code() != 0) return;
@@ -255,7 +275,7 @@ void RewardService::AddOutcome(const std::string& reward,
     response.set_status_message(outcome.status_message());
     return;
   }
-  metrics_.ItemScored(reward, score->value);
+  metrics_->ItemScored(reward, *score);
   outcome.set_value(score->value);
   outcome.set_note(score->note);
   v1::NamedValue& value = *response.add_rewards();

@@ -10,12 +10,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
 #include "oxbow/v1/reward.grpc.pb.h"
+#include "rpc/health_service.h"
 #include "rpc/server.h"
 #include "rpc/stream.h"
+#include "services/reward/reward_health.h"
 #include "services/reward/reward_metrics.h"
 #include "services/reward/score_assembly.h"
 #include "services/reward/scorer_panel.h"
@@ -23,7 +26,9 @@
 
 namespace oxbow::reward {
 
-class RewardService final : public v1::Reward::Service, public rpc::HasStreams {
+class RewardService final : public v1::Reward::Service,
+                            public rpc::HasStreams,
+                            public rpc::HasHealth {
  public:
   using ScoreStream = rpc::Stream<v1::ScoreRequest, v1::ScoreResponse>;
   struct Options {
@@ -34,15 +39,22 @@ class RewardService final : public v1::Reward::Service, public rpc::HasStreams {
     rpc::StreamRunner::Options streams = {.threads = 2};
   };
 
-  // `panel`, `metrics` and `clock` outlive the service.
+  // Loads `rewards`: until Open all calls are UNAVAILABLE, and health is NOT_SERVING. `clock`
+  // outlives the service.
+  RewardService(Options options, const std::vector<std::string>& rewards, const Clock& clock);
+  // Open from the start.
   RewardService(Options options, const ScorerPanel& panel, RewardMetrics& metrics,
                 const Clock& clock);
   ~RewardService() override;
+
+  // Serves these scorers from now on. Once. Both outlive the service.
+  void Open(const ScorerPanel& panel, RewardMetrics& metrics);
 
   grpc::Status Describe(grpc::ServerContext* context, const v1::DescribeRequest* request,
                         v1::DescribeResponse* response) override;
 
   rpc::StreamRunner& streams() override { return *runner_; }
+  std::optional<bool> Serves(std::string_view name) const override { return health_.Serves(name); }
 
   // Serves one call. Public for callers without a network. INVALID_ARGUMENT for a batch over
   // batch_max, a medium that is too large and pieces that do not fit, NOT_FOUND for a reward that
@@ -73,9 +85,11 @@ class RewardService final : public v1::Reward::Service, public rpc::HasStreams {
   absl::Status Ended(const Call& call, absl::Duration start, const absl::Status& status);
 
   const Options options_;
-  const ScorerPanel& panel_;
-  RewardMetrics& metrics_;
   const Clock& clock_;
+  RewardHealth health_;
+  std::atomic<bool> open_ = false;  // Set after the two that it stands for.
+  const ScorerPanel* panel_ = nullptr;
+  RewardMetrics* metrics_ = nullptr;
   MediaRoom room_;  // Outlives the queues, and so the work in them.
   std::map<const Scorer*, std::unique_ptr<ScorerQueue>> queues_;
   std::atomic<uint64_t> groups_ = 0;  // That were numbered for groupwise scorers.

@@ -204,6 +204,22 @@ TEST_F(RewardServiceTest, ScoreThatIsNotFiniteIsAnErrorAndNeverSent) {
               HasSubstr(R"(oxbow_reward_items_total{outcome="failed",reward="not_a_number"} 1)"));
 }
 
+TEST_F(RewardServiceTest, ARewardWithoutScoresIsNotServingAndTheOthersAre) {
+  for (int batch = 0; batch < RewardHealth::kFailuresMax; ++batch) {
+    EXPECT_EQ(service_.Serves("oxbow.v1.Reward/not_a_number"), true);
+    ASSERT_TRUE(Score({Request(1, "not_a_number")}).second.ok());
+    v1::ScoreRequest wrong = Request(1, "digits_ocr");
+    wrong.mutable_prompt()->set_text("a red cube");
+    ASSERT_TRUE(Score({wrong}).second.ok());
+  }
+  EXPECT_EQ(service_.Serves("oxbow.v1.Reward/not_a_number"), false);
+  EXPECT_EQ(service_.Serves("oxbow.v1.Reward/digits_ocr"), true);
+  EXPECT_EQ(service_.Serves(""), true);
+  const std::string text = telemetry::ScrapeText(registry_);
+  EXPECT_THAT(text, HasSubstr(R"(oxbow_reward_serving{reward="not_a_number"} 0)"));
+  EXPECT_THAT(text, HasSubstr(R"(oxbow_reward_serving{reward="digits_ocr"} 1)"));
+}
+
 TEST_F(RewardServiceTest, WrongCallsEndWithTheReason) {
   EXPECT_EQ(Score({Request(5, "digits_ocr")}).second.error_code(), grpc::INVALID_ARGUMENT);
   const grpc::Status unknown = Score({Request(1, "pickscore")}).second;
@@ -309,6 +325,35 @@ TEST(RewardServiceLoadTest, IdleStreamsCostNothingAndABatchTooManyIsRefused) {
   for (Call& call : idle) (void)call.stream->Finish();
 }
 
+TEST(RewardServiceLoadTest, WhileItLoadsItIsNotServingAndCallsAreUnavailable) {
+  std::vector<std::unique_ptr<Scorer>> scorers;
+  scorers.push_back(std::make_unique<ConstantScorer>("constant", 0.5));
+  const ScorerPanel panel(std::move(scorers));
+  prometheus::Registry registry;
+  RewardMetrics metrics(registry, panel);
+  RewardService service({}, {"constant"}, Clock::Steady());
+  const auto server = rpc::Server::Start({}, {&service}).value();
+  const auto stub = v1::Reward::NewStub(rpc::Connect(server->endpoint()));
+  const auto describe = [&] {
+    v1::DescribeResponse response;
+    return stub->Describe(rpc::ContextWithDeadline(absl::Seconds(20)).get(), {}, &response)
+        .error_code();
+  };
+  const auto score = [&] {
+    const auto context = rpc::ContextWithDeadline(absl::Seconds(20));
+    const auto stream = stub->Score(context.get());
+    stream->WritesDone();
+    return stream->Finish().error_code();
+  };
+  EXPECT_EQ(describe(), grpc::UNAVAILABLE);
+  EXPECT_EQ(score(), grpc::UNAVAILABLE);
+  EXPECT_EQ(service.Serves("oxbow.v1.Reward/constant"), false);
+  service.Open(panel, metrics);
+  EXPECT_EQ(describe(), grpc::OK);
+  EXPECT_EQ(score(), grpc::OK);
+  EXPECT_EQ(service.Serves("oxbow.v1.Reward/constant"), true);
+}
+
 // A scorer of batches of eight, whose every score is the width.
 class BatchScorer final : public Scorer {
  public:
@@ -325,6 +370,56 @@ class BatchScorer final : public Scorer {
  private:
   const RewardFacts facts_{.name = "width", .value_max = 9, .batch_max = 8};
 };
+
+// Compares the items of a group: each item's score is their number.
+class GroupScorer final : public Scorer {
+ public:
+  const RewardFacts& facts() const override { return facts_; }
+  int concurrency_max() const override { return 1; }
+  std::vector<absl::StatusOr<reward::Score>> ScoreBatch(absl::Span<const Item> items) override {
+    return std::vector<absl::StatusOr<reward::Score>>(
+        items.size(), reward::Score{.value = static_cast<double>(items.size())});
+  }
+
+ private:
+  const RewardFacts facts_{.name = "count", .value_max = 9, .groupwise = true};
+};
+
+TEST(RewardServiceLoadTest, AGroupWithAWrongItemHasNoScores) {
+  std::vector<std::unique_ptr<Scorer>> scorers;
+  scorers.push_back(std::make_unique<GroupScorer>());
+  const ScorerPanel panel(std::move(scorers));
+  prometheus::Registry registry;
+  RewardMetrics metrics(registry, panel);
+  RewardService service({}, panel, metrics, Clock::Steady());
+  const auto server = rpc::Server::Start({}, {&service}).value();
+  const auto stub = v1::Reward::NewStub(rpc::Connect(server->endpoint()));
+  for (const bool wrong : {false, true}) {
+    v1::ScoreRequest request;
+    request.set_group_complete(true);
+    for (int i = 0; i < 3; ++i) {
+      v1::Image& image = *request.add_items()->mutable_image();
+      request.mutable_items(i)->set_item(i);
+      image.set_width(1);
+      image.set_height(1);
+      image.set_channels(1);
+      image.set_pixels(wrong && i == 1 ? "xy" : "x");
+    }
+    const auto context = rpc::ContextWithDeadline(absl::Seconds(20));
+    const auto stream = stub->Score(context.get());
+    stream->Write(request);
+    stream->WritesDone();
+    std::vector<int> codes;
+    for (v1::ScoreResponse answer; stream->Read(&answer);) {
+      codes.push_back(answer.status_code());
+      EXPECT_EQ(answer.outcomes(0).value(), wrong ? 0 : 3);
+    }
+    EXPECT_TRUE(stream->Finish().ok());
+    const int rest = grpc::FAILED_PRECONDITION;
+    EXPECT_EQ(codes, wrong ? (std::vector<int>{rest, grpc::INVALID_ARGUMENT, rest})
+                           : (std::vector<int>{0, 0, 0}));
+  }
+}
 
 TEST(RewardServiceLoadTest, CallersShareBatches) {
   std::vector<std::unique_ptr<Scorer>> scorers;

@@ -69,16 +69,6 @@ void Describe(const RewardFacts& facts, v1::RewardDescription& description) {
   description.set_batch_max(facts.batch_max);
 }
 
-void AddImage(uint64_t item, const Image8& image, v1::ScoreRequest& request) {
-  v1::ScoreItem& added = *request.add_items();
-  added.set_item(item);
-  added.mutable_image()->set_width(image.width);
-  added.mutable_image()->set_height(image.height);
-  added.mutable_image()->set_channels(image.channels);
-  added.mutable_image()->set_frames(1);
-  added.mutable_image()->set_pixels(image.pixels.data(), image.pixels.size());
-}
-
 std::map<std::string, absl::StatusOr<double>> OutcomesOf(const v1::ScoreResponse& response,
                                                          const std::vector<std::string>& wanted,
                                                          const std::string& endpoint) {

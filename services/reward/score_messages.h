@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/image8.h"
 #include "core/reward/scorer.h"
 #include "oxbow/v1/reward.pb.h"
 
@@ -19,9 +18,6 @@ bool IsAbsence(const absl::Status& status);
 
 RewardFacts FactsOf(const v1::RewardDescription& description);
 void Describe(const RewardFacts& facts, v1::RewardDescription& description);
-
-// Adds image `item` to a request.
-void AddImage(uint64_t item, const Image8& image, v1::ScoreRequest& request);
 
 // What a response says of each reward of `wanted`, all finite or an error; every error names
 // `endpoint`. An absence is that of one reward on this server (it loads, or has too much to do).

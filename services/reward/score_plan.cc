@@ -38,43 +38,47 @@ std::vector<Lot> LotsOf(const RewardDirectory& directory, const std::vector<std:
   return plan;
 }
 
-ScoreBatch WholeGroup(const Lot& lot, const std::vector<Image8>& images, size_t bytes_max) {
+std::string TooLarge(uint64_t bytes, const BatchLimits& limits) {
+  if (bytes <= limits.medium_bytes) return "";
+  return absl::StrCat("image is too large to send: ", bytes, " bytes over ", limits.medium_bytes);
+}
+
+ScoreBatch WholeGroup(const Lot& lot, const std::vector<uint64_t>& sizes,
+                      const BatchLimits& limits) {
   ScoreBatch batch{.images = {}, .rewards = lot.rewards, .whole_group = true};
-  size_t bytes = 0;
-  for (size_t i = 0; i < images.size(); ++i) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
     batch.images.push_back(i);
-    bytes += images[i].pixels.size();
+    bytes += sizes[i];
+    if (batch.too_large.empty()) batch.too_large = TooLarge(sizes[i], limits);
   }
-  if (images.size() > lot.batch_max || bytes > bytes_max) {
+  if (sizes.size() > lot.batch_max || bytes > limits.group_bytes) {
     batch.too_large = absl::StrCat(absl::StrJoin(lot.rewards, ", "),
                                    " compares the images of a group, and the group is too "
                                    "large for one request: ",
-                                   images.size(), " images of ", bytes, " bytes; the server takes ",
-                                   lot.batch_max, " of ", bytes_max);
+                                   sizes.size(), " images of ", bytes, " bytes; the server takes ",
+                                   lot.batch_max, " of ", limits.group_bytes);
   }
   return batch;
 }
 
-void Cut(const Lot& lot, const std::vector<Image8>& images, size_t bytes_max,
+void Cut(const Lot& lot, const std::vector<uint64_t>& sizes, const BatchLimits& limits,
          std::vector<ScoreBatch>& batches) {
-  size_t bytes = 0;
+  uint64_t bytes = 0;
   ScoreBatch batch{.images = {}, .rewards = lot.rewards};
   const auto finish = [&] {
     if (!batch.images.empty()) batches.push_back(std::exchange(batch, {{}, lot.rewards}));
     bytes = 0;
   };
-  for (size_t i = 0; i < images.size(); ++i) {
-    const size_t size = images[i].pixels.size();
-    if (size > bytes_max) {
-      batches.push_back({.images = {i},
-                         .rewards = lot.rewards,
-                         .too_large = absl::StrCat("image is too large to send: ", size,
-                                                   " bytes over ", bytes_max)});
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > limits.batch_bytes) {  // Alone, in pieces.
+      batches.push_back(
+          {.images = {i}, .rewards = lot.rewards, .too_large = TooLarge(sizes[i], limits)});
       continue;
     }
-    if (batch.images.size() >= lot.batch_max || bytes + size > bytes_max) finish();
+    if (batch.images.size() >= lot.batch_max || bytes + sizes[i] > limits.batch_bytes) finish();
     batch.images.push_back(i);
-    bytes += size;
+    bytes += sizes[i];
   }
   finish();
 }
@@ -83,13 +87,13 @@ void Cut(const Lot& lot, const std::vector<Image8>& images, size_t bytes_max,
 
 std::vector<ScoreBatch> PlanBatches(const RewardDirectory& directory,
                                     const std::vector<std::string>& rewards,
-                                    const std::vector<Image8>& images, size_t bytes_max) {
+                                    const std::vector<uint64_t>& bytes, const BatchLimits& limits) {
   std::vector<ScoreBatch> batches;
   for (const Lot& lot : LotsOf(directory, rewards)) {
     if (lot.groupwise) {
-      batches.push_back(WholeGroup(lot, images, bytes_max));
+      batches.push_back(WholeGroup(lot, bytes, limits));
     } else {
-      Cut(lot, images, bytes_max, batches);
+      Cut(lot, bytes, limits, batches);
     }
   }
   return batches;

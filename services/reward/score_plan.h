@@ -5,10 +5,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "base/image8.h"
 #include "services/reward/reward_directory.h"
 
 namespace oxbow::reward {
@@ -20,10 +20,17 @@ struct ScoreBatch {
   std::string too_large = {};  // Why the batch cannot be sent; empty: it can.
 };
 
-// Batches of at most `bytes_max` and of what the servers take. Every image is in one batch of each
-// reward.
+// Bytes of pixels, at most.
+struct BatchLimits {
+  uint64_t batch_bytes = 0;   // A batch of several media has, unless it is a whole group.
+  uint64_t medium_bytes = 0;  // One medium has.
+  uint64_t group_bytes = 0;   // A group has that travels whole.
+};
+
+// Batches that keep the limits and what the servers take. `bytes` are those of the pixels, by
+// image. Every image is in one batch of each reward.
 std::vector<ScoreBatch> PlanBatches(const RewardDirectory& directory,
                                     const std::vector<std::string>& rewards,
-                                    const std::vector<Image8>& images, size_t bytes_max);
+                                    const std::vector<uint64_t>& bytes, const BatchLimits& limits);
 
 }  // namespace oxbow::reward

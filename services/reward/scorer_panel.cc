@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "services/reward/cached_scorer.h"
 #include "services/reward/scorer_table.h"
 
 namespace oxbow::reward {
@@ -20,6 +21,19 @@ absl::StatusOr<Score> Checked(const RewardFacts& facts, absl::StatusOr<Score> sc
   return score;
 }
 
+// The scorer, behind a cache if its entry or the scorer itself wants one.
+absl::StatusOr<std::unique_ptr<Scorer>> WithCache(const v1::ScorerConfig& entry,
+                                                  std::unique_ptr<Scorer> scorer) {
+  const RewardFacts& facts = scorer->facts();
+  if (facts.groupwise && entry.cache_items() > 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "reward ", facts.name, " compares the items of a group: it takes no key `cache_items`"));
+  }
+  const uint32_t items = entry.cache_items() > 0 ? entry.cache_items() : facts.cache_items;
+  if (items == 0 || facts.groupwise) return scorer;
+  return std::make_unique<CachedScorer>(std::move(scorer), items);
+}
+
 }  // namespace
 
 absl::StatusOr<ScorerPanel> ScorerPanel::Create(const std::vector<v1::ScorerConfig>& entries) {
@@ -31,6 +45,7 @@ absl::StatusOr<ScorerPanel> ScorerPanel::Create(const std::vector<v1::ScorerConf
       return absl::InvalidArgumentError(absl::StrCat("reward is named twice: ", entry.name()));
     }
     OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<Scorer> scorer, MakeScorer(entry));
+    OXBOW_ASSIGN_OR_RETURN(scorer, WithCache(entry, std::move(scorer)));
     scorers.push_back(std::move(scorer));
   }
   return ScorerPanel(std::move(scorers));
@@ -39,6 +54,12 @@ absl::StatusOr<ScorerPanel> ScorerPanel::Create(const std::vector<v1::ScorerConf
 ScorerPanel::ScorerPanel(std::vector<std::unique_ptr<Scorer>> scorers)
     : scorers_(std::move(scorers)) {
   OXBOW_CHECK(!scorers_.empty()) << "panel without scorers";
+}
+
+std::vector<std::string> ScorerPanel::names() const {
+  std::vector<std::string> names;
+  for (const auto& scorer : scorers_) names.push_back(scorer->facts().name);
+  return names;
 }
 
 absl::StatusOr<std::vector<Scorer*>> ScorerPanel::Select(

@@ -24,6 +24,7 @@ class ScorerPanel {
   explicit ScorerPanel(std::vector<std::unique_ptr<Scorer>> scorers);
 
   const std::vector<std::unique_ptr<Scorer>>& scorers() const { return scorers_; }
+  std::vector<std::string> names() const;
 
   // The scorers of these names, in that order; all if `names` is empty. kNotFound names a scorer
   // that this panel does not have.

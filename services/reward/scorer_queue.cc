@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "services/reward/scorer_panel.h"
@@ -16,6 +17,12 @@ uint64_t BytesOf(const std::vector<Item>& items) {
     for (const Image8& frame : item.frames) bytes += frame.pixels.size();
   }
   return bytes;
+}
+
+// Whether the scorer has failed, and not its caller.
+bool HasFailed(const absl::Status& status) {
+  return !status.ok() && !absl::IsInvalidArgument(status) && !absl::IsFailedPrecondition(status) &&
+         !absl::IsResourceExhausted(status);
 }
 
 }  // namespace
@@ -134,6 +141,10 @@ void ScorerQueue::ScorePieces(const std::vector<Piece>& batch) {
   const absl::Duration start = clock_.Now();
   Results results = ScoreItems(scorer_, items);
   scored_({.items = items.size(),
+           .scored =
+               static_cast<size_t>(absl::c_count_if(results, [](const auto& r) { return r.ok(); })),
+           .failed = static_cast<size_t>(
+               absl::c_count_if(results, [](const auto& r) { return HasFailed(r.status()); })),
            .waited = start - batch.front().entry->since,
            .took = clock_.Now() - start});
   size_t next = 0;

@@ -46,6 +46,8 @@ class ScorerQueue {
   // A batch that was scored.
   struct Batch {
     size_t items = 0;
+    size_t scored = 0;      // Items with a score.
+    size_t failed = 0;      // Items without one, for which their callers are not to blame.
     absl::Duration waited;  // By the oldest of its items.
     absl::Duration took;
   };

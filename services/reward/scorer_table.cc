@@ -154,12 +154,13 @@ absl::StatusOr<const Row*> RowOf(const v1::ScorerConfig& config) {
       "there are ", absl::StrJoin(ScorerNames(), ", "), "): ", name));
 }
 
-// The keys that the entry sets, besides its name and its scorer.
+// The keys that the entry sets, besides its name, its scorer and what its server does for it.
 Keys KeysOf(const v1::ScorerConfig& config) {
   std::vector<const google::protobuf::FieldDescriptor*> set;
   config.GetReflection()->ListFields(config, &set);
   Keys keys;
   for (const google::protobuf::FieldDescriptor* field : set) {
+    if (field->name() == "cache_items") continue;
     if (field->name() != "name" && field->name() != "scorer") keys.emplace_back(field->name());
   }
   return keys;

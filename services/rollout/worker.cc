@@ -94,7 +94,8 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
            .observed = {spec.reward.observed().begin(), spec.reward.observed().end()},
            .identities = spec.reward_identities,
            .tries = static_cast<int>(std::max(1u, spec.reward.tries())),
-           .timeout = absl::Seconds(spec.reward.timeout_seconds())}));
+           .timeout = absl::Seconds(spec.reward.timeout_seconds()),
+           .transport = spec.reward.transport()}));
   // A series is there before the first failure, so that its rate is seen.
   for (const std::string& name : spec.reward.observed()) metrics_.ObservedFailed(name, 0);
   auto session = std::make_shared<LearnerSession>(

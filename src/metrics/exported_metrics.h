@@ -360,6 +360,9 @@ inline constexpr Counter kRewardItemsTotal{
     "oxbow_reward_items_total", "outcome: failed, invalid, scored; reward: name",
     "Images by reward and outcome: scored, invalid (image or prompt does not fit), failed "
     "(the scorer gave an error or no finite number)."};
+inline constexpr Counter kRewardCacheHitsTotal{
+    "oxbow_reward_cache_hits_total", "reward: name",
+    "Scored images whose score was kept from before (cache_items); they count as scored, too."};
 inline constexpr Histogram kRewardScore{
     "oxbow_reward_score", "reward: name", "Scores given, by reward, in the reward's own units."};
 inline constexpr Histogram kRewardRequestDurationSeconds{
@@ -373,6 +376,9 @@ inline constexpr Histogram kRewardScoringSeconds{
 inline constexpr Histogram kRewardBatchFillRatio{
     "oxbow_reward_batch_fill_ratio", "reward: name",
     "Items of a batch over the scorer's limit; only of scorers that gain by batches."};
+inline constexpr Gauge kRewardServing{
+    "oxbow_reward_serving", "reward: name",
+    "1 while the reward's health is SERVING; 0 once its last batches gave no score at all."};
 inline constexpr Histogram kRewardBatchItems{
     "oxbow_reward_batch_items", "", "Images per batch received."};
 // clang-format on

@@ -10,12 +10,12 @@
 namespace oxbow::rpc {
 
 ByteAnswer CallBytes(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
-                     absl::Duration timeout) {
+                     absl::Duration timeout, const std::string& request) {
   grpc::GenericStub stub(channel);
   grpc::CompletionQueue queue;
   const std::unique_ptr<grpc::ClientContext> context = ContextWithDeadline(timeout);
-  const grpc::Slice empty;
-  auto call = stub.PrepareUnaryCall(context.get(), method, grpc::ByteBuffer(&empty, 1), &queue);
+  const grpc::Slice sent(request);
+  auto call = stub.PrepareUnaryCall(context.get(), method, grpc::ByteBuffer(&sent, 1), &queue);
   call->StartCall();
   grpc::ByteBuffer response;
   ByteAnswer answer;

@@ -16,8 +16,9 @@ struct ByteAnswer {
   std::string bytes;  // The response as it was sent; empty if the call failed.
 };
 
-// Calls `method` ("/package.Service/Method") with an empty request, and waits at most `timeout`.
+// Calls `method` ("/package.Service/Method") with the bytes of a request, and waits at most
+// `timeout`.
 ByteAnswer CallBytes(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
-                     absl::Duration timeout);
+                     absl::Duration timeout, const std::string& request = "");
 
 }  // namespace oxbow::rpc

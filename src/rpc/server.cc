@@ -35,10 +35,12 @@ sigset_t StopSignals() {
 
 std::unique_ptr<HealthService> HealthOf(const std::vector<grpc::Service*>& services) {
   std::vector<StreamRunner*> runners;
+  std::vector<const HasHealth*> parts;
   for (grpc::Service* service : services) {
     if (auto* streams = dynamic_cast<HasStreams*>(service)) runners.push_back(&streams->streams());
+    if (const auto* health = dynamic_cast<HasHealth*>(service)) parts.push_back(health);
   }
-  return std::make_unique<HealthService>(std::move(runners));
+  return std::make_unique<HealthService>(std::move(runners), std::move(parts));
 }
 
 std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> Interceptors() {

@@ -38,7 +38,8 @@ class Server {
   };
 
   // Binds and serves `services` (at least one; not owned; they outlive the server). Health says
-  // SERVING at once, as long as threads are free (rpc/health_service.h). kUnavailable if the
+  // SERVING at once, as long as threads are free and no service says otherwise
+  // (rpc/health_service.h). kUnavailable if the
   // address cannot be bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options,
                                                        const std::vector<grpc::Service*>& services);

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 
 #include "oxbow/v1/coordinator.grpc.pb.h"
@@ -114,6 +115,36 @@ TEST(ServerTest, HealthNeedsAThreadOfTheStreamsToo) {
   service.go_on.Notify();
   EXPECT_TRUE(stream->Finish().ok());
   EXPECT_EQ(Check(server->endpoint()).bytes, "\x08\x01");
+}
+
+// Has two parts, of which the second is broken.
+class PartsService final : public v1::Coordinator::Service, public HasHealth {
+ public:
+  std::optional<bool> Serves(std::string_view name) const override {
+    if (name.empty()) return ready.load();
+    if (name == "parts/good") return true;
+    if (name == "parts/broken") return false;
+    return std::nullopt;
+  }
+  std::atomic<bool> ready = false;
+};
+
+TEST(ServerTest, HealthIsThatOfThePartThatIsAskedFor) {
+  PartsService service;
+  const auto server = Server::Start({}, {&service}).value();
+  const auto ask = [&](const std::string& request) {
+    return CallBytes(Connect(server->endpoint()), kHealthCheck, kDeadline, request);
+  };
+  EXPECT_EQ(ask("").bytes, "\x08\x02") << "not ready";
+  service.ready = true;
+  EXPECT_EQ(ask("").bytes, "\x08\x01");
+  EXPECT_EQ(ask(HealthRequest("parts/good")).bytes, "\x08\x01");
+  EXPECT_EQ(ask(HealthRequest("parts/broken")).bytes, "\x08\x02");
+  for (const std::string& unknown :
+       {HealthRequest("parts/other"), HealthRequest(std::string(300, 'x')),
+        std::string("\x0a\x05x"), std::string("\xff\xff")}) {
+    EXPECT_EQ(ask(unknown).status.error_code(), grpc::StatusCode::NOT_FOUND);
+  }
 }
 
 }  // namespace

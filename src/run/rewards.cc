@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 
 namespace oxbow::run {
@@ -57,6 +58,11 @@ void CountObservedFailures(const v1::RewardConfig& config, const v1::Group& grou
       if (!scored) ++failures[name];
     }
   }
+}
+
+std::string IdentityVia(v1::PictureTransport transport, const std::string& identity) {
+  if (transport != v1::PICTURE_TRANSPORT_JPEG || identity.empty()) return identity;
+  return absl::StrCat(identity, "; jpeg q", kTransportJpegQuality);
 }
 
 double FullReward(const v1::RewardConfig& config) {

@@ -32,6 +32,13 @@ double WeightedReward(const v1::RewardConfig& config, const std::map<std::string
 void CountObservedFailures(const v1::RewardConfig& config, const v1::Group& group,
                            std::map<std::string, uint64_t>& failures);
 
+// Quality of the JPEG files that pictures travel in.
+inline constexpr int kTransportJpegQuality = 95;
+
+// The identity of a reward whose pictures travel so: JPEG changes them, and so their scores. "" if
+// it has none.
+std::string IdentityVia(v1::PictureTransport transport, const std::string& identity);
+
 // The reward of an image whose every term scores 1.
 double FullReward(const v1::RewardConfig& config);
 

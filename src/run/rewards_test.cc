@@ -24,6 +24,14 @@ TEST(RewardsTest, ObservedRewardsAreScoredButNotTrainedOn) {
   EXPECT_FALSE(IsTerm(Config(), "strict"));
 }
 
+TEST(RewardsTest, OnlyJpegMakesAnotherReward) {
+  EXPECT_EQ(IdentityVia(v1::PICTURE_TRANSPORT_UNSPECIFIED, "a"), "a");
+  EXPECT_EQ(IdentityVia(v1::PICTURE_TRANSPORT_RAW, "a"), "a");
+  EXPECT_EQ(IdentityVia(v1::PICTURE_TRANSPORT_PNG, "a"), "a");
+  EXPECT_EQ(IdentityVia(v1::PICTURE_TRANSPORT_JPEG, "a"), "a; jpeg q95");
+  EXPECT_EQ(IdentityVia(v1::PICTURE_TRANSPORT_JPEG, ""), "");
+}
+
 TEST(RewardsTest, EveryRewardIsInOnePlace) {
   v1::RewardConfig config = Config();
   EXPECT_THAT(OwnRewards(config), ElementsAre("strict", "ocr", "taste"));

@@ -1,5 +1,5 @@
-// For any batches: each item is answered once, with all wanted rewards within their range or with
-// an error and none.
+// For any batches, also in pieces: each item is answered once, with all wanted rewards within their
+// range or with an error and none.
 #include <list>
 #include <map>
 #include <memory>
@@ -53,26 +53,33 @@ class Client {
     }
     if (step.call == kNewScore) call_.reset();
     if (call_ == nullptr) Open();
-    v1::ScoreRequest request;
-    if (!fuzz::Parse(step.message, request)) request.Clear();
-    answers_ = 0;
-    wanted_ = request.rewards_size() > 0 ? request.rewards_size()
-                                         : static_cast<int>(server_.ranges.size());
+    if (!open_) {
+      v1::ScoreRequest request;
+      if (!fuzz::Parse(step.message, request)) request.Clear();
+      answers_ = 0;
+      items_ = request.items_size();
+      wanted_ = request.rewards_size() > 0 ? request.rewards_size()
+                                           : static_cast<int>(server_.ranges.size());
+    }
     const bool taken = call_->Send(step.message);
-    const bool over = call_->ended() || call_->status().has_value();
+    const auto over = [&] { return call_->ended() || call_->status().has_value(); };
     // The scoring thread answers beside the runner's.
-    while (taken && !over && answers_ < request.items_size()) {
+    while (taken && !over() && !call_->reads()) {
       std::this_thread::yield();
       call_->Serve();
     }
-    OXBOW_CHECK(answers_ <= request.items_size()) << answers_;
-    if (over) call_.reset();
+    OXBOW_CHECK(answers_ <= items_) << answers_;
+    // Pieces of its media are missing: all or none is answered.
+    open_ = !over() && answers_ < items_;
+    OXBOW_CHECK(!open_ || answers_ == 0) << answers_;
+    if (over()) call_.reset();
   }
 
  private:
   using Call = fuzz::ServedStream<v1::ScoreRequest, v1::ScoreResponse>;
 
   void Open() {
+    open_ = false;
     auto* reactor = RewardService::ScoreStream::Start(
         context_.emplace_back(), server_.service.streams(),
         [this](RewardService::ScoreStream& stream) { return server_.service.Score(stream); },
@@ -93,8 +100,10 @@ class Client {
 
   Server& server_;
   std::list<grpc::CallbackServerContext> context_;
-  int answers_ = 0;
-  int wanted_ = 0;
+  bool open_ = false;  // The last batch is not whole.
+  int answers_ = 0;    // To the last batch.
+  int items_ = 0;      // In the last batch.
+  int wanted_ = 0;     // Rewards of each item.
   std::unique_ptr<Call> call_;
 };
 

@@ -106,6 +106,11 @@ class ServedStream final : public grpc::ServerCallbackReaderWriter<Request, Resp
   }
 
   bool ended() const { return reactor_ == nullptr; }
+  // The service waits for the next message.
+  bool reads() const {
+    const std::lock_guard lock(mutex_);
+    return read_ != nullptr;
+  }
   std::optional<grpc::Status> status() const {
     const std::lock_guard lock(mutex_);
     return status_;

@@ -33,6 +33,8 @@ struct RewardFacts {
   uint32_t batch_max = 0;                  // Items of one ScoreBatch; 0: any number.
   bool images = true;
   bool videos = false;
+  uint32_t cache_items =
+      0;  // Results that a server should keep, if its config does not say; 0: none.
 };
 
 // One picture, or the frames of one video, with its prompt. The caller keeps alive what it refers
@@ -50,6 +52,7 @@ struct Item {
 struct Score {
   double value = 0;
   std::string note = {};  // What people want to know of it: a text read, an answer given.
+  bool cached = false;    // It was given before, and kept.
 };
 
 class Scorer {

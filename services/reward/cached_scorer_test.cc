@@ -1,0 +1,126 @@
+#include "services/reward/cached_scorer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "services/reward/scorer_panel.h"
+
+namespace oxbow::reward {
+namespace {
+
+using testing::ElementsAre;
+
+// A pure function of the item, which counts what it is asked. Prompts "no" are errors.
+class CountingScorer final : public Scorer {
+ public:
+  explicit CountingScorer(std::vector<size_t>& batches) : batches_(batches) {}
+  const RewardFacts& facts() const override { return facts_; }
+  int concurrency_max() const override { return 3; }
+  std::vector<absl::StatusOr<Score>> ScoreBatch(absl::Span<const Item> items) override {
+    batches_.push_back(items.size());
+    std::vector<absl::StatusOr<Score>> scores;
+    for (const Item& item : items) {
+      if (item.prompt == "no") {
+        scores.emplace_back(absl::InternalError("no"));
+        continue;
+      }
+      double value = 100. * static_cast<double>(item.prompt.size()) +
+                     10. * static_cast<double>(item.metadata_json.size()) + item.picture().width;
+      for (const Image8& frame : item.frames) value = 7 * value + frame.pixels[0];
+      scores.emplace_back(Score{.value = value, .note = std::string(item.prompt)});
+    }
+    return scores;
+  }
+
+ private:
+  std::vector<size_t>& batches_;
+  const RewardFacts facts_{.name = "counts", .identity = "counts/1", .videos = true};
+};
+
+class CachedScorerTest : public testing::Test {
+ protected:
+  std::unique_ptr<CachedScorer> Cached(size_t items_max) {
+    return std::make_unique<CachedScorer>(std::make_unique<CountingScorer>(batches_), items_max);
+  }
+  std::vector<size_t> batches_;
+};
+
+Image8 Pixel(uint8_t level) { return {.width = 1, .height = 1, .pixels = {level}}; }
+
+TEST_F(CachedScorerTest, ScoresAreThoseOfTheScorerWhateverIsKept) {
+  std::vector<size_t> ignored;
+  CountingScorer plain(ignored);
+  const std::vector<std::string> prompts = {"a", "bb", "no"};
+  const std::vector<std::string> metadata = {"", "{}"};
+  const Image8 wide{.width = 2, .height = 1, .pixels = {1, 0}};
+  const Image8 tall{.width = 1, .height = 2, .pixels = {1, 0}};
+  const std::vector<std::vector<Image8>> media = {
+      {Pixel(1)}, {Pixel(2)}, {wide}, {tall}, {Pixel(1), Pixel(2)}, {Pixel(2), Pixel(1)}};
+  for (const size_t items_max : {1, 4, 100}) {
+    const auto cached = Cached(items_max);
+    std::mt19937 random(17);
+    for (int round = 0; round < 200; ++round) {
+      std::vector<Item> items;
+      for (size_t i = 0; i < 1 + random() % 5; ++i) {
+        items.push_back({.prompt = prompts[random() % 3],
+                         .metadata_json = metadata[random() % 2],
+                         .frames = media[random() % media.size()]});
+      }
+      const auto expected = plain.ScoreBatch(items);
+      const auto scores = cached->ScoreBatch(items);
+      ASSERT_EQ(scores.size(), items.size());
+      for (size_t i = 0; i < items.size(); ++i) {
+        ASSERT_EQ(scores[i].status(), expected[i].status());
+        if (!scores[i].ok()) continue;
+        EXPECT_EQ(scores[i]->value, expected[i]->value);
+        EXPECT_EQ(scores[i]->note, expected[i]->note);
+      }
+    }
+  }
+}
+
+TEST_F(CachedScorerTest, AnEqualItemIsScoredOnceAndAnErrorEachTime) {
+  const auto cached = Cached(10);
+  const Image8 image = Pixel(3);
+  const Item good{.prompt = "a", .frames = {&image, 1}}, bad{.prompt = "no", .frames = {&image, 1}};
+  const auto first = cached->ScoreBatch(std::vector{good, bad, good});
+  EXPECT_THAT(batches_, ElementsAre(2));
+  EXPECT_FALSE(first[0]->cached);
+  const auto second = cached->ScoreBatch(std::vector{good, bad, good});
+  EXPECT_THAT(batches_, ElementsAre(2, 1));
+  EXPECT_TRUE(second[0]->cached);
+  EXPECT_FALSE(second[1].ok());
+  (void)cached->ScoreBatch(std::vector{good});
+  EXPECT_THAT(batches_, ElementsAre(2, 1)) << "nothing to ask";
+}
+
+TEST_F(CachedScorerTest, WhatWasNotAskedForTheLongestGoesFirst) {
+  const auto cached = Cached(2);
+  const auto is_kept = [&](uint8_t level) {
+    const Image8 image = Pixel(level);
+    return cached->ScoreBatch(std::vector<Item>{{.prompt = "a", .frames = {&image, 1}}})[0]->cached;
+  };
+  EXPECT_FALSE(is_kept(1));
+  EXPECT_FALSE(is_kept(2));
+  EXPECT_TRUE(is_kept(1));
+  EXPECT_FALSE(is_kept(3));  // In place of 2.
+  EXPECT_TRUE(is_kept(1));
+  EXPECT_FALSE(is_kept(2));
+}
+
+TEST(ScorerPanelTest, AnEntryMayHaveItsResultsKept) {
+  v1::ScorerConfig entry;
+  entry.set_name("digits_ocr");
+  entry.set_cache_items(5);
+  const auto panel = ScorerPanel::Create({entry});
+  ASSERT_TRUE(panel.ok()) << panel.status();
+  EXPECT_NE(dynamic_cast<CachedScorer*>(panel->scorers()[0].get()), nullptr);
+  EXPECT_EQ(panel->scorers()[0]->facts().identity, "digits_ocr/1");
+  entry.clear_cache_items();
+  EXPECT_EQ(dynamic_cast<CachedScorer*>(ScorerPanel::Create({entry})->scorers()[0].get()), nullptr);
+}
+
+}  // namespace
+}  // namespace oxbow::reward

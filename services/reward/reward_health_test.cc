@@ -1,0 +1,40 @@
+#include "services/reward/reward_health.h"
+
+#include <gtest/gtest.h>
+
+namespace oxbow::reward {
+namespace {
+
+TEST(RewardHealthTest, NothingServesBeforeAllIsLoaded) {
+  RewardHealth health({"a", "b"});
+  for (const bool ready : {false, true}) {
+    if (ready) health.Ready();
+    for (const char* name : {"", "oxbow.v1.Reward", "oxbow.v1.Reward/a", "oxbow.v1.Reward/b"}) {
+      EXPECT_EQ(health.Serves(name), ready) << name;
+    }
+    for (const char* name : {"a", "oxbow.v1.Reward/", "oxbow.v1.Reward/c", "oxbow.v1.Rewards"}) {
+      EXPECT_EQ(health.Serves(name), std::nullopt) << name;
+    }
+  }
+}
+
+TEST(RewardHealthTest, ARewardThatGivesNoScoreAnyMoreIsBrokenUntilItGivesOne) {
+  RewardHealth health({"a", "b"});
+  health.Ready();
+  EXPECT_TRUE(health.BatchScored("a", 0, 4));
+  EXPECT_TRUE(health.BatchScored("a", 0, 4));
+  EXPECT_TRUE(health.BatchScored("a", 1, 3));  // Not in a row.
+  EXPECT_TRUE(health.BatchScored("a", 0, 1));
+  EXPECT_TRUE(health.BatchScored("a", 0, 1));
+  EXPECT_TRUE(health.BatchScored("a", 0, 0));  // Its caller's fault: says nothing of the reward.
+  EXPECT_FALSE(health.BatchScored("a", 0, 1));
+  EXPECT_FALSE(health.BatchScored("a", 0, 0));
+  EXPECT_EQ(health.Serves("oxbow.v1.Reward/a"), false);
+  EXPECT_EQ(health.Serves("oxbow.v1.Reward/b"), true);
+  EXPECT_EQ(health.Serves(""), true);
+  EXPECT_TRUE(health.BatchScored("a", 1, 0));
+  EXPECT_EQ(health.Serves("oxbow.v1.Reward/a"), true);
+}
+
+}  // namespace
+}  // namespace oxbow::reward

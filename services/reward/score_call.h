@@ -1,0 +1,46 @@
+// One call of RewardClient::Score: what is asked, and what is answered so far.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "oxbow/v1/reward.pb.h"
+#include "services/reward/score_plan.h"
+#include "services/reward/travelling_media.h"
+
+namespace oxbow::reward {
+
+// True if the image has no score because a server answered without one.
+bool IsUnscorable(const absl::Status& status);
+
+using Outcomes = std::map<std::string, absl::StatusOr<double>>;  // By reward.
+
+struct ScoreCall {
+  v1::Prompt prompt;
+  TravellingMedia media;
+  bool waits = false;
+  absl::Duration end;
+  uint64_t group = 0;
+  absl::Mutex mutex = {};
+  std::vector<Outcomes> outcomes ABSL_GUARDED_BY(mutex) = {};  // By image.
+  absl::Status absence ABSL_GUARDED_BY(mutex) = {};  // A reward that must not be missing is.
+};
+
+// The images and rewards of the batch that have no answer; nothing if all have one.
+std::optional<ScoreBatch> Unanswered(ScoreCall& call, const ScoreBatch& batch);
+
+// What was answered without a score, and is to be asked for again: those answers are forgotten.
+std::optional<ScoreBatch> Reopen(ScoreCall& call, const ScoreBatch& batch);
+
+// The answer to all that is still unanswered.
+void Settle(ScoreCall& call, const ScoreBatch& batch, const absl::Status& status);
+
+}  // namespace oxbow::reward

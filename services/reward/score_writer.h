@@ -1,0 +1,22 @@
+// Writes a batch to a reward server, in messages of which none is larger than gRPC takes: a medium
+// that does not fit comes in pieces (ScoreItem in proto/oxbow/v1/reward.proto).
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "oxbow/v1/reward.pb.h"
+#include "services/reward/score_call.h"
+
+namespace oxbow::reward {
+
+// Pixels of one message.
+inline constexpr uint64_t kMessagePixelsMax = uint64_t{8} << 20;
+inline constexpr uint64_t kPieceBytes = uint64_t{4} << 20;
+
+// Calls `write` with each message, until it returns false. Requests have at most `batch_max` items;
+// a whole group stays one.
+void WriteBatch(const ScoreCall& call, const ScoreBatch& batch, size_t batch_max,
+                const std::function<bool(const v1::ScoreRequest&)>& write);
+
+}  // namespace oxbow::reward

@@ -1,0 +1,75 @@
+#include "services/reward/travelling_media.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "io/image.h"
+#include "run/rewards.h"
+
+namespace oxbow::reward {
+
+TravellingMedia::TravellingMedia(std::vector<Frames> media, v1::PictureTransport transport)
+    : media_(std::move(media)), transport_(transport), files_(new File[media_.size()]) {
+  for (const Frames& frames : media_) OXBOW_CHECK(!frames.empty()) << "a medium without frames";
+}
+
+std::vector<uint64_t> TravellingMedia::pixel_bytes() const {
+  std::vector<uint64_t> bytes;
+  for (const Frames& frames : media_) {
+    bytes.push_back(frames.size() * frames.front().pixels.size());
+  }
+  return bytes;
+}
+
+bool TravellingMedia::IsEncoded(size_t medium) const {
+  // What is no picture is for the server to refuse.
+  return media_[medium].size() == 1 && io::IsValid(media_[medium].front()) &&
+         (transport_ == v1::PICTURE_TRANSPORT_PNG || transport_ == v1::PICTURE_TRANSPORT_JPEG);
+}
+
+const std::string& TravellingMedia::FileOf(size_t medium) const {
+  File& file = files_[medium];
+  absl::call_once(file.once, [&] {
+    const Image8& picture = media_[medium].front();
+    file.bytes = transport_ == v1::PICTURE_TRANSPORT_PNG
+                     ? io::EncodePng(picture)
+                     : io::EncodeJpeg(picture, run::kTransportJpegQuality);
+  });
+  return file.bytes;
+}
+
+uint64_t TravellingMedia::bytes(size_t medium) const {
+  if (IsEncoded(medium)) return FileOf(medium).size();
+  return media_[medium].size() * media_[medium].front().pixels.size();
+}
+
+v1::Image TravellingMedia::Head(size_t medium) const {
+  const Image8& first = media_[medium].front();
+  v1::Image head;
+  head.set_width(first.width);
+  head.set_height(first.height);
+  head.set_channels(first.channels);
+  head.set_frames(static_cast<uint32_t>(media_[medium].size()));
+  if (IsEncoded(medium)) {
+    head.set_encoding(transport_ == v1::PICTURE_TRANSPORT_PNG ? "png" : "jpeg");
+  }
+  return head;
+}
+
+std::string TravellingMedia::Bytes(size_t medium, uint64_t offset, uint64_t count) const {
+  if (IsEncoded(medium)) return FileOf(medium).substr(offset, count);
+  std::string bytes;
+  bytes.reserve(count);
+  const uint64_t frame_bytes = media_[medium].front().pixels.size();
+  while (bytes.size() < count) {
+    const uint64_t at = offset + bytes.size();
+    const std::vector<uint8_t>& pixels = media_[medium][at / frame_bytes].pixels;
+    const uint64_t from = at % frame_bytes;
+    const uint64_t part = std::min(count - bytes.size(), frame_bytes - from);
+    bytes.append(reinterpret_cast<const char*>(pixels.data()) + from, part);
+  }
+  return bytes;
+}
+
+}  // namespace oxbow::reward
