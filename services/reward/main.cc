@@ -1,17 +1,21 @@
 // reward_server: scores images over gRPC until SIGTERM.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "config/run_config.h"
 #include "rpc/server.h"
 #include "rpc/service_main.h"
+#include "rpc/tls.h"
 #include "run/rewards.h"
+#include "services/reward/http_front.h"
 #include "services/reward/reward_service.h"
 #include "services/reward/scorer_table.h"
 #include "telemetry/metrics.h"
@@ -27,6 +31,8 @@ struct Flags {
       .queue = {.threads = std::max(1U, std::thread::hardware_concurrency())}};
   uint32_t batch_wait_ms = 5;
   uint32_t waiting_mib = 1024;
+  std::string http_listen;  // Empty: no HTTP.
+  uint32_t http_body_mib = 64;
 };
 
 void AddFlags(CLI::App& app, Flags& flags) {
@@ -49,6 +55,11 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--waiting-mib", flags.waiting_mib, "MiB of pixels that wait for one reward")
       ->check(CLI::Range(1, 1 << 20));
+  app.add_option(
+      "--http-listen", flags.http_listen,
+      "host:port where trainers of Flow-Factory find each reward as /NAME; off by default");
+  app.add_option("--http-body-mib", flags.http_body_mib, "MiB of one HTTP request")
+      ->check(CLI::Range(1, 1024));
 }
 
 // The entries of the rewards to serve.
@@ -66,9 +77,32 @@ absl::StatusOr<std::vector<v1::ScorerConfig>> EntriesOf(const Flags& flags) {
   return entries;
 }
 
+// HTTP is never encrypted, whatever gRPC is.
+absl::Status CheckHttpAddress(const Flags& flags) {
+  const bool may = flags.http_listen.empty() || flags.service.tls.plaintext ||
+                   rpc::IsLoopback(flags.http_listen);
+  if (may) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("HTTP beyond this machine takes --plaintext, where the network can be trusted: ",
+                   flags.http_listen));
+}
+
+absl::StatusOr<std::unique_ptr<HttpFront>> StartHttp(const Flags& flags, const ScorerPanel& panel,
+                                                     RewardService& service, RewardMetrics& verbs) {
+  if (flags.http_listen.empty()) return nullptr;
+  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<HttpFront> front,
+                         HttpFront::Start({.listen = flags.http_listen,
+                                           .items_max = flags.limits.batch_max,
+                                           .body_bytes_max = size_t{flags.http_body_mib} << 20},
+                                          panel, service, verbs));
+  OXBOW_LOG(Info) << "serves HTTP" << Field("address", front->endpoint());
+  return front;
+}
+
 // Serves until a stop signal. Objects are declared in the order of their use, so that the exposer
 // is destroyed last.
 absl::Status Serve(const Flags& flags) {
+  OXBOW_RETURN_IF_ERROR(CheckHttpAddress(flags));
   OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::ScorerConfig> entries, EntriesOf(flags));
   OXBOW_ASSIGN_OR_RETURN(const ScorerPanel panel, ScorerPanel::Create(entries));
   for (const auto& scorer : panel.scorers()) {
@@ -84,9 +118,11 @@ absl::Status Serve(const Flags& flags) {
   RewardService service(limits, panel, verbs, Clock::Steady());
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
                          rpc::Server::Start({.listen = flags.service.listen}, {&service}));
+  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<HttpFront> http, StartHttp(flags, panel, service, verbs));
   rpc::AnnounceReady("reward_server", server->endpoint(), metrics->endpoint());
   const int signal = rpc::WaitForStopSignal();
   OXBOW_LOG(Info) << "stopping" << Field("signal", signal);
+  http.reset();
   server->Shutdown(absl::Seconds(10));
   return absl::OkStatus();
 }

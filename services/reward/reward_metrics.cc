@@ -17,6 +17,31 @@ const Buckets& FillBuckets() {
   return buckets;
 }
 
+// Every error is of one of these kinds.
+constexpr const char* kKinds[] = {"busy",    "internal", "invalid",    "nonsense",
+                                  "refused", "timeout",  "unavailable"};
+
+std::string KindOf(const absl::Status& why) {
+  switch (why.code()) {
+    case absl::StatusCode::kResourceExhausted:
+      return "busy";
+    case absl::StatusCode::kInvalidArgument:
+      return "invalid";
+    case absl::StatusCode::kDataLoss:
+      return "nonsense";
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+      return "refused";
+    case absl::StatusCode::kDeadlineExceeded:
+      return "timeout";
+    case absl::StatusCode::kUnavailable:
+      return "unavailable";
+    default:
+      return "internal";
+  }
+}
+
 // Tenths of the reward's documented range.
 Buckets ScoreBuckets(const RewardFacts& facts) {
   Buckets buckets;
@@ -29,6 +54,7 @@ Buckets ScoreBuckets(const RewardFacts& facts) {
 
 RewardMetrics::RewardMetrics(prometheus::Registry& registry, const ScorerPanel& panel) {
   auto& items = telemetry::Family(registry, exported::kRewardItemsTotal);
+  auto& errors = telemetry::Family(registry, exported::kRewardErrorsTotal);
   auto& scores = telemetry::Family(registry, exported::kRewardScore);
   auto& queues = telemetry::Family(registry, exported::kRewardQueueSeconds);
   auto& fills = telemetry::Family(registry, exported::kRewardBatchFillRatio);
@@ -39,11 +65,15 @@ RewardMetrics::RewardMetrics(prometheus::Registry& registry, const ScorerPanel& 
         .scored = &items.Add({{"reward", name}, {"outcome", "scored"}}),
         .invalid = &items.Add({{"reward", name}, {"outcome", "invalid"}}),
         .failed = &items.Add({{"reward", name}, {"outcome", "failed"}}),
+        .errors = {},
         .score = &scores.Add({{"reward", name}}, ScoreBuckets(scorer->facts())),
         .queue = &queues.Add({{"reward", name}}, SecondsBuckets()),
         .fill = &fills.Add({{"reward", name}}, FillBuckets()),
         .scoring = &scoring.Add({{"reward", name}}, SecondsBuckets()),
     };
+    for (const char* kind : kKinds) {
+      rewards_[name].errors[kind] = &errors.Add({{"kind", kind}, {"reward", name}});
+    }
   }
   auto& calls = telemetry::Family(registry, exported::kRewardRequestDurationSeconds);
   call_ok_ = &calls.Add({{"outcome", "ok"}}, SecondsBuckets());
@@ -60,6 +90,8 @@ void RewardMetrics::ItemScored(const std::string& reward, double score) {
 
 void RewardMetrics::ItemRefused(const std::string& reward, const absl::Status& why) {
   const OfReward& of = rewards_.at(reward);
+  of.errors.at(KindOf(why))->Increment();
+  if (absl::IsResourceExhausted(why)) return;  // A busy scorer has not failed.
   (absl::IsInvalidArgument(why) ? of.invalid : of.failed)->Increment();
 }
 

@@ -31,6 +31,7 @@ class RewardMetrics {
     prometheus::Counter* scored;
     prometheus::Counter* invalid;
     prometheus::Counter* failed;
+    std::map<std::string, prometheus::Counter*> errors;  // By kind.
     prometheus::Histogram* score;
     prometheus::Histogram* queue;
     prometheus::Histogram* fill;

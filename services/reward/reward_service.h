@@ -39,6 +39,11 @@ class RewardService final : public v1::Reward::Service, public rpc::HasStreams {
   grpc::Status Describe(grpc::ServerContext* context, const v1::DescribeRequest* request,
                         v1::DescribeResponse* response) override;
 
+  // For callers of other protocols: the queue of one of the panel's scorers, and a number for a
+  // group of items that no other group has. Thread-safe.
+  ScorerQueue& QueueOf(const Scorer& scorer) { return *queues_.at(&scorer); }
+  uint64_t NextGroup() { return ++groups_; }
+
   rpc::StreamRunner& streams() override { return *runner_; }
 
   // Serves one call. Public for callers without a network. INVALID_ARGUMENT for a batch over

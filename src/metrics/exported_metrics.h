@@ -360,6 +360,12 @@ inline constexpr Counter kRewardItemsTotal{
     "oxbow_reward_items_total", "outcome: failed, invalid, scored; reward: name",
     "Images by reward and outcome: scored, invalid (image or prompt does not fit), failed "
     "(the scorer gave an error or no finite number)."};
+inline constexpr Counter kRewardErrorsTotal{
+    "oxbow_reward_errors_total",
+    "kind: busy, internal, invalid, nonsense, refused, timeout, unavailable; reward: name",
+    "Images without a score, by reward and kind. Of a server or judge elsewhere: busy (it said so "
+    "until the deadline), nonsense (its answer has no number), refused (its address or key is "
+    "wrong), timeout, unavailable (nobody answers)."};
 inline constexpr Histogram kRewardScore{
     "oxbow_reward_score", "reward: name", "Scores given, by reward, in the reward's own units."};
 inline constexpr Histogram kRewardRequestDurationSeconds{
