@@ -21,7 +21,7 @@ using ::testing::Not;
 using ::testing::SizeIs;
 using Request = ScriptedHttpServer::Request;
 
-constexpr double kShare = .75;  // Of Yes, in a good answer.
+constexpr double kShare = .75;  // P(Yes) of a good answer.
 
 std::string GoodAnswer() {
   return HttpText(
