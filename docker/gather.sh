@@ -4,7 +4,8 @@
 # It strips the binaries and puts them into OUT/opt/oxbow/bin. It copies the shared libraries that
 # they load to the places where the loader looks for them anyway, unless the root file system BASE
 # already has them. Libraries under /opt/libtorch are a separate layer and are left out. Where a
-# binary links Tesseract, its English data come along.
+# binary links Tesseract, its English data come along, and where one links libcurl, the authorities
+# whose certificates it accepts.
 #
 # Into OUT/opt/oxbow/sbom it writes what is in the image and what made it: packages.txt (Debian's
 # packages in it, with versions), build-packages.txt (all of the build's) and sbom.cdx.json (the
@@ -29,6 +30,11 @@ fi
 files=$(awk '$2 == "=>" && $3 ~ /^\// {print $3}' <<<"$loaded" | sort -u)
 if grep -q "libtesseract\.so" <<<"$files"; then
   files+=$'\n'/usr/share/tesseract-ocr/5/tessdata/eng.traineddata
+fi
+if grep -q "libcurl\.so" <<<"$files" && [ ! -e "$base/etc/ssl/certs/ca-certificates.crt" ]; then
+  install -D --mode 0644 /etc/ssl/certs/ca-certificates.crt "$out/etc/ssl/certs/ca-certificates.crt"
+  # The file is made when the package is installed, and no package owns it.
+  dpkg-query --show --showformat "$row" ca-certificates >>"$bill/packages.txt"
 fi
 while read -r library; do
   place=$(realpath "$(dirname "$library")")/$(basename "$library")  # /lib is a link to /usr/lib.

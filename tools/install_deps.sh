@@ -39,12 +39,14 @@ if [ -z "$torch_version" ]; then
 fi
 
 runtime=(libgrpc++1.51 libprotobuf32 librocksdb7.8 libprometheus-cpp-core1.0
-  libyaml-cpp0.7 libpng16-16 libjpeg62-turbo libre2-9 libssl3 libicu72 libxxhash0 libtesseract5 tesseract-ocr-eng)
+  libyaml-cpp0.7 libpng16-16 libjpeg62-turbo libre2-9 libssl3 libicu72 libxxhash0 libtesseract5 tesseract-ocr-eng
+  libcurl4 libcpp-httplib0.11 ca-certificates)
 build=(g++ cmake ninja-build ccache mold make git pkg-config python3 python3-venv
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev librocksdb-dev
   prometheus-cpp-dev libgtest-dev libgmock-dev libbenchmark-dev libyaml-cpp-dev nlohmann-json3-dev
   libcli11-dev libpng-dev libjpeg62-turbo-dev zlib1g-dev libre2-dev libssl-dev libc-ares-dev
-  libicu-dev libgloo-dev libxxhash-dev libtesseract-dev tesseract-ocr-eng)
+  libicu-dev libgloo-dev libxxhash-dev libtesseract-dev tesseract-ocr-eng libcurl4-openssl-dev libcpp-httplib-dev
+  ca-certificates)
 lint=(clang-format clang-tidy)
 fuzz=(clang-14 libclang-rt-14-dev)
 observe=(python3 python3-venv openssl)

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
@@ -27,13 +28,27 @@ struct ScoreFlags {
 absl::Status SetKey(const std::string& assignment, v1::ScorerConfig& scorer) {
   const size_t equals = assignment.find('=');
   const auto* field = scorer.GetDescriptor()->FindFieldByName(assignment.substr(0, equals));
-  if (equals == std::string::npos || field == nullptr ||
-      field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_STRING) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--set takes KEY=VALUE, a key of reward.scorers: ", assignment));
+  using Field = google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection& reflection = *scorer.GetReflection();
+  if (equals != std::string::npos && field != nullptr) {
+    const std::string value = assignment.substr(equals + 1);
+    uint32_t count = 0;
+    double number = 0;
+    if (field->cpp_type() == Field::CPPTYPE_STRING) {
+      reflection.SetString(&scorer, field, value);
+      return absl::OkStatus();
+    }
+    if (field->cpp_type() == Field::CPPTYPE_UINT32 && absl::SimpleAtoi(value, &count)) {
+      reflection.SetUInt32(&scorer, field, count);
+      return absl::OkStatus();
+    }
+    if (field->cpp_type() == Field::CPPTYPE_DOUBLE && absl::SimpleAtod(value, &number)) {
+      reflection.SetDouble(&scorer, field, number);
+      return absl::OkStatus();
+    }
   }
-  scorer.GetReflection()->SetString(&scorer, field, assignment.substr(equals + 1));
-  return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--set takes KEY=VALUE, a key of reward.scorers: ", assignment));
 }
 
 absl::Status Run(ScoreFlags& flags) {

@@ -119,7 +119,7 @@ void CheckPrompts(const v1::RunConfig& config, PromptSplit split, std::vector<Pr
 // A reward that the run's own servers are to have.
 void CheckReward(const char* key, const v1::ScorerConfig& scorer, std::vector<Problem>& problems) {
   const std::vector<std::string> known = reward::ScorerNames();
-  const std::string& name = scorer.scorer().empty() ? scorer.name() : scorer.scorer();
+  const std::string& name = reward::ScorerNameOf(scorer);
   if (std::find(known.begin(), known.end(), name) == known.end()) {
     const std::string nearest = NearestName(name, known);
     problems.push_back(

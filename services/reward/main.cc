@@ -1,18 +1,22 @@
 // reward_server: scores images over gRPC until SIGTERM.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "config/run_config.h"
 #include "rpc/server.h"
 #include "rpc/service_main.h"
+#include "rpc/tls.h"
 #include "run/rewards.h"
+#include "services/reward/http_front.h"
 #include "services/reward/reward_service.h"
 #include "services/reward/scorer_table.h"
 #include "telemetry/metrics.h"
@@ -29,6 +33,8 @@ struct Flags {
   uint32_t batch_wait_ms = 5;
   uint32_t waiting_mib = 1024;
   uint32_t media_mib = 2048;
+  std::string http_listen;  // Empty: no HTTP.
+  uint32_t http_body_mib = 64;
 };
 
 void AddFlags(CLI::App& app, Flags& flags) {
@@ -55,6 +61,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
          "--media-mib", flags.media_mib,
          "MiB of pictures and videos of all calls together; further ones are refused as busy")
       ->check(CLI::Range(1, 1 << 20));
+      "--http-listen", flags.http_listen,
+      "host:port where trainers of Flow-Factory find each reward as /NAME; off by default");
+  app.add_option("--http-body-mib", flags.http_body_mib, "MiB of one HTTP request")
+      ->check(CLI::Range(1, 1024));
 }
 
 // The entries of the rewards to serve.
@@ -82,9 +92,32 @@ RewardService::Options OptionsOf(const Flags& flags) {
   return options;
 }
 
+// HTTP is never encrypted, whatever gRPC is.
+absl::Status CheckHttpAddress(const Flags& flags) {
+  const bool may = flags.http_listen.empty() || flags.service.tls.plaintext ||
+                   rpc::IsLoopback(flags.http_listen);
+  if (may) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("HTTP beyond this machine takes --plaintext, where the network can be trusted: ",
+                   flags.http_listen));
+}
+
+absl::StatusOr<std::unique_ptr<HttpFront>> StartHttp(const Flags& flags, const ScorerPanel& panel,
+                                                     RewardService& service, RewardMetrics& verbs) {
+  if (flags.http_listen.empty()) return nullptr;
+  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<HttpFront> front,
+                         HttpFront::Start({.listen = flags.http_listen,
+                                           .items_max = flags.limits.batch_max,
+                                           .body_bytes_max = size_t{flags.http_body_mib} << 20},
+                                          panel, service, verbs));
+  OXBOW_LOG(Info) << "serves HTTP" << Field("address", front->endpoint());
+  return front;
+}
+
 // Serves until a stop signal. Health answers while the rewards load. Objects are declared in the
 // order of their use, so that the exposer is destroyed last.
 absl::Status Serve(const Flags& flags) {
+  OXBOW_RETURN_IF_ERROR(CheckHttpAddress(flags));
   OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::ScorerConfig> entries, EntriesOf(flags));
   std::vector<std::string> names;
   for (const v1::ScorerConfig& entry : entries) names.push_back(entry.name());
@@ -102,9 +135,12 @@ absl::Status Serve(const Flags& flags) {
   }
   verbs.emplace(metrics->registry(), *panel);
   service.Open(*panel, *verbs);
+  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<HttpFront> http,
+                         StartHttp(flags, *panel, service, *verbs));
   rpc::AnnounceReady("reward_server", server->endpoint(), metrics->endpoint());
   const int signal = rpc::WaitForStopSignal();
   OXBOW_LOG(Info) << "stopping" << Field("signal", signal);
+  http.reset();
   server->Shutdown(absl::Seconds(10));
   return absl::OkStatus();
 }

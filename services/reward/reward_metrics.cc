@@ -17,6 +17,31 @@ const Buckets& FillBuckets() {
   return buckets;
 }
 
+// Every error is of one of these kinds.
+constexpr const char* kKinds[] = {"busy",    "internal", "invalid",    "nonsense",
+                                  "refused", "timeout",  "unavailable"};
+
+std::string KindOf(const absl::Status& why) {
+  switch (why.code()) {
+    case absl::StatusCode::kResourceExhausted:
+      return "busy";
+    case absl::StatusCode::kInvalidArgument:
+      return "invalid";
+    case absl::StatusCode::kDataLoss:
+      return "nonsense";
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+      return "refused";
+    case absl::StatusCode::kDeadlineExceeded:
+      return "timeout";
+    case absl::StatusCode::kUnavailable:
+      return "unavailable";
+    default:
+      return "internal";
+  }
+}
+
 // Tenths of the reward's documented range.
 Buckets ScoreBuckets(const RewardFacts& facts) {
   Buckets buckets;
@@ -30,6 +55,7 @@ Buckets ScoreBuckets(const RewardFacts& facts) {
 RewardMetrics::RewardMetrics(prometheus::Registry& registry, const ScorerPanel& panel) {
   auto& items = telemetry::Family(registry, exported::kRewardItemsTotal);
   auto& cached = telemetry::Family(registry, exported::kRewardCacheHitsTotal);
+  auto& errors = telemetry::Family(registry, exported::kRewardErrorsTotal);
   auto& scores = telemetry::Family(registry, exported::kRewardScore);
   auto& queues = telemetry::Family(registry, exported::kRewardQueueSeconds);
   auto& fills = telemetry::Family(registry, exported::kRewardBatchFillRatio);
@@ -42,12 +68,16 @@ RewardMetrics::RewardMetrics(prometheus::Registry& registry, const ScorerPanel& 
         .invalid = &items.Add({{"reward", name}, {"outcome", "invalid"}}),
         .failed = &items.Add({{"reward", name}, {"outcome", "failed"}}),
         .cached = &cached.Add({{"reward", name}}),
+        .errors = {},
         .score = &scores.Add({{"reward", name}}, ScoreBuckets(scorer->facts())),
         .queue = &queues.Add({{"reward", name}}, SecondsBuckets()),
         .fill = &fills.Add({{"reward", name}}, FillBuckets()),
         .scoring = &scoring.Add({{"reward", name}}, SecondsBuckets()),
         .serving = &serving.Add({{"reward", name}}),
     };
+    for (const char* kind : kKinds) {
+      rewards_[name].errors[kind] = &errors.Add({{"kind", kind}, {"reward", name}});
+    }
     Serves(name, true);
   }
   auto& calls = telemetry::Family(registry, exported::kRewardRequestDurationSeconds);
@@ -66,6 +96,8 @@ void RewardMetrics::ItemScored(const std::string& reward, const Score& score) {
 
 void RewardMetrics::ItemRefused(const std::string& reward, const absl::Status& why) {
   const OfReward& of = rewards_.at(reward);
+  of.errors.at(KindOf(why))->Increment();
+  if (absl::IsResourceExhausted(why)) return;  // A busy scorer has not failed.
   const bool invalid = absl::IsInvalidArgument(why) || absl::IsFailedPrecondition(why);
   (invalid ? of.invalid : of.failed)->Increment();
 }

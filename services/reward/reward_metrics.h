@@ -34,6 +34,7 @@ class RewardMetrics {
     prometheus::Counter* invalid;
     prometheus::Counter* failed;
     prometheus::Counter* cached;
+    std::map<std::string, prometheus::Counter*> errors;  // By kind.
     prometheus::Histogram* score;
     prometheus::Histogram* queue;
     prometheus::Histogram* fill;

@@ -266,8 +266,7 @@ void RewardService::AddOutcome(const std::string& reward,
   v1::RewardOutcome& outcome = *response.add_outcomes();
   outcome.set_name(reward);
   if (!score.ok()) {
-    // A busy scorer has not failed.
-    if (!absl::IsResourceExhausted(score.status())) metrics_->ItemRefused(reward, score.status());
+    metrics_->ItemRefused(reward, score.status());
     outcome.set_status_code(static_cast<int32_t>(score.status().code()));
     outcome.set_status_message(std::string(score.status().message()));
     if (response.status_code() != 0) return;

@@ -15,6 +15,9 @@ namespace oxbow::reward {
 // In the order of the table.
 std::vector<std::string> ScorerNames();
 
+// Which of them an entry means.
+const std::string& ScorerNameOf(const v1::ScorerConfig& config);
+
 // Those that need no more than a name.
 std::vector<std::string> PlainScorerNames();
 

@@ -78,6 +78,50 @@ TEST(ScorerTableTest, AnEntrySaysWhatIsWrongWithIt) {
   EXPECT_NE(CheckScorer(config).message().find("did you mean `digits_ocr`?"), std::string::npos);
 }
 
+TEST(ScorerTableTest, AServerOfOthersIsAnEntryWithItsKind) {
+  v1::ScorerConfig config;
+  config.set_name("style");
+  config.set_kind("json");
+  EXPECT_EQ(CheckScorer(config).message(), "reward style needs the key `url`");
+  config.set_url("http://10.0.0.5:8000");
+  const auto style = MakeScorer(config);
+  ASSERT_TRUE(style.ok()) << style.status();
+  EXPECT_EQ((*style)->facts().name, "style");
+  EXPECT_FALSE((*style)->facts().groupwise);
+  config.set_variant("groupwise");
+  EXPECT_TRUE(MakeScorer(config).value()->facts().groupwise);
+  config.set_variant("pairwise");
+  EXPECT_EQ(CheckScorer(config).message(),
+            "reward style: variant is pointwise or groupwise, got pairwise");
+  config.clear_variant();
+  config.set_timeout_seconds(-1);
+  EXPECT_NE(CheckScorer(config).message().find("timeout_seconds is in 0..3600"), std::string::npos);
+  config.clear_timeout_seconds();
+  config.set_url("http://me:secret@host");
+  EXPECT_EQ(CheckScorer(config).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CheckScorer(config).message().find("secret"), std::string::npos);
+  config.set_kind("jsn");
+  EXPECT_NE(CheckScorer(config).message().find("did you mean `json`?"), std::string::npos);
+}
+
+TEST(ScorerTableTest, AJudgeIsAnEntryWithPresetModelAndKey) {
+  v1::ScorerConfig config;
+  config.set_name("unifiedreward");  // The name is the preset, unless the entry has a variant.
+  config.set_kind("vlm");
+  config.set_url("http://judge:17140/v1");
+  EXPECT_EQ(CheckScorer(config).message(), "reward unifiedreward needs the key `llm`");
+  config.set_llm("UnifiedReward-7b-v1.5");
+  EXPECT_EQ(MakeScorer(config).value()->facts().identity,
+            "vlm/1 unifiedreward UnifiedReward-7b-v1.5");
+  config.set_name("taste");
+  EXPECT_EQ(CheckScorer(config).message(),
+            "reward taste: a judge's `variant` is unifiedreward or yes_no, got taste");
+  config.set_variant("yes_no");
+  EXPECT_TRUE(CheckScorer(config).ok()) << CheckScorer(config);
+  config.set_key_file("/nowhere/key");
+  EXPECT_TRUE(absl::IsNotFound(CheckScorer(config))) << CheckScorer(config);
+}
+
 #ifdef OXBOW_HAS_MODEL_REWARDS
 TEST(ScorerTableTest, AModelIsARewardFromAnEntryAndGivesOneScoreUnderAnyName) {
   const std::string goldens = OXBOW_SOURCE_DIR "/tests/golden/scorers";

@@ -97,6 +97,8 @@ std::string FlowMap(const pb::Message& message) {
   std::vector<std::string> pairs;
   for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
     const FieldDescriptor& field = *message.GetDescriptor()->field(i);
+    // Keys of an element have no other default than empty.
+    if (!field.is_repeated() && !message.GetReflection()->HasField(message, &field)) continue;
     pairs.push_back(absl::StrCat(field.name(), ": ", FieldText(message, field)));
   }
   return absl::StrCat("{", absl::StrJoin(pairs, ", "), "}");

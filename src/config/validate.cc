@@ -17,6 +17,7 @@
 #include "config/findings.h"
 #include "config/method_rules.h"
 #include "config/window_rules.h"
+#include "rewards/remote_server.h"
 
 namespace oxbow::config {
 namespace {
@@ -330,6 +331,12 @@ void RewardRules(const RunConfig& c, Findings& f) {
               scorer.name());
     f.Require(names.contains(scorer.name()), "reward.scorers",
               "is in neither reward.terms nor reward.observed", scorer.name());
+    if (scorer.url().empty()) continue;
+    // Else a server that hangs would look like a reward server that is away.
+    const double seconds =
+        scorer.timeout_seconds() > 0 ? scorer.timeout_seconds() : rewards::kRemoteSecondsMax;
+    f.Require(seconds < r.timeout_seconds(), "reward.scorers",
+              "timeout_seconds must be below reward.timeout_seconds", scorer.name());
   }
   for (const std::string& endpoint : r.endpoints()) {
     f.Require(IsEndpoint(endpoint), "reward.endpoints", "must be HOST:PORT", endpoint);

@@ -363,6 +363,12 @@ inline constexpr Counter kRewardItemsTotal{
 inline constexpr Counter kRewardCacheHitsTotal{
     "oxbow_reward_cache_hits_total", "reward: name",
     "Scored images whose score was kept from before (cache_items); they count as scored, too."};
+inline constexpr Counter kRewardErrorsTotal{
+    "oxbow_reward_errors_total",
+    "kind: busy, internal, invalid, nonsense, refused, timeout, unavailable; reward: name",
+    "Images without a score, by reward and kind. Of a server or judge elsewhere: busy (it said so "
+    "until the deadline), nonsense (its answer has no number), refused (its address or key is "
+    "wrong), timeout, unavailable (nobody answers)."};
 inline constexpr Histogram kRewardScore{
     "oxbow_reward_score", "reward: name", "Scores given, by reward, in the reward's own units."};
 inline constexpr Histogram kRewardRequestDurationSeconds{

@@ -19,7 +19,7 @@ namespace {
 
 constexpr char kUnlimitedSteps[] = "10000";
 
-// Translates the sections for prompts, model, evaluation and rewards.
+// Translates the sections for prompts, model and evaluation.
 class FileSections {
  public:
   FileSections(Translation& t, std::string name) : t_(t), name_(std::move(name)) {}
@@ -31,7 +31,7 @@ class FileSections {
     Model();
     TranslateMethod(t_);
     Evaluation();
-    Rewards();
+    TranslateRewards(t_);
     Needless();
   }
 
@@ -154,42 +154,6 @@ class FileSections {
                  absl::StrCat("eval.images = ", t_.config().eval().images(),
                               " held-out images; set it to their test file's prompts for all"));
     }
-  }
-
-  // The name that Flow-Factory gives a reward of a list, if it has one.
-  ForeignSetting NameOf(const std::string& element) const {
-    const ForeignSetting name = t_.Get(element + ".name");
-    return name.present ? name : t_.Get(element + ".reward_model");
-  }
-
-  void Rewards() {
-    std::vector<std::string> terms;
-    std::set<std::string> names;
-    for (size_t i = 0; i < t_.settings().SizeOf("rewards"); ++i) {
-      const std::string element = absl::StrCat("rewards[", i, "]");
-      const ForeignSetting name = NameOf(element);
-      const ForeignSetting weight = t_.Get(element + ".weight");
-      if (!name.present) {
-        t_.Refuse(name, "a reward needs a name or a reward_model");
-        continue;
-      }
-      names.insert(name.text());
-      terms.push_back(absl::StrFormat("{name: \"%s\", weight: %s}", name.text(), weight.text()));
-      t_.Differs(name, "a server at reward.endpoints must know it by this name");
-    }
-    const ForeignSetting first = NameOf("rewards[0]");
-    if (terms.empty()) return t_.Refuse(first, "there is no reward to train on");
-    t_.Set("reward.terms", absl::StrCat("[", absl::StrJoin(terms, ", "), "]"), first);
-    std::vector<std::string> observed;
-    for (size_t i = 0; i < t_.settings().SizeOf("eval_rewards"); ++i) {
-      const ForeignSetting name = NameOf(absl::StrCat("eval_rewards[", i, "]"));
-      if (name.present && names.insert(name.text()).second) {
-        observed.push_back(absl::StrFormat("\"%s\"", name.text()));
-      }
-    }
-    if (observed.empty()) return;
-    t_.Set("reward.observed", absl::StrCat("[", absl::StrJoin(observed, ", "), "]"),
-           NameOf("eval_rewards[0]"));
   }
 
   void Needless() {

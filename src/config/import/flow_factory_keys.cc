@@ -19,7 +19,8 @@ constexpr char kMemory[] = "rollout workers and the learner have memory of their
 constexpr char kPerDevice[] = "a learner step is batch.groups x batch.group_size on any hardware";
 constexpr char kMedia[] = "prompts are texts";
 constexpr char kOverlap[] = "rewards are always asked for while sampling goes on";
-constexpr char kServer[] = "the reward server's own business; its address is reward.endpoints";
+constexpr char kServer[] = "the reward server's own business";
+constexpr char kTries[] = "a server is asked again as long as timeout_seconds of its entry lasts";
 constexpr char kSeeds[] = "evaluation and windows take their noise from run.seed";
 
 constexpr ForeignKey kTable[] = {
@@ -189,12 +190,41 @@ constexpr ForeignKey kTable[] = {
     {"rewards[].reward_model", kText, nullptr, kJudged},
     {"rewards[].weight", kNumber, "1", kJudged},
     {"rewards[].weight.*", kNumber, nullptr, kJudged},
+    {"rewards[].batch_size", kCount, nullptr, kJudged},
+    {"rewards[].device", kText, nullptr, kJudged},
+    {"rewards[].dtype", kText, nullptr, kJudged},
+    {"rewards[].server_url", kText, nullptr, kJudged},
+    {"rewards[].timeout", kNumber, nullptr, kJudged},
+    {"rewards[].api_base_url", kText, nullptr, kJudged},
+    {"rewards[].api_key", kText, nullptr, kJudged},
+    {"rewards[].vlm_model", kText, nullptr, kJudged},
+    {"rewards[].max_concurrent", kCount, nullptr, kJudged},
+    {"rewards[].top_logprobs", kCount, nullptr, kJudged},
+    {"rewards[].canonicalize", kFlag, nullptr, kJudged},
+    {"rewards[].max_retries", kCount, nullptr, kNeedless, kTries},
+    {"rewards[].retry_attempts", kCount, nullptr, kNeedless, kTries},
     {"rewards[].*", kAny, nullptr, kNeedless, kServer},
     {"eval_rewards[].name", kText, nullptr, kJudged},
     {"eval_rewards[].reward_model", kText, nullptr, kJudged},
     {"eval_rewards[].weight", kNumber, nullptr, kNeedless, "observed rewards have no weight"},
+    {"eval_rewards[].batch_size", kCount, nullptr, kJudged},
+    {"eval_rewards[].device", kText, nullptr, kJudged},
+    {"eval_rewards[].dtype", kText, nullptr, kJudged},
+    {"eval_rewards[].server_url", kText, nullptr, kJudged},
+    {"eval_rewards[].timeout", kNumber, nullptr, kJudged},
+    {"eval_rewards[].api_base_url", kText, nullptr, kJudged},
+    {"eval_rewards[].api_key", kText, nullptr, kJudged},
+    {"eval_rewards[].vlm_model", kText, nullptr, kJudged},
+    {"eval_rewards[].max_concurrent", kCount, nullptr, kJudged},
+    {"eval_rewards[].top_logprobs", kCount, nullptr, kJudged},
+    {"eval_rewards[].canonicalize", kFlag, nullptr, kJudged},
+    {"eval_rewards[].max_retries", kCount, nullptr, kNeedless, kTries},
+    {"eval_rewards[].retry_attempts", kCount, nullptr, kNeedless, kTries},
     {"eval_rewards[].*", kAny, nullptr, kNeedless, kServer},
     {"reward.reward_model", kText, nullptr, kOldName, "rewards[0].reward_model"},
+    {"reward.batch_size", kCount, nullptr, kOldName, "rewards[0].batch_size"},
+    {"reward.device", kText, nullptr, kOldName, "rewards[0].device"},
+    {"reward.dtype", kText, nullptr, kOldName, "rewards[0].dtype"},
     {"reward.*", kAny, nullptr, kNeedless, kServer},
 };
 

@@ -122,7 +122,12 @@ TEST(FlowFactoryTest, EveryGivenKeyIsCarriedOverOrNamed) {
                                         "eval.guidance_scale",
                                         "rewards[0].reward_model",
                                         "eval_rewards[0].name",
-                                        "eval_rewards[0].reward_model"};
+                                        "eval_rewards[0].reward_model",
+                                        "eval_rewards[0].batch_size",
+                                        "eval_rewards[0].device",
+                                        "eval_rewards[0].dtype",
+                                        "rewards[0].device",
+                                        "rewards[0].dtype"};
   const auto values = FlattenYaml(text, {.name = kGrpo, .has_lines = true}, FlowFactoryLists());
   ASSERT_TRUE(values.ok()) << values.status();
   for (const ForeignValue& value : *values) {
@@ -193,6 +198,71 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"OurRule", "group_size: 24", "group_size: 1",
              "train.group_size: becomes batch.group_size: must be at least 2"}),
     [](const auto& info) { return std::string(info.param.name); });
+
+// The published file with other rewards.
+ImportedRun WithRewards(const std::string& rewards) {
+  std::string text = TextOf(kGrpo);
+  const size_t begin = text.find("\nrewards:"), end = text.find("\noptimizers:");
+  text.replace(begin, end - begin, "\n" + rewards);
+  return Imported(text);
+}
+
+TEST(FlowFactoryRewardsTest, EachKindBecomesAnEntry) {
+  const ImportedRun run = WithRewards(R"(
+rewards:
+  - {name: pick, reward_model: PickScore, dtype: float16, device: "cuda:1", weight: 0.5}
+  - {name: clip, reward_model: CLIP}
+  - {reward_model: OCR}
+  - {name: style, reward_model: flow_factory.rewards.my_reward_remote.RemotePointwiseRewardModel,
+     server_url: "http://localhost:8000", batch_size: 8, timeout: 60.0, retry_attempts: 3}
+  - {name: rank, reward_model: flow_factory.rewards.remote.RemoteGroupwiseRewardModel, server_url: "http://b:1"}
+eval_rewards:
+  - {name: pick, reward_model: PickScore}
+  - {name: judge, reward_model: vllm_evaluate, api_base_url: "http://j/v1", api_key: "sk-secret",
+     vlm_model: Qwen, max_concurrent: 1000, top_logprobs: 20}
+  - {name: "mine\"\\", reward_model: my_rewards.HPSv2RewardModel, batch_size: 4}
+)");
+  ASSERT_THAT(run.problems, IsEmpty());
+  const v1::RewardConfig& r = run.resolved.config.reward();
+  ASSERT_EQ(r.terms_size(), 5);
+  EXPECT_EQ(r.terms(0).weight(), .5);
+  EXPECT_EQ(r.terms(2).name(), "OCR");
+  EXPECT_THAT(r.observed(), ElementsAre("judge", "mine\"\\"));
+  std::vector<std::string> entries;
+  for (const v1::ScorerConfig& entry : r.scorers()) entries.push_back(entry.ShortDebugString());
+  EXPECT_THAT(
+      entries,
+      ElementsAre(
+          R"(name: "pick" scorer: "pickscore" model: "yuvalkirstain/PickScore_v1" )"
+          R"(device: "cuda:1" dtype: "f16")",
+          R"(name: "clip" scorer: "clipscore" model: "openai/clip-vit-large-patch14" )"
+          R"(device: "cuda" dtype: "bf16" variant: "flow_factory")",
+          R"(name: "OCR" scorer: "ocr" variant: "flow_factory")",
+          R"(name: "style" variant: "pointwise" kind: "json" url: "http://localhost:8000" batch_max: 8 timeout_seconds: 60)",
+          R"(name: "rank" variant: "groupwise" kind: "json" url: "http://b:1")",
+          R"(name: "judge" variant: "yes_no" kind: "vlm" url: "http://j/v1" llm: "Qwen" concurrency: 256)"));
+  EXPECT_EQ(r.timeout_seconds(), 70);
+  EXPECT_THAT(run.differences,
+              Contains(HasSubstr("no reward of this build: a server at reward.endpoints")));
+  EXPECT_THAT(run.differences, Contains(HasSubstr("key_file")));
+  EXPECT_THAT(ImportedYaml(run, "x"), testing::Not(HasSubstr("sk-secret")));
+}
+
+TEST(FlowFactoryRewardsTest, WhatCannotBeTheSameIsRefused) {
+  const auto problem = [](const std::string& entry) {
+    return absl::StrJoin(WithRewards("rewards:\n  - {" + entry + "}\n").problems, "; ");
+  };
+  EXPECT_THAT(
+      problem("name: a, reward_model: x.RemotePointwiseRewardModel"),
+      HasSubstr("rewards[0].server_url (their default): a remote reward needs its server_url"));
+  EXPECT_THAT(problem("name: a, reward_model: PickScore, dtype: int8"),
+              HasSubstr("expected float32"));
+  EXPECT_THAT(problem("name: a, reward_model: vllm_evaluate, canonicalize: true"),
+              HasSubstr("the tokens Yes and No alone"));
+  EXPECT_THAT(problem("name: a, reward_model: vllm_evaluate, top_logprobs: 5"),
+              HasSubstr("the 20 likeliest"));
+  EXPECT_THAT(problem("weight: 2"), HasSubstr("a reward needs a name"));
+}
 
 TEST(FlowFactoryTest, UnknownKeysAreNamedWithTheirPlaceAndNearestName) {
   const ImportedRun run = Changed("  noise_level: 0.8\n", "  noise_levle: 0.8\n  zzz_new_key: 1\n");

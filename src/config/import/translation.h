@@ -54,6 +54,9 @@ class Translation {
 // Translates the sections that define sampling and training: train, scheduler and optimizers.
 void TranslateMethod(Translation& t);
 
+// Translates the lists of rewards.
+void TranslateRewards(Translation& t);
+
 // Height and width from a section with `resolution`, `height` and `width`.
 std::vector<std::string> FlowFactorySize(const Translation& t, const std::string& section);
 
