@@ -18,9 +18,9 @@ import torch
 from safetensors.torch import save_file
 
 from export_model.graph_file import exported_graph, write_graph
-from export_model.tiny import TINY
+
 from export_model.tracing import example_inputs, full_config, make_transformer, shapes_at
-from export_model.wrappers import WRAPPERS
+from export_model.wrappers import TINY, WRAPPERS
 from make_model_goldens import randomise
 
 # In the first block and outside of blocks; all gradients would be larger than the model.
