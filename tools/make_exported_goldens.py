@@ -1,77 +1,140 @@
 #!/usr/bin/env python3
-"""Golden exported graphs: one small random model of each class, run by diffusers itself.
+"""Golden exported graphs: one small random model of each class, run by diffusers and peft.
 
-    make_exported_goldens.py [NAME...]                    the committed directories of tests/golden/exported
-    make_exported_goldens.py --seed 7 --out /tmp/other    others: other weights, inputs
+    make_exported_goldens.py [NAME...]                          the committed directories of tests/golden/exported
+    make_exported_goldens.py --seed 7 --out /tmp/other          others: other weights, inputs and adapters
+    make_exported_goldens.py --seed 7 --random 8 --out /tmp/other    others, eight configurations a class drawn
 
 Each directory: config.json and graph.json.gz (tools/export_model), and golden.safetensors:
 `weight.*` its checkpoint (exact in float16 and stored so), for each case N = 0, 1, ... of its own sizes
-`N.in.*` the inputs and `N.in.direction`, `N.out.v` the velocity, `N.grad.*` gradients of sum(v * direction) for a
-tensor of each kind, `N.grad_norms` the norms of all tensors' gradients in float64, in the order of the graph's
-"parameters" (0 where there is none).
+`N.in.*` the inputs and `N.in.direction`, `N.out.v` the velocity, `N.grad.*` gradients of sum(v * direction) for
+small tensors, `N.grad_norms` the norms of all tensors' gradients in float64, in the order of the graph's
+"parameters" (0 where there is none). `adapter.*` is a PEFT adapter under peft's names; with it and the inputs of
+case 0, `0.adapted.v` and `0.adapted.grad.*` of each of its matrices. Metadata: seed, cases, rank, alpha, targets.
 """
 import argparse
 import json
 import pathlib
+import random
 
 import torch
+from peft import LoraConfig
+from peft.utils import get_peft_model_state_dict
 from safetensors.torch import save_file
 
 from export_model.graph_file import exported_graph, write_graph
-from export_model.tiny import TINY
 from export_model.tracing import example_inputs, full_config, make_transformer, shapes_at
-from export_model.wrappers import WRAPPERS
+from export_model.wrappers import TINY, WRAPPERS
 from make_model_goldens import randomise
 
-# In the first block and outside of blocks; all gradients would be larger than the model.
-GRADIENT_NUMEL_MAX = 64
+GRADIENT_NUMEL_MAX = 64  # All gradients would be larger than the model.
 CASES = 3
+RANK, ALPHA, TARGETS = 2, 3, ("to_q", "to_k", "to_v", "to_out.0")
 
 
-def case(wrapper, transformer, index, seed):
-    """Inputs, velocity and gradients at the index-th sizes."""
-    config = full_config(transformer)
-    inputs = example_inputs(wrapper, shapes_at(wrapper, config, index), seed + index)
+def at_case(wrapper, transformer, index, seed):
+    """(inputs, direction) of the index-th sizes."""
+    inputs = example_inputs(wrapper, shapes_at(wrapper, full_config(transformer), index), seed + index)
+    return inputs, torch.randn(inputs["x"].shape, generator=torch.Generator().manual_seed(seed + index))
+
+
+def base_case(wrapper, transformer, index, seed):
+    inputs, direction = at_case(wrapper, transformer, index, seed)
     transformer.zero_grad()
     v = wrapper(transformer)(**inputs)
-    direction = torch.randn(v.shape, generator=torch.Generator().manual_seed(seed + index))
     (v * direction).sum().backward()
     tensors = transformer.state_dict(keep_vars=True)
     norms = [0.0 if t.grad is None else t.grad.double().norm().item() for t in tensors.values()]
-    case = {f"in.{name}": value for name, value in inputs.items()}
-    case |= {"in.direction": direction, "out.v": v, "grad_norms": torch.tensor(norms, dtype=torch.float64)}
-    case |= {f"grad.{name}": t.grad for name, t in tensors.items()
-             if t.grad is not None and t.numel() <= GRADIENT_NUMEL_MAX and index < 2}
-    return case
+    found = {f"{index}.in.{name}": value for name, value in inputs.items()}
+    found |= {f"{index}.in.direction": direction, f"{index}.out.v": v,
+              f"{index}.grad_norms": torch.tensor(norms, dtype=torch.float64)}
+    return found | {f"{index}.grad.{name}": t.grad for name, t in tensors.items()
+                    if t.grad is not None and t.numel() <= GRADIENT_NUMEL_MAX and index < 2}
 
 
-def golden(name, out, seed):
-    class_name, config = TINY[name]
+def adapted_case(wrapper, transformer, seed):
+    """Adds an adapter to the transformer for good."""
+    inputs, direction = at_case(wrapper, transformer, 0, seed)
+    transformer.requires_grad_(False)
+    transformer.add_adapter(LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=list(TARGETS)))
+    generator = torch.Generator().manual_seed(seed)
+    matrices = {name: p for name, p in transformer.named_parameters() if "lora_" in name}
+    for p in matrices.values():
+        p.data = torch.randn(p.shape, generator=generator) * 0.3
+    v = wrapper(transformer)(**inputs)
+    (v * direction).sum().backward()
+    plain = lambda name: name.replace(".default", "")
+    zero = {name: p for name, p in matrices.items() if p.grad is None}  # Of a text branch that leads nowhere.
+    found = {f"adapter.{name}": value for name, value in get_peft_model_state_dict(transformer).items()}
+    return found | {"0.adapted.v": v} | {
+        f"0.adapted.grad.{plain(name)}": p.grad for name, p in matrices.items() if name not in zero}
+
+
+def golden(name, class_name, config, out, seed):
     wrapper = WRAPPERS[class_name]
     transformer = make_transformer(wrapper, config)
     randomise(transformer, torch.Generator().manual_seed(seed))
+    written = {"_class_name": class_name} | full_config(transformer)
     tensors = {f"weight.{key}": value.half() if value.requires_grad else value
                for key, value in transformer.state_dict(keep_vars=True).items()}
     for index in range(CASES):
-        tensors |= {f"{index}.{key}": value for key, value in case(wrapper, transformer, index, seed).items()}
+        tensors |= base_case(wrapper, transformer, index, seed)
+    tensors |= adapted_case(wrapper, transformer, seed)
     directory = out / name
     write_graph(exported_graph(wrapper, make_transformer(wrapper, config, fake=True)), directory / "graph.json.gz")
-    written = {"_class_name": class_name} | full_config(transformer)
     (directory / "config.json").write_text(json.dumps(written, indent=1) + "\n")
     save_file({key: value.detach().contiguous().clone() for key, value in tensors.items()},
-              str(directory / "golden.safetensors"), metadata={"format": "pt", "seed": str(seed), "cases": str(CASES)})
-    print(name, {path.name: path.stat().st_size for path in sorted(directory.iterdir())})
+              str(directory / "golden.safetensors"), metadata={
+                  "format": "pt", "seed": str(seed), "cases": str(CASES), "rank": str(RANK), "alpha": str(ALPHA),
+                  "targets": json.dumps(TARGETS)})
+    (directory / "golden.safetensors").chmod(0o644)
+    print(name, {path.name: path.stat().st_size for path in sorted(directory.iterdir())}, flush=True)
+
+
+def drawn(class_name, config, draw):
+    """Another small configuration of a class: depths, heads and widths, and what its network has or has not."""
+    if class_name == "SD3Transformer2DModel":
+        heads, layers = draw.randint(1, 3), draw.randint(1, 4)
+        return config | dict(
+            num_layers=layers, num_attention_heads=heads, caption_projection_dim=4 * heads,
+            patch_size=draw.choice((1, 2)), in_channels=(channels := draw.randint(1, 5)), out_channels=channels,
+            joint_attention_dim=draw.randint(4, 16), pooled_projection_dim=draw.randint(4, 12),
+            dual_attention_layers=tuple(sorted(draw.sample(range(layers), draw.randint(0, layers)))),
+            qk_norm=draw.choice((None, "rms_norm")), pos_embed_max_size=draw.randint(9, 16))
+    if class_name == "FluxTransformer2DModel":
+        double = draw.randint(0, 2)
+        axes = draw.choice(((2, 4, 6), (4, 4, 4), (6, 2, 4)))
+        return config | dict(
+            num_layers=double, num_single_layers=draw.randint(0 if double else 1, 2), num_attention_heads=draw.randint(1, 3),
+            in_channels=4 * draw.randint(1, 5), joint_attention_dim=draw.randint(4, 16),
+            pooled_projection_dim=draw.randint(4, 12), axes_dims_rope=axes, guidance_embeds=draw.choice((True, False)))
+    if class_name == "WanTransformer3DModel":
+        return config | dict(
+            num_layers=draw.randint(1, 3), num_attention_heads=draw.randint(1, 3), attention_head_dim=draw.choice((12, 18)),
+            in_channels=(channels := draw.randint(1, 5)), out_channels=channels, text_dim=draw.randint(4, 16),
+            freq_dim=2 * draw.randint(4, 16), ffn_dim=draw.randint(8, 40), cross_attn_norm=draw.choice((True, False)),
+            patch_size=draw.choice(((1, 2, 2), (1, 1, 1), (2, 2, 1))))
+    depth = {key: draw.randint(1, 3) for key in ("num_layers", "num_single_layers", "n_layers") if key in config}
+    text = {key: draw.randint(4, 16) for key in ("joint_attention_dim", "text_embed_dim", "caption_channels", "cap_feat_dim")
+            if key in config}
+    return config | depth | text
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=list(TINY))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=list(TINY), help="of " + ", ".join(TINY))
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("tests/golden/exported"))
     parser.add_argument("--seed", type=int, default=20260101)
+    parser.add_argument("--random", type=int, default=0, metavar="N", help="draw N configurations for each name")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    draw = random.Random(args.seed)
     for name in args.names:
-        golden(name, args.out, args.seed)
+        class_name, config = TINY[name]
+        if not args.random:
+            golden(name, class_name, config, args.out, args.seed)
+        for index in range(args.random):
+            golden(f"{name}_{index}", class_name, drawn(class_name, config, draw), args.out, args.seed + index)
 
 
 if __name__ == "__main__":

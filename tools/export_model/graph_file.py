@@ -10,8 +10,8 @@ import torch
 from torch.export.graph_signature import InputKind
 
 from export_model.lowering import lowered
-from export_model.nodes import Value, block_runs
-from export_model.tracing import ExportError, class_defaults, full_config, trace, transformer_class
+from export_model.nodes import Value, block_runs, values_in
+from export_model.tracing import ExportError, class_defaults, full_config, plain, trace, transformer_class
 from export_model.wrapper import INNER
 
 FORMAT, VERSION = "oxbow-graph", 1
@@ -24,85 +24,79 @@ def config_hash(config):
 
 def exported_graph(wrapper, transformer):
     """The whole file as a dict, of a transformer whose parameters may be fake."""
-    config = full_config(transformer)
-    program = trace(wrapper, transformer)
-    nodes, output, inputs = lowered(program)
-    fixed = {name: value for (spec, value) in inputs for name in [spec.target] if name}
-    used = {value for node in nodes for value in node.inputs()}
+    config, cls = full_config(transformer), transformer_class(wrapper)
     wanted = wrapper.inputs(config)
-    header_inputs = []
-    for spec, value in inputs:
-        if spec.kind == InputKind.USER_INPUT and spec.arg.name in wanted:
-            header_inputs.append((spec.arg.name, value))
-    if [name for name, _ in header_inputs] != list(wanted):
-        raise ExportError(f"{wrapper.__name__}: inputs() and forward() name different tensors")
-    parameters, constants = [], []
-    for spec, value in inputs:
-        persistent = spec.kind == InputKind.PARAMETER or spec.kind == InputKind.BUFFER and spec.persistent
-        if spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR) and not persistent and value in used:
-            constants.append((value, program.constants.get(spec.target)))
-    number_slots([value for _, value in header_inputs], [fixed.get(f"{INNER}.{name}") for name in checkpoint(transformer)],
-                 [value for value, _ in constants], nodes, used)
-    linears = linear_weights(transformer, nodes)
-    for name, tensor in checkpoint(transformer).items():
-        value = fixed.get(f"{INNER}.{name}")
-        entry = {"name": name, "slot": value.slot if value else None, "shape": list(tensor.shape)}
-        if not isinstance(tensor, torch.nn.Parameter):
-            entry["buffer"] = True
-        if name in linears and linears[name](value):
-            entry["linear"] = True
-        parameters.append(entry)
-    lists = {name.removeprefix(INNER + ".") for name, module in wrapper(transformer).named_modules()
-             if isinstance(module, torch.nn.ModuleList)}
-    cls = transformer_class(wrapper)
+    program = trace(wrapper, transformer)
+    nodes, output, bound = lowered(program)
+    used = {value for node in nodes for value in node.inputs()} | {output}
+    inputs, weights, constants = sorted_by_kind(program, bound, used)
+    if list(inputs) != list(wanted):
+        raise ExportError(f"{wrapper.__name__}: inputs() names {list(wanted)}, forward() takes {list(inputs)}")
+    slots = number_slots([*inputs.values(), *(v for v in weights.values() if v in used), *(v for v, _ in constants)], nodes, used)
     return {
         "format": FORMAT, "version": VERSION, "class": cls.__name__, "config_hash": config_hash(config),
         "torch": torch.__version__.split("+")[0], "diffusers": diffusers.__version__,
         "config": config, "defaults": plain(class_defaults(cls)), "latent": wrapper.latent_size(config),
         "operators": sorted({node.name for node in nodes}),
         "inputs": [{"name": name, "slot": value.slot, "shape": wanted[name], "dtype": "float32"}
-                   for name, value in header_inputs],
+                   for name, value in inputs.items()],
         "symbols": {name: symbol.header() for name, symbol in wrapper.symbols(config).items()},
-        "slots": 1 + max(value.slot for node in nodes for value in node.outputs() if value.slot is not None),
-        "parameters": parameters,
+        "slots": slots,
+        "parameters": parameters(transformer, weights, nodes),
         "constants": [constant(f"c{index}", value.slot, tensor) for index, (value, tensor) in enumerate(constants)],
         "output": output.slot,
-        "blocks": [{"name": name, "first": first, "end": end} for name, first, end in block_runs(nodes, lists)],
+        "blocks": [{"name": name, "first": first, "end": end}
+                   for name, first, end in block_runs(nodes, module_lists(transformer))],
         "nodes": [written(node) for node in nodes]}
 
 
-def checkpoint(transformer):
-    """Name -> tensor of everything a saved model has; parameters stay parameters."""
-    return transformer.state_dict(keep_vars=True)
+def sorted_by_kind(program, bound, used):
+    """({input: Value}, {parameter or persistent buffer: Value}, [(Value, constant)]) of a program's bound values."""
+    inputs, weights, constants = {}, {}, []
+    for spec, value in bound:
+        if spec.kind == InputKind.USER_INPUT:
+            inputs[spec.arg.name] = value
+        elif spec.kind == InputKind.PARAMETER or spec.kind == InputKind.BUFFER and spec.persistent:
+            weights[spec.target.removeprefix(INNER + ".")] = value
+        elif value in used:
+            constants.append((value, program.constants[spec.target]))
+    return inputs, weights, constants
 
 
-def linear_weights(transformer, nodes):
-    """Weight's name -> whether a value of it is only ever a linear's weight."""
-    other = {value for node in nodes for key, argument in node.args.items()
-             if not (node.op == "aten::linear" and key == "weight") for value in ([argument] if isinstance(argument, Value) else
-             [v for v in argument if isinstance(v, Value)] if isinstance(argument, list) else [])}
-    names = [f"{name}.weight" for name, module in transformer.named_modules() if isinstance(module, torch.nn.Linear)]
-    return {name: lambda value: value not in other for name in names}
+def module_lists(transformer):
+    return {name for name, module in transformer.named_modules() if isinstance(module, torch.nn.ModuleList)}
 
 
-def number_slots(inputs, parameters, constants, nodes, used):
-    """Numbers inputs, then parameters, constants and results in the order of writing. What nothing reads has none."""
+def parameters(transformer, weights, nodes):
+    """Every tensor of a checkpoint; those that the graph does not read have no slot."""
+    elsewhere = {value for node in nodes for key, argument in node.args.items()
+                 if not (node.op == "aten::linear" and key == "weight") for value in values_in(argument)}
+    linears = {f"{name}.weight" for name, module in transformer.named_modules() if isinstance(module, torch.nn.Linear)}
+    entries = []
+    for name, tensor in transformer.state_dict(keep_vars=True).items():
+        value = weights.get(name)
+        entry = {"name": name, "slot": value.slot if value else None, "shape": list(tensor.shape)}
+        if not isinstance(tensor, torch.nn.Parameter):
+            entry["buffer"] = True
+        if name in linears and value not in elsewhere:
+            entry["linear"] = True
+        entries.append(entry)
+    return entries
+
+
+def number_slots(bound, nodes, used):
+    """Numbers bound values, then results in the order of writing. An element of a list that nothing reads has none.
+
+    Returns how many there are.
+    """
     slot = 0
-    for value in inputs + [p for p in parameters if p in used] + constants:
+    for value in bound:
         value.slot, slot = slot, slot + 1
-    for index, node in enumerate(nodes):
-        last = index + 1 == len(nodes)
+    for node in nodes:
         for value in node.outputs():
-            if value in used or last or not isinstance(node.out, list):
+            if value in used or not isinstance(node.out, list):
                 value.slot, slot = slot, slot + 1
-
-
-def plain(value):
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return value
+    return slot
 
 
 def constant(name, slot, tensor):

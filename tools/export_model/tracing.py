@@ -1,6 +1,7 @@
 """torch.export of a wrapper around a transformer whose parameters need no memory."""
 import contextlib
 import inspect
+import sys
 
 import diffusers
 import torch
@@ -46,22 +47,35 @@ def class_defaults(cls):
 
 
 def make_transformer(wrapper, config, fake=False):
-    """The diffusers module of a config.json. Unknown keys are errors unless they are null."""
+    """The module of a config.json. Keys that its class does not take are left out, as diffusers does, and named."""
     cls = transformer_class(wrapper)
-    config = {key: value for key, value in config.items() if not key.startswith("_")}
     known = inspect.signature(cls.__init__).parameters
-    unknown = [key for key, value in config.items() if key not in known and value is not None]
+    given = {key: value for key, value in config.items() if not key.startswith("_")}
+    unknown = [key for key, value in given.items() if key not in known and value is not None]
     if unknown:
-        raise ExportError(f"config.json: {cls.__name__} of diffusers {diffusers.__version__} takes no key '{unknown[0]}'")
-    config = {key: value for key, value in config.items() if key in known}
+        print(f"config.json: {cls.__name__} takes no key {', '.join(unknown)}; left out", file=sys.stderr)
+    given = {key: value for key, value in given.items() if key in known}
+    missing = [name for name, p in known.items() if name != "self" and name not in given
+               and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if missing:
+        raise ExportError(f"config.json: key '{missing[0]}' is missing; {cls.__name__} has no default for it")
     with fake_parameters() if fake else contextlib.nullcontext():
-        return cls(**config).eval()
+        transformer = cls(**given).eval()
+    if not hasattr(transformer, "config"):  # A class of the user's own.
+        transformer.config = class_defaults(cls) | given
+    return transformer
+
+
+def plain(value):
+    """As JSON has it: lists for tuples."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def full_config(transformer):
-    """Every key of the constructor with its value, lists for tuples."""
-    plain = lambda value: [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
-    return {key: plain(value) for key, value in transformer.config.items() if not key.startswith("_")}
+    """Every key of the constructor with its value."""
+    return plain({key: value for key, value in transformer.config.items() if not key.startswith("_")})
 
 
 def shapes_at(wrapper, config, index):

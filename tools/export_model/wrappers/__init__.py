@@ -10,3 +10,6 @@ from export_model.wrappers.z_image import ZImage
 
 WRAPPERS = {wrapper.transformer_class: wrapper
             for wrapper in (Sd3, Flux, Wan, QwenImage, ZImage, Flux2, HunyuanVideo, Ltx)}
+
+# Name -> (class, small config).
+TINY = {name: (wrapper.transformer_class, config) for wrapper in WRAPPERS.values() for name, config in wrapper.tiny.items()}

@@ -6,6 +6,9 @@ FRAME_RATE, TIME_FACTOR, SPACE_FACTOR = 25, 8, 32
 
 class Ltx(Wrapper):
     transformer_class = "LTXVideoTransformer3DModel"
+    tiny = {"ltx_tiny": dict(
+        in_channels=8, out_channels=8, num_attention_heads=2, attention_head_dim=8, cross_attention_dim=16, num_layers=2,
+        caption_channels=10)}
 
     @classmethod
     def symbols(cls, config):

@@ -30,6 +30,9 @@ class ComputedRope(torch.nn.Module):
 
 class Wan(Wrapper):
     transformer_class = "WanTransformer3DModel"
+    tiny = {"wan_tiny": dict(
+        patch_size=(1, 2, 2), num_attention_heads=2, attention_head_dim=12, in_channels=4, out_channels=4, text_dim=10,
+        freq_dim=16, ffn_dim=20, num_layers=2, cross_attn_norm=True, rope_max_seq_len=32)}
 
     @classmethod
     def symbols(cls, config):

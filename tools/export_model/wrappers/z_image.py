@@ -23,6 +23,9 @@ def lengthened(tokens, size):
 
 class ZImage(Wrapper):
     transformer_class = "ZImageTransformer2DModel"
+    tiny = {"z_image_tiny": dict(
+        in_channels=4, dim=24, n_layers=1, n_refiner_layers=1, n_heads=2, n_kv_heads=2, cap_feat_dim=10,
+        axes_dims=[4, 4, 4], axes_lens=[256, 32, 32])}
 
     @classmethod
     def symbols(cls, config):

@@ -1,0 +1,32 @@
+"""Published models whose config.json is known: models/graphs has a graph for each."""
+
+SD35 = dict(in_channels=16, out_channels=16, patch_size=2, sample_size=128, attention_head_dim=64,
+            joint_attention_dim=4096, pooled_projection_dim=2048, qk_norm="rms_norm")
+FLUX = dict(patch_size=1, in_channels=64, num_layers=19, num_single_layers=38, attention_head_dim=128,
+            num_attention_heads=24, joint_attention_dim=4096, pooled_projection_dim=768)
+WAN = dict(patch_size=[1, 2, 2], attention_head_dim=128, in_channels=16, out_channels=16, text_dim=4096, freq_dim=256,
+           cross_attn_norm=True, qk_norm="rms_norm_across_heads", eps=1e-06, rope_max_seq_len=1024)
+KLEIN = dict(patch_size=1, in_channels=128, attention_head_dim=128, timestep_guidance_channels=256, mlp_ratio=3.0,
+             axes_dims_rope=[32, 32, 32, 32], rope_theta=2000, eps=1e-6, guidance_embeds=False)
+
+PUBLISHED = {
+    # name: (class, config); keys that are left out are the class's defaults
+    "sd3.5-medium": ("SD3Transformer2DModel", SD35 | dict(
+        num_layers=24, num_attention_heads=24, caption_projection_dim=1536, pos_embed_max_size=384,
+        dual_attention_layers=list(range(13)))),
+    "sd3.5-large": ("SD3Transformer2DModel", SD35 | dict(
+        num_layers=38, num_attention_heads=38, caption_projection_dim=2432, pos_embed_max_size=192)),
+    "flux.1-dev": ("FluxTransformer2DModel", FLUX | dict(guidance_embeds=True)),
+    "flux.1-schnell": ("FluxTransformer2DModel", FLUX | dict(guidance_embeds=False)),
+    "wan2.1-t2v-1.3b": ("WanTransformer3DModel", WAN | dict(num_layers=30, num_attention_heads=12, ffn_dim=8960)),
+    "wan2.1-t2v-14b": ("WanTransformer3DModel", WAN | dict(num_layers=40, num_attention_heads=40, ffn_dim=13824)),
+    "z-image": ("ZImageTransformer2DModel", dict(axes_lens=[1536, 512, 512])),
+    "flux.2-klein-4b": ("Flux2Transformer2DModel", KLEIN | dict(
+        num_layers=5, num_single_layers=20, num_attention_heads=24, joint_attention_dim=7680)),
+    "flux.2-klein-9b": ("Flux2Transformer2DModel", KLEIN | dict(
+        num_layers=8, num_single_layers=24, num_attention_heads=32, joint_attention_dim=12288)),
+    "flux.2-dev": ("Flux2Transformer2DModel", {}),
+    "hunyuan-video": ("HunyuanVideoTransformer3DModel", {}),
+    "ltx-video": ("LTXVideoTransformer3DModel", {}),
+    "qwen-image": ("QwenImageTransformer2DModel", {}),
+}

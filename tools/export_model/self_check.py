@@ -1,0 +1,69 @@
+"""An exported graph against the module it came from: at other sizes than the trace's, forward and gradients."""
+import torch
+
+from export_model.graph_file import exported_graph
+from export_model.interpreter import run
+from export_model.tracing import ExportError, example_inputs, full_config, make_transformer, shapes_at
+
+VELOCITY_MAX, GRADIENT_MAX = 1e-5, 1e-4  # Relative to the largest velocity, and to the gradient's norm.
+NORM_LEAST = 1e-5  # Smaller gradients, relative to the largest, are rounding: a key's bias has none.
+SHAPES = 4
+
+
+def randomised(transformer, seed):
+    """Draws every parameter: zero or unit initialisation could hide errors."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, p in transformer.named_parameters():
+        scale = 0.3 if p.dim() == 1 else p[0].numel() ** -0.5
+        p.data = torch.randn(p.shape, generator=generator) * scale + (1.0 if name.endswith("norm.weight") else 0.0)
+    return transformer
+
+
+def gradients(tensors):
+    """Name -> gradient, and none is left behind."""
+    taken = {name: t.grad for name, t in tensors.items() if t.grad is not None}
+    for t in tensors.values():
+        t.grad = None
+    return taken
+
+
+def velocity_error(v, expected):
+    return ((v - expected).abs().max() / expected.abs().max()).item()
+
+
+def gradient_error(found, expected):
+    """The largest distance of two gradients of one tensor, relative to its norm."""
+    least = NORM_LEAST * max(g.norm().item() for g in expected.values())
+    zero = torch.zeros(())
+    return max((found.get(name, zero) - g).norm().item() / max(g.norm().item(), least) for name, g in expected.items())
+
+
+def compared(graph, tensors, inputs, expected_of):
+    """(velocity error, gradient error) of a graph against `expected_of()`, which runs the module with gradients."""
+    expected = expected_of()
+    direction = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1))
+    (expected * direction).sum().backward()
+    expected_gradients = gradients(tensors)
+    v = run(graph, tensors, inputs)
+    if v.shape != inputs["x"].shape:
+        raise ExportError(f"the velocity has shape {list(v.shape)}, x has {list(inputs['x'].shape)}")
+    (v * direction).sum().backward()
+    return velocity_error(v, expected), gradient_error(gradients(tensors), expected_gradients)
+
+
+def verdict(what, errors):
+    velocity, gradient = (max(column) for column in zip(*errors))
+    if not (velocity <= VELOCITY_MAX and gradient <= GRADIENT_MAX):
+        raise ExportError(f"{what}: velocities differ by {velocity:.1e}, gradients by {gradient:.1e} (relative)")
+    return f"ok  {what}: {len(errors)} cases, velocities {velocity:.1e}, gradients {gradient:.1e}"
+
+
+def check_graph(wrapper, name, config, seed=0):
+    """One line, or ExportError. Batches of one and rows with prompts of unequal length are among the cases."""
+    graph = exported_graph(wrapper, make_transformer(wrapper, config, fake=True))
+    transformer = randomised(make_transformer(wrapper, config), seed)
+    tensors, errors = transformer.state_dict(keep_vars=True), []
+    for index in range(1, 1 + SHAPES):
+        inputs = example_inputs(wrapper, shapes_at(wrapper, full_config(transformer), index), seed + index)
+        errors.append(compared(graph, tensors, inputs, lambda: wrapper(transformer)(**inputs)))
+    return verdict(f"{name} against diffusers", errors)
