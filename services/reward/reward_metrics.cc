@@ -98,8 +98,7 @@ void RewardMetrics::ItemRefused(const std::string& reward, const absl::Status& w
   const OfReward& of = rewards_.at(reward);
   of.errors.at(KindOf(why))->Increment();
   if (absl::IsResourceExhausted(why)) return;  // A busy scorer has not failed.
-  const bool invalid = absl::IsInvalidArgument(why) || absl::IsFailedPrecondition(why);
-  (invalid ? of.invalid : of.failed)->Increment();
+  (absl::IsInvalidArgument(why) ? of.invalid : of.failed)->Increment();
 }
 
 void RewardMetrics::BatchArrived(size_t items) {
