@@ -26,10 +26,11 @@ std::string KindOf(const absl::Status& why) {
     case absl::StatusCode::kResourceExhausted:
       return "busy";
     case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kFailedPrecondition:
       return "invalid";
     case absl::StatusCode::kDataLoss:
       return "nonsense";
-    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kNotFound:
     case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kUnauthenticated:
       return "refused";
@@ -98,7 +99,8 @@ void RewardMetrics::ItemRefused(const std::string& reward, const absl::Status& w
   const OfReward& of = rewards_.at(reward);
   of.errors.at(KindOf(why))->Increment();
   if (absl::IsResourceExhausted(why)) return;  // A busy scorer has not failed.
-  (absl::IsInvalidArgument(why) ? of.invalid : of.failed)->Increment();
+  const bool invalid = absl::IsInvalidArgument(why) || absl::IsFailedPrecondition(why);
+  (invalid ? of.invalid : of.failed)->Increment();
 }
 
 void RewardMetrics::BatchArrived(size_t items) {

@@ -228,7 +228,7 @@ absl::Status RewardService::Queue(const std::shared_ptr<Work>& work, size_t scor
     return absl::OkStatus();
   }
   if (facts.groupwise && work->items.size() < work->frames.size()) {
-    return absl::InvalidArgumentError(
+    return absl::FailedPreconditionError(
         absl::StrCat(facts.name, ": another item of the group cannot be scored"));
   }
   return queues_.at(work->scorers[scorer])

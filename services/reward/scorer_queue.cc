@@ -21,7 +21,8 @@ uint64_t BytesOf(const std::vector<Item>& items) {
 
 // Whether the scorer has failed, and not its caller.
 bool HasFailed(const absl::Status& status) {
-  return !status.ok() && !absl::IsInvalidArgument(status) && !absl::IsResourceExhausted(status);
+  return !status.ok() && !absl::IsInvalidArgument(status) && !absl::IsFailedPrecondition(status) &&
+         !absl::IsResourceExhausted(status);
 }
 
 }  // namespace

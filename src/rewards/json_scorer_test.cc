@@ -120,7 +120,7 @@ TEST(JsonScorerTest, WhatGoesWrongIsTheErrorOfItsItemsAndNoScore) {
   EXPECT_EQ(codes(HttpText(500, R"({"detail": "CUDA out of memory"})")),
             Codes(2, absl::StatusCode::kInternal));
   EXPECT_EQ(codes(HttpText(307, "", "Location: http://x/\r\n")),
-            Codes(2, absl::StatusCode::kFailedPrecondition));
+            Codes(2, absl::StatusCode::kNotFound));
 }
 
 TEST(JsonScorerTest, TheIdentityNamesNoAddress) {

@@ -23,7 +23,7 @@ constexpr size_t kKeyMax = 4096;
 constexpr size_t kMessageMax = 300;
 
 absl::StatusCode CodeOf(int http) {
-  if (http >= 300 && http < 400) return absl::StatusCode::kFailedPrecondition;
+  if (http >= 300 && http < 400) return absl::StatusCode::kNotFound;
   switch (http) {
     case 400:
     case 413:
@@ -39,7 +39,7 @@ absl::StatusCode CodeOf(int http) {
     case 504:
       return absl::StatusCode::kUnavailable;
     default:
-      return http >= 500 ? absl::StatusCode::kInternal : absl::StatusCode::kFailedPrecondition;
+      return http >= 500 ? absl::StatusCode::kInternal : absl::StatusCode::kNotFound;
   }
 }
 

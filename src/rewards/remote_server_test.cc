@@ -87,8 +87,8 @@ TEST_F(RemoteServerTest, TheServersRetryAfterIsKeptOrNotBegun) {
 TEST_F(RemoteServerTest, OtherRefusalsAreFinal) {
   const std::pair<int, absl::StatusCode> refusals[] = {
       {400, absl::StatusCode::kInvalidArgument},  {422, absl::StatusCode::kInvalidArgument},
-      {401, absl::StatusCode::kPermissionDenied}, {404, absl::StatusCode::kFailedPrecondition},
-      {500, absl::StatusCode::kInternal},         {304, absl::StatusCode::kFailedPrecondition}};
+      {401, absl::StatusCode::kPermissionDenied}, {404, absl::StatusCode::kNotFound},
+      {500, absl::StatusCode::kInternal},         {304, absl::StatusCode::kNotFound}};
   for (const auto& [code, expected] : refusals) {
     const absl::Status status = Ask([code = code](const Request&) {
                                   return HttpText(code, R"({"detail": "because"})");
@@ -101,7 +101,7 @@ TEST_F(RemoteServerTest, OtherRefusalsAreFinal) {
   }
   const absl::Status moved =
       Ask([](const Request&) { return HttpText(301, "", "Location: http://other/\r\n"); }).status();
-  EXPECT_EQ(moved.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(moved.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(moved.message()), HasSubstr("redirects to http://other/"));
 }
 
