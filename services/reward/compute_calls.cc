@@ -19,8 +19,7 @@ HttpReply ComputeCalls::Compute(Scorer& scorer, const std::string& body) {
     const ScorerQueue::Results scores =
         Scored(scorer, std::make_shared<const ComputeRequest>(*std::move(request)));
     for (const absl::StatusOr<Score>& score : scores) {
-      score.ok() ? metrics_.ItemScored(name, score->value)
-                 : metrics_.ItemRefused(name, score.status());
+      score.ok() ? metrics_.ItemScored(name, *score) : metrics_.ItemRefused(name, score.status());
     }
     reply = ReplyOf(scores);
   } else {

@@ -61,6 +61,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
          "--media-mib", flags.media_mib,
          "MiB of pictures and videos of all calls together; further ones are refused as busy")
       ->check(CLI::Range(1, 1 << 20));
+  app.add_option(
       "--http-listen", flags.http_listen,
       "host:port where trainers of Flow-Factory find each reward as /NAME; off by default");
   app.add_option("--http-body-mib", flags.http_body_mib, "MiB of one HTTP request")
