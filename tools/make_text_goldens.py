@@ -11,7 +11,8 @@ Writes, under tests/golden/text unless told otherwise:
     tokenizer_json/                        the pipeline's tokenizers as transformers 5 saves them, for the same ids
     tokens_*.json                          difficult prompts, their ids, and the tokenizer folder that gave them
     pipeline/                              text encoders and tokenizers of a tiny SD3, as diffusers saves them
-    prompts_*.safetensors                  the result of its encode_prompt for `prompts` in the metadata
+    pipeline_flux/                         the same of a tiny FLUX.1, whose tokenizers are those of tokenizer_json/
+    prompts_*, flux_prompts.safetensors    the result of its encode_prompt for `prompts` in the metadata
 
 Tests read every file of that shape, so another seed is another test: OXBOW_TEXT_GOLDENS=DIR text_golden_test.
 Needs torch, diffusers, transformers, tokenizers and sentencepiece.
@@ -29,7 +30,7 @@ import tokenizers
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import (CLIPTextConfig, CLIPTextModelWithProjection, CLIPTokenizer, T5Config, T5EncoderModel,
+from transformers import (CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPTokenizer, T5Config, T5EncoderModel,
                           T5Tokenizer, UMT5Config, UMT5EncoderModel)
 
 WORDS = ("a photo of the cat dog red blue house running through field at night with neon sign that says hello world "
@@ -306,6 +307,44 @@ def pipeline(out, seed):
         path.chmod(0o644)
 
 
+def flux(out, seed):
+    """The text side of a tiny FLUX.1, as transformers 5 saves it, and the result of encode_prompt."""
+    root = out / "pipeline_flux"
+    if root.exists():
+        shutil.rmtree(root)
+    g = torch.Generator().manual_seed(seed + 1)
+    first = CLIPTokenizer.from_pretrained(str(out / "tokenizer_json" / "tokenizer"))
+    second = T5Tokenizer.from_pretrained(str(out / "tokenizer_json" / "tokenizer_3"))
+    encoders = [
+        CLIPTextModel(clip_config(hidden_size=12, intermediate_size=20, projection_dim=10, num_hidden_layers=2, num_attention_heads=2,
+                                  bos_token_id=len(first) - 2, eos_token_id=2, vocab_size=len(first), max_position_embeddings=24)),
+        T5EncoderModel(T5Config(vocab_size=len(second) + 11, d_model=20, d_kv=6, d_ff=24, num_layers=2, num_heads=2,
+                                feed_forward_proj="gated-gelu")),
+    ]
+    for encoder in encoders:
+        randomise(encoder.eval(), g)
+    encoders[1].encoder.embed_tokens.weight = encoders[1].shared.weight
+    transformer = diffusers.FluxTransformer2DModel(
+        patch_size=1, in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=8, num_attention_heads=2,
+        joint_attention_dim=20, pooled_projection_dim=12, guidance_embeds=True, axes_dims_rope=(2, 2, 4))
+    pipe = diffusers.FluxPipeline(
+        transformer=transformer, scheduler=diffusers.FlowMatchEulerDiscreteScheduler(), vae=None, text_encoder=encoders[0],
+        tokenizer=first, text_encoder_2=encoders[1], tokenizer_2=second)
+    pipe.save_pretrained(root)
+    for folder in ("tokenizer", "tokenizer_2"):  # They lie in tokenizer_json.
+        shutil.rmtree(root / folder)
+    half_files(root / "transformer", "diffusion_pytorch_model.safetensors")
+    for folder in ("text_encoder", "text_encoder_2"):
+        half_files(root / folder)
+    texts = ["", "text 473", "A photo of a CAT! it's \"OPEN\" \u304b\u3099", "wow! " * 30, "a <extra_id_0> b</s>"]
+    with torch.no_grad():
+        tokens, pooled, _ = pipe.encode_prompt(texts, None, device="cpu", max_sequence_length=19)
+    save(out / "flux_prompts.safetensors", {"out.tokens": tokens, "out.pooled": pooled},
+         {"prompts": json.dumps(texts), "directory": "pipeline_flux", "t5_length": "19", "seed": str(seed)})
+    for path in root.rglob("*.safetensors"):
+        path.chmod(0o644)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("tests/golden/text"))
@@ -328,6 +367,7 @@ def main():
     for name, folder in (("clip", "tokenizer"), ("clip_2", "tokenizer_2"), ("t5", "tokenizer_3")):
         token_ids(args.out, name, args.out / "pipeline" / folder, pathlib.Path("pipeline") / folder, args.seed)
         one_file(name, args.out / "pipeline" / folder, args.out / "tokenizer_json" / folder)
+    flux(args.out, args.seed)
 
 
 if __name__ == "__main__":

@@ -22,12 +22,28 @@ const std::vector<PipelineComponent> kStableDiffusion3 = {
     {"tokenizer_3", "transformers", "T5TokenizerFast", "", ""},
 };
 
+// FLUX.1: its first encoder gives the pooled prompt alone, without a projection.
+const std::vector<PipelineComponent> kFlux = {
+    {"transformer", "diffusers", "FluxTransformer2DModel", kConfig, kDiffusersBase, true},
+    {"text_encoder", "transformers", "CLIPTextModel", kConfig, kTransformersBase, true},
+    {"tokenizer", "transformers", "CLIPTokenizer", "", "", true},
+    {"text_encoder_2", "transformers", "T5EncoderModel", kConfig, kTransformersBase, true},
+    {"tokenizer_2", "transformers", "T5TokenizerFast", "", "", true},
+    {"scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler", "scheduler_config.json", "",
+     true},
+    {"vae", "diffusers", "AutoencoderKL", kConfig, kDiffusersBase},
+};
+
 }  // namespace
 
 const std::vector<Pipeline>& PipelineTable() {
   static const std::vector<Pipeline> table = {{.class_name = "StableDiffusion3Pipeline",
                                                .text_side = "sd3",
                                                .components = kStableDiffusion3,
+                                               .absent = {"image_encoder", "feature_extractor"}},
+                                              {.class_name = "FluxPipeline",
+                                               .text_side = "flux",
+                                               .components = kFlux,
                                                .absent = {"image_encoder", "feature_extractor"}}};
   return table;
 }

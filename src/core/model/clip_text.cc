@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,7 @@
 namespace oxbow::model {
 namespace {
 
+constexpr char kPrefix[] = "text_model.";
 constexpr char kPositionIds[] = "text_model.embeddings.position_ids";
 constexpr int64_t kLegacyEos = 2;
 
@@ -26,9 +28,11 @@ class ClipText final : public ClipTextEncoder {
                           {p.vocab_size, p.hidden_size})),
         positions_(bind.Take("text_model.embeddings.position_embedding.weight",
                              {p.max_position_embeddings, p.hidden_size})),
-        final_norm_(bind, "text_model.final_layer_norm", p.hidden_size, p.layer_norm_eps),
-        projection_(
-            bind.TakeLinear("text_projection", p.hidden_size, p.projection_dim, /*bias=*/false)) {
+        final_norm_(bind, "text_model.final_layer_norm", p.hidden_size, p.layer_norm_eps) {
+    if (p.projected) {
+      projection_ =
+          bind.TakeLinear("text_projection", p.hidden_size, p.projection_dim, /*bias=*/false);
+    }
     for (int64_t i = 0; i < p.num_hidden_layers; ++i) {
       blocks_.emplace_back(bind, absl::StrCat("text_model.encoder.layers.", i),
                            BlockShapeOf(p, /*causal=*/true));
@@ -46,7 +50,8 @@ class ClipText final : public ClipTextEncoder {
       hidden = block(hidden);
     }
     const at::Tensor end = EndPositions(padded).view({-1, 1, 1}).expand({-1, 1, hidden.size(2)});
-    const at::Tensor pooled = projection_(final_norm_(hidden.gather(1, end).squeeze(1)));
+    at::Tensor pooled = final_norm_(hidden.gather(1, end).squeeze(1));
+    if (projection_) pooled = (*projection_)(pooled);
     return {penultimate.narrow(0, 0, ids.size(0)), pooled.narrow(0, 0, ids.size(0))};
   }
 
@@ -60,7 +65,7 @@ class ClipText final : public ClipTextEncoder {
   const ClipTextParams params_;
   const at::Tensor tokens_, positions_;
   const ClipNorm final_norm_;
-  const Linear projection_;
+  std::optional<Linear> projection_;
   std::vector<ClipBlock> blocks_;
 };
 
@@ -141,7 +146,13 @@ Shapes ClipTextShapes(const ClipTextParams& params) {
 
 absl::StatusOr<std::unique_ptr<ClipTextEncoder>> MakeClipTextEncoder(const ClipTextParams& params,
                                                                      const NamedTensors& tensors) {
-  NamedTensors weights = tensors;
+  NamedTensors weights;
+  for (const auto& [name, tensor] : tensors) {
+    // transformers 5 saves a CLIPTextModel without the prefix.
+    const bool bare = name.starts_with("embeddings.") || name.starts_with("encoder.") ||
+                      name.starts_with("final_layer_norm.");
+    weights[bare ? absl::StrCat(kPrefix, name) : name] = tensor;
+  }
   weights.erase(kPositionIds);
   Binding bind(weights, nullptr);
   auto encoder = std::make_unique<ClipText>(bind, params);

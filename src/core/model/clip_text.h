@@ -1,4 +1,5 @@
-// CLIP text encoder (arXiv:2103.00020), as transformers' CLIPTextModelWithProjection.
+// CLIP text encoder (arXiv:2103.00020), as transformers' CLIPTextModelWithProjection and, without
+// W, CLIPTextModel.
 //
 //   h_0 = tokens + positions ;  h_{i+1} = block_i(h_i), pre-norm, causal ;  pooled = LN(h_L)[eos] W
 //
@@ -33,6 +34,9 @@ struct ClipTextParams {
   int64_t eos_token_id =
       49407;  // 2 in published configs, a legacy mistake: then argmax(ids) is EOS.
   int64_t pad_token_id = 1;
+  bool projected = true;  // Whether W is there. No key says so: the class of the encoder does.
+
+  int64_t pooled_width() const { return projected ? projection_dim : hidden_size; }
 };
 
 // Unknown keys are ignored where transformers gives them no meaning here. kInvalidArgument.
@@ -43,7 +47,7 @@ Shapes ClipTextShapes(const ClipTextParams& params);
 
 struct ClipTextOutput {
   at::Tensor penultimate;  // [B, S, hidden]: hidden_states[-2]
-  at::Tensor pooled;       // [B, projection]: text_embeds
+  at::Tensor pooled;       // [B, pooled_width()]: text_embeds, or pooler_output without W
 };
 
 class ClipTextEncoder {
@@ -54,8 +58,8 @@ class ClipTextEncoder {
   virtual ClipTextOutput Encode(const at::Tensor& ids) const = 0;
 };
 
-// Binds (does not copy) `tensors`, tolerating an int64 position_ids buffer. kInvalidArgument names
-// every missing, extra or misshapen tensor.
+// Binds (does not copy) `tensors`, tolerating an int64 position_ids buffer and names without
+// "text_model.". kInvalidArgument names every missing, extra or misshapen tensor.
 absl::StatusOr<std::unique_ptr<ClipTextEncoder>> MakeClipTextEncoder(const ClipTextParams& params,
                                                                      const NamedTensors& tensors);
 

@@ -42,6 +42,22 @@ class Sd3Text final : public TextConditioning {
   const std::unique_ptr<T5Encoder> t5_;
 };
 
+class FluxText final : public TextConditioning {
+ public:
+  FluxText(std::unique_ptr<ClipTextEncoder> clip, std::unique_ptr<T5Encoder> t5)
+      : clip_(std::move(clip)), t5_(std::move(t5)) {}
+
+  EncodedText Encode(const std::vector<at::Tensor>& ids) const override {
+    OXBOW_CHECK(ids.size() == 2) << ids.size() << " token sequences";
+    return {{kClipPooled, clip_->Encode(ids[0]).pooled},
+            {kT5Tokens, t5_->Encode(ids[1], /*mask=*/{})}};
+  }
+
+ private:
+  const std::unique_ptr<ClipTextEncoder> clip_;
+  const std::unique_ptr<T5Encoder> t5_;
+};
+
 }  // namespace
 
 Conditioning ComposeSingleClip(const EncodedText& text) {
@@ -63,6 +79,11 @@ Conditioning ComposeSd3(const EncodedText& text, const Sd3TextShape& shape) {
           {kPooledPrompt, at::cat({text.at(kClipPooled), text.at(kClip2Pooled)}, -1)}};
 }
 
+Conditioning ComposeFlux(const EncodedText& text) {
+  return {{kPromptTokens, text.at(kT5Tokens).to(at::kFloat)},
+          {kPooledPrompt, text.at(kClipPooled)}};
+}
+
 std::unique_ptr<TextConditioning> MakeSingleClipConditioning(
     std::unique_ptr<ClipTextEncoder> encoder) {
   return std::make_unique<SingleClip>(std::move(encoder));
@@ -72,6 +93,11 @@ std::unique_ptr<TextConditioning> MakeSd3TextConditioning(std::unique_ptr<ClipTe
                                                           std::unique_ptr<ClipTextEncoder> clip_2,
                                                           std::unique_ptr<T5Encoder> t5) {
   return std::make_unique<Sd3Text>(std::move(clip), std::move(clip_2), std::move(t5));
+}
+
+std::unique_ptr<TextConditioning> MakeFluxTextConditioning(std::unique_ptr<ClipTextEncoder> clip,
+                                                           std::unique_ptr<T5Encoder> t5) {
+  return std::make_unique<FluxText>(std::move(clip), std::move(t5));
 }
 
 }  // namespace oxbow::model

@@ -3,6 +3,7 @@
 //   one CLIP   tokens = c.tokens                       pooled = c.pooled
 //   SD3        tokens = [l.tokens | g.tokens | 0]      pooled = [l.pooled | g.pooled]
 //                       [t5.tokens              ]
+//   FLUX.1     tokens = t5.tokens                      pooled = c.pooled, c without projection
 //
 // SD3 (arXiv:2403.03206) sets its two CLIPs side by side, fills them with zeros to T5's width and
 // appends T5 over the sequence. Without T5 that part is zeros. One implementation per way of
@@ -44,6 +45,9 @@ struct Sd3TextShape {
 // be no wider than `width`, and T5, if it is there, to be of the given length and width.
 Conditioning ComposeSd3(const EncodedText& text, const Sd3TextShape& shape);
 
+// Requires kT5Tokens and kClipPooled.
+Conditioning ComposeFlux(const EncodedText& text);
+
 class TextConditioning {
  public:
   virtual ~TextConditioning() = default;
@@ -60,5 +64,9 @@ std::unique_ptr<TextConditioning> MakeSingleClipConditioning(
 std::unique_ptr<TextConditioning> MakeSd3TextConditioning(std::unique_ptr<ClipTextEncoder> clip,
                                                           std::unique_ptr<ClipTextEncoder> clip_2,
                                                           std::unique_ptr<T5Encoder> t5);
+
+// kClipPooled and kT5Tokens; ids of CLIP and T5.
+std::unique_ptr<TextConditioning> MakeFluxTextConditioning(std::unique_ptr<ClipTextEncoder> clip,
+                                                           std::unique_ptr<T5Encoder> t5);
 
 }  // namespace oxbow::model

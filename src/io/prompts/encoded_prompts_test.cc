@@ -61,13 +61,16 @@ void ExpectSame(const model::Conditioning& a, const model::Conditioning& b) {
 }
 
 // Float32 encoders: the golden side ran in float32, and stored weights are exact in float16.
+void InFloat32(const fs::path& weights) {
+  Safetensors file = *ReadSafetensors(weights);
+  for (auto& [name, bytes] : file.tensors) bytes = FromTorch(ToTorch(bytes)->to(at::kFloat));
+  EXPECT_TRUE(WriteSafetensors(weights, file).ok());
+}
+
 fs::path FloatPipeline() {
   const fs::path model = Fresh("float_pipeline");
   fs::copy(Goldens() / "pipeline", model, fs::copy_options::recursive);
-  const fs::path path = model / "text_encoder_3/model.safetensors";
-  Safetensors file = *ReadSafetensors(path);
-  for (auto& [name, bytes] : file.tensors) bytes = FromTorch(ToTorch(bytes)->to(at::kFloat));
-  EXPECT_TRUE(WriteSafetensors(path, file).ok());
+  InFloat32(model / "text_encoder_3/model.safetensors");
   return model;
 }
 
@@ -97,6 +100,24 @@ TEST(EncodedPromptsTest, TheTinyPipelineEncodesAsDiffusersDoes) {
                 out.at("out.negative_pooled"));
   }
   EXPECT_GE(files, 3);
+}
+
+// As today's diffusers saves it: tokenizer.json alone, a CLIP without projection or prefix.
+TEST(EncodedPromptsTest, TheTinyFluxEncodesAsDiffusersDoes) {
+  const fs::path model = Fresh("float_flux");
+  fs::copy(Goldens() / "pipeline_flux", model, fs::copy_options::recursive);
+  fs::copy(Goldens() / "tokenizer_json/tokenizer", model / "tokenizer");
+  fs::copy(Goldens() / "tokenizer_json/tokenizer_3", model / "tokenizer_2");
+  InFloat32(model / "text_encoder_2/model.safetensors");
+  Safetensors golden = *ReadSafetensors(Goldens() / "flux_prompts.safetensors");
+  const auto out = *AllToTorch(golden.tensors);
+  const auto prompts = Opened(Components(model), std::stoll(golden.metadata["t5_length"]));
+  ASSERT_NE(prompts, nullptr);
+  const auto texts = nlohmann::json::parse(golden.metadata["prompts"]).get<Texts>();
+  const auto conditioning = prompts->Get(texts);
+  ASSERT_TRUE(conditioning.ok()) << conditioning.status();
+  ExpectClose("FLUX tokens", conditioning->at(model::kPromptTokens), out.at("out.tokens"));
+  ExpectClose("FLUX pooled", conditioning->at(model::kPooledPrompt), out.at("out.pooled"));
 }
 
 TEST(EncodedPromptsTest, StoredPromptsAreTheSameBitForBitWithoutTheEncoders) {

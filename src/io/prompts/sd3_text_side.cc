@@ -1,163 +1,22 @@
 #include "io/prompts/sd3_text_side.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
-#include <algorithm>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "core/model/architecture.h"
-#include "core/model/clip_text.h"
-#include "core/model/t5.h"
-#include "io/clip_tokenizer.h"
 #include "io/prompts/prompt_store.h"
-#include "io/t5_tokenizer.h"
-#include "io/tensor_torch.h"
+#include "io/prompts/text_parts.h"
 
 namespace oxbow::io {
 namespace {
 
 using model::EncodedText;
-using model::NamedTensors;
 
-absl::Status CheckVocabulary(const DiffusersComponent& tokenizer, int64_t ids,
-                             const DiffusersComponent& encoder, int64_t vocabulary) {
-  if (ids <= vocabulary) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(tokenizer.directory.string(), " gives ids up to ", ids - 1, ", but ",
-                   encoder.directory.string(), " embeds ", vocabulary,
-                   ": they are of different models, or the tokenizer was extended"));
-}
-
-// A tokenizer and the config of its encoder.
-struct ClipSide {
-  DiffusersComponent component;
-  ClipTokenizer tokenizer;
-  model::ClipTextParams params;
-};
-
-absl::StatusOr<ClipSide> OpenClip(const DiffusersComponents& components,
-                                  const std::string& suffix) {
-  const DiffusersComponent& encoder = components.at("text_encoder" + suffix);
-  const auto words = components.find("tokenizer" + suffix);
-  if (words == components.end()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("model_index.json has text_encoder", suffix, " but no tokenizer", suffix));
-  }
-  auto params = model::ParseClipTextConfig(encoder.config_json);
-  if (!params.ok()) return DataError(params.status(), (encoder.directory / "config.json").string());
-  auto tokenizer = ClipTokenizer::Load(words->second.directory);
-  if (!tokenizer.ok()) return tokenizer.status();
-  OXBOW_RETURN_IF_ERROR(
-      CheckVocabulary(words->second, tokenizer->size(), encoder, params->vocab_size));
-  return ClipSide{
-      .component = encoder, .tokenizer = *std::move(tokenizer), .params = *std::move(params)};
-}
-
-struct T5Side {
-  DiffusersComponent component;
-  T5Tokenizer tokenizer;
-  model::T5Params params;
-};
-
-absl::StatusOr<T5Side> OpenT5(const DiffusersComponents& components) {
-  const DiffusersComponent& encoder = components.at("text_encoder_3");
-  const auto words = components.find("tokenizer_3");
-  if (words == components.end()) {
-    return absl::FailedPreconditionError("model_index.json has text_encoder_3 but no tokenizer_3");
-  }
-  auto params = model::ParseT5Config(encoder.config_json);
-  if (!params.ok()) return DataError(params.status(), (encoder.directory / "config.json").string());
-  auto tokenizer = T5Tokenizer::Load(words->second.directory);
-  if (!tokenizer.ok()) return tokenizer.status();
-  OXBOW_RETURN_IF_ERROR(
-      CheckVocabulary(words->second, tokenizer->size(), encoder, params->vocab_size));
-  return T5Side{.component = encoder, .tokenizer = *std::move(tokenizer), .params = *params};
-}
-
-absl::StatusOr<std::unique_ptr<model::ClipTextEncoder>> LoadClip(const ClipSide& side,
-                                                                 at::Device device) {
-  OXBOW_ASSIGN_OR_RETURN(const WeightFiles files, OpenComponentWeights(side.component));
-  OXBOW_ASSIGN_OR_RETURN(NamedTensors tensors, LoadTensors(files));
-  for (auto& [name, tensor] : tensors) tensor = tensor.to(device);
-  auto encoder = model::MakeClipTextEncoder(side.params, tensors);
-  if (!encoder.ok()) return DataError(encoder.status(), side.component.directory.string());
-  return encoder;
-}
-
-// In the type it is stored in: in float32 T5-XXL is 19 GB.
-absl::StatusOr<std::unique_ptr<model::T5Encoder>> LoadT5(const T5Side& side, at::Device device) {
-  OXBOW_ASSIGN_OR_RETURN(const WeightFiles files, OpenComponentWeights(side.component));
-  const auto of_encoder = [](const std::string& name) {
-    return !name.starts_with("decoder.") && name != "lm_head.weight";
-  };
-  OXBOW_ASSIGN_OR_RETURN(NamedTensors tensors,
-                         LoadTensors(files, {.floats_as = std::nullopt, .wanted = of_encoder}));
-  const auto query = tensors.find("encoder.block.0.layer.0.SelfAttention.q.weight");
-  at::ScalarType type = query == tensors.end() ? at::kFloat : query->second.scalar_type();
-  if (type != at::kHalf && type != at::kBFloat16) type = at::kFloat;
-  for (auto& [name, tensor] : tensors) tensor = tensor.to(device, model::T5StorageType(name, type));
-  auto encoder = model::MakeT5Encoder(side.params, tensors);
-  if (!encoder.ok()) return DataError(encoder.status(), side.component.directory.string());
-  return encoder;
-}
-
-template <typename Tokenizer>
-at::Tensor IdsOf(const Tokenizer& tokenizer, const std::vector<std::string>& texts,
-                 int64_t length) {
-  at::Tensor ids = at::empty({static_cast<int64_t>(texts.size()), length}, at::kLong);
-  int64_t* out = ids.mutable_data_ptr<int64_t>();
-  for (const std::string& text : texts) {
-    const std::vector<int64_t> row = tokenizer.Encode(text, length);
-    out = std::copy(row.begin(), row.end(), out);
-  }
-  return ids;
-}
-
-// What both ways of composing share.
-class Encoders : public TextEncoders {
- public:
-  absl::StatusOr<EncodedText> Encode(const std::vector<std::string>& texts) override {
-    OXBOW_CHECK(!texts.empty()) << "nothing to encode";
-    const at::NoGradGuard no_gradients;
-    if (text_ == nullptr) {
-      OXBOW_ASSIGN_OR_RETURN(text_, Load());
-    }
-    std::vector<at::Tensor> ids = Ids(texts);
-    for (at::Tensor& tensor : ids) tensor = tensor.to(device_);
-    EncodedText text = text_->Encode(ids);
-    for (auto& [name, tensor] : text) tensor = tensor.to(at::kCPU);
-    return text;
-  }
-  void Release() override { text_.reset(); }
-  bool loaded() const override { return text_ != nullptr; }
-  const model::Shapes& row_shapes() const override { return shapes_; }
-  const std::string& identity() const override { return identity_; }
-
- protected:
-  Encoders(model::Shapes shapes, std::string identity, at::Device device)
-      : device_(device), shapes_(std::move(shapes)), identity_(std::move(identity)) {}
-
-  const at::Device device_;
-
- private:
-  virtual absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const = 0;
-  virtual std::vector<at::Tensor> Ids(const std::vector<std::string>& texts) const = 0;
-
-  const model::Shapes shapes_;
-  const std::string identity_;
-  std::unique_ptr<model::TextConditioning> text_;
-};
-
-// Tokens per text that a tokenizer and an encoder's positions both allow.
-int64_t LengthOf(const ClipTokenizer& tokenizer, const model::ClipTextParams& params) {
-  return std::min(params.max_position_embeddings, tokenizer.model_max_length());
-}
-
-class OneClip final : public Encoders {
+class OneClip final : public LoadedOnDemand {
  public:
   static absl::StatusOr<std::unique_ptr<TextEncoders>> Open(const DiffusersComponents& components,
                                                             at::Device device) {
@@ -172,10 +31,9 @@ class OneClip final : public Encoders {
 
  private:
   OneClip(ClipSide clip, std::string identity, at::Device device)
-      : Encoders({{model::kClipTokens,
-                   {1, LengthOf(clip.tokenizer, clip.params), clip.params.hidden_size}},
-                  {model::kClipPooled, {1, clip.params.projection_dim}}},
-                 std::move(identity), device),
+      : LoadedOnDemand({{model::kClipTokens, {1, clip.length(), clip.params.hidden_size}},
+                        {model::kClipPooled, {1, clip.params.pooled_width()}}},
+                       std::move(identity), device),
         clip_(std::move(clip)) {}
 
   absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const override {
@@ -183,7 +41,7 @@ class OneClip final : public Encoders {
     return model::MakeSingleClipConditioning(std::move(encoder));
   }
   std::vector<at::Tensor> Ids(const std::vector<std::string>& texts) const override {
-    return {IdsOf(clip_.tokenizer, texts, LengthOf(clip_.tokenizer, clip_.params))};
+    return {IdsOf(clip_.tokenizer, texts, clip_.length())};
   }
 
   const ClipSide clip_;
@@ -221,9 +79,9 @@ absl::Status CheckSd3(const Sd3Sides& sides) {
 model::Shapes Sd3RowShapes(const Sd3Sides& sides) {
   const model::ClipTextParams &first = sides.clip.params, &second = sides.clip_2.params;
   model::Shapes shapes = {{model::kClipTokens, {1, sides.clip_length, first.hidden_size}},
-                          {model::kClipPooled, {1, first.projection_dim}},
+                          {model::kClipPooled, {1, first.pooled_width()}},
                           {model::kClip2Tokens, {1, sides.clip_length, second.hidden_size}},
-                          {model::kClip2Pooled, {1, second.projection_dim}}};
+                          {model::kClip2Pooled, {1, second.pooled_width()}}};
   if (sides.t5.has_value()) {
     shapes[model::kT5Tokens] = {1, sides.shape.t5_length, sides.shape.width};
   }
@@ -244,7 +102,7 @@ absl::StatusOr<int64_t> PromptWidth(const DiffusersComponent& transformer) {
                                        transformer.class_name);
 }
 
-class Sd3 final : public Encoders {
+class Sd3 final : public LoadedOnDemand {
  public:
   static absl::StatusOr<std::unique_ptr<TextEncoders>> Open(const DiffusersComponents& components,
                                                             const Options& options) {
@@ -252,10 +110,10 @@ class Sd3 final : public Encoders {
     OXBOW_ASSIGN_OR_RETURN(ClipSide clip_2, OpenClip(components, "_2"));
     std::optional<T5Side> t5;
     if (components.contains("text_encoder_3")) {
-      OXBOW_ASSIGN_OR_RETURN(t5, OpenT5(components));
+      OXBOW_ASSIGN_OR_RETURN(t5, OpenT5(components, "_3"));
     }
     OXBOW_ASSIGN_OR_RETURN(const int64_t width, PromptWidth(components.at("transformer")));
-    const int64_t clip_length = LengthOf(clip.tokenizer, clip.params);
+    const int64_t clip_length = clip.length();
     Sd3Sides sides{.clip = std::move(clip),
                    .clip_2 = std::move(clip_2),
                    .t5 = std::move(t5),
@@ -278,7 +136,8 @@ class Sd3 final : public Encoders {
 
  private:
   Sd3(Sd3Sides sides, std::string identity, at::Device device)
-      : Encoders(Sd3RowShapes(sides), std::move(identity), device), sides_(std::move(sides)) {}
+      : LoadedOnDemand(Sd3RowShapes(sides), std::move(identity), device),
+        sides_(std::move(sides)) {}
 
   absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const override {
     OXBOW_ASSIGN_OR_RETURN(auto clip, LoadClip(sides_.clip, device_));

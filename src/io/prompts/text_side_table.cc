@@ -1,10 +1,14 @@
+#include "io/prompts/flux_text_side.h"
 #include "io/prompts/sd3_text_side.h"
 #include "io/prompts/text_encoders.h"
 
 namespace oxbow::io {
 
 const std::vector<TextSide>& TextSideTable() {
-  static const std::vector<TextSide> table = {{"sd3", OpenSd3TextSide, Sd3PromptTokens}};
+  static const std::vector<TextSide> table = {
+      {"sd3", OpenSd3TextSide, Sd3PromptTokens},
+      {"flux", OpenFluxTextSide, FluxPromptTokens},
+  };
   return table;
 }
 

@@ -1,0 +1,131 @@
+#include "io/prompts/text_parts.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "io/tensor_torch.h"
+
+namespace oxbow::io {
+namespace {
+
+using model::NamedTensors;
+
+constexpr char kWithoutProjection[] = "CLIPTextModel";
+
+absl::Status CheckVocabulary(const DiffusersComponent& tokenizer, int64_t ids,
+                             const DiffusersComponent& encoder, int64_t vocabulary) {
+  if (ids <= vocabulary) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(tokenizer.directory.string(), " gives ids up to ", ids - 1, ", but ",
+                   encoder.directory.string(), " embeds ", vocabulary,
+                   ": they are of different models, or the tokenizer was extended"));
+}
+
+template <typename Tokenizer>
+at::Tensor IdsBy(const Tokenizer& tokenizer, const std::vector<std::string>& texts,
+                 int64_t length) {
+  at::Tensor ids = at::empty({static_cast<int64_t>(texts.size()), length}, at::kLong);
+  int64_t* out = ids.mutable_data_ptr<int64_t>();
+  for (const std::string& text : texts) {
+    const std::vector<int64_t> row = tokenizer.Encode(text, length);
+    out = std::copy(row.begin(), row.end(), out);
+  }
+  return ids;
+}
+
+}  // namespace
+
+int64_t ClipSide::length() const {
+  return std::min(params.max_position_embeddings, tokenizer.model_max_length());
+}
+
+absl::StatusOr<ClipSide> OpenClip(const DiffusersComponents& components,
+                                  const std::string& suffix) {
+  const DiffusersComponent& encoder = components.at("text_encoder" + suffix);
+  const auto words = components.find("tokenizer" + suffix);
+  if (words == components.end()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("model_index.json has text_encoder", suffix, " but no tokenizer", suffix));
+  }
+  auto params = model::ParseClipTextConfig(encoder.config_json);
+  if (!params.ok()) return DataError(params.status(), (encoder.directory / "config.json").string());
+  params->projected = encoder.class_name != kWithoutProjection;
+  auto tokenizer = ClipTokenizer::Load(words->second.directory);
+  if (!tokenizer.ok()) return tokenizer.status();
+  OXBOW_RETURN_IF_ERROR(
+      CheckVocabulary(words->second, tokenizer->size(), encoder, params->vocab_size));
+  return ClipSide{
+      .component = encoder, .tokenizer = *std::move(tokenizer), .params = *std::move(params)};
+}
+
+absl::StatusOr<T5Side> OpenT5(const DiffusersComponents& components, const std::string& suffix) {
+  const DiffusersComponent& encoder = components.at("text_encoder" + suffix);
+  const auto words = components.find("tokenizer" + suffix);
+  if (words == components.end()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("model_index.json has text_encoder", suffix, " but no tokenizer", suffix));
+  }
+  auto params = model::ParseT5Config(encoder.config_json);
+  if (!params.ok()) return DataError(params.status(), (encoder.directory / "config.json").string());
+  auto tokenizer = T5Tokenizer::Load(words->second.directory);
+  if (!tokenizer.ok()) return tokenizer.status();
+  OXBOW_RETURN_IF_ERROR(
+      CheckVocabulary(words->second, tokenizer->size(), encoder, params->vocab_size));
+  return T5Side{.component = encoder, .tokenizer = *std::move(tokenizer), .params = *params};
+}
+
+absl::StatusOr<std::unique_ptr<model::ClipTextEncoder>> LoadClip(const ClipSide& side,
+                                                                 at::Device device) {
+  OXBOW_ASSIGN_OR_RETURN(const WeightFiles files, OpenComponentWeights(side.component));
+  OXBOW_ASSIGN_OR_RETURN(NamedTensors tensors, LoadTensors(files));
+  for (auto& [name, tensor] : tensors) tensor = tensor.to(device);
+  auto encoder = model::MakeClipTextEncoder(side.params, tensors);
+  if (!encoder.ok()) return DataError(encoder.status(), side.component.directory.string());
+  return encoder;
+}
+
+absl::StatusOr<std::unique_ptr<model::T5Encoder>> LoadT5(const T5Side& side, at::Device device) {
+  OXBOW_ASSIGN_OR_RETURN(const WeightFiles files, OpenComponentWeights(side.component));
+  const auto of_encoder = [](const std::string& name) {
+    return !name.starts_with("decoder.") && name != "lm_head.weight";
+  };
+  OXBOW_ASSIGN_OR_RETURN(NamedTensors tensors,
+                         LoadTensors(files, {.floats_as = std::nullopt, .wanted = of_encoder}));
+  const auto query = tensors.find("encoder.block.0.layer.0.SelfAttention.q.weight");
+  at::ScalarType type = query == tensors.end() ? at::kFloat : query->second.scalar_type();
+  if (type != at::kHalf && type != at::kBFloat16) type = at::kFloat;
+  for (auto& [name, tensor] : tensors) tensor = tensor.to(device, model::T5StorageType(name, type));
+  auto encoder = model::MakeT5Encoder(side.params, tensors);
+  if (!encoder.ok()) return DataError(encoder.status(), side.component.directory.string());
+  return encoder;
+}
+
+at::Tensor IdsOf(const ClipTokenizer& tokenizer, const std::vector<std::string>& texts,
+                 int64_t length) {
+  return IdsBy(tokenizer, texts, length);
+}
+
+at::Tensor IdsOf(const T5Tokenizer& tokenizer, const std::vector<std::string>& texts,
+                 int64_t length) {
+  return IdsBy(tokenizer, texts, length);
+}
+
+absl::StatusOr<model::EncodedText> LoadedOnDemand::Encode(const std::vector<std::string>& texts) {
+  OXBOW_CHECK(!texts.empty()) << "nothing to encode";
+  const at::NoGradGuard no_gradients;
+  if (text_ == nullptr) {
+    OXBOW_ASSIGN_OR_RETURN(text_, Load());
+  }
+  std::vector<at::Tensor> ids = Ids(texts);
+  for (at::Tensor& tensor : ids) tensor = tensor.to(device_);
+  model::EncodedText text = text_->Encode(ids);
+  for (auto& [name, tensor] : text) tensor = tensor.to(at::kCPU);
+  return text;
+}
+
+}  // namespace oxbow::io

@@ -1,0 +1,80 @@
+// What the text sides of pipelines share: a tokenizer with the encoder that takes its ids, and the
+// object that holds them.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/clip_text.h"
+#include "core/model/t5.h"
+#include "core/model/text_conditioning.h"
+#include "io/clip_tokenizer.h"
+#include "io/diffusers_directory.h"
+#include "io/prompts/text_encoders.h"
+#include "io/t5_tokenizer.h"
+
+namespace oxbow::io {
+
+// A tokenizer and the config of its encoder.
+struct ClipSide {
+  DiffusersComponent component;
+  ClipTokenizer tokenizer;
+  model::ClipTextParams params;
+
+  // Tokens per text that the tokenizer and the encoder's positions both allow.
+  int64_t length() const;
+};
+
+struct T5Side {
+  DiffusersComponent component;
+  T5Tokenizer tokenizer;
+  model::T5Params params;
+};
+
+// Of the folders text_encoder{suffix} and tokenizer{suffix}; the former must be there. Errors as
+// TextEncoders::Open.
+absl::StatusOr<ClipSide> OpenClip(const DiffusersComponents& components, const std::string& suffix);
+absl::StatusOr<T5Side> OpenT5(const DiffusersComponents& components, const std::string& suffix);
+
+// Reads the weights. T5 stays in the type it is stored in: in float32 T5-XXL is 19 GB.
+absl::StatusOr<std::unique_ptr<model::ClipTextEncoder>> LoadClip(const ClipSide& side,
+                                                                 at::Device device);
+absl::StatusOr<std::unique_ptr<model::T5Encoder>> LoadT5(const T5Side& side, at::Device device);
+
+// [texts, length] int64.
+at::Tensor IdsOf(const ClipTokenizer& tokenizer, const std::vector<std::string>& texts,
+                 int64_t length);
+at::Tensor IdsOf(const T5Tokenizer& tokenizer, const std::vector<std::string>& texts,
+                 int64_t length);
+
+// The encoders of a text side. A side says how they are loaded, what ids they take, and how what
+// they say is composed.
+class LoadedOnDemand : public TextEncoders {
+ public:
+  absl::StatusOr<model::EncodedText> Encode(const std::vector<std::string>& texts) override;
+  void Release() override { text_.reset(); }
+  bool loaded() const override { return text_ != nullptr; }
+  const model::Shapes& row_shapes() const override { return shapes_; }
+  const std::string& identity() const override { return identity_; }
+
+ protected:
+  LoadedOnDemand(model::Shapes shapes, std::string identity, at::Device device)
+      : device_(device), shapes_(std::move(shapes)), identity_(std::move(identity)) {}
+
+  const at::Device device_;
+
+ private:
+  virtual absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const = 0;
+  virtual std::vector<at::Tensor> Ids(const std::vector<std::string>& texts) const = 0;
+
+  const model::Shapes shapes_;
+  const std::string identity_;
+  std::unique_ptr<model::TextConditioning> text_;
+};
+
+}  // namespace oxbow::io
