@@ -7,7 +7,6 @@
 #include "base/nearest_name.h"
 #include "core/model/cuda_graphs.h"
 #include "core/model/device.h"
-#include "base/status_macros.h"
 #include "run/group_bytes.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"
@@ -152,16 +151,6 @@ std::vector<Problem> CheckFiles(const v1::RunConfig& config) {
                 run::ScorerOf(reward, name), problems);
   }
   return problems;
-}
-
-absl::StatusOr<std::string> RewardIdentitiesText(const v1::RewardConfig& reward) {
-  std::string text;
-  for (const std::string& name : run::OwnRewards(reward)) {
-    OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<reward::Scorer> scorer,
-                           reward::MakeScorer(run::ScorerOf(reward, name)));
-    absl::StrAppend(&text, "reward ", name, ": identity ", scorer->facts().identity, "\n");
-  }
-  return text;
 }
 
 std::vector<Problem> CheckRun(const v1::RunConfig& config) {
