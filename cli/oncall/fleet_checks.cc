@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "cli/replay/replay_rows.h"
+#include "cli/plan/bytes_text.h"
 #include "cli/run/progress_line.h"
 #include "metrics/exported_metrics.h"
 #include "metrics/step_metrics.h"

@@ -6,7 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "cli/replay/replay_rows.h"
+#include "cli/plan/bytes_text.h"
 #include "rpc/tls.h"
 
 namespace oxbow::cli {

@@ -154,17 +154,6 @@ std::vector<Problem> CheckFiles(const v1::RunConfig& config) {
   return problems;
 }
 
-absl::StatusOr<std::string> RewardIdentitiesText(const v1::RewardConfig& reward) {
-  std::string text;
-  for (const std::string& name : run::OwnRewards(reward)) {
-    OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<reward::Scorer> scorer,
-                           reward::MakeScorer(run::ScorerOf(reward, name)));
-    absl::StrAppend(&text, "reward ", name, ": identity ",
-                    run::IdentityVia(reward.transport(), scorer->facts().identity), "\n");
-  }
-  return text;
-}
-
 std::vector<Problem> CheckRun(const v1::RunConfig& config) {
   std::vector<Problem> problems = config::Validate(config);
   for (Problem& problem : CheckFiles(config)) problems.push_back(std::move(problem));

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "config/validate.h"
 #include "run/model_facts.h"
 
@@ -15,8 +14,5 @@ std::vector<config::Problem> CheckFiles(const v1::RunConfig& config);
 
 // Rules and files together.
 std::vector<config::Problem> CheckRun(const v1::RunConfig& config);
-
-// A line for each reward of the run's own servers: its name and identity. Loads them.
-absl::StatusOr<std::string> RewardIdentitiesText(const v1::RewardConfig& reward);
 
 }  // namespace oxbow::cli

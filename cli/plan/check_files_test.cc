@@ -123,18 +123,6 @@ TEST_F(CheckFilesTest, ARewardOfAnotherServerNeedsItsAddress) {
   EXPECT_THAT(Said("reward.terms"), HasSubstr("did you mean `digits_ocr`?"));
 }
 
-TEST_F(CheckFilesTest, TheIdentitiesOfTheRunsOwnRewardsAreKnown) {
-  v1::RewardConfig reward;
-  reward.add_terms()->set_name("digits_ocr");
-  reward.add_observed("digits_row");
-  EXPECT_EQ(RewardIdentitiesText(reward).value(),
-            "reward digits_row: identity digits_row/1\nreward digits_ocr: identity digits_ocr/1\n");
-  reward.set_transport(v1::PICTURE_TRANSPORT_JPEG);
-  EXPECT_THAT(RewardIdentitiesText(reward).value(), HasSubstr("identity digits_ocr/1; jpeg q95\n"));
-  reward.add_endpoints("scores:7070");
-  EXPECT_EQ(RewardIdentitiesText(reward).value(), "");
-}
-
 TEST_F(CheckFilesTest, AnEntryOfAScorerIsChecked) {
   v1::ScorerConfig& scorer = *config_.mutable_reward()->add_scorers();
   scorer.set_name("digits_ocr");

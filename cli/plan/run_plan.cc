@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "cli/plan/bytes_text.h"
 #include "config/chosen_method.h"
 #include "config/validate.h"
 #include "core/flow/sampler.h"
@@ -20,14 +21,6 @@ namespace {
 constexpr uint64_t kFloat = 4;
 
 constexpr uint64_t kProcessBytes = uint64_t{200} << 20;  // Libraries and queues of a process.
-
-std::string BytesText(uint64_t bytes) {
-  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
-  return absl::StrFormat(unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
-}
 
 bool IsMixedPrecision(const v1::RunConfig& config) {
   return config.model().compute_dtype() == v1::STORAGE_D_TYPE_BF16;
@@ -174,7 +167,7 @@ uint32_t ProcessesOf(const v1::RunConfig& config) {
   return config.learner().ranks() + services.rollout_workers() + rewards + 1;
 }
 
-uint64_t MemoryNeeded(const v1::RunConfig& config, const run::ModelFacts& facts) {
+uint64_t MemoryNeeded(const v1::RunConfig& config, const run::ModelFacts& facts, uint64_t rewards) {
   std::vector<MemoryItem> learner = LearnerMemory(config, facts);
   for (MemoryItem& item : learner) {
     // The sink's bound is what experience may take; what it will take is known.
@@ -184,12 +177,13 @@ uint64_t MemoryNeeded(const v1::RunConfig& config, const run::ModelFacts& facts)
   }
   return PeakOf(learner) * config.learner().ranks() +
          PeakOf(WorkerMemory(config, facts)) * config.services().rollout_workers() +
-         kProcessBytes * ProcessesOf(config);
+         kProcessBytes * ProcessesOf(config) + rewards;
 }
 
 std::optional<config::Problem> CheckMemory(const v1::RunConfig& config,
-                                           const run::ModelFacts& facts, uint64_t available) {
-  const uint64_t needed = MemoryNeeded(config, facts);
+                                           const run::ModelFacts& facts, uint64_t available,
+                                           uint64_t rewards) {
+  const uint64_t needed = MemoryNeeded(config, facts, rewards);
   if (config.model().device() != "cpu" || available == 0 || needed <= available) {
     return std::nullopt;
   }
@@ -201,6 +195,15 @@ std::optional<config::Problem> CheckMemory(const v1::RunConfig& config,
                    BytesText(available),
                    " left: lower it, batch.group_size or services.rollout_workers, or set "
                    "model.checkpoint_activations")};
+}
+
+std::string DeviceText(const v1::RunConfig& config, const run::ModelFacts& facts,
+                       uint64_t rewards) {
+  if (rewards == 0) return "";
+  const uint64_t processes = MemoryNeeded(config, facts, 0);
+  return absl::StrFormat("%-22s %s: %s of the run, %s of its rewards\n",
+                         absl::StrCat("on ", config.model().device()),
+                         BytesText(processes + rewards), BytesText(processes), BytesText(rewards));
 }
 
 uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& facts) {

@@ -45,12 +45,18 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::Mod
 // Processes that `oxbow train` starts, learner ranks counted one by one.
 uint32_t ProcessesOf(const v1::RunConfig& config);
 
-// What all of them hold together on one machine, without the activations of workers.
-uint64_t MemoryNeeded(const v1::RunConfig& config, const run::ModelFacts& facts);
+// What all of them hold together on one machine, without the activations of workers. `rewards`:
+// weights of rewards on the model's device (cli/plan/reward_plan.h).
+uint64_t MemoryNeeded(const v1::RunConfig& config, const run::ModelFacts& facts,
+                      uint64_t rewards = 0);
+
+// "on cuda  41.2 GiB: ..." where rewards have weights on the model's device, else nothing.
+std::string DeviceText(const v1::RunConfig& config, const run::ModelFacts& facts, uint64_t rewards);
 
 // A warning where that is more than is `available`; nothing on a GPU, whose memory is not known.
 std::optional<config::Problem> CheckMemory(const v1::RunConfig& config,
-                                           const run::ModelFacts& facts, uint64_t available);
+                                           const run::ModelFacts& facts, uint64_t available,
+                                           uint64_t rewards = 0);
 
 // What the run writes at most: the checkpoints, including one being written; the final weights; and
 // a full replay buffer, counted twice because compaction lags behind.

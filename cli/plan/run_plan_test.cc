@@ -151,6 +151,10 @@ TEST(RunPlanTest, MoreMemoryThanTheMachineHasIsSaid) {
   ASSERT_TRUE(problem.has_value());
   EXPECT_EQ(problem->severity, config::Severity::kWarning);
   EXPECT_FALSE(CheckMemory(run, facts, 0).has_value()) << "not known";
+  EXPECT_TRUE(CheckMemory(run, facts, needed, /*rewards=*/1).has_value());
+  EXPECT_EQ(MemoryNeeded(run, facts, /*rewards=*/100), needed + 100);
+  EXPECT_EQ(DeviceText(run, facts, 0), "");
+  EXPECT_THAT(DeviceText(run, facts, kMillion), HasSubstr("976.6 KiB of its rewards"));
 }
 
 TEST(RunPlanTest, ActivationsShrinkWithThePassAndWithCheckpoints) {

@@ -1,14 +1,19 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/oncall/machine_facts.h"
 #include "cli/plan/check_files.h"
+#include "cli/plan/reward_plan.h"
 #include "cli/plan/run_plan.h"
 #include "config/run_config.h"
+#include "run/prompt_files.h"
 
 namespace oxbow::cli {
 namespace {
@@ -18,16 +23,31 @@ void Print(const config::Problem& problem, const config::Provenance& provenance)
             << (problem.severity == config::Severity::kWarning ? " (warning)" : "") << "\n";
 }
 
+// Whether the prompts have what the rewards need to know of them.
+absl::Status CheckPrompts(const v1::PromptConfig& prompts,
+                          const std::vector<reward::RewardFacts>& rewards) {
+  const std::pair<std::string, run::PromptSplit> files[] = {
+      {prompts.train(), run::PromptSplit::kTrain}, {prompts.eval(), run::PromptSplit::kHeldOut}};
+  for (const auto& [file, split] : files) {
+    OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::Prompt> read, run::ReadPrompts(file, split));
+    OXBOW_RETURN_IF_ERROR(CheckMetadataKeys(rewards, read, file));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status PrintPlan(const config::ResolvedConfig& resolved) {
   OXBOW_ASSIGN_OR_RETURN(const run::ModelFacts facts, run::ReadModelFacts(resolved.config));
   OXBOW_ASSIGN_OR_RETURN(const std::string text, RunPlanText(resolved.config, facts));
   const uint64_t available = LookAtMachine(resolved.config.run().directory(), {}).memory_available;
-  if (const auto problem = CheckMemory(resolved.config, facts, available)) {
+  const uint64_t bytes = RewardBytes(resolved.config, resolved.config.model().device());
+  if (const auto problem = CheckMemory(resolved.config, facts, available, bytes)) {
     Print(*problem, resolved.provenance);
   }
-  OXBOW_ASSIGN_OR_RETURN(const std::string rewards,
-                         RewardIdentitiesText(resolved.config.reward()));
-  std::cout << text << rewards;
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<reward::RewardFacts> rewards,
+                         LoadOwnRewards(resolved.config.reward()));
+  OXBOW_RETURN_IF_ERROR(CheckPrompts(resolved.config.prompts(), rewards));
+  std::cout << text << DeviceText(resolved.config, facts, bytes)
+            << RewardsText(resolved.config, rewards);
   return absl::OkStatus();
 }
 

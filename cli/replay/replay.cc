@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
+#include "cli/plan/bytes_text.h"
 #include "cli/replay/latent_decoder.h"
 #include "cli/replay/replay_audit.h"
 #include "cli/replay/replay_entry_text.h"

@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "cli/plan/bytes_text.h"
 #include "cli/replay/replay_rows.h"
 #include "core/replay/table_policy.h"
 

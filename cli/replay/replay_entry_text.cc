@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "cli/plan/bytes_text.h"
 #include "rpc/convert.h"
 
 namespace oxbow::cli {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/plan/bytes_text.h"
 
 namespace oxbow::cli {
 namespace {
@@ -106,14 +107,6 @@ void TopRows::Trim() {
 std::vector<ReplayRow> TopRows::Take() && {
   Trim();
   return std::move(rows_);
-}
-
-std::string BytesText(uint64_t bytes) {
-  const auto value = static_cast<double>(bytes);
-  if (bytes < 1024) return absl::StrCat(bytes, " B");
-  if (bytes < uint64_t{1} << 20) return absl::StrFormat("%.1f KiB", value / 1024);
-  if (bytes < uint64_t{1} << 30) return absl::StrFormat("%.1f MiB", value / (1 << 20));
-  return absl::StrFormat("%.1f GiB", value / (1 << 30));
 }
 
 std::string RowsText(const std::vector<ReplayRow>& rows, size_t prompt_width) {

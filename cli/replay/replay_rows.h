@@ -67,7 +67,4 @@ class TopRows {
 // Prompts are cut to `prompt_width` columns.
 std::string RowsText(const std::vector<ReplayRow>& rows, size_t prompt_width = 60);
 
-// "12.3 KiB".
-std::string BytesText(uint64_t bytes);
-
 }  // namespace oxbow::cli

@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<Scorer>> Plain(const v1::ScorerConfig& /*config*/
 absl::StatusOr<std::unique_ptr<Scorer>> Ocr(const v1::ScorerConfig& config) {
   rewards::OcrSettings settings{.name = config.name(), .tesseract = {}};
   if (!config.variant().empty()) settings.variant = config.variant();
-  return rewards::MakeOcr(std::move(settings));
+  return rewards::MakeOcr(settings);
 }
 
 absl::StatusOr<std::unique_ptr<Scorer>> JpegSize(const v1::ScorerConfig& config) {

@@ -287,6 +287,24 @@ TEST(RunConfigTest, WrongOverridesNameTheirSource) {
             "environment OXBOW__RUN__NAMES: run.names: unknown key; did you mean `name`?");
 }
 
+TEST(RunConfigTest, AKeyGoesOnIntoAnEntryOfAListByItsName) {
+  const auto resolved = LoadRunConfig(
+      {}, {"recipe=sd35m-pickscore", "reward.scorers.pickscore.model=/models/a.b"}, {});
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  ASSERT_EQ(resolved->config.reward().scorers_size(), 1);
+  EXPECT_EQ(resolved->config.reward().scorers(0).model(), "/models/a.b");
+  EXPECT_EQ(resolved->config.reward().scorers(0).device(), "cuda");
+  EXPECT_EQ(resolved->provenance.at("reward.scorers"), "--set");
+  const auto refused = [](const std::string& assignment) {
+    return std::string(
+        LoadRunConfig({}, {"recipe=sd35m-pickscore", assignment}, {}).status().message());
+  };
+  EXPECT_EQ(refused("reward.scorers.hpsv2.model=/m"),
+            "--set: reward.scorers: has no entry named `hpsv2`; it has pickscore");
+  EXPECT_THAT(refused("reward.scorers.pickscore.modle=/m"), HasSubstr("did you mean `model`?"));
+  EXPECT_THAT(refused("reward.scorers.pickscore=/m"), HasSubstr("a key of one of its entries"));
+}
+
 TEST(RunConfigTest, AListReplacesTheListUnderIt) {
   const RunFile file("model: {lora: {targets: [only]}}\n");
   const auto resolved = file.Load();

@@ -175,6 +175,27 @@ absl::Status MergeField(const YAML::Node& node, const Spot& spot, const FieldDes
   return absl::OkStatus();
 }
 
+// Whether the elements of a list have names, so that a dotted key may go on into one of them.
+bool IsNamedList(const FieldDescriptor& field) {
+  if (!field.is_repeated() || field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) return false;
+  const FieldDescriptor* const name = field.message_type()->FindFieldByName("name");
+  return name != nullptr && name->cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+}
+
+absl::StatusOr<pb::Message*> ElementNamed(const std::string& name, const Spot& spot,
+                                          const FieldDescriptor& list, pb::Message* message) {
+  const pb::Reflection& reflection = *message->GetReflection();
+  const FieldDescriptor* const key = list.message_type()->FindFieldByName("name");
+  std::vector<std::string> known;
+  for (int i = 0; i < reflection.FieldSize(*message, &list); ++i) {
+    pb::Message* const element = reflection.MutableRepeatedMessage(message, &list, i);
+    known.push_back(element->GetReflection()->GetString(*element, key));
+    if (known.back() == name) return element;
+  }
+  return spot.Error({}, absl::StrCat("has no entry named `", name, "`; it has ",
+                                     known.empty() ? "none" : absl::StrJoin(known, ", ")));
+}
+
 // Where the documents of a text begin.
 struct DocumentStarts final : YAML::EventHandler {
   std::vector<YAML::Mark> marks;
@@ -260,6 +281,16 @@ absl::Status SetByText(const std::string& dotted_key, const std::string& text,
     field = message->GetDescriptor()->FindFieldByName(names[i]);
     if (field == nullptr) return spot.Error({}, UnknownKey(names[i], *message->GetDescriptor()));
     if (i + 1 == names.size()) break;
+    if (IsNamedList(*field)) {
+      OXBOW_ASSIGN_OR_RETURN(pb::Message* const element,
+                             ElementNamed(names[i + 1], spot, *field, message));
+      const std::string rest =
+          dotted_key.substr(std::min(dotted_key.size(), Join(key, names[i + 1]).size() + 1));
+      if (rest.empty()) return spot.Error({}, "is a list; set a key of one of its entries");
+      OXBOW_RETURN_IF_ERROR(SetByText(rest, text, source, element, nullptr));
+      if (provenance != nullptr) (*provenance)[key] = source.name;
+      return absl::OkStatus();
+    }
     if (field->is_repeated() || field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
       return spot.Error(
           {}, absl::StrCat("has no parts; it is ",

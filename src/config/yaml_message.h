@@ -35,7 +35,8 @@ absl::StatusOr<YAML::Node> ParseYaml(const std::string& text, const YamlSource& 
 absl::Status MergeYaml(const YAML::Node& node, const YamlSource& source, const std::string& prefix,
                        google::protobuf::Message* message, Provenance* provenance);
 
-// Sets one dotted key from text, as `--set` and the environment do. A string field takes the text
+// Sets one dotted key from text, as `--set` and the environment do. A key goes on into an entry of
+// a list by the entry's name: "reward.scorers.pickscore.model". A string field takes the text
 // as it is; for any other field the text is parsed as YAML: "[1, 2]", "{name: a}", "1e-4".
 absl::Status SetByText(const std::string& dotted_key, const std::string& text,
                        const YamlSource& source, google::protobuf::Message* message,

@@ -1,0 +1,126 @@
+#include "cli/plan/reward_plan.h"
+
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "cli/plan/bytes_text.h"
+#include "io/weight_files.h"
+#include "run/rewards.h"
+#include "services/reward/scorer_table.h"
+
+namespace oxbow::cli {
+namespace {
+
+constexpr uint64_t kFloat = 4;
+
+std::string DeviceOf(const v1::ScorerConfig& entry) {
+  if (entry.device().empty()) return "cpu";
+  return entry.device() == "cuda" ? "cuda:0" : entry.device();
+}
+
+// Bytes of the floats of a directory or file, each of `width` bytes; 0 if it cannot be read.
+uint64_t BytesAt(const std::string& path, uint64_t width) {
+  std::error_code ignored;
+  const auto files = std::filesystem::is_directory(path, ignored)
+                         ? io::WeightFiles::Open(path, "model")
+                         : io::WeightFiles::OpenFile(path);
+  if (!files.ok()) return 0;
+  uint64_t values = 0;
+  for (const auto& [name, header] : files->headers()) {
+    uint64_t count = 1;
+    for (const int64_t side : header.shape) count *= static_cast<uint64_t>(side);
+    values += count;
+  }
+  return values * width;
+}
+
+void AddWeights(const std::string& path, const std::string& device, uint64_t width,
+                const std::string& reward, std::vector<RewardWeights>& all) {
+  std::error_code ignored;
+  const std::string place = std::filesystem::weakly_canonical(path, ignored).string();
+  const uint64_t bytes = path.empty() ? 0 : BytesAt(path, width);
+  if (bytes == 0) return;
+  for (RewardWeights& weights : all) {
+    if (weights.path != place || weights.device != device || weights.bytes != bytes) continue;
+    weights.rewards.push_back(reward);
+    return;
+  }
+  all.push_back({place, device, bytes, {reward}});
+}
+
+bool HasKey(const v1::Prompt& prompt, const std::string& key) {
+  const auto object = nlohmann::json::parse(prompt.metadata_json(), nullptr, false);
+  return object.is_object() && object.contains(key);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<reward::RewardFacts>> LoadOwnRewards(const v1::RewardConfig& reward) {
+  std::vector<std::unique_ptr<reward::Scorer>> scorers;  // Together: they may share a model.
+  std::vector<reward::RewardFacts> facts;
+  for (const std::string& name : run::OwnRewards(reward)) {
+    OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<reward::Scorer> scorer,
+                           reward::MakeScorer(run::ScorerOf(reward, name)));
+    facts.push_back(scorer->facts());
+    facts.back().identity = run::IdentityVia(reward.transport(), facts.back().identity);
+    scorers.push_back(std::move(scorer));
+  }
+  return facts;
+}
+
+std::vector<RewardWeights> WeightsOfRewards(const v1::RewardConfig& reward) {
+  std::vector<RewardWeights> all;
+  for (const std::string& name : run::OwnRewards(reward)) {
+    const v1::ScorerConfig entry = run::ScorerOf(reward, name);
+    const bool half = entry.dtype() == "bf16" || entry.dtype() == "f16";
+    AddWeights(entry.model(), DeviceOf(entry), half ? kFloat / 2 : kFloat, name, all);
+    AddWeights(entry.head(), "cpu", kFloat, name, all);
+  }
+  return all;
+}
+
+uint64_t RewardBytes(const v1::RunConfig& config, const std::string& device) {
+  uint64_t bytes = 0;
+  for (const RewardWeights& weights : WeightsOfRewards(config.reward())) {
+    if (weights.device == (device == "cuda" ? "cuda:0" : device)) bytes += weights.bytes;
+  }
+  return bytes * config.services().reward_servers();
+}
+
+std::string RewardsText(const v1::RunConfig& config,
+                        const std::vector<reward::RewardFacts>& rewards) {
+  std::string text;
+  for (const reward::RewardFacts& facts : rewards) {
+    absl::StrAppend(&text, "reward ", facts.name, ": identity ", facts.identity, "\n");
+  }
+  for (const RewardWeights& weights : WeightsOfRewards(config.reward())) {
+    absl::StrAppend(&text, "weights of ", absl::StrJoin(weights.rewards, ", "), ": ",
+                    BytesText(weights.bytes), " on ", weights.device, " in each of ",
+                    config.services().reward_servers(), " reward servers (", weights.path, ")\n");
+  }
+  return text;
+}
+
+absl::Status CheckMetadataKeys(const std::vector<reward::RewardFacts>& rewards,
+                               const std::vector<v1::Prompt>& prompts, const std::string& file) {
+  for (const reward::RewardFacts& facts : rewards) {
+    for (const std::string& key : facts.metadata_keys) {
+      for (const v1::Prompt& prompt : prompts) {
+        if (HasKey(prompt, key)) continue;
+        return absl::InvalidArgumentError(absl::StrCat("reward ", facts.name, " needs `", key,
+                                                       "` in the metadata of each prompt; ", file,
+                                                       " has none for: ", prompt.text()));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace oxbow::cli

@@ -1,0 +1,43 @@
+// What the rewards of a run's own servers are and take, before the run starts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/reward/scorer.h"
+#include "oxbow/v1/common.pb.h"
+#include "oxbow/v1/config.pb.h"
+
+namespace oxbow::cli {
+
+// Loads them. Errors name the reward, and the file or tensor that is missing.
+absl::StatusOr<std::vector<reward::RewardFacts>> LoadOwnRewards(const v1::RewardConfig& reward);
+
+// Weights that a reward server holds. Rewards over one model, device and type hold them once.
+struct RewardWeights {
+  std::string path;
+  std::string device;  // "cuda" is "cuda:0".
+  uint64_t bytes = 0;
+  std::vector<std::string> rewards;  // That use them.
+};
+
+// In the order of the rewards, from the headers of the files alone. What has no safetensors files
+// is left out.
+std::vector<RewardWeights> WeightsOfRewards(const v1::RewardConfig& reward);
+
+// Bytes on one device in all servers of the run.
+uint64_t RewardBytes(const v1::RunConfig& config, const std::string& device);
+
+// A line for each reward with its identity, and one for each of their weights.
+std::string RewardsText(const v1::RunConfig& config,
+                        const std::vector<reward::RewardFacts>& rewards);
+
+// kInvalidArgument names the first reward, key and prompt of `file` whose metadata has not what the
+// reward needs.
+absl::Status CheckMetadataKeys(const std::vector<reward::RewardFacts>& rewards,
+                               const std::vector<v1::Prompt>& prompts, const std::string& file);
+
+}  // namespace oxbow::cli

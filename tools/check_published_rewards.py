@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Compares `oxbow score` with the published Python packages, on published weights and on pictures of yours.
+
+    check_published_rewards.py --oxbow build/release/bin/oxbow --prompt TEXT PICTURE.png ... \\
+        [--pickscore DIR] [--clip DIR] [--aesthetic-head FILE.pth] [--hpsv2 DIR] [--tolerance 1e-3]
+
+    --pickscore        yuvalkirstain/PickScore_v1 with the tokenizer of CLIP-ViT-H-14-laion2B-s32B-b79K
+    --clip             openai/clip-vit-large-patch14
+    --aesthetic-head   sac+logos+ava1-l14-linearMSE.pth; needs --clip
+    --hpsv2            what `oxbow convert-weights` made of HPS_v2.1_compressed.pt, with config and tokenizer
+
+Each model that is named is asked, by oxbow and by Python: transformers for the first three, the package hpsv2 (which
+fetches its own checkpoint) for the last. Prints both values and their difference for every picture; exit code 1 if one is
+above the tolerance, 2 if nothing is compared. Needs torch, transformers, torchvision, Pillow; hpsv2 for --hpsv2.
+
+The published weights were not at hand where oxbow is built, so this was run there on random
+models alone, and without the package hpsv2.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+
+def oxbow_scores(args, reward, model, keys=()):
+    command = [args.oxbow, "score", *args.pictures, "--reward", reward, "--model", str(model), "--prompt", args.prompt, "--json"]
+    for key in keys:
+        command += ["--set", key]
+    run = subprocess.run(command, capture_output=True, text=True)
+    if run.returncode != 0:
+        sys.exit(f"oxbow score --reward {reward}: {run.stderr.strip() or run.stdout.strip()}")
+    answer = json.loads(run.stdout)
+    return answer["identity"], [row["score"] for row in answer["scores"]]
+
+
+class Clip:
+    """A CLIPModel of transformers with the processor that flow_grpo and Flow-Factory use."""
+
+    def __init__(self, directory):
+        import torch
+        import transformers
+        from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+        self.torch = torch
+        self.model = transformers.CLIPModel.from_pretrained(directory, dtype=torch.float32).eval()
+        self.tokenizer = transformers.CLIPTokenizer.from_pretrained(directory)
+        self.side = self.model.config.vision_config.image_size
+        self.processor = CLIPImageProcessorPil(size={"shortest_edge": self.side},
+                                               crop_size={"height": self.side, "width": self.side})
+
+    def unit(self, features):
+        features = getattr(features, "pooler_output", features)
+        return features / features.norm(p=2, dim=-1, keepdim=True)
+
+    def text(self, prompt):
+        length = self.model.config.text_config.max_position_embeddings
+        ids = self.tokenizer([prompt], padding="max_length", truncation=True, max_length=length, return_tensors="pt")
+        return self.unit(self.model.get_text_features(**ids))
+
+    def pictures(self, pictures):
+        pixels = [self.processor(picture, return_tensors="pt")["pixel_values"] for picture in pictures]
+        return self.unit(self.model.get_image_features(pixel_values=self.torch.cat(pixels)))
+
+    def bilinear(self, pictures):
+        """flow_grpo's clip_scorer: floats, torchvision's antialiased bilinear, then the middle."""
+        import torchvision.transforms.functional as F
+        from torchvision.transforms import InterpolationMode
+        mean, std = (.48145466, .4578275, .40821073), (.26862954, .26130258, .27577711)
+        pixels = [F.normalize(F.center_crop(F.resize(F.to_tensor(p), self.side, InterpolationMode.BILINEAR, antialias=True),
+                                            [self.side, self.side]), mean, std) for p in pictures]
+        return self.unit(self.model.get_image_features(pixel_values=self.torch.stack(pixels)))
+
+    def cosines(self, prompt, features):
+        return (self.text(prompt) * features).sum(-1)
+
+
+def aesthetic_head(path, features):
+    """The linear layers of the predictor, one after the other; dropout does nothing here."""
+    import torch
+    state = {k.removeprefix("layers."): v.float() for k, v in torch.load(path, map_location="cpu", weights_only=True).items()}
+    for number in sorted({int(key.split(".")[0]) for key in state}):
+        features = features @ state[f"{number}.weight"].T + state[f"{number}.bias"]
+    return features.squeeze(1)
+
+
+def comparisons(args, pictures):
+    """Yields name, oxbow's identity and scores, Python's scores."""
+    if args.pickscore:
+        clip = Clip(args.pickscore)
+        wanted = clip.model.logit_scale.exp() * clip.cosines(args.prompt, clip.pictures(pictures)) / 26
+        yield "pickscore", *oxbow_scores(args, "pickscore", args.pickscore), wanted.tolist()
+    if args.clip:
+        clip = Clip(args.clip)
+        features = clip.pictures(pictures)
+        scale = clip.model.logit_scale.exp()
+        wanted = {"flow_grpo": scale * clip.cosines(args.prompt, clip.bilinear(pictures)) / 30,
+                  "flow_factory": clip.cosines(args.prompt, features),
+                  "hessel": 2.5 * clip.cosines("A photo depicts " + args.prompt, features).clamp(min=0)}
+        for variant, values in wanted.items():
+            yield f"clipscore {variant}", *oxbow_scores(args, "clipscore", args.clip, [f"variant={variant}"]), values.tolist()
+        if args.aesthetic_head:
+            with tempfile.TemporaryDirectory() as folder:
+                head = pathlib.Path(folder, "head.safetensors")
+                subprocess.run([args.oxbow, "convert-weights", args.aesthetic_head, str(head)], check=True,
+                               stdout=subprocess.DEVNULL)
+                ours = oxbow_scores(args, "aesthetic", args.clip, [f"head={head}"])
+            yield "aesthetic", *ours, aesthetic_head(args.aesthetic_head, features).tolist()
+    if args.hpsv2:
+        import hpsv2
+        wanted = [float(hpsv2.score(picture, args.prompt, hps_version="v2.1")[0]) for picture in pictures]
+        yield "hpsv2", *oxbow_scores(args, "hpsv2", args.hpsv2), wanted
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pictures", nargs="+", help="PNG files")
+    parser.add_argument("--oxbow", default="oxbow")
+    parser.add_argument("--prompt", required=True)
+    parser.add_argument("--pickscore")
+    parser.add_argument("--clip")
+    parser.add_argument("--aesthetic-head")
+    parser.add_argument("--hpsv2")
+    parser.add_argument("--tolerance", type=float, default=1e-3)
+    args = parser.parse_args()
+    if args.aesthetic_head and not args.clip:
+        parser.error("--aesthetic-head needs --clip")
+    if not (args.pickscore or args.clip or args.hpsv2):
+        parser.error("name a model: --pickscore, --clip or --hpsv2")
+    import torch
+    from PIL import Image
+    pictures = [Image.open(path).convert("RGB") for path in args.pictures]
+    worst = 0.0
+    with torch.no_grad():
+        for name, identity, ours, wanted in comparisons(args, pictures):
+            print(f"{name}: {identity}")
+            for path, a, b in zip(args.pictures, ours, wanted):
+                print(f"  {a:12.6f} {b:12.6f} {a - b:+.2e}  {path}")
+                worst = max(worst, abs(a - b))
+    print(f"largest difference {worst:.2e}, tolerance {args.tolerance:g}")
+    sys.exit(1 if worst > args.tolerance else 0)
+
+
+if __name__ == "__main__":
+    main()
