@@ -1,0 +1,63 @@
+"""The committed files: goldens are what their graphs compute, and graphs are what the exporter writes today."""
+import pathlib
+import unittest
+
+import diffusers
+import torch
+from safetensors.torch import load_file
+
+from export_model.graph_file import exported_graph, graph_bytes, read_graph
+from export_model.interpreter import run
+from export_model.published import PUBLISHED
+from export_model.tracing import full_config, make_transformer
+from export_model.wrappers import TINY, WRAPPERS
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+GOLDENS = sorted((ROOT / "tests/golden/exported").iterdir())
+GRAPHS = sorted((ROOT / "models/graphs").glob("*.json.gz"))
+
+
+class Goldens(unittest.TestCase):
+    def test_there_is_one_for_every_small_model(self):
+        self.assertEqual([path.name for path in GOLDENS], sorted(TINY))
+
+    def test_velocities(self):
+        for directory in GOLDENS:
+            with self.subTest(directory.name):
+                graph, tensors = read_graph(directory / "graph.json.gz"), load_file(directory / "golden.safetensors")
+                weights = {name[7:]: value.float() for name, value in tensors.items() if name.startswith("weight.")}
+                for case in range(3):
+                    inputs = {entry["name"]: tensors[f"{case}.in.{entry['name']}"] for entry in graph["inputs"]}
+                    torch.testing.assert_close(run(graph, weights, inputs), tensors[f"{case}.out.v"], rtol=0, atol=1e-5)
+
+    def test_graphs(self):
+        for directory in GOLDENS:
+            with self.subTest(directory.name):
+                class_name, config = TINY[directory.name]
+                committed = read_graph(directory / "graph.json.gz")
+                if (committed["torch"], committed["diffusers"]) != (torch.__version__.split("+")[0], diffusers.__version__):
+                    self.skipTest("made with other versions")
+                made = exported_graph(WRAPPERS[class_name], make_transformer(WRAPPERS[class_name], config, fake=True))
+                self.assertEqual(graph_bytes(made), (directory / "graph.json.gz").read_bytes())
+
+
+class PublishedGraphs(unittest.TestCase):
+    def test_there_is_one_for_every_known_config(self):
+        names = sorted(f"{class_name}-{name}.json.gz" for name, (class_name, _) in PUBLISHED.items())
+        self.assertEqual([path.name for path in GRAPHS], names)
+
+    def test_configs_and_tensors(self):
+        for path in GRAPHS:
+            with self.subTest(path.name):
+                graph = read_graph(path)
+                class_name, config = PUBLISHED[path.name.removesuffix(".json.gz").split("-", 1)[1]]
+                transformer = make_transformer(WRAPPERS[class_name], config, fake=True)
+                self.assertEqual((graph["class"], graph["config"]), (class_name, full_config(transformer)))
+                self.assertEqual({p["name"]: p["shape"] for p in graph["parameters"]},
+                                 {name: list(t.shape) for name, t in transformer.state_dict().items()})
+                small = read_graph(ROOT / "tests/golden/exported" / next(iter(WRAPPERS[class_name].tiny)) / "graph.json.gz")
+                self.assertEqual(set(graph["symbols"]), set(small["symbols"]))
+
+
+if __name__ == "__main__":
+    unittest.main()
