@@ -4,6 +4,7 @@ import unittest
 
 import diffusers
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 from export_model.graph_file import exported_graph, graph_bytes, read_graph
@@ -29,6 +30,22 @@ class Goldens(unittest.TestCase):
                 for case in range(3):
                     inputs = {entry["name"]: tensors[f"{case}.in.{entry['name']}"] for entry in graph["inputs"]}
                     torch.testing.assert_close(run(graph, weights, inputs), tensors[f"{case}.out.v"], rtol=0, atol=1e-5)
+
+    def test_adapters(self):
+        for directory in GOLDENS:
+            with self.subTest(directory.name):
+                graph, tensors = read_graph(directory / "graph.json.gz"), load_file(directory / "golden.safetensors")
+                with safe_open(directory / "golden.safetensors", "pt") as file:
+                    scale = float(file.metadata()["alpha"]) / float(file.metadata()["rank"])
+                weights = {name[7:]: value.float() for name, value in tensors.items() if name.startswith("weight.")}
+                names = [n[8:-14] for n in tensors if n.startswith("adapter.") and n.endswith(".lora_A.weight")]
+                linear = {p["name"] for p in graph["parameters"] if p.get("linear")}
+                for name in names:
+                    self.assertIn(f"{name}.weight", linear)
+                    a, b = (tensors[f"adapter.{name}.lora_{side}.weight"] for side in "AB")
+                    weights[f"{name}.weight"] += scale * b @ a
+                inputs = {entry["name"]: tensors[f"0.in.{entry['name']}"] for entry in graph["inputs"]}
+                torch.testing.assert_close(run(graph, weights, inputs), tensors["0.adapted.v"], rtol=0, atol=1e-4)
 
     def test_graphs(self):
         for directory in GOLDENS:
