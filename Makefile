@@ -9,6 +9,7 @@
 # make check-observe   check alerts and dashboards with promtool, manifests against published types, and run oxbow
 #                     under a live Prometheus; installs what it needs into .deps
 # make check-python   test the Python package (python/) with the oldest and the newest packages that it takes
+# make check-export-model   test the exporter of graphs (tools/export_model); skipped without diffusers
 # make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: that many runs, each with kills, stops, a bad network or a full disk;
 #              from seed 1000 on with all kinds of faults (tests/chaos/README.md)
 # make soak   SOAK_FLAGS="--minutes 90": one long run with a fault every half minute, against runs without faults
@@ -25,7 +26,7 @@ RUN ?= configs/digits.yaml
 INSTALL ?= yes
 INSTALL_FLAGS ?=
 
-.PHONY: all build train test check-cuda test-gpu gpu-fleets check-observe check-python chaos soak kills fuzz images deploy-test bench lint quick-lint format clean deps
+.PHONY: all build train test check-cuda test-gpu gpu-fleets check-observe check-python check-export-model chaos soak kills fuzz images deploy-test bench lint quick-lint format clean deps
 all: build
 
 deps:
@@ -88,6 +89,9 @@ ifeq ($(INSTALL),yes)
 	@tools/install_deps.sh --python
 endif
 	@tools/check_python.sh $(BUILD)
+
+check-export-model:
+	@tools/check_export_model.sh
 
 CHAOS_RUNS ?= 200
 CHAOS_SEED ?= 1

@@ -3,6 +3,7 @@ import argparse
 import importlib.util
 import json
 import pathlib
+import resource
 import sys
 import time
 
@@ -42,7 +43,8 @@ def export(wrapper, config, path):
     write_graph(graph, path)
     elements = sum(torch.Size(entry["shape"]).numel() for entry in graph["parameters"])
     print(f"{path}: {graph['class']}, {elements:,} weights, {len(graph['nodes'])} nodes, {len(graph['blocks'])} blocks, "
-          f"{path.stat().st_size:,} bytes, {time.monotonic() - start:.0f} s", flush=True)
+          f"{path.stat().st_size:,} bytes, {time.monotonic() - start:.0f} s, "
+          f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2 ** 20:.1f} GiB", flush=True)
 
 
 def run_export(args):

@@ -27,6 +27,8 @@ PUBLISHED = {
         num_layers=8, num_single_layers=24, num_attention_heads=32, joint_attention_dim=12288)),
     "flux.2-dev": ("Flux2Transformer2DModel", {}),
     "hunyuan-video": ("HunyuanVideoTransformer3DModel", {}),
-    "ltx-video": ("LTXVideoTransformer3DModel", {}),
+    "ltx-video-2b": ("LTXVideoTransformer3DModel", {}),
+    "ltx-video-13b": ("LTXVideoTransformer3DModel", dict(
+        num_layers=48, attention_head_dim=128, cross_attention_dim=4096)),
     "qwen-image": ("QwenImageTransformer2DModel", {}),
 }

@@ -5,6 +5,7 @@ import sys
 
 import diffusers
 import torch
+from torch._dynamo.exc import UserError
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -92,8 +93,19 @@ def example_inputs(wrapper, shapes, seed):
 def trace(wrapper, transformer):
     """The ExportedProgram of a wrapped transformer, with every symbol of the wrapper free."""
     config = full_config(transformer)
+    taken = list(inspect.signature(wrapper.forward).parameters)[1:]
+    named = list(wrapper.inputs(config))
+    if named != taken[:len(named)]:
+        raise ExportError(f"{wrapper.__name__}: inputs() names {named}, forward() takes {taken}, in this order")
     inputs = example_inputs(wrapper, shapes_at(wrapper, config, 0), seed=0)
     free = {name: {dim: torch.export.Dim.DYNAMIC for dim, size in enumerate(shape) if isinstance(size, str)}
             for name, shape in wrapper.inputs(config).items()}
     with wrapper.traceable(transformer):
-        return torch.export.export(wrapper(transformer).eval(), (), inputs, dynamic_shapes=free, strict=False)
+        try:
+            return torch.export.export(wrapper(transformer).eval(), (), inputs, dynamic_shapes=free, strict=False)
+        except UserError as error:
+            reason = next((line.strip() for line in str(error).splitlines() if "specialized" in line), None)
+            if reason is None:
+                raise
+            raise ExportError(f"{wrapper.__name__}: the model fixes the size of an input; rewrite that part in the wrapper. "
+                              f"torch.export says: {reason}") from error

@@ -36,7 +36,7 @@ struct T5Side {
   model::T5Params params;
 };
 
-// Of the folders text_encoder{suffix} and tokenizer{suffix}; the former must be there. Errors as
+// The folders are text_encoder{suffix}, which must be there, and tokenizer{suffix}. Errors as
 // TextEncoders::Open.
 absl::StatusOr<ClipSide> OpenClip(const DiffusersComponents& components, const std::string& suffix);
 absl::StatusOr<T5Side> OpenT5(const DiffusersComponents& components, const std::string& suffix);

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Checks tools/export_model: its tests, and every small model against diffusers and against its pipeline.
+# Needs the packages of tools/export_model/requirements.txt; without them it says so in one line and passes.
+#
+#   tools/check_export_model.sh      with .deps/export/bin/python, or with $OXBOW_EXPORT_PYTHON
+set -euo pipefail
+cd "$(dirname "$0")"
+python=${OXBOW_EXPORT_PYTHON:-$PWD/../.deps/export/bin/python}
+if ! "$python" -c 'import diffusers, peft, torch, transformers' 2>/dev/null; then
+  echo "export_model: skipped: $python has no diffusers, peft, torch and transformers (tools/export_model/README.md)"
+  exit 0
+fi
+"$python" -m unittest discover -s export_model/tests -t .
+"$python" -m export_model check

@@ -1,0 +1,92 @@
+"""The committed files: goldens are what their graphs compute, and graphs are what the exporter writes today."""
+import pathlib
+import unittest
+
+import diffusers
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from export_model.graph_file import exported_graph, graph_bytes, read_graph
+from export_model.interpreter import run
+from export_model.published import PUBLISHED
+from export_model.tracing import full_config, make_transformer
+from export_model.wrappers import TINY, WRAPPERS
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+GOLDENS = sorted((ROOT / "tests/golden/exported").iterdir())
+GRAPHS = sorted((ROOT / "models/graphs").glob("*.json.gz"))
+
+
+class Goldens(unittest.TestCase):
+    def test_there_is_one_for_every_small_model(self):
+        self.assertEqual([path.name for path in GOLDENS], sorted(TINY))
+
+    def test_velocities(self):
+        for directory in GOLDENS:
+            with self.subTest(directory.name):
+                graph, tensors = read_graph(directory / "graph.json.gz"), load_file(directory / "golden.safetensors")
+                weights = {name[7:]: value.float() for name, value in tensors.items() if name.startswith("weight.")}
+                for case in range(3):
+                    inputs = {entry["name"]: tensors[f"{case}.in.{entry['name']}"] for entry in graph["inputs"]}
+                    torch.testing.assert_close(run(graph, weights, inputs), tensors[f"{case}.out.v"], rtol=0, atol=1e-5)
+
+    def test_adapters(self):
+        for directory in GOLDENS:
+            with self.subTest(directory.name):
+                graph, tensors = read_graph(directory / "graph.json.gz"), load_file(directory / "golden.safetensors")
+                with safe_open(directory / "golden.safetensors", "pt") as file:
+                    scale = float(file.metadata()["alpha"]) / float(file.metadata()["rank"])
+                weights = {name[7:]: value.float() for name, value in tensors.items() if name.startswith("weight.")}
+                names = [n[8:-14] for n in tensors if n.startswith("adapter.") and n.endswith(".lora_A.weight")]
+                linear = {p["name"] for p in graph["parameters"] if p.get("linear")}
+                for name in names:
+                    self.assertIn(f"{name}.weight", linear)
+                    a, b = (tensors[f"adapter.{name}.lora_{side}.weight"] for side in "AB")
+                    weights[f"{name}.weight"] += scale * b @ a
+                inputs = {entry["name"]: tensors[f"0.in.{entry['name']}"] for entry in graph["inputs"]}
+                torch.testing.assert_close(run(graph, weights, inputs), tensors["0.adapted.v"], rtol=0, atol=1e-4)
+
+    def test_graphs(self):
+        for directory in GOLDENS:
+            with self.subTest(directory.name):
+                class_name, config = TINY[directory.name]
+                committed = read_graph(directory / "graph.json.gz")
+                if (committed["torch"], committed["diffusers"]) != (torch.__version__.split("+")[0], diffusers.__version__):
+                    self.skipTest("made with other versions")
+                made = exported_graph(WRAPPERS[class_name], make_transformer(WRAPPERS[class_name], config, fake=True))
+                self.assertEqual(graph_bytes(made), (directory / "graph.json.gz").read_bytes())
+
+
+class PublishedGraphs(unittest.TestCase):
+    def test_there_is_one_for_every_known_config(self):
+        names = sorted(f"{class_name}-{name}.json.gz" for name, (class_name, _) in PUBLISHED.items())
+        self.assertEqual([path.name for path in GRAPHS], names)
+
+    def test_configs_and_tensors(self):
+        for path in GRAPHS:
+            with self.subTest(path.name):
+                graph = read_graph(path)
+                class_name, config = PUBLISHED[path.name.removesuffix(".json.gz").split("-", 1)[1]]
+                transformer = make_transformer(WRAPPERS[class_name], config, fake=True)
+                self.assertEqual((graph["class"], graph["config"]), (class_name, full_config(transformer)))
+                self.assertEqual({p["name"]: p["shape"] for p in graph["parameters"]},
+                                 {name: list(t.shape) for name, t in transformer.state_dict().items()})
+
+    def test_dry_runs(self):
+        """Shapes alone go through every node, at the pipeline's default size and for one row."""
+        for path in GRAPHS:
+            with self.subTest(path.name), FakeTensorMode(allow_non_fake_inputs=True):
+                graph = read_graph(path)
+                sizes = {"B": 1, "H": graph["latent"]["side"], "W": graph["latent"]["side"] // 4 * 2,
+                         "F": graph["latent"].get("frames"), "S": 77}
+                inputs = {entry["name"]: torch.empty([sizes.get(size, size) for size in entry["shape"]])
+                          for entry in graph["inputs"]}
+                weights = {entry["name"]: torch.empty(entry["shape"]) for entry in graph["parameters"]}
+                v = run(graph, weights, inputs)
+                self.assertEqual((v.shape, v.dtype), (inputs["x"].shape, torch.float32))
+
+
+if __name__ == "__main__":
+    unittest.main()
