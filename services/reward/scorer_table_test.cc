@@ -78,6 +78,15 @@ TEST(ScorerTableTest, AnEntrySaysWhatIsWrongWithIt) {
   EXPECT_NE(CheckScorer(config).message().find("did you mean `digits_ocr`?"), std::string::npos);
 }
 
+TEST(ScorerTableTest, OcrNamesItsEngine) {
+  v1::ScorerConfig config;
+  config.set_name("ocr");
+  config.set_engine("tesseract");
+  EXPECT_TRUE(CheckScorer(config).ok()) << CheckScorer(config);
+  config.set_engine("paddle");
+  EXPECT_EQ(CheckScorer(config).message(), "reward ocr: engine is tesseract, got paddle");
+}
+
 #ifdef OXBOW_HAS_MODEL_REWARDS
 TEST(ScorerTableTest, AModelIsARewardFromAnEntryAndGivesOneScoreUnderAnyName) {
   const std::string goldens = OXBOW_SOURCE_DIR "/tests/golden/scorers";
