@@ -11,7 +11,8 @@ std::string BytesText(uint64_t bytes) {
   auto value = static_cast<double>(bytes);
   size_t unit = 0;
   for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
-  return absl::StrFormat(unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+  return unit == 0 ? absl::StrFormat("%d B", bytes)
+                   : absl::StrFormat("%.1f %s", value, units[unit]);
 }
 
 }  // namespace oxbow::cli

@@ -48,6 +48,12 @@ absl::StatusOr<std::unique_ptr<Scorer>> Ocr(const v1::ScorerConfig& config) {
   return rewards::MakeOcr(settings);
 }
 
+absl::Status CheckOcr(const v1::ScorerConfig& config) {
+  if (config.engine().empty() || config.engine() == "tesseract") return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("reward ", config.name(), ": engine is tesseract, got ", config.engine()));
+}
+
 absl::StatusOr<std::unique_ptr<Scorer>> JpegSize(const v1::ScorerConfig& config) {
   absl::StatusOr<std::unique_ptr<Scorer>> made = rewards::MakeJpegSize(config.variant());
   if (!made.ok()) return Annotate(made.status(), "reward " + config.name());
@@ -162,7 +168,7 @@ const std::vector<Row>& Table() {
       {"compose_strict", Plain<MakeComposeStrict>},
       {"plates_reader", Plain<MakePlatesReader>},
       {"plates_strict", Plain<MakePlatesStrict>},
-      {"ocr", Ocr, {}, {"variant"}},
+      {"ocr", Ocr, {}, {"engine", "variant"}, CheckOcr},
       {"jpeg_size", JpegSize, {}, {"variant"}, CheckJpegSize},
       {"brightness", Plain<rewards::MakeBrightness>},
       {"edge_density", Plain<rewards::MakeEdgeDensity>},

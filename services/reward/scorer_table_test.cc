@@ -122,6 +122,15 @@ TEST(ScorerTableTest, AJudgeIsAnEntryWithPresetModelAndKey) {
   EXPECT_TRUE(absl::IsNotFound(CheckScorer(config))) << CheckScorer(config);
 }
 
+TEST(ScorerTableTest, OcrNamesItsEngine) {
+  v1::ScorerConfig config;
+  config.set_name("ocr");
+  config.set_engine("tesseract");
+  EXPECT_TRUE(CheckScorer(config).ok()) << CheckScorer(config);
+  config.set_engine("paddle");
+  EXPECT_EQ(CheckScorer(config).message(), "reward ocr: engine is tesseract, got paddle");
+}
+
 #ifdef OXBOW_HAS_MODEL_REWARDS
 TEST(ScorerTableTest, AModelIsARewardFromAnEntryAndGivesOneScoreUnderAnyName) {
   const std::string goldens = OXBOW_SOURCE_DIR "/tests/golden/scorers";
