@@ -47,29 +47,36 @@ def export(wrapper, config, path):
           f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2 ** 20:.1f} GiB", flush=True)
 
 
+def checked(wrapper, name):
+    """Prints what a small model was compared with; ExportError if it differs."""
+    from export_model.pipeline_check import PIPELINES, check_pipeline  # Takes seconds to load.
+    print(check_graph(wrapper, name, wrapper.tiny[name]), flush=True)
+    if name in PIPELINES:
+        print(check_pipeline(name), flush=True)
+
+
 def run_export(args):
     wrapper = wrapper_named(args.transformer, args.wrapper)
     config = json.loads(args.config.read_text())
     named = config.get("_class_name", args.transformer)
     if named != args.transformer:
         raise ExportError(f"{args.config}: is of {named}, not of {args.transformer}")
-    for name, tiny in wrapper.tiny.items():
-        print(check_graph(wrapper, name, tiny))
+    for name in wrapper.tiny:
+        checked(wrapper, name)
     export(wrapper, config, args.out / "graph.json.gz")
 
 
 def run_check(args):
-    from export_model.pipeline_check import PIPELINES, check_pipeline  # Needs transformers.
-    names = args.names or list(TINY)
-    for name in names:
-        class_name, config = TINY[name]
-        print(check_graph(WRAPPERS[class_name], name, config), flush=True)
-        if name in PIPELINES:
-            print(check_pipeline(name), flush=True)
+    for name in args.names or list(TINY):
+        if name not in TINY:
+            raise ExportError(f"no small model '{name}'; there are {', '.join(TINY)}")
+        checked(WRAPPERS[TINY[name][0]], name)
 
 
 def run_published(args):
     for name in args.names or list(PUBLISHED):
+        if name not in PUBLISHED:
+            raise ExportError(f"no published model '{name}'; there are {', '.join(PUBLISHED)}")
         class_name, config = PUBLISHED[name]
         export(WRAPPERS[class_name], config, args.out / f"{class_name}-{name}.json.gz")
 

@@ -71,27 +71,25 @@ class Lowering:
                 raise ExportError("autocast inside the model: export it in float32, the reader sets autocast")
             return self.graph(module, rest, autocast=False)
         if name == "wrap_with_set_grad_enabled":
-            _, module, *rest = args
+            enabled, module, *rest = args
             outputs = self.graph(module, rest, autocast)
-            return pytree.tree_map_only(Value, self.detached, outputs)
+            return outputs if enabled else pytree.tree_map_only(Value, self.detached, outputs)
         raise ExportError(f"higher-order operator '{name}' has no place in a graph; rewrite it in the wrapper")
 
     def detached(self, value):
-        return self.add(Node("aten::detach", "", {"self": value}, Value(value.name)))
+        return value if value.symbolic else self.add(Node("aten::detach", "", {"self": value}, Value(value.name)))
 
     def symbolic(self, op, args, node):
         names = ("cond", "a", "b") if op == "ite" else ("a",) if op in UNARY else ("a", "b")
-        return self.add(Node(f"sym::{op}", "", dict(zip(names, args)), Value(node.name), module_path(node)))
+        return self.add(Node(f"sym::{op}", "", dict(zip(names, args)), Value(node.name, True), module_path(node)))
 
     def operator(self, target, args, kwargs, node, autocast):
         name, overload = target._schema.name.removeprefix("aten::"), target._overloadname
         if name in CHECKS:
             return None
-        if name == "sym_size":
-            sized = {"x": args[0], "dim": args[1]}
-            return self.add(Node("sym::size", "", sized, Value(node.name), module_path(node)))
-        if name == "sym_numel":
-            return self.add(Node("sym::numel", "", {"x": args[0]}, Value(node.name), module_path(node)))
+        if name in ("sym_size", "sym_numel"):
+            sized = dict(zip(("x", "dim"), args))
+            return self.add(Node(f"sym::{name[4:]}", "", sized, Value(node.name, True), module_path(node)))
         given = by_schema_name(target, args, kwargs)
         if name in ("dropout", "feature_dropout") and given["train"] is False or name in ("alias", "detach_"):
             return given.get("input", given.get("self"))

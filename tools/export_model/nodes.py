@@ -5,8 +5,9 @@ import dataclasses
 class Value:
     """A tensor or a symbolic integer. Its slot is known when the file is written."""
 
-    def __init__(self, name):
+    def __init__(self, name, symbolic=False):
         self.name = name
+        self.symbolic = symbolic  # An integer.
         self.slot = None
 
     def __repr__(self):

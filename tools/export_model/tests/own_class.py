@@ -21,10 +21,10 @@ class Drift(torch.nn.Module):
     def forward(self, pixels, level, prompt):
         h = self.enter(pixels)[:, :] + prompt.mean(dim=1, keepdim=True)
         with torch.no_grad():
-            strength = level * self.scale[0]
+            strength, count = level * self.scale[0], prompt.shape[1] + 1
         for block in self.blocks:
             first, _, third = torch.stack([h, h * 2, h + 1]).unbind(0)
-            h = block(first) + third * strength[:, None, None]
+            h = block(first) + third * strength[:, None, None] / count
         with torch.amp.autocast("cuda", enabled=False):
             turned = torch.view_as_complex(h.reshape(*h.shape[:-1], -1, 2)) * self.turn
             h = torch.view_as_real(turned).flatten(-2)

@@ -1,4 +1,5 @@
 """The committed files: goldens are what their graphs compute, and graphs are what the exporter writes today."""
+import json
 import pathlib
 import unittest
 
@@ -57,6 +58,13 @@ class Goldens(unittest.TestCase):
                     self.skipTest("made with other versions")
                 made = exported_graph(WRAPPERS[class_name], make_transformer(WRAPPERS[class_name], config, fake=True))
                 self.assertEqual(graph_bytes(made), (directory / "graph.json.gz").read_bytes())
+
+
+    def test_the_embedded_models_graph(self):
+        wrapper = WRAPPERS["SD3Transformer2DModel"]
+        config = json.loads((ROOT / "models/digits/transformer/config.json").read_text())
+        made = exported_graph(wrapper, make_transformer(wrapper, config, fake=True))
+        self.assertEqual(made["nodes"], read_graph(ROOT / "tests/golden/graphs/digits.json.gz")["nodes"])
 
 
 class PublishedGraphs(unittest.TestCase):
