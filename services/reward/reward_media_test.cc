@@ -212,7 +212,7 @@ TEST(ScoreWriterTest, WhatIsWrittenIsPutTogetherAgain) {
   }
   CheckMessages(images, 8, 1);
   CheckMessages(images, 2, 3);
-  CheckMessages({Noise(2048, 2048, 1, 3), Noise(2048, 2048, 1, 4), Noise(1, 1, 1, 5)}, 8, 1);
+  CheckMessages({Noise(2048, 2048, 1, 3), Noise(2048, 2048, 1, 4), Noise(2048, 2048, 1, 5)}, 8, 1);
 }
 
 }  // namespace

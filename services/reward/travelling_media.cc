@@ -11,7 +11,12 @@ namespace oxbow::reward {
 
 TravellingMedia::TravellingMedia(std::vector<Frames> media, v1::PictureTransport transport)
     : media_(std::move(media)), transport_(transport), files_(new File[media_.size()]) {
-  for (const Frames& frames : media_) OXBOW_CHECK(!frames.empty()) << "a medium without frames";
+  for (const Frames& frames : media_) {
+    OXBOW_CHECK(!frames.empty()) << "a medium without frames";
+    for (const Image8& frame : frames) {
+      OXBOW_CHECK(frame.pixels.size() == frames.front().pixels.size()) << "frames of two sizes";
+    }
+  }
 }
 
 std::vector<uint64_t> TravellingMedia::pixel_bytes() const {

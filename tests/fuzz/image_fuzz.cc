@@ -20,6 +20,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   OXBOW_CHECK(IsValid(*image)) << image->width << "x" << image->height;
+  const auto shape = bytes[0] == '\x89' ? ShapeOfPng(bytes) : ShapeOfJpeg(bytes);
+  const ImageShape expected{image->width, image->height, image->channels};
+  OXBOW_CHECK(shape.ok() && *shape == expected) << shape.status().ToString();
   OXBOW_CHECK(int64_t{image->width} * image->height <= kPixelsMax) << image->width;
   const auto again = DecodePng(EncodePng(*image));
   OXBOW_CHECK(again.ok() && *again == *image) << again.status().ToString();
