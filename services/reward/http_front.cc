@@ -4,69 +4,31 @@
 #include <sys/socket.h>
 
 #include <cctype>
-#include <condition_variable>
-#include <deque>
 #include <functional>
-#include <mutex>
 #include <set>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "services/reward/compute_calls.h"
+#include "services/reward/task_threads.h"
 
 namespace oxbow::reward {
 namespace {
 
 constexpr char kJson[] = "application/json";
 
-// Threads with a queue that has an end: who accepts connections waits while it is full.
-class BoundedQueue final : public httplib::TaskQueue {
+// The library's threads.
+class HttpThreads final : public httplib::TaskQueue {
  public:
-  explicit BoundedQueue(int threads) : waiting_max_(threads) {
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
-  }
-
-  void enqueue(std::function<void()> task) override {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return tasks_.size() < waiting_max_; });
-    tasks_.push_back(std::move(task));
-    changed_.notify_all();
-  }
-
-  void shutdown() override {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      ending_ = true;
-      changed_.notify_all();
-    }
-    for (std::thread& thread : threads_) thread.join();
-  }
+  explicit HttpThreads(int threads) : threads_(threads) {}
+  void enqueue(std::function<void()> task) override { threads_.Add(std::move(task)); }
+  void shutdown() override { threads_.Join(); }
 
  private:
-  void Work() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (true) {
-      changed_.wait(lock, [this] { return ending_ || !tasks_.empty(); });
-      if (tasks_.empty()) return;
-      const std::function<void()> task = std::move(tasks_.front());
-      tasks_.pop_front();
-      changed_.notify_all();
-      lock.unlock();
-      task();
-      lock.lock();
-    }
-  }
-
-  const size_t waiting_max_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> tasks_;
-  bool ending_ = false;
-  std::vector<std::thread> threads_;
+  TaskThreads threads_;
 };
 
 void Answer(const HttpReply& reply, httplib::Response& response) {
@@ -108,7 +70,7 @@ class HttpFront::Impl {
   Impl(const Options& options, const ScorerPanel& panel, RewardService& service,
        RewardMetrics& metrics)
       : options_(options), panel_(panel), calls_(service, metrics, options.items_max) {
-    server_.new_task_queue = [threads = options.threads] { return new BoundedQueue(threads); };
+    server_.new_task_queue = [threads = options.threads] { return new HttpThreads(threads); };
     server_.set_keep_alive_max_count(1);  // An idle connection would hold a thread.
     server_.set_read_timeout(absl::ToChronoMicroseconds(options.silence_max));
     server_.set_write_timeout(absl::ToChronoMicroseconds(options.silence_max));

@@ -14,10 +14,9 @@
 #include "rewards/model_rewards.h"
 #endif
 #include "rewards/jpeg_size.h"
-#include "rewards/json_scorer.h"
-#include "rewards/judge_scorer.h"
 #include "rewards/ocr_scorer.h"
 #include "rewards/picture_guards.h"
+#include "services/reward/remote_scorers.h"
 #include "tasks/compose_scorer.h"
 #include "tasks/digits_ocr.h"
 #include "tasks/plates_scorer.h"
@@ -61,63 +60,6 @@ absl::StatusOr<std::unique_ptr<Scorer>> JpegSize(const v1::ScorerConfig& config)
 }
 
 absl::Status CheckJpegSize(const v1::ScorerConfig& config) { return JpegSize(config).status(); }
-absl::StatusOr<rewards::RemoteServer::Options> ServerOf(const v1::ScorerConfig& config) {
-  rewards::RemoteServer::Options server{.url = config.url()};
-  if (config.key_file().empty()) return server;
-  OXBOW_ASSIGN_OR_RETURN(server.key, rewards::ReadKey(config.key_file()));
-  return server;
-}
-
-constexpr uint32_t kConcurrencyMax = 256;
-constexpr double kTimeoutMax = 3600;
-
-// The numbers of an entry for a server of others.
-absl::Status CheckRemote(const v1::ScorerConfig& config) {
-  const bool in_range = config.timeout_seconds() >= 0 && config.timeout_seconds() <= kTimeoutMax;
-  if (in_range && config.concurrency() <= kConcurrencyMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("reward ", config.name(), ": timeout_seconds is in 0..", kTimeoutMax,
-                   " and concurrency in 0..", kConcurrencyMax, ", got ", config.timeout_seconds(),
-                   " and ", config.concurrency()));
-}
-
-absl::StatusOr<std::unique_ptr<Scorer>> JsonServer(const v1::ScorerConfig& config) {
-  rewards::JsonScorerSettings settings{.name = config.name(), .model = config.llm()};
-  if (!config.variant().empty() && config.variant() != "pointwise" &&
-      config.variant() != "groupwise") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "reward ", config.name(), ": variant is pointwise or groupwise, got ", config.variant()));
-  }
-  settings.groupwise = config.variant() == "groupwise";
-  if (config.batch_max() > 0) settings.batch_max = config.batch_max();
-  if (config.concurrency() > 0) settings.concurrency = static_cast<int>(config.concurrency());
-  if (config.timeout_seconds() > 0) settings.time_max = absl::Seconds(config.timeout_seconds());
-  OXBOW_ASSIGN_OR_RETURN(settings.server, ServerOf(config));
-  auto scorer = rewards::MakeJsonScorer(std::move(settings));
-  if (!scorer.ok()) return Annotate(scorer.status(), "reward " + config.name());
-  return scorer;
-}
-
-absl::StatusOr<std::unique_ptr<Scorer>> Judge(const v1::ScorerConfig& config) {
-  rewards::JudgeSettings settings{
-      .name = config.name(),
-      .preset = config.variant().empty() ? config.name() : config.variant(),
-      .llm = config.llm(),
-      .question = config.question()};
-  if (config.concurrency() > 0) settings.concurrency = static_cast<int>(config.concurrency());
-  if (config.timeout_seconds() > 0) settings.time_max = absl::Seconds(config.timeout_seconds());
-  OXBOW_ASSIGN_OR_RETURN(settings.server, ServerOf(config));
-  auto scorer = rewards::MakeJudge(std::move(settings));
-  if (!scorer.ok()) return Annotate(scorer.status(), "reward " + config.name());
-  return scorer;
-}
-
-// A scorer that is cheap to make is checked by being made.
-template <absl::StatusOr<std::unique_ptr<Scorer>> (*Make)(const v1::ScorerConfig&)>
-absl::Status CheckByMaking(const v1::ScorerConfig& config) {
-  OXBOW_RETURN_IF_ERROR(CheckRemote(config));
-  return Make(config).status();
-}
 
 #ifdef OXBOW_HAS_MODEL_REWARDS
 rewards::ModelRewardSettings SettingsOf(const v1::ScorerConfig& config) {
@@ -174,15 +116,15 @@ const std::vector<Row>& Table() {
       {"edge_density", Plain<rewards::MakeEdgeDensity>},
       {"colour_entropy", Plain<rewards::MakeColourEntropy>},
       {"json",
-       JsonServer,
+       MakeJsonServer,
        {"kind", "url"},
        {"variant", "llm", "key_file", "batch_max", "timeout_seconds", "concurrency"},
-       CheckByMaking<JsonServer>},
+       CheckRemote<MakeJsonServer>},
       {"vlm",
-       Judge,
+       MakeVlmJudge,
        {"kind", "url", "llm"},
        {"variant", "question", "key_file", "timeout_seconds", "concurrency"},
-       CheckByMaking<Judge>},
+       CheckRemote<MakeVlmJudge>},
 #ifdef OXBOW_HAS_MODEL_REWARDS
       {"pickscore",
        Model<rewards::OpenPickScoreReward>,

@@ -93,7 +93,7 @@ class JsonScorer final : public reward::Scorer {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<reward::Scorer>> MakeJsonScorer(JsonScorerSettings settings) {
+absl::StatusOr<std::unique_ptr<reward::Scorer>> MakeJsonScorer(const JsonScorerSettings& settings) {
   if (const absl::Status url = io::CheckHttpUrl(settings.server.url); !url.ok()) return url;
   const char* kind = settings.groupwise ? "groupwise" : "pointwise";
   reward::RewardFacts facts{

@@ -35,6 +35,6 @@ struct JsonScorerSettings {
 };
 
 // Asks nothing yet: the server may start later. kInvalidArgument as io::CheckHttpUrl.
-absl::StatusOr<std::unique_ptr<reward::Scorer>> MakeJsonScorer(JsonScorerSettings settings);
+absl::StatusOr<std::unique_ptr<reward::Scorer>> MakeJsonScorer(const JsonScorerSettings& settings);
 
 }  // namespace oxbow::rewards

@@ -1,9 +1,12 @@
 // Runs with a judge that answers nonsense, an error, too late or not at all: an observed one
 // touches nothing but its own numbers, and a trained one costs samples, not the run.
+#include <atomic>
 #include <cmath>
 #include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "base/sha256.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -13,7 +16,6 @@
 namespace oxbow::testing {
 namespace {
 
-using ::testing::AnyOf;
 using ::testing::Each;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
@@ -31,9 +33,14 @@ std::string GoodAnswer() {
                         "}]}]}}]}"));
 }
 
-// The same answer to the same question, one in three of them good.
+// The same answer to the same question, but for a judge that is busy when it is first asked.
 std::optional<std::string> Misbehaving(const Request& request) {
-  const auto kind = static_cast<uint8_t>(Sha256(request.body).front()) % 12;
+  static absl::Mutex mutex;
+  static std::set<std::string>& asked = *new std::set<std::string>;
+  const std::string hash = Sha256(request.body);
+  const auto kind = static_cast<uint8_t>(hash.front()) % 12;
+  absl::MutexLock lock(&mutex);
+  if (kind == 1 && !asked.insert(hash).second) return GoodAnswer();
   switch (kind) {
     case 0:
       return HttpText(200, "nonsense");
@@ -66,7 +73,7 @@ std::vector<std::string> Overrides(const std::vector<std::string>& more) {
 
 std::string Entry(const ScriptedHttpServer& judge) {
   return absl::StrCat("reward.scorers=[{name: judge, kind: vlm, variant: yes_no, llm: j, url: \"",
-                      judge.url(), "/v1\", timeout_seconds: 0.5}]");
+                      judge.url(), "/v1\", timeout_seconds: 1}]");
 }
 
 TEST(JudgeRunTest, AnObservedJudgeThatMisbehavesChangesNothingButItsOwnNumbers) {
@@ -89,7 +96,9 @@ TEST(JudgeRunTest, AnObservedJudgeThatMisbehavesChangesNothingButItsOwnNumbers) 
 }
 
 TEST(JudgeRunTest, ATrainedJudgeThatHangsCostsSamplesAndNotTheRun) {
-  ScriptedHttpServer judge([](const Request& request) -> std::optional<std::string> {
+  std::atomic<bool> first = true;  // The grey image of the check before the first step.
+  ScriptedHttpServer judge([&](const Request& request) -> std::optional<std::string> {
+    if (first.exchange(false)) return GoodAnswer();
     if (static_cast<uint8_t>(Sha256(request.body).front()) % 5 == 0) return std::nullopt;
     return GoodAnswer();
   });
