@@ -12,14 +12,15 @@ namespace {
 
 // A transformer's config.json names its class.
 absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(
-    const std::string& config_json) {
+    const std::string& config_json, const std::string& graph_json) {
   const nlohmann::json config =
       nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
   if (!config.is_object() || !config.contains("_class_name") ||
       !config["_class_name"].is_string()) {
     return absl::InvalidArgumentError("the learner's transformer config has no _class_name");
   }
-  return model::ReadArchitecture(config["_class_name"].get<std::string>(), config_json);
+  return model::ReadArchitecture(
+      {config["_class_name"].get<std::string>(), config_json, graph_json});
 }
 
 template <typename Repeated>
@@ -37,7 +38,8 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
   spec.run_seed = config.run().seed();
   OXBOW_ASSIGN_OR_RETURN(spec.sampling, run::SamplingSpecFromConfig(config.sampling()));
   OXBOW_ASSIGN_OR_RETURN(spec.storage, run::StorageFromConfig(config.sampling()));
-  OXBOW_ASSIGN_OR_RETURN(spec.architecture, ArchitectureOf(response.transformer_config_json()));
+  OXBOW_ASSIGN_OR_RETURN(spec.architecture, ArchitectureOf(response.transformer_config_json(),
+                                                           response.transformer_graph_json()));
   if (spec.sampling.guidance != 1) {
     auto negative =
         rpc::ConditioningFromProto(response.negative(), spec.architecture->conditioning());

@@ -4,6 +4,7 @@
 #include "base/status_macros.h"
 #include "core/model/autoencoder_kl.h"
 #include "core/model/lora.h"
+#include "io/graph_files.h"
 #include "io/prompts/text_encoders.h"
 
 namespace oxbow::run {
@@ -117,7 +118,23 @@ absl::StatusOr<ModelFacts> ReadModelFacts(const v1::RunConfig& config) {
 
 absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(
     const io::DiffusersComponent& transformer) {
-  auto architecture = model::ReadArchitecture(transformer.class_name, transformer.config_json);
+  model::ArchitectureSource source{.class_name = transformer.class_name,
+                                   .config_json = transformer.config_json};
+  const io::GraphFiles graphs =
+      model::IsNative(source.class_name) ? io::GraphFiles() : io::FindGraphFiles(transformer);
+  // A directory's own graph must fit; among the shipped ones the config chooses.
+  if (!graphs.own.empty()) {
+    OXBOW_ASSIGN_OR_RETURN(source.graph_json, io::ReadGraphFile(graphs.own));
+    auto architecture = model::ReadArchitecture(source);
+    if (architecture.ok()) return architecture;
+    return io::DataError(architecture.status(), graphs.own.string());
+  }
+  for (const std::filesystem::path& path : graphs.shipped) {
+    OXBOW_ASSIGN_OR_RETURN(source.graph_json, io::ReadGraphFile(path));
+    if (auto architecture = model::ReadArchitecture(source); architecture.ok()) return architecture;
+  }
+  source.graph_json.clear();
+  auto architecture = model::ReadArchitecture(source);
   if (architecture.ok()) return architecture;
   return io::DataError(architecture.status(), (transformer.directory / "config.json").string());
 }

@@ -9,8 +9,13 @@ namespace oxbow {
 
 const std::vector<model::ArchitectureRow>& model::ArchitectureTable() {
   static const std::vector<model::ArchitectureRow> table = {
-      {model::kSd3ClassName, model::ReadSd3Architecture},
-      {testing::kVideoClassName, testing::ReadVideoArchitecture}};
+      {model::kSd3ClassName,
+       [](const model::ArchitectureSource& source) {
+         return model::ReadSd3Architecture(source.config_json);
+       }},
+      {testing::kVideoClassName, [](const model::ArchitectureSource& source) {
+         return testing::ReadVideoArchitecture(source.config_json);
+       }}};
   return table;
 }
 

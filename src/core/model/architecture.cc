@@ -38,16 +38,23 @@ absl::Status CheckDimensions(const LatentGeometry& geometry,
                                                  "; dimensions: ", latent_shape.size()));
 }
 
+bool IsNative(const std::string& class_name) {
+  for (const ArchitectureRow& row : ArchitectureTable()) {
+    if (row.class_name == class_name && class_name != kAnyClass) return true;
+  }
+  return false;
+}
+
 absl::StatusOr<std::shared_ptr<const Architecture>> ReadArchitecture(
-    const std::string& class_name, const std::string& config_json) {
+    const ArchitectureSource& source) {
   std::vector<std::string> known;
   for (const ArchitectureRow& row : ArchitectureTable()) {
-    if (row.class_name == class_name) return row.read(config_json);
+    if (row.class_name == source.class_name || row.class_name == kAnyClass) return row.read(source);
     known.push_back(row.class_name);
   }
   return absl::InvalidArgumentError(absl::StrCat("unknown transformer architecture (",
                                                  absl::StrJoin(known, ", "),
-                                                 " is supported): ", class_name));
+                                                 " is supported): ", source.class_name));
 }
 
 }  // namespace oxbow::model

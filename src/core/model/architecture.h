@@ -64,10 +64,14 @@ class Architecture {
   virtual const LatentGeometry& latent() const = 0;
   virtual const std::vector<ConditioningPart>& conditioning() const = 0;
 
+  // The exported graph that it was read from, for whoever else is to read it; empty without one.
+  virtual std::string graph_json() const { return {}; }
   // Every tensor of a checkpoint.
   virtual Shapes shapes() const = 0;
   // What LoRA adapters can attach to.
   virtual LinearModules linears() const = 0;
+  // Whether the scale of guidance is an input of the network (Execution::embedded_guidance).
+  virtual bool takes_embedded_guidance() const { return false; }
   // Tensors of a checkpoint that never train, and stay float32.
   virtual const std::set<std::string>& buffers() const = 0;
 
@@ -82,18 +86,31 @@ class Architecture {
                                                               const Execution& execution) const = 0;
 };
 
+// What describes a transformer.
+struct ArchitectureSource {
+  std::string class_name;
+  std::string config_json;
+  std::string graph_json;  // Its exported graph; empty without one.
+};
+
+// The row of a class that has no row of its own.
+inline constexpr char kAnyClass[] = "";
+
 struct ArchitectureRow {
   std::string class_name;
-  // kInvalidArgument for a config that is not this architecture's.
-  absl::StatusOr<std::shared_ptr<const Architecture>> (*read)(const std::string& config_json);
+  // kInvalidArgument for a config or graph that is not this architecture's.
+  absl::StatusOr<std::shared_ptr<const Architecture>> (*read)(const ArchitectureSource& source);
 };
 
 // One row per architecture. architecture_table.cc defines nothing else, so that a binary which
 // defines its own table, as a test of a further architecture does, takes that one.
 const std::vector<ArchitectureRow>& ArchitectureTable();
 
-// kInvalidArgument for a class without a row, and for a config that the row's reader refuses.
+// Whether a class has a row of its own, and needs no graph.
+bool IsNative(const std::string& class_name);
+
+// kInvalidArgument for a class without a row, and for what the row's reader refuses.
 absl::StatusOr<std::shared_ptr<const Architecture>> ReadArchitecture(
-    const std::string& class_name, const std::string& config_json);
+    const ArchitectureSource& source);
 
 }  // namespace oxbow::model

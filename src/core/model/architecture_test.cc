@@ -14,7 +14,7 @@ constexpr LatentGeometry kImages{.channels = 16, .side = 128, .patch = 2, .side_
 constexpr LatentGeometry kVideos{.channels = 4, .frames = 5, .side = 8, .patch = 2, .side_max = 16};
 
 std::string RefusalOf(const std::string& class_name, const std::string& config) {
-  const auto architecture = ReadArchitecture(class_name, config);
+  const auto architecture = ReadArchitecture({class_name, config});
   EXPECT_EQ(architecture.status().code(), absl::StatusCode::kInvalidArgument) << config;
   return std::string(architecture.status().message());
 }
@@ -40,15 +40,17 @@ TEST(ArchitectureTest, ASizeThatDoesNotFitIsRefusedWithTheOnesThatDo) {
   }
 }
 
-TEST(ArchitectureTest, AnUnknownClassIsNamedWithTheKnown) {
+TEST(ArchitectureTest, AClassWithoutARowNeedsAGraphAndIsToldHowToGetIt) {
   const std::string why = RefusalOf("FluxTransformer2DModel", "{}");
-  EXPECT_THAT(why, HasSubstr("FluxTransformer2DModel"));
-  EXPECT_THAT(why, HasSubstr("SD3Transformer2DModel is supported"));
+  EXPECT_THAT(why, HasSubstr("no graph of this network"));
+  EXPECT_THAT(why, HasSubstr("export_model export FluxTransformer2DModel"));
+  EXPECT_TRUE(IsNative(kSd3ClassName));
+  EXPECT_FALSE(IsNative("FluxTransformer2DModel"));
 }
 
 TEST(ArchitectureTest, AnSd3ConfigSaysWhatTheNetworkTakes) {
   const auto sd3 = ReadArchitecture(
-      kSd3ClassName, R"({"sample_size": 64, "joint_attention_dim": 12, "num_layers": 1})");
+      {kSd3ClassName, R"({"sample_size": 64, "joint_attention_dim": 12, "num_layers": 1})"});
   ASSERT_TRUE(sd3.ok()) << sd3.status();
   EXPECT_EQ((*sd3)->class_name(), kSd3ClassName);
   EXPECT_EQ((*sd3)->latent().side, 64);

@@ -19,6 +19,7 @@ struct Execution {
   at::ScalarType compute = at::kFloat;
   bool checkpoint_activations =
       false;  // In the backward pass, instead of keeping; see recompute.h.
+  double embedded_guidance = 0;  // For networks that take the scale of guidance as an input.
 };
 
 // Rows that went through a network: what a run costs, whatever machine it runs on.

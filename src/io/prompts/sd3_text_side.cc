@@ -91,7 +91,7 @@ model::Shapes Sd3RowShapes(const Sd3Sides& sides) {
 // The width of token features that the transformer takes.
 absl::StatusOr<int64_t> PromptWidth(const DiffusersComponent& transformer) {
   const auto architecture =
-      model::ReadArchitecture(transformer.class_name, transformer.config_json);
+      model::ReadArchitecture({transformer.class_name, transformer.config_json});
   if (!architecture.ok()) {
     return DataError(architecture.status(), (transformer.directory / "config.json").string());
   }

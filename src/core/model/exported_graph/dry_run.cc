@@ -1,0 +1,140 @@
+#include "core/model/exported_graph/dry_run.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/model/exported_graph/exported_transformer.h"
+
+namespace oxbow::model::exported {
+namespace {
+
+at::Device Nowhere() { return at::kMeta; }
+
+at::Tensor Empty(at::IntArrayRef shape) {
+  return at::empty(shape, at::TensorOptions().dtype(at::kFloat).device(Nowhere()));
+}
+
+// Every weight trains: an upper bound for adapters too.
+NamedTensors Weights(const Graph& graph) {
+  NamedTensors weights;
+  for (const GraphParameter& parameter : graph.parameters) {
+    weights[parameter.name] = Empty(parameter.shape).requires_grad_(!parameter.buffer);
+  }
+  return weights;
+}
+
+std::map<std::string, Linear> Linears(const NamedTensors& weights, const Graph& graph) {
+  std::map<std::string, Linear> linears;
+  for (const auto& [module, widths] : LinearsOf(graph)) {
+    const auto bias = weights.find(module + ".bias");
+    linears[module] = {.weight = weights.at(module + ".weight"),
+                       .bias = bias == weights.end() ? at::Tensor() : bias->second};
+  }
+  return linears;
+}
+
+std::vector<at::Tensor> Inputs(const Graph& graph, const SymbolValues& sizes) {
+  std::vector<at::Tensor> inputs;
+  for (const GraphInput& input : graph.inputs) {
+    std::vector<int64_t> shape;
+    for (const Dimension& dimension : input.shape) {
+      shape.push_back(dimension.symbol.empty() ? dimension.size : sizes.at(dimension.symbol));
+    }
+    inputs.push_back(Empty(shape));
+  }
+  return inputs;
+}
+
+// The memory that nodes made, and who of it is still there when their values are gone.
+class Ledger {
+ public:
+  explicit Ledger(const Program& program) : program_(program), made_(program.sections.size()) {}
+
+  void Watch(size_t node, const SlotValues& values) {
+    while (node >= program_.sections[section_].end) ++section_;
+    for (const Slot slot : program_.graph.nodes[node].outputs) {
+      if (slot == kNoSlot || !values[static_cast<size_t>(slot)].isTensor()) continue;
+      const c10::Storage& storage = values[static_cast<size_t>(slot)].toTensor().storage();
+      if (known_.insert(storage.unsafeGetStorageImpl()).second) {
+        made_[section_].emplace_back(storage.getWeakStorageImpl(), storage.nbytes());
+      }
+    }
+    for (const Slot slot : program_.sections[section_].writes) Crosses(node, slot, values);
+  }
+
+  KeptBytes Count() const {
+    KeptBytes kept{.between = between_};
+    for (size_t i = 0; i < made_.size(); ++i) {
+      uint64_t bytes = 0;
+      for (const auto& [storage, size] : made_[i]) bytes += storage.expired() ? 0 : size;
+      if (program_.sections[i].block) {
+        kept.blocks += bytes;
+        kept.largest_block = std::max(kept.largest_block, bytes);
+      } else {
+        kept.outside += bytes;
+      }
+    }
+    return kept;
+  }
+
+ private:
+  using Storage = std::pair<c10::weak_intrusive_ptr<c10::StorageImpl>, uint64_t>;
+
+  void Crosses(size_t node, Slot slot, const SlotValues& values) {
+    const std::vector<Slot>& made = program_.graph.nodes[node].outputs;
+    const c10::IValue& value = values[static_cast<size_t>(slot)];
+    if (!program_.sections[section_].block || !value.isTensor()) return;
+    if (std::find(made.begin(), made.end(), slot) != made.end())
+      between_ += value.toTensor().nbytes();
+  }
+
+  const Program& program_;
+  size_t section_ = 0;
+  std::set<const c10::StorageImpl*>
+      known_;                               // Weak references keep addresses from being used again.
+  std::vector<std::vector<Storage>> made_;  // By section.
+  uint64_t between_ = 0;
+};
+
+absl::Status Plain(const std::exception& error) {
+  const std::string what = error.what();
+  return absl::InvalidArgumentError(what.substr(0, what.find('\n')));
+}
+
+}  // namespace
+
+absl::StatusOr<KeptBytes> DryRun(const std::shared_ptr<const Program>& program,
+                                 const SymbolValues& sizes) {
+  const Graph& graph = program->graph;
+  const at::AutoGradMode with_gradients(true);
+  try {
+    const NamedTensors weights = Weights(graph);
+    const std::vector<at::Tensor> inputs = Inputs(graph, sizes);
+    if (const absl::Status fit = CheckInputs(graph, inputs); !fit.ok()) return fit;
+    const Interpreter interpreter(program, weights, Linears(weights, graph), Nowhere(), {});
+    Ledger ledger(*program);
+    const at::Tensor v = interpreter.Run(
+        inputs, [&](size_t node, const SlotValues& values) { ledger.Watch(node, values); });
+    if (v.sizes() != inputs[0].sizes()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("output: not of x's shape but [", absl::StrJoin(v.sizes(), ", "), "]"));
+    }
+    return ledger.Count();
+  } catch (const c10::NotImplementedError& error) {
+    return absl::UnimplementedError(Plain(error).message());
+  } catch (const c10::Error& error) {
+    // The node is the last thing that was added.
+    const std::string what = error.what_without_backtrace();
+    return Plain(std::runtime_error(what));
+  } catch (const std::exception& error) {
+    return Plain(error);
+  }
+}
+
+}  // namespace oxbow::model::exported

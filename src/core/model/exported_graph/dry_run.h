@@ -1,0 +1,27 @@
+// A run of a program on tensors without values: finds shapes that do not fit before any weight is
+// read, and counts the memory that a training pass keeps.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/exported_graph/interpreter.h"
+
+namespace oxbow::model::exported {
+
+// Bytes in float32 that are held for the backward pass when the forward pass is over.
+struct KeptBytes {
+  uint64_t outside = 0;  // Blocks: by nodes of none of them.
+  uint64_t blocks = 0;   // All together.
+  uint64_t largest_block = 0;
+  uint64_t between = 0;  // What blocks hand on: all that recomputation keeps.
+};
+
+// `sizes`: of every symbol. kInvalidArgument names the node that does not take its arguments.
+// kUnimplemented if an operator cannot run without values.
+absl::StatusOr<KeptBytes> DryRun(const std::shared_ptr<const Program>& program,
+                                 const SymbolValues& sizes);
+
+}  // namespace oxbow::model::exported

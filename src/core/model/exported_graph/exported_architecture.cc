@@ -1,0 +1,164 @@
+#include "core/model/exported_graph/exported_architecture.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "core/model/exported_graph/dry_run.h"
+#include "core/model/exported_graph/exported_transformer.h"
+#include "core/model/exported_graph/graph_config.h"
+#include "core/model/exported_graph/program.h"
+#include "core/model/layers.h"
+#include "core/model/velocity_model.h"
+
+namespace oxbow::model::exported {
+namespace {
+
+constexpr int64_t kSideMax = 1 << 14;  // Where a graph sets no limit.
+constexpr int64_t kProbeTokens = 11;   // Of the prompt, in the dry run of a load.
+constexpr int64_t kImagesOfLoss = 96;  // Bytes that a loss takes per element of x.
+
+absl::StatusOr<LatentGeometry> GeometryOf(const Graph& graph) {
+  const SymbolRange height = graph.symbols.at("H"), width = graph.symbols.at("W");
+  if (height.multiple != width.multiple) {
+    return absl::InvalidArgumentError("symbols: H and W are multiples of different sizes");
+  }
+  const auto limit = [](const SymbolRange& range) { return range.max == 0 ? kSideMax : range.max; };
+  return LatentGeometry{.channels = graph.inputs[0].shape[1].size,
+                        .frames = graph.frames,
+                        .side = graph.side,
+                        .patch = height.multiple,
+                        .side_max = std::min(limit(height), limit(width))};
+}
+
+absl::StatusOr<std::vector<ConditioningPart>> ConditioningOf(const Graph& graph) {
+  std::vector<ConditioningPart> parts;
+  for (size_t i = 2; i < graph.inputs.size(); ++i) {
+    const GraphInput& input = graph.inputs[i];
+    if (input.name == kEmbeddedGuidance && input.shape.size() == 1) continue;
+    ConditioningPart part{.name = input.name};
+    if (input.name.ends_with("mask")) part.values = ConditioningPart::Values::kMask;
+    for (size_t d = 1; d < input.shape.size(); ++d) {
+      const Dimension& dimension = input.shape[d];
+      if (!dimension.symbol.empty() && dimension.symbol != "S") {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "inputs[", i, "].shape: a size other than the prompt's, S: ", dimension.symbol));
+      }
+      part.shape.push_back(dimension.symbol.empty() ? dimension.size : kPromptLength);
+    }
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+// The nearest size that a symbol may have.
+int64_t Allowed(const Graph& graph, const std::string& symbol, int64_t size) {
+  const auto found = graph.symbols.find(symbol);
+  if (found == graph.symbols.end()) return size;
+  const SymbolRange& range = found->second;
+  if (range.max != 0) size = std::min(size, range.max);
+  size = std::max(size / range.multiple, int64_t{1}) * range.multiple;
+  while (size < range.min) size += range.multiple;
+  return size;
+}
+
+// Sizes that differ where they may, so that nothing fits by chance.
+SymbolValues ProbeSizes(const Graph& graph, const LatentGeometry& latent) {
+  SymbolValues sizes = {{"B", 3},
+                        {"H", latent.side},
+                        {"W", latent.side - latent.patch},
+                        {"F", latent.frames},
+                        {"S", kProbeTokens}};
+  for (auto& [symbol, size] : sizes) size = Allowed(graph, symbol, size);
+  return sizes;
+}
+
+class ExportedArchitecture final : public Architecture {
+ public:
+  ExportedArchitecture(std::shared_ptr<const Program> program, const LatentGeometry& latent,
+                       std::vector<ConditioningPart> conditioning, std::string graph_json)
+      : program_(std::move(program)),
+        latent_(latent),
+        conditioning_(std::move(conditioning)),
+        graph_json_(std::move(graph_json)) {
+    for (const GraphParameter& parameter : program_->graph.parameters) {
+      if (parameter.buffer) buffers_.insert(parameter.name);
+    }
+    for (const GraphInput& input : program_->graph.inputs) {
+      takes_guidance_ = takes_guidance_ || input.name == kEmbeddedGuidance;
+    }
+  }
+
+  const std::string& class_name() const override { return program_->graph.class_name; }
+  const LatentGeometry& latent() const override { return latent_; }
+  const std::vector<ConditioningPart>& conditioning() const override { return conditioning_; }
+  bool takes_embedded_guidance() const override { return takes_guidance_; }
+  std::string graph_json() const override { return graph_json_; }
+  Shapes shapes() const override { return ShapesOf(program_->graph); }
+  LinearModules linears() const override { return LinearsOf(program_->graph); }
+  const std::set<std::string>& buffers() const override { return buffers_; }
+
+  // Counted in float32 also for shorter types: an upper bound.
+  uint64_t ActivationBytes(const Execution& execution, const ForwardSize& size) const override {
+    const std::vector<int64_t>& shape = size.latent_shape;
+    SymbolValues sizes = {
+        {"B", size.on_cpu ? (size.rows + kRowsMin - 1) / kRowsMin * kRowsMin : size.rows},
+        {"H", shape[shape.size() - 2]},
+        {"W", shape.back()},
+        {"F", shape[1]},
+        {"S", std::max(size.prompt_tokens, int64_t{1})}};
+    const auto kept = DryRun(program_, sizes);
+    if (!kept.ok()) return 0;
+    uint64_t loss = kImagesOfLoss * static_cast<uint64_t>(sizes["B"]);
+    for (const int64_t side : shape) loss *= static_cast<uint64_t>(side);
+    return loss + kept->outside +
+           (execution.checkpoint_activations ? kept->between + kept->largest_block : kept->blocks);
+  }
+
+  absl::StatusOr<std::unique_ptr<VelocityModel>> Make(const NamedTensors& weights,
+                                                      const LoraAdapter* adapter,
+                                                      const Execution& execution) const override {
+    return MakeExportedTransformer(program_, weights, adapter, execution);
+  }
+
+ private:
+  const std::shared_ptr<const Program> program_;
+  const LatentGeometry latent_;
+  const std::vector<ConditioningPart> conditioning_;
+  const std::string graph_json_;
+  std::set<std::string> buffers_;
+  bool takes_guidance_ = false;
+};
+
+absl::StatusOr<std::shared_ptr<const Architecture>> FromGraph(const ArchitectureSource& source) {
+  OXBOW_ASSIGN_OR_RETURN(Graph graph, ParseGraph(source.graph_json));
+  if (graph.class_name != source.class_name) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("class: ", graph.class_name, " instead of ", source.class_name));
+  }
+  OXBOW_RETURN_IF_ERROR(CheckConfig(graph, source.config_json));
+  OXBOW_ASSIGN_OR_RETURN(const LatentGeometry latent, GeometryOf(graph));
+  OXBOW_ASSIGN_OR_RETURN(std::vector<ConditioningPart> parts, ConditioningOf(graph));
+  OXBOW_ASSIGN_OR_RETURN(const auto program, Compile(std::move(graph)));
+  const auto kept = DryRun(program, ProbeSizes(program->graph, latent));
+  if (!kept.ok() && !absl::IsUnimplemented(kept.status())) return kept.status();
+  return std::make_shared<const ExportedArchitecture>(program, latent, std::move(parts),
+                                                      source.graph_json);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const Architecture>> ReadExportedArchitecture(
+    const ArchitectureSource& source) {
+  if (source.graph_json.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "no graph of this network; `cd tools && python3 -m export_model export ", source.class_name,
+        " --config CONFIG --out DIR` makes its transformer/graph.json.gz"));
+  }
+  auto architecture = FromGraph(source);
+  if (!architecture.ok()) return Annotate(architecture.status(), "graph");
+  return architecture;
+}
+
+}  // namespace oxbow::model::exported

@@ -1,0 +1,218 @@
+#include "core/model/exported_graph/interpreter.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/model/device.h"
+
+namespace oxbow::model::exported {
+namespace {
+
+size_t Index(Slot slot) { return static_cast<size_t>(slot); }
+
+// Values that gradients may flow through.
+bool Differentiable(const c10::IValue& value) {
+  if (!value.isTensor()) return false;
+  const at::ScalarType type = value.toTensor().scalar_type();
+  return at::isFloatingType(type) || at::isComplexType(type);
+}
+
+// A tensor that is none of `inputs`: a segment returns none of them.
+at::Tensor Apart(const at::Tensor& tensor, const Tensors& inputs) {
+  for (const at::Tensor& input : inputs) {
+    if (tensor.is_same(input)) return at::alias(tensor);
+  }
+  return tensor;
+}
+
+SlotValues FixedValues(const Program& program, const NamedTensors& weights, at::Device device) {
+  SlotValues fixed(program.graph.slots);
+  for (const GraphParameter& parameter : program.graph.parameters) {
+    if (parameter.slot != kNoSlot) fixed[Index(parameter.slot)] = weights.at(parameter.name);
+  }
+  for (const GraphConstant& constant : program.graph.constants) {
+    fixed[Index(constant.slot)] = constant.tensor.to(device);
+  }
+  return fixed;
+}
+
+}  // namespace
+
+Interpreter::Interpreter(std::shared_ptr<const Program> program, const NamedTensors& weights,
+                         const std::map<std::string, Linear>& linears, at::Device device,
+                         const Execution& execution)
+    : program_(std::move(program)),
+      device_(device),
+      execution_(execution),
+      steps_(program_->steps) {
+  const SlotValues fixed = FixedValues(*program_, weights, device);
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    if (auto* call = std::get_if<OperatorCall>(&steps_[i])) {
+      call->Bind(fixed, device);
+    } else {
+      std::get<SymbolicCall>(steps_[i]).Bind(fixed);
+    }
+  }
+  for (const auto& [node, layer] : program_->linears) {
+    linears_[node] = {.linear = linears.at(layer.module),
+                      .input = layer.input,
+                      .output = layer.output,
+                      .autocast = program_->graph.nodes[node].autocast};
+  }
+  leaves_ = LeavesOfSections(weights);
+}
+
+std::vector<Tensors> Interpreter::LeavesOfSections(const NamedTensors& weights) const {
+  std::map<Slot, at::Tensor> by_slot;
+  for (const GraphParameter& parameter : program_->graph.parameters) {
+    if (parameter.slot != kNoSlot) by_slot[parameter.slot] = weights.at(parameter.name);
+  }
+  std::vector<Tensors> leaves;
+  for (const Section& section : program_->sections) {
+    Tensors& all = leaves.emplace_back();
+    std::set<const c10::TensorImpl*> known;
+    const auto add = [&](const at::Tensor& tensor) {
+      if (!tensor.defined() || !tensor.requires_grad()) return;
+      if (known.insert(tensor.unsafeGetTensorImpl()).second) all.push_back(tensor);
+    };
+    for (size_t i = section.first; i < section.end; ++i) {
+      for (const Slot slot : ReadsOf(program_->graph.nodes[i])) {
+        if (const auto found = by_slot.find(slot); found != by_slot.end()) add(found->second);
+      }
+      if (const auto linear = linears_.find(i); linear != linears_.end()) {
+        add(linear->second.linear.lora_a);
+        add(linear->second.linear.lora_b);
+      }
+    }
+  }
+  return leaves;
+}
+
+void Interpreter::RunNode(size_t node, SlotValues& values) const {
+  const auto linear = linears_.find(node);
+  const auto* call = std::get_if<OperatorCall>(&steps_[node]);
+  std::optional<c10::impl::ExcludeDispatchKeyGuard> exact;
+  if (call != nullptr && !call->autocast()) exact.emplace(c10::autocast_dispatch_keyset);
+  if (linear != linears_.end()) {
+    const LinearCall& layer = linear->second;
+    values[Index(layer.output)] = layer.linear(values[Index(layer.input)].toTensor());
+  } else if (call != nullptr) {
+    call->Run(values);
+  } else {
+    const absl::Status status = std::get<SymbolicCall>(steps_[node]).Run(values);
+    TORCH_CHECK(status.ok(), std::string(status.message()));
+  }
+}
+
+void Interpreter::RunNodes(size_t first, size_t end, bool folded, SlotValues& values,
+                           const Watch& watch) const {
+  size_t node = first;
+  try {
+    for (; node < end; ++node) {
+      if (program_->folded[node] != folded) continue;
+      RunNode(node, values);
+      if (watch) watch(node, values);
+      for (const Slot slot : program_->last[node]) values[Index(slot)] = c10::IValue();
+    }
+  } catch (c10::Error& error) {
+    error.add_context(NameOf(program_->graph, node));
+    throw;
+  }
+}
+
+void Interpreter::Recompute(size_t index, SlotValues& values) const {
+  const Section& section = program_->sections[index];
+  Tensors inputs;
+  std::vector<Slot> input_slots;
+  std::vector<std::pair<Slot, c10::IValue>> given;  // Sizes, masks: no gradients flow through them.
+  for (const Slot slot : section.reads) {
+    const c10::IValue& value = values[Index(slot)];
+    if (Differentiable(value)) {
+      inputs.push_back(value.toTensor());
+      input_slots.push_back(slot);
+    } else {
+      given.emplace_back(slot, value);
+    }
+  }
+  struct Results {
+    std::vector<Slot> tensors;
+    std::vector<std::pair<Slot, c10::IValue>> others;
+  };
+  const auto results = std::make_shared<Results>();
+  const Segment segment = [this, &section, input_slots, given, results](const Tensors& in) {
+    const AutocastScope autocast(device_.type(), execution_.compute);
+    SlotValues inside(program_->graph.slots);
+    for (size_t i = 0; i < in.size(); ++i) inside[Index(input_slots[i])] = in[i];
+    for (const auto& [slot, value] : given) inside[Index(slot)] = value;
+    RunNodes(section.first, section.end, /*folded=*/false, inside);
+    *results = {};
+    Tensors out;
+    for (const Slot slot : section.writes) {
+      c10::IValue& value = inside[Index(slot)];
+      if (Differentiable(value)) {
+        results->tensors.push_back(slot);
+        out.push_back(Apart(value.toTensor(), in));
+      } else {
+        results->others.emplace_back(slot, value);
+      }
+    }
+    return out;
+  };
+  const Tensors out = Recomputed(segment, inputs, leaves_[index]);
+  for (size_t i = 0; i < out.size(); ++i) values[Index(results->tensors[i])] = out[i];
+  for (const auto& [slot, value] : results->others) values[Index(slot)] = value;
+  for (size_t node = section.first; node < section.end; ++node) {
+    for (const Slot slot : program_->last[node]) values[Index(slot)] = c10::IValue();
+  }
+}
+
+void Interpreter::Fold(const SymbolValues& symbols, SlotValues& values) const {
+  std::vector<int64_t> sizes;
+  for (const std::string& symbol : program_->folded_symbols) sizes.push_back(symbols.at(symbol));
+  const std::lock_guard lock(mutex_);
+  auto found = folded_.find(sizes);
+  if (found == folded_.end()) {
+    // Values for all runs to come, with gradients or without.
+    const c10::InferenceMode ordinary(false);
+    const at::NoGradGuard no_grad;
+    SlotValues all = values;
+    RunNodes(0, steps_.size(), /*folded=*/true, all);
+    std::vector<c10::IValue> results;
+    for (const Slot slot : program_->folded_results) results.push_back(all[Index(slot)]);
+    found = folded_.emplace(sizes, std::move(results)).first;
+  }
+  for (size_t i = 0; i < program_->folded_results.size(); ++i) {
+    values[Index(program_->folded_results[i])] = found->second[i];
+  }
+}
+
+at::Tensor Interpreter::Run(const std::vector<at::Tensor>& inputs, const Watch& watch) const {
+  SlotValues values(program_->graph.slots);
+  SymbolValues symbols;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const GraphInput& input = program_->graph.inputs[i];
+    values[Index(input.slot)] = inputs[i];
+    for (size_t d = 0; d < input.shape.size(); ++d) {
+      symbols[input.shape[d].symbol] = inputs[i].size(static_cast<int64_t>(d));
+    }
+  }
+  const AutocastScope autocast(device_.type(), execution_.compute);
+  Fold(symbols, values);
+  for (size_t i = 0; i < program_->sections.size(); ++i) {
+    const Section& section = program_->sections[i];
+    if (section.block && execution_.checkpoint_activations) {
+      Recompute(i, values);
+    } else {
+      RunNodes(section.first, section.end, /*folded=*/false, values, watch);
+    }
+  }
+  return values[Index(program_->graph.output)].toTensor();
+}
+
+}  // namespace oxbow::model::exported

@@ -1,0 +1,65 @@
+// Runs a program with weights: node by node through PyTorch's dispatcher, with autograd on.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/model/exported_graph/program.h"
+#include "core/model/layers.h"
+#include "core/model/recompute.h"
+#include "core/model/velocity_model.h"
+
+namespace oxbow::model::exported {
+
+// The values of a graph's symbols in one run.
+using SymbolValues = std::map<std::string, int64_t>;
+
+class Interpreter {
+ public:
+  // `weights`: by slot, of the program's parameters; `linears` by module, perhaps with adapters.
+  Interpreter(std::shared_ptr<const Program> program, const NamedTensors& weights,
+              const std::map<std::string, Linear>& linears, at::Device device,
+              const Execution& execution);
+
+  // The inputs, in the graph's order, on the device. Throws c10::Error, which names the node, where
+  // an operator throws.
+  // `watch`, unless null, sees all values after every node outside recomputed blocks.
+  using Watch = std::function<void(size_t node, const SlotValues& values)>;
+  at::Tensor Run(const std::vector<at::Tensor>& inputs, const Watch& watch = nullptr) const;
+
+ private:
+  // A linear layer, in place of its node's call.
+  struct LinearCall {
+    Linear linear;
+    Slot input = kNoSlot;
+    Slot output = kNoSlot;
+    bool autocast = true;
+  };
+
+  void RunNodes(size_t first, size_t end, bool folded, SlotValues& values,
+                const Watch& watch = nullptr) const;
+  void RunNode(size_t node, SlotValues& values) const;
+  void Recompute(size_t section, SlotValues& values) const;
+  void Fold(const SymbolValues& symbols, SlotValues& values) const;
+  std::vector<Tensors> LeavesOfSections(const NamedTensors& weights) const;
+
+  const std::shared_ptr<const Program> program_;
+  const at::Device device_;
+  const Execution execution_;
+  std::vector<Step> steps_;  // With weights in their places.
+  std::map<size_t, LinearCall> linears_;
+  std::vector<Tensors> leaves_;  // By section: what trains of it.
+
+  // Folded values by the sizes that they depend on. Recordings of forward passes read them, so none
+  // is dropped.
+  mutable std::mutex mutex_;
+  mutable std::map<std::vector<int64_t>, std::vector<c10::IValue>> folded_;
+};
+
+}  // namespace oxbow::model::exported

@@ -1,0 +1,247 @@
+#include "core/model/exported_graph/operators.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/str_cat.h"
+
+namespace oxbow::model::exported {
+namespace {
+
+// Without "aten::", in ASCII order, as a binary search needs it.
+constexpr std::string_view kAllowed[] = {
+    "__and__.Tensor",
+    "__or__.Tensor",
+    "_upsample_nearest_exact2d.vec",
+    "abs",
+    "add.Scalar",
+    "add.Tensor",
+    "add_.Scalar",
+    "add_.Tensor",
+    "addcmul",
+    "addmm",
+    "alias",
+    "amax",
+    "amin",
+    "arange",
+    "arange.start",
+    "arange.start_step",
+    "avg_pool2d",
+    "baddbmm",
+    "bitwise_and.Tensor",
+    "bitwise_not",
+    "bitwise_or.Tensor",
+    "bmm",
+    "broadcast_to",
+    "cat",
+    "ceil",
+    "chunk",
+    "clamp",
+    "clamp.Tensor",
+    "clamp_max",
+    "clamp_min",
+    "clone",
+    "complex",
+    "concat",
+    "conj",
+    "constant_pad_nd",
+    "contiguous",
+    "conv1d",
+    "conv2d",
+    "conv2d.padding",
+    "conv3d",
+    "conv3d.padding",
+    "copy_",
+    "cos",
+    "cumsum",
+    "detach",
+    "div.Scalar",
+    "div.Scalar_mode",
+    "div.Tensor",
+    "div.Tensor_mode",
+    "div_.Scalar",
+    "div_.Tensor",
+    "dropout",
+    "einsum",
+    "embedding",
+    "eq.Scalar",
+    "eq.Tensor",
+    "exp",
+    "expand",
+    "expand_as",
+    "eye",
+    "fill_.Scalar",
+    "fill_.Tensor",
+    "flatten.using_ints",
+    "flip",
+    "floor",
+    "floor_divide",
+    "full",
+    "full_like",
+    "gather",
+    "ge.Scalar",
+    "ge.Tensor",
+    "gelu",
+    "group_norm",
+    "gt.Scalar",
+    "gt.Tensor",
+    "imag",
+    "index.Tensor",
+    "index_select",
+    "layer_norm",
+    "le.Scalar",
+    "le.Tensor",
+    "leaky_relu",
+    "lift_fresh_copy",
+    "linear",
+    "linspace",
+    "log",
+    "log_softmax.int",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "lt.Scalar",
+    "lt.Tensor",
+    "masked_fill.Scalar",
+    "masked_fill.Tensor",
+    "masked_fill_.Scalar",
+    "matmul",
+    "max.dim",
+    "maximum",
+    "mean",
+    "mean.dim",
+    "meshgrid",
+    "meshgrid.indexing",
+    "minimum",
+    "mm",
+    "movedim.int",
+    "movedim.intlist",
+    "mul.Scalar",
+    "mul.Tensor",
+    "mul_.Scalar",
+    "mul_.Tensor",
+    "narrow",
+    "ne.Scalar",
+    "ne.Tensor",
+    "neg",
+    "new_full",
+    "new_ones",
+    "new_zeros",
+    "ones",
+    "ones_like",
+    "outer",
+    "pad",
+    "permute",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "polar",
+    "pow.Scalar",
+    "pow.Tensor_Scalar",
+    "pow.Tensor_Tensor",
+    "real",
+    "reciprocal",
+    "relu",
+    "relu_",
+    "remainder.Scalar",
+    "remainder.Tensor",
+    "repeat",
+    "repeat_interleave.self_int",
+    "reshape",
+    "rms_norm",
+    "roll",
+    "round",
+    "rsqrt",
+    "rsub.Scalar",
+    "rsub.Tensor",
+    "scalar_tensor",
+    "scaled_dot_product_attention",
+    "select.int",
+    "sigmoid",
+    "sign",
+    "silu",
+    "silu_",
+    "sin",
+    "slice.Tensor",
+    "softmax.int",
+    "softplus",
+    "split.Tensor",
+    "split.sizes",
+    "split_with_sizes",
+    "sqrt",
+    "square",
+    "squeeze",
+    "squeeze.dim",
+    "squeeze.dims",
+    "stack",
+    "sub.Scalar",
+    "sub.Tensor",
+    "sub_.Scalar",
+    "sub_.Tensor",
+    "sum",
+    "sum.dim_IntList",
+    "t",
+    "tan",
+    "tanh",
+    "tile",
+    "to.device",
+    "to.dtype",
+    "to.dtype_layout",
+    "to.other",
+    "transpose.int",
+    "tril",
+    "triu",
+    "type_as",
+    "unbind.int",
+    "unflatten.int",
+    "unsqueeze",
+    "upsample_bilinear2d.vec",
+    "upsample_nearest2d.vec",
+    "upsample_nearest3d.vec",
+    "var.correction",
+    "view",
+    "view_as_complex",
+    "view_as_real",
+    "where.Scalar",
+    "where.ScalarOther",
+    "where.ScalarSelf",
+    "where.self",
+    "zero_",
+    "zeros",
+    "zeros_like",
+};
+static_assert(std::is_sorted(std::begin(kAllowed), std::end(kAllowed)));
+
+struct Replacement {
+  std::string_view from, to;
+};
+constexpr std::array<Replacement, 3> kZeros = {
+    {{"empty.memory_format", "zeros"}, {"empty_like", "zeros_like"}, {"new_empty", "new_zeros"}}};
+
+// Return their argument where there is nothing to do.
+constexpr std::string_view kPassing[] = {"dropout", "einsum", "matmul", "pad", "type_as"};
+
+}  // namespace
+
+absl::StatusOr<OperatorName> AllowedOperator(const std::string& name, const std::string& overload) {
+  static const std::string kNamespace = "aten::";
+  const std::string full = absl::StrCat(name, overload.empty() ? "" : ".", overload);
+  if (name.starts_with(kNamespace)) {
+    const std::string_view plain = std::string_view(full).substr(kNamespace.size());
+    for (const Replacement& replacement : kZeros) {
+      if (plain == replacement.from) return OperatorName{kNamespace + std::string(replacement.to)};
+    }
+    if (std::binary_search(std::begin(kAllowed), std::end(kAllowed), plain)) {
+      return OperatorName{name, overload};
+    }
+  }
+  return absl::InvalidArgumentError("an operator that is not allowed: " + full);
+}
+
+bool MayReturnItsArgument(const OperatorName& op) {
+  return std::any_of(std::begin(kPassing), std::end(kPassing), [&](std::string_view name) {
+    return op.name == "aten::" + std::string(name);
+  });
+}
+
+}  // namespace oxbow::model::exported

@@ -1,0 +1,60 @@
+// A graph made ready to run, without weights: operators resolved, and what follows from who reads
+// and writes what. All networks of one architecture share it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/exported_graph/graph.h"
+#include "core/model/exported_graph/operator_call.h"
+#include "core/model/exported_graph/symbolic_call.h"
+
+namespace oxbow::model::exported {
+
+using Step = std::variant<OperatorCall, SymbolicCall>;
+
+// A run of nodes: a block, or what is between two.
+struct Section {
+  size_t first = 0;
+  size_t end = 0;
+  bool block = false;
+  std::vector<Slot> reads;   // Values that nodes, inputs or folding made before it.
+  std::vector<Slot> writes;  // Values that are read after it.
+};
+
+// A linear layer and the node that computes it.
+struct LinearNode {
+  std::string module;
+  Slot input = kNoSlot;
+  Slot output = kNoSlot;
+};
+
+struct Program {
+  Graph graph;
+  std::vector<Step> steps;              // One per node.
+  std::vector<Section> sections;        // All nodes, in order.
+  std::vector<std::vector<Slot>> last;  // By node: values that nothing reads after it.
+
+  // Nodes that depend on the inputs' sizes alone: position tables, frequencies. They run once per
+  // size, before the others.
+  std::vector<bool> folded;              // By node.
+  std::vector<Slot> folded_results;      // What the other nodes read of them.
+  std::set<std::string> folded_symbols;  // The sizes that they depend on.
+
+  std::map<size_t, LinearNode> linears;  // By node.
+};
+
+// kInvalidArgument names the node for an operator that is not allowed, an argument that does not
+// fit its schema, a value written in place that is a weight or an input.
+absl::StatusOr<std::shared_ptr<const Program>> Compile(Graph graph);
+
+// The slots that a node reads.
+std::vector<Slot> ReadsOf(const GraphNode& node);
+
+}  // namespace oxbow::model::exported
