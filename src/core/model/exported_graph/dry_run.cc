@@ -56,6 +56,9 @@ class Ledger {
  public:
   explicit Ledger(const Program& program) : program_(program), made_(program.sections.size()) {}
 
+  // Memory that no node made, of which they may make views.
+  void Ignore(const at::Tensor& given) { known_.insert(given.storage().unsafeGetStorageImpl()); }
+
   void Watch(size_t node, const SlotValues& values) {
     while (node >= program_.sections[section_].end) ++section_;
     for (const Slot slot : program_.graph.nodes[node].outputs) {
@@ -119,6 +122,8 @@ absl::StatusOr<KeptBytes> DryRun(const std::shared_ptr<const Program>& program,
     if (const absl::Status fit = CheckInputs(graph, inputs); !fit.ok()) return fit;
     const Interpreter interpreter(program, weights, Linears(weights, graph), Nowhere(), {});
     Ledger ledger(*program);
+    for (const auto& [name, weight] : weights) ledger.Ignore(weight);
+    for (const at::Tensor& input : inputs) ledger.Ignore(input);
     const at::Tensor v = interpreter.Run(
         inputs, [&](size_t node, const SlotValues& values) { ledger.Watch(node, values); });
     if (v.sizes() != inputs[0].sizes()) {

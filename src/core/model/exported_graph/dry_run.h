@@ -11,7 +11,8 @@
 
 namespace oxbow::model::exported {
 
-// Bytes in float32 that are held for the backward pass when the forward pass is over.
+// Bytes in float32 that are held for the backward pass when the forward pass is over, the velocity
+// included: of the values of nodes. Copies that an operator makes inside itself are not seen.
 struct KeptBytes {
   uint64_t outside = 0;  // Blocks: by nodes of none of them.
   uint64_t blocks = 0;   // All together.

@@ -85,10 +85,10 @@ TEST(ExportedGraphTest, ADryRunCountsWhatTheBackwardPassReads) {
   const auto kept = DryRun(program, {{"B", 8}, {"H", 4}, {"W", 4}, {"S", 5}});
   ASSERT_TRUE(kept.ok()) << kept.status();
   const uint64_t number = 4, pixels = 8 * 16;
-  // The input of each linear layer and of silu; where's condition, which is a byte; what the buffer
-  // multiplies is not needed, since a buffer does not train.
-  EXPECT_EQ(kept->blocks, 0u);
-  EXPECT_EQ(kept->outside, pixels * (4 + 4) * number + pixels * 2);
+  // The block's mask, a byte each; the inputs of silu and of the second linear layer; the velocity.
+  EXPECT_EQ(kept->blocks, pixels * 2);
+  EXPECT_EQ(kept->largest_block, kept->blocks);
+  EXPECT_EQ(kept->outside, pixels * (4 + 4 + 2) * number);
   EXPECT_EQ(kept->between, pixels * 2 * number + pixels * 2);
   EXPECT_EQ(DryRun(program, {{"B", 8}, {"H", 4}, {"W", 3}, {"S", 5}}).status().code(),
             absl::StatusCode::kInvalidArgument);
@@ -273,7 +273,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadGraph{"/nodes/3/args/b", "0", "nodes[3] (sym::floordiv)"},
         BadGraph{"/nodes/27/args/shape", "[-1, 3, 7]", "nodes[27] (aten::reshape)"},
         BadGraph{"/nodes/14/args/dim", "[1, 5]", "nodes[14] (aten::mean.dim)"},
-        BadGraph{"/output", "36", "output: not of x's shape"},
+        BadGraph{"/output", "35", "output: not of x's shape"},
         BadGraph{"/nodes/11/autocasts", "false", "nodes[11]: unknown key"},
         BadGraph{"/symbols/H/max", "1", "symbols.H: max is below min"},
         BadGraph{"/latent/side", "0", "latent.side: not a whole number"},

@@ -34,12 +34,58 @@ at::Tensor Embedding(Arguments in) {
   return in[0].toTensor().select(0, 0).expand(shape).clone();
 }
 
+at::Tensor Norm(Arguments in) {
+  const at::Tensor& x = in[0].toTensor();
+  const bool weighted =
+      in.size() > 2 && in[2].isTensor() &&
+      in[2].toTensor().sizes() == x.sizes().slice(x.dim() - in[2].toTensor().dim());
+  return weighted ? at::mul(x, in[2].toTensor()) : x.clone();
+}
+
+// Stride, padding and dilation have a number per dimension, or one for all.
+int64_t Along(const c10::IValue& list, size_t dimension) {
+  const std::vector<int64_t> numbers = list.toIntVector();
+  return numbers[numbers.size() == 1 ? 0 : dimension];
+}
+
+// input [B, C, ...], weight [out, C / groups, ...], bias, stride, padding, dilation, groups.
+at::Tensor Convolution(Arguments in) {
+  const at::Tensor &x = in[0].toTensor(), &weight = in[1].toTensor();
+  TORCH_CHECK(x.dim() == weight.dim() && in[4].isIntList(), "a convolution of ", x.sizes(),
+              " with ", weight.sizes());
+  TORCH_CHECK(x.size(1) == weight.size(1) * in[6].toInt(), "a convolution of ", x.size(1),
+              " channels with weights of ", weight.size(1));
+  std::vector<int64_t> shape = {x.size(0), weight.size(0)};
+  for (int64_t d = 2; d < x.dim(); ++d) {
+    const auto i = static_cast<size_t>(d - 2);
+    const int64_t reach = Along(in[5], i) * (weight.size(d) - 1) + 1, stride = Along(in[3], i);
+    TORCH_CHECK(stride > 0, "a convolution's stride of ", stride);
+    shape.push_back((x.size(d) + 2 * Along(in[4], i) - reach) / stride + 1);
+  }
+  return at::add(at::zeros(shape, x.options()), weight.sum());
+}
+
+at::Tensor Attention(Arguments in) {
+  return at::matmul(at::matmul(in[0].toTensor(), in[1].toTensor().transpose(-2, -1)),
+                    in[2].toTensor());
+}
+
+at::Tensor Polar(Arguments in) {
+  return at::mul(in[0].toTensor().to(at::kComplexFloat), in[1].toTensor());
+}
+
 struct Row {
   std::string_view op;
   at::Tensor (*run)(Arguments in);
 };
 
-constexpr std::array<Row, 8> kStandIns = {{
+constexpr std::array<Row, 14> kStandIns = {{
+    {"aten::conv1d", Convolution},
+    {"aten::conv2d", Convolution},
+    {"aten::conv3d", Convolution},
+    {"aten::layer_norm", Norm},
+    {"aten::polar", Polar},
+    {"aten::scaled_dot_product_attention", Attention},
     {"aten::where", Where},
     {"aten::index_select", IndexSelect},
     {"aten::embedding", Embedding},
