@@ -17,10 +17,10 @@ std::string IntervalText(const MeanInterval& interval) {
   return absl::StrFormat("%.4g [%.4g, %.4g]", interval.mean, interval.low, interval.high);
 }
 
-// "geneval: 553 prompts, 4 pictures each, seeds 42; ..."
+// "geneval: 553 prompts, pictures of each: 4, seeds 42; ..."
 std::string HeadText(const SetReport& report) {
   return absl::StrFormat(
-      "%s: %d prompts, %d pictures each, seeds %s; 95 %% intervals by prompt, %d resamples, "
+      "%s: %d prompts, pictures of each: %d, seeds %s; 95 %% intervals by prompt, %d resamples, "
       "bootstrap seed %d",
       report.set.name(), report.prompts, PicturesPerPrompt(report.set),
       absl::StrJoin(report.set.seeds(), ", "), reward::kBootstrapResamples, report.seed);
