@@ -27,8 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kVelocityTolerance = 1e-5;  // Of the largest velocity.
-constexpr double kGradientTolerance = 1e-4;  // Of the largest gradient of the tensor.
+constexpr double kVelocityTolerance = 1e-5;  // Relative to the largest velocity.
+constexpr double kGradientTolerance = 1e-4;  // Relative to the tensor's largest.
 constexpr double kNormTolerance = 1e-4;
 
 fs::path Goldens() { return std::getenv("OXBOW_EXPORTED_GOLDENS"); }
@@ -128,7 +128,7 @@ class ExportedGoldenTest : public testing::TestWithParam<std::string> {
   ArchitectureSource source_;
   std::vector<std::string> parameters_;
   NamedTensors weights_, adapter_;
-  double scale_ = 0;  // Of the adapter's products.
+  double scale_ = 0;  // Factor of the adapter's products.
   std::map<size_t, Case> cases_;
   std::shared_ptr<const Architecture> architecture_;
 };
@@ -157,6 +157,27 @@ TEST_P(ExportedGoldenTest, GradientsAreThoseOfDiffusers) {
     for (const auto& [name, expected] : golden.gradients) {
       EXPECT_LE(Largest(set.Get(name).grad() - expected),
                 kGradientTolerance * Largest(expected) + 1e-6 * norm_max)
+          << "case " << number << " " << name;
+    }
+  }
+}
+
+TEST_P(ExportedGoldenTest, TheNetworkOfItsOwnIsTheSame) {
+  if (!IsNative(source_.class_name)) GTEST_SKIP() << "no C++ of its own";
+  const auto native = *ReadArchitecture(source_);
+  ASSERT_EQ(native->graph_json(), "") << "the table has the class itself";
+  for (const auto& [number, golden] : cases_) {
+    auto [set, all] = Trainable();
+    auto [native_set, native_all] = Trainable();
+    const at::Tensor v = Velocity(*Network(all), golden);
+    const at::Tensor w = Velocity(**native->Make(native_all, nullptr, {}), golden);
+    EXPECT_LE(Largest(v - w), kVelocityTolerance * Largest(w)) << "case " << number;
+    (v * golden.direction).sum().backward();
+    (w * golden.direction).sum().backward();
+    const double floor = 1e-6 * Largest(native_set.flat_grad());
+    for (const auto& [name, tensor] : set.tensors()) {
+      const at::Tensor expected = native_set.Get(name).grad();
+      EXPECT_LE(Largest(tensor.grad() - expected), kGradientTolerance * Largest(expected) + floor)
           << "case " << number << " " << name;
     }
   }

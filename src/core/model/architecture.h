@@ -64,7 +64,7 @@ class Architecture {
   virtual const LatentGeometry& latent() const = 0;
   virtual const std::vector<ConditioningPart>& conditioning() const = 0;
 
-  // The exported graph that it was read from, for whoever else is to read it; empty without one.
+  // The exported graph that it was read from, for other processes to read; empty without one.
   virtual std::string graph_json() const { return {}; }
   // Every tensor of a checkpoint.
   virtual Shapes shapes() const = 0;

@@ -16,7 +16,7 @@ namespace oxbow::model::exported {
 namespace {
 
 constexpr int64_t kSideMax = 1 << 14;  // Where a graph sets no limit.
-constexpr int64_t kProbeTokens = 11;   // Of the prompt, in the dry run of a load.
+constexpr int64_t kProbeTokens = 11;   // The prompt's, in the dry run of a load.
 constexpr int64_t kImagesOfLoss = 96;  // Bytes that a loss takes per element of x.
 
 absl::StatusOr<LatentGeometry> GeometryOf(const Graph& graph) {

@@ -106,7 +106,8 @@ TEST(ExportedGraphTest, AValueThatOthersReadBeforeItIsWrittenIsNotFolded) {
   Json graph = SmallGraph();
   // silu's output takes the place of what the pixels count: the write comes after a read.
   graph["nodes"][5] = Json::parse(
-      R"({"op": "aten::mul", "overload": "Tensor", "args": {"self": {"v": 13}, "other": {"v": 1}}, "out": 14})");
+      R"({"op": "aten::mul", "overload": "Tensor",
+          "args": {"self": {"v": 13}, "other": {"v": 1}}, "out": 14})");
   const auto program = Compile(*ParseGraph(graph.dump()));
   ASSERT_TRUE(program.ok()) << program.status();
   EXPECT_FALSE((*program)->folded[4]) << "arange, which zero_ writes after mul reads it";

@@ -10,7 +10,7 @@ namespace oxbow::model::exported {
 
 inline constexpr int64_t kSlotsMax = 1 << 20;
 inline constexpr int64_t kNodesMax = 1 << 18;
-inline constexpr int64_t kSizeMax = int64_t{1} << 31;  // Of one dimension, and of a symbol.
+inline constexpr int64_t kSizeMax = int64_t{1} << 31;  // One dimension's, and a symbol's.
 inline constexpr size_t kDimensionsMax = 8;
 
 absl::StatusOr<at::ScalarType> ScalarTypeFrom(const Field& name);

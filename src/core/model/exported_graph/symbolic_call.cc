@@ -284,7 +284,7 @@ absl::Status SymbolicCall::Run(SlotValues& values) const {
   std::array<IValue, 3> operands;
   for (size_t i = 0; i < operands_.size(); ++i) operands[i] = operands_[i].In(values);
   OXBOW_ASSIGN_OR_RETURN(IValue result, kOperations[operation_].run(operands.data()));
-  // Of a whole and a real number, either may be the larger.
+  // Either of a whole and a real number may be the larger.
   if (real_ && result.isInt()) result = Real(result);
   values[static_cast<size_t>(output_)] = std::move(result);
   return absl::OkStatus();

@@ -39,7 +39,7 @@ class SymbolicCall {
     }
   };
 
-  size_t operation_ = 0;  // Of the table in the .cc file.
+  size_t operation_ = 0;  // Index in the table of the .cc file.
   std::vector<Operand> operands_;
   Slot output_ = kNoSlot;
   bool real_ = false;  // The result is no whole number.
