@@ -51,6 +51,7 @@ std::vector<fs::path> ShippedDirectories() {
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   if (!error) {
     directories.push_back(program.parent_path().parent_path() / "share/oxbow/graphs");
+    directories.push_back(program.parent_path().parent_path() / "models/graphs");  // In images.
     // From build/{preset}/bin.
     directories.push_back(program.parent_path() / "../../../models/graphs");
   }
