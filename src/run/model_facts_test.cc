@@ -76,8 +76,7 @@ TEST_F(ModelFactsTest, AMissingTokenizerIsADataErrorThatNamesTheDirectory) {
   std::filesystem::remove(model_ / "tokenizer" / "vocab.json");
   const auto facts = ReadModelFacts(config_);
   EXPECT_EQ(ExitCodeOf(facts.status()), kExitData);
-  EXPECT_THAT(std::string(facts.status().message()),
-              HasSubstr((model_ / "tokenizer").string()));
+  EXPECT_THAT(std::string(facts.status().message()), HasSubstr((model_ / "tokenizer").string()));
 }
 
 TEST_F(ModelFactsTest, WithAnAutoencoderSizesAreInPixelsAndItsDecoderIsCounted) {
@@ -109,6 +108,45 @@ TEST_F(ModelFactsTest, WithAnAutoencoderSizesAreInPixelsAndItsDecoderIsCounted) 
   ASSERT_TRUE(facts.ok()) << facts.status();
   EXPECT_EQ(facts->decoder_parameters, 9u);
   EXPECT_THAT(facts->latent_shape, ElementsAre(1, 8, 20));
+}
+
+// A tiny FLUX.1 whose transformer is the one of an exported graph beside it.
+ModelFacts FluxFacts(const std::string& network, absl::Status& status) {
+  const testing::ScopedDirectory scratch;
+  const std::string goldens = OXBOW_SOURCE_DIR "/tests/golden/";
+  const std::filesystem::path model = scratch.path() / "model";
+  const auto all =
+      std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing;
+  std::filesystem::copy(goldens + "text/pipeline_flux", model, all);
+  std::filesystem::copy(goldens + "text/tokenizer_json/tokenizer", model / "tokenizer");
+  std::filesystem::copy(goldens + "text/tokenizer_json/tokenizer_3", model / "tokenizer_2");
+  for (const char* file : {"config.json", "graph.json.gz"}) {
+    std::filesystem::copy(goldens + "exported/" + network + "/" + file,
+                          model / "transformer" / file, all);
+  }
+  v1::RunConfig config;
+  config.mutable_model()->set_path(model.string());
+  config.mutable_sampling()->set_height(8);
+  config.mutable_sampling()->set_width(16);
+  config.mutable_prompts()->set_t5_length(16);
+  const auto facts = ReadModelFacts(config);
+  status = facts.status();
+  return facts.ok() ? *facts : ModelFacts();
+}
+
+TEST(ExportedModelTest, ADirectoryWithItsGraphIsAModel) {
+  absl::Status status;
+  const ModelFacts facts = FluxFacts("flux_schnell_tiny", status);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(facts.prompt_tokens, 16);
+  EXPECT_THAT(facts.latent_shape, ElementsAre(4, 8, 16));
+}
+
+TEST(ExportedModelTest, GuidanceAsAnInputOfTheNetworkIsRefused) {
+  absl::Status status;
+  FluxFacts("flux_dev_tiny", status);
+  EXPECT_EQ(ExitCodeOf(status), kExitData);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("scale of guidance as an input"));
 }
 
 TEST(LoraSizeTest, CountBothMatricesOfTargetedLinearLayers) {
