@@ -31,7 +31,10 @@ constexpr double kVelocityTolerance = 1e-5;  // Relative to the largest velocity
 constexpr double kGradientTolerance = 1e-4;  // Relative to the tensor's largest.
 constexpr double kNormTolerance = 1e-4;
 
-fs::path Goldens() { return std::getenv("OXBOW_EXPORTED_GOLDENS"); }
+fs::path Goldens() {
+  const char* directory = std::getenv("OXBOW_EXPORTED_GOLDENS");
+  return directory != nullptr ? directory : OXBOW_SOURCE_DIR "/tests/golden/exported";
+}
 
 std::vector<std::string> Names() {
   std::vector<std::string> names;
