@@ -308,7 +308,10 @@ def pipeline(out, seed):
 
 
 def flux(out, seed):
-    """The text side of a tiny FLUX.1, as transformers 5 saves it, and the result of encode_prompt."""
+    """A tiny FLUX.1 without embedded guidance, saved with transformers 5, and the result of encode_prompt.
+
+    Its graph.json.gz is not written here: `python -m export_model export FluxTransformer2DModel` writes it.
+    """
     root = out / "pipeline_flux"
     if root.exists():
         shutil.rmtree(root)
@@ -325,15 +328,22 @@ def flux(out, seed):
         randomise(encoder.eval(), g)
     encoders[1].encoder.embed_tokens.weight = encoders[1].shared.weight
     transformer = diffusers.FluxTransformer2DModel(
-        patch_size=1, in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=8, num_attention_heads=2,
-        joint_attention_dim=20, pooled_projection_dim=12, guidance_embeds=True, axes_dims_rope=(2, 2, 4))
+        patch_size=1, in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
+        joint_attention_dim=20, pooled_projection_dim=12, guidance_embeds=False, axes_dims_rope=(4, 6, 6))
+    vae = diffusers.AutoencoderKL(
+        latent_channels=4, block_out_channels=(4, 8), down_block_types=("DownEncoderBlock2D",) * 2,
+        up_block_types=("UpDecoderBlock2D",) * 2, layers_per_block=1, norm_num_groups=2, use_quant_conv=False,
+        use_post_quant_conv=False, scaling_factor=0.36, shift_factor=0.12, sample_size=32)
+    for part in (transformer, vae):
+        randomise(part.eval(), g)
     pipe = diffusers.FluxPipeline(
-        transformer=transformer, scheduler=diffusers.FlowMatchEulerDiscreteScheduler(), vae=None, text_encoder=encoders[0],
+        transformer=transformer, scheduler=diffusers.FlowMatchEulerDiscreteScheduler(), vae=vae, text_encoder=encoders[0],
         tokenizer=first, text_encoder_2=encoders[1], tokenizer_2=second)
     pipe.save_pretrained(root)
     for folder in ("tokenizer", "tokenizer_2"):  # They lie in tokenizer_json.
         shutil.rmtree(root / folder)
-    half_files(root / "transformer", "diffusion_pytorch_model.safetensors")
+    for folder in ("transformer", "vae"):
+        half_files(root / folder, "diffusion_pytorch_model.safetensors")
     for folder in ("text_encoder", "text_encoder_2"):
         half_files(root / folder)
     texts = ["", "text 473", "A photo of a CAT! it's \"OPEN\" \u304b\u3099", "wow! " * 30, "a <extra_id_0> b</s>"]

@@ -166,5 +166,33 @@ TEST(PipelineTest, TheWholeOfSd3TrainsAnAdapter) {
   EXPECT_GT(fs::file_size(sheet), 100u);
 }
 
+// As diffusers saves it today, with the graph of its transformer beside it: text encoders, an
+// adapter, replay, the decoder of RGB images; the trained model then samples images.
+TEST(PipelineTest, FluxTrainsAnAdapterFromItsExportedGraph) {
+  const ScopedDirectory scratch;
+  const fs::path model = scratch.path() / "model";
+  const std::string source = OXBOW_SOURCE_DIR;
+  const std::string goldens = source + "/tests/golden/text/";
+  fs::copy(goldens + "pipeline_flux", model, fs::copy_options::recursive);
+  fs::copy(goldens + "tokenizer_json/tokenizer", model / "tokenizer");
+  fs::copy(goldens + "tokenizer_json/tokenizer_3", model / "tokenizer_2");
+  TrainingRun run({"model.path=" + model.string(), "model.trained=lora", "model.lora.rank=2",
+                   "model.lora.targets=[attn.to_q, attn.to_v, ff.net.2]",
+                   "prompts.train=" + source + "/configs/prompts/compose_train.txt",
+                   "prompts.eval=" + source + "/configs/prompts/compose_eval.txt",
+                   "prompts.t5_length=20", "sampling.height=16", "sampling.width=32",
+                   "reward.terms=[{name: brightness, weight: 1}]", "reward.observed=[]",
+                   "replay.fraction=0.5", "method.zero_variance=unmasked", "run.steps=3",
+                   "batch.groups=2", "eval.every=3", "checkpoint.every=3"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), AllOf(SizeIs(3), Each(0.0)));
+  EXPECT_THAT(run.Series("train/grad_norm"), Each(Gt(0.0)));
+  const fs::path sheet = scratch.path() / "sheet.png";
+  const Outcome drawn = RunOxbow({"sample", "--run", run.directory().string(), "--prompt",
+                                  "a red square", "--count", "2", "--out", sheet.string()});
+  EXPECT_EQ(drawn.exit_code, 0) << drawn.message;
+  EXPECT_GT(fs::file_size(sheet), 100u);
+}
+
 }  // namespace
 }  // namespace oxbow::testing
