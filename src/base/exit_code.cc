@@ -26,8 +26,6 @@ int ExitCodeOf(const absl::Status& status) {
   }
 }
 
-bool IsFinal(int exit_code) {
-  return exit_code == kExitUsage || exit_code == kExitData;
-}
+bool IsFinal(int exit_code) { return exit_code == kExitUsage || exit_code == kExitData; }
 
 }  // namespace oxbow

@@ -17,8 +17,8 @@ struct Execution {
   // The type of products and attention; norms, the sum of residuals and the result are float32.
   // Weights of this type are used as they are, others are cast.
   at::ScalarType compute = at::kFloat;
-  bool checkpoint_activations =
-      false;  // In the backward pass, instead of keeping; see recompute.h.
+  // In the backward pass, instead of keeping; see recompute.h.
+  bool checkpoint_activations = false;
   double embedded_guidance = 0;  // For networks that take the scale of guidance as an input.
 };
 
