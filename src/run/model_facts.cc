@@ -146,7 +146,7 @@ absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(
   return absl::FailedPreconditionError(absl::StrCat(
       transformer.directory.string(), ": this ", transformer.class_name,
       " takes the scale of guidance as an input, which no key of a run gives. Models without that "
-      "input can be trained, such as FLUX.1-schnell"));
+      "input can be trained"));
 }
 
 absl::StatusOr<LoraSize> LoraSizeOf(const std::map<std::string, io::TensorHeader>& tensors,
