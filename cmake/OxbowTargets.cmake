@@ -58,7 +58,7 @@ function(oxbow_test name)
   cmake_parse_arguments(ARG "TORCH" "LABEL" "SOURCES;DEPS;ENV" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}/src" "${CMAKE_SOURCE_DIR}")
-  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main Threads::Threads)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} oxbow_test_main GTest::gmock GTest::gtest Threads::Threads)
   # GCC 12 sees copies beyond the end of temporary strings (bug 105651) in long test bodies.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${name} PRIVATE -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)
