@@ -326,6 +326,8 @@ REWARDS = Dashboard("oxbow-rewards", "oxbow: Rewards", "How fast and how reliabl
             (f'sum by (run, reward) ({rate("oxbow_reward_items_total", UNSCORED)}) / sum by (run, reward) ({rate("oxbow_reward_items_total")})',
              "{{reward}} {{run}}")],
             "They are dropped or fail their group and never count as 0. Over 1 % is an alert."),
+        Panel("Errors by kind", "short", [(f'sum by (run, reward, kind) ({rate("oxbow_reward_errors_total")})', "{{reward}} {{kind}} {{run}}")],
+              "Images a second without a score. Of a server or judge elsewhere: busy, timeout and unavailable pass or are its load; refused and nonsense need a person.", low=0),
         Panel("Rewards that serve", "short", [(q("oxbow_reward_serving"), "{{reward}} {{instance}}")],
               "1 serves, 0 broken: the last three batches gave no score at all. Each reward of each server has its own health.", low=0),
         Panel("Evaluations without a score", "short", [(q("oxbow_learner_evaluation_failures_total"), "{{run}}")],
