@@ -64,6 +64,7 @@ class ExportedGoldenTest : public testing::TestWithParam<std::string> {
     source_.graph_json = *io::ReadGraphFile(directory / "graph.json.gz");
     const auto graph = nlohmann::json::parse(source_.graph_json);
     source_.class_name = graph["class"];
+    blocks_ = graph["blocks"].size();
     for (const auto& parameter : graph["parameters"]) parameters_.push_back(parameter["name"]);
     const std::string bytes = *ReadFile(directory / "golden.safetensors");
     const auto parsed = io::ParseSafetensors(bytes, "golden");
@@ -129,6 +130,7 @@ class ExportedGoldenTest : public testing::TestWithParam<std::string> {
   static double Largest(const at::Tensor& tensor) { return tensor.abs().max().item<double>(); }
 
   ArchitectureSource source_;
+  size_t blocks_ = 0;
   std::vector<std::string> parameters_;
   NamedTensors weights_, adapter_;
   double scale_ = 0;  // Factor of the adapter's products.
@@ -200,11 +202,6 @@ TEST_P(ExportedGoldenTest, RecomputedBlocksGiveTheSameBitsAndGradients) {
 }
 
 TEST_P(ExportedGoldenTest, ARowHasTheSameBitsWhateverTheBatch) {
-  if (GetParam() == "sd3_tiny") {
-    GTEST_SKIP()
-        << "its layer for the pooled prompt is a product of 10 columns, in which a row's bits "
-           "depend on the number of rows even in whole blocks of 8";
-  }
   const at::NoGradGuard no_grad;
   const Case& golden = cases_.at(0);
   const auto network = Network(weights_);
@@ -292,12 +289,14 @@ TEST_P(ExportedGoldenTest, TheMemoryOfATrainingPassIsKnown) {
   const Case& golden = cases_.at(0);
   const auto tokens = golden.conditioning.at(kPromptTokens).size(1);
   const std::vector<int64_t> shape = golden.x.sizes().slice(1).vec();
-  const ForwardSize few{.rows = 8, .latent_shape = shape, .prompt_tokens = tokens};
-  const ForwardSize many{.rows = 32, .latent_shape = shape, .prompt_tokens = tokens};
+  const ForwardSize few{.rows = 32, .latent_shape = shape, .prompt_tokens = tokens};
+  const ForwardSize many{.rows = 128, .latent_shape = shape, .prompt_tokens = tokens};
   const uint64_t kept = architecture_->ActivationBytes({}, few);
   EXPECT_GT(kept, 100000u);
   EXPECT_GT(architecture_->ActivationBytes({}, many), 3 * kept);
-  EXPECT_LT(architecture_->ActivationBytes({.checkpoint_activations = true}, few), kept);
+  const uint64_t again = architecture_->ActivationBytes({.checkpoint_activations = true}, few);
+  const bool saves = blocks_ > 2;  // Of one or two nothing is saved.
+  EXPECT_LT(again, saves ? kept : kept + kept / 4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Exported, ExportedGoldenTest, testing::ValuesIn(Names()),

@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include "base/check.h"
 #include "core/model/device.h"
@@ -15,8 +17,22 @@ constexpr double kNormEpsilon = 1e-6;
 constexpr int64_t kTimestepFrequencies = 128;
 constexpr double kTimestepPeriodMax = 10000;
 
+// Products with fewer results take other paths in a CPU's library, by the place of a row among the
+// others, unless what they sum comes in fours.
+constexpr int64_t kResultsMin = 12;
+constexpr int64_t kSummedAtOnce = 4;
+
+// x and W with zeros behind what x W^T sums, where a row's bits would depend on its place.
+std::pair<at::Tensor, at::Tensor> Summed(const at::Tensor& rows, const at::Tensor& weight) {
+  const int64_t over = weight.size(1) % kSummedAtOnce;
+  if (over == 0 || weight.size(0) >= kResultsMin || !rows.is_cpu()) return {rows, weight};
+  const std::array<int64_t, 2> zeros = {0, kSummedAtOnce - over};
+  return {at::constant_pad_nd(rows, zeros), at::constant_pad_nd(weight, zeros)};
+}
+
 at::Tensor Product(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& bias) {
-  return bias.defined() ? at::addmm(bias, rows, weight.t()) : at::mm(rows, weight.t());
+  const auto [x, w] = Summed(rows, weight);
+  return bias.defined() ? at::addmm(bias, x, w.t()) : at::mm(x, w.t());
 }
 
 at::Tensor Reshaped(const at::Tensor& rows, at::IntArrayRef like) {
@@ -40,7 +56,8 @@ at::Tensor AddLora(const at::Tensor& y, const at::Tensor& rows, at::ArrayRef<Lin
   if (scale == 0) return y;
   const at::Tensor down = a.size() == 1 ? a[0] : at::cat(a);
   const at::Tensor up = b.size() == 1 ? b[0] : at::block_diag(b);
-  return at::addmm(y, at::mm(rows, down.t()), up.t(), 1, scale);
+  const auto [x, w] = Summed(Product(rows, down, {}), up);
+  return at::addmm(y, x, w.t(), 1, scale);
 }
 
 // x + a * b in float32. Without autocast, which would make float32 copies of a and b first; the

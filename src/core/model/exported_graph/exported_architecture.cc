@@ -102,8 +102,9 @@ class ExportedArchitecture final : public Architecture {
   // Counted in float32 also for shorter types: an upper bound.
   uint64_t ActivationBytes(const Execution& execution, const ForwardSize& size) const override {
     const std::vector<int64_t>& shape = size.latent_shape;
+    const int64_t block = size.on_cpu ? RowsOfBlock(program_->graph) : 1;
     SymbolValues sizes = {
-        {"B", size.on_cpu ? (size.rows + kRowsMin - 1) / kRowsMin * kRowsMin : size.rows},
+        {"B", (size.rows + block - 1) / block * block},
         {"H", shape[shape.size() - 2]},
         {"W", shape.back()},
         {"F", shape[1]},

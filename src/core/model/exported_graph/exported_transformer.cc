@@ -12,6 +12,10 @@
 namespace oxbow::model::exported {
 namespace {
 
+// Elements that PyTorch's loops on CPUs take at once, at most: two registers of 16. Those left over
+// at the end of a tensor are computed one by one, and functions such as tanh have other bits then.
+constexpr int64_t kElementsAtOnce = 32;
+
 std::string ModuleOf(const GraphParameter& linear) {
   return linear.name.substr(0, linear.name.size() - std::string_view(".weight").size());
 }
@@ -54,10 +58,8 @@ Binding Recorded(const Graph& graph) {
   return bind;
 }
 
-// The rows repeated up to a multiple of kRowsMin. Products of few columns take the rows in blocks,
-// and those left over another way, so that a row would depend on how many there are.
-at::Tensor WholeBlocks(const at::Tensor& x) {
-  const int64_t rows = (x.size(0) + kRowsMin - 1) / kRowsMin * kRowsMin;
+at::Tensor WholeBlocks(const at::Tensor& x, int64_t block) {
+  const int64_t rows = (x.size(0) + block - 1) / block * block;
   if (rows == x.size(0)) return x;
   return x.index_select(0, at::arange(rows, at::kLong).remainder(x.size(0)));
 }
@@ -69,6 +71,7 @@ class ExportedTransformer final : public VelocityModel {
       : program_(program),
         device_(device),
         guidance_(execution.embedded_guidance),
+        block_(RowsOfBlock(program_->graph)),
         interpreter_(std::move(program), bound.weights, bound.linears, device, execution) {}
 
  private:
@@ -78,7 +81,7 @@ class ExportedTransformer final : public VelocityModel {
     // A row that many share is sent there once.
     const auto there = [&](const at::Tensor& input) {
       const at::Tensor all = BroadcastRows(input.to(device_), rows);
-      return device_.is_cpu() ? WholeBlocks(all) : all;
+      return device_.is_cpu() ? WholeBlocks(all, block_) : all;
     };
     std::vector<at::Tensor> inputs = {there(x), there(sigma)};
     for (size_t i = 2; i < program_->graph.inputs.size(); ++i) {
@@ -98,6 +101,7 @@ class ExportedTransformer final : public VelocityModel {
   const std::shared_ptr<const Program> program_;
   const at::Device device_;
   const double guidance_;
+  const int64_t block_;
   const Interpreter interpreter_;
 };
 
@@ -113,6 +117,16 @@ absl::Status CheckRange(const std::string& symbol, const SymbolRange& range, int
 }
 
 }  // namespace
+
+int64_t RowsOfBlock(const Graph& graph) {
+  for (const GraphParameter& parameter : graph.parameters) {
+    if (!parameter.linear) continue;
+    for (const int64_t width : parameter.shape) {
+      if (width * kRowsMin % kElementsAtOnce != 0) return kElementsAtOnce;
+    }
+  }
+  return kRowsMin;
+}
 
 Shapes ShapesOf(const Graph& graph) { return Recorded(graph).shapes(); }
 

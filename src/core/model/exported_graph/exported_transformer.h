@@ -20,6 +20,10 @@ inline constexpr char kEmbeddedGuidance[] = "guidance";
 Shapes ShapesOf(const Graph& graph);
 LinearModules LinearsOf(const Graph& graph);
 
+// On CPUs a batch is padded to a multiple of so many rows. Products of few columns take the rows in
+// blocks of 8, and loops over elements take 32 at once: what is left over has other bits.
+int64_t RowsOfBlock(const Graph& graph);
+
 // As Architecture::Make. Forward is thread-compatible.
 absl::StatusOr<std::unique_ptr<VelocityModel>> MakeExportedTransformer(
     std::shared_ptr<const Program> program, const NamedTensors& weights, const LoraAdapter* adapter,

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "core/model/exported_graph/operators.h"
+#include "core/model/exported_graph/patch_convolution.h"
 #include "core/model/exported_graph/shape_stand_ins.h"
 
 namespace oxbow::model::exported {
@@ -138,6 +139,7 @@ absl::StatusOr<OperatorCall> OperatorCall::Resolve(const GraphNode& node,
   }
   OperatorCall call(*found);
   call.autocast_ = node.autocast;
+  call.convolution_ = IsConvolution(name.name, name.overload);
   OXBOW_RETURN_IF_ERROR(call.Arguments(node, types));
   OXBOW_RETURN_IF_ERROR(call.Aliases(node, MayReturnItsArgument(name)));
   OXBOW_RETURN_IF_ERROR(call.Outputs(node, types));
@@ -355,7 +357,7 @@ torch::jit::Stack OperatorCall::Filled(const SlotValues& values) const {
 void OperatorCall::Run(SlotValues& values) const {
   torch::jit::Stack stack = Filled(values);
   try {
-    op_.callBoxed(stack);
+    if (!convolution_ || !ConvolvePatches(stack)) op_.callBoxed(stack);
   } catch (const c10::NotImplementedError&) {
     stack = Filled(values);
     if (!stack[0].isTensor() || !stack[0].toTensor().is_meta()) throw;

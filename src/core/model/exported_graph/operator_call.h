@@ -73,6 +73,7 @@ class OperatorCall {
   std::vector<ListFill> list_fills_;
   std::vector<size_t> devices_;  // Arguments that are the model's device.
   std::vector<Slot> outputs_;
+  bool convolution_ = false;
   bool list_ = false;  // Outputs are the elements of one list.
   bool autocast_ = true;
   Slot written_ = kNoSlot;
