@@ -2,7 +2,7 @@
 # Runs the benchmarks that need only a build: bench/run_all.sh BUILD. They give the figures of
 # docs/benchmarks.md.
 # Not run here: oxbow bench learning configs/bench/*.yaml, sd35m_bench, bench/reward_bench.py, and
-# tools/bench_diffusers.py, which runs sd3_bench.
+# tools/bench_diffusers.py, which runs transformer_bench.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build/release}

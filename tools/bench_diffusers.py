@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares oxbow's sampling and training step with diffusers and peft in PyTorch's eager mode, on the same files.
 
-    tools/bench_diffusers.py build/release/bin/sd3_bench                  everything; about twenty minutes
+    tools/bench_diffusers.py build/release/bin/transformer_bench                  everything; about twenty minutes
     tools/bench_diffusers.py BINARY --models tiny --threads 1 --pairs 5
 
 Makes the models with random weights, then runs both sides as processes in turn, A B A B, with the same number of
@@ -11,7 +11,8 @@ libraries were loaded. The results of both must agree, or nothing is printed.
 
 tiny     width 32, 3 layers, 24 tokens per image: overhead of operations
 100m     width 512, 10 layers, 102 M weights, 64 tokens per image, 32 of the prompt: matrix products
-Both: 8 rows, an adapter of rank 32 on the attention's projections.
+flux_*, wan_*   the same of FLUX.1 with embedded guidance and of Wan: as exported graphs alone (--graph)
+All: 8 rows, an adapter of rank 32 on the attention's projections.
 sampling  10 steps of the ODE without gradients        training  forward, backward, norm limit, AdamW over the adapter
 """
 import argparse
@@ -25,54 +26,77 @@ import tempfile
 import time
 
 ROWS = 8
+TARGETS = ["to_k", "to_out.0", "to_q", "to_v"]
+SD3 = dict(qk_norm="rms_norm")
+FLUX = dict(guidance_embeds=True, patch_size=1)
 MODELS = {
-    # name: (transformer's config, latent height and width, prompt tokens, repetitions of sampling, of training)
-    "tiny": (dict(num_attention_heads=2, attention_head_dim=16, caption_projection_dim=32, num_layers=3, sample_size=12,
-                  in_channels=4, out_channels=4, joint_attention_dim=32, pooled_projection_dim=32, pos_embed_max_size=12,
-                  dual_attention_layers=(0,), qk_norm="rms_norm"), (12, 8), 8, 20, 60),
-    "100m": (dict(num_attention_heads=8, attention_head_dim=64, caption_projection_dim=512, num_layers=10, sample_size=16,
-                  in_channels=16, out_channels=16, joint_attention_dim=2048, pooled_projection_dim=1024,
-                  pos_embed_max_size=32, dual_attention_layers=(0, 1, 2), qk_norm="rms_norm"), (16, 16), 32, 1, 1),
+    # name: (class, transformer's config, latent sizes, prompt tokens, repetitions of sampling, of training)
+    "tiny": ("SD3Transformer2DModel", SD3 | dict(
+        num_attention_heads=2, attention_head_dim=16, caption_projection_dim=32, num_layers=3, sample_size=12,
+        in_channels=4, out_channels=4, joint_attention_dim=32, pooled_projection_dim=32, pos_embed_max_size=12,
+        dual_attention_layers=(0,)), (12, 8), 8, 20, 60),
+    "100m": ("SD3Transformer2DModel", SD3 | dict(
+        num_attention_heads=8, attention_head_dim=64, caption_projection_dim=512, num_layers=10, sample_size=16,
+        in_channels=16, out_channels=16, joint_attention_dim=2048, pooled_projection_dim=1024,
+        pos_embed_max_size=32, dual_attention_layers=(0, 1, 2)), (16, 16), 32, 1, 1),
+    "flux_tiny": ("FluxTransformer2DModel", FLUX | dict(
+        in_channels=16, num_layers=1, num_single_layers=2, attention_head_dim=16, num_attention_heads=2,
+        joint_attention_dim=32, pooled_projection_dim=32, axes_dims_rope=(4, 6, 6)), (12, 8), 8, 20, 60),
+    "flux_100m": ("FluxTransformer2DModel", FLUX | dict(
+        in_channels=64, num_layers=6, num_single_layers=12, attention_head_dim=64, num_attention_heads=8,
+        joint_attention_dim=2048, pooled_projection_dim=768, axes_dims_rope=(8, 28, 28)), (16, 16), 32, 1, 1),
+    "wan_tiny": ("WanTransformer3DModel", dict(
+        patch_size=(1, 2, 2), num_attention_heads=2, attention_head_dim=24, in_channels=4, out_channels=4, text_dim=32,
+        freq_dim=32, ffn_dim=96, num_layers=3, cross_attn_norm=True), (2, 12, 8), 8, 20, 60),
+    "wan_100m": ("WanTransformer3DModel", dict(
+        patch_size=(1, 2, 2), num_attention_heads=8, attention_head_dim=72, in_channels=16, out_channels=16,
+        text_dim=2048, freq_dim=256, ffn_dim=2560, num_layers=16, cross_attn_norm=True), (3, 16, 16), 32, 1, 1),
 }
-TARGETS = [f"attn.{name}" for name in ("add_k_proj", "add_q_proj", "add_v_proj", "to_add_out", "to_k", "to_out.0",
-                                       "to_q", "to_v")]
 RANK, ALPHA, STEPS = 32, 64, 10
 TOLERANCE = 1e-4  # Relative; for results after ten steps, or for the movement of an adapter.
 
 
 def make(name, directory):
-    """Weights, adapter and inputs of one model."""
+    """Weights, graph, adapter and inputs of one model."""
     import peft
     import torch
-    from diffusers import SD3Transformer2DModel
+    from export_model.graph_file import exported_graph, write_graph
+    from export_model.tracing import full_config, make_transformer
+    from export_model.wrappers import WRAPPERS
     from peft.utils import get_peft_model_state_dict
     from safetensors.torch import save_file
-    config, (height, width), tokens, _, _ = MODELS[name]
+    class_name, config, latent, tokens, _, _ = MODELS[name]
     torch.manual_seed(1)
-    model = SD3Transformer2DModel(**config)
+    wrapper = WRAPPERS[class_name]
+    write_graph(exported_graph(wrapper, make_transformer(wrapper, config, fake=True)),
+                directory / "transformer" / "graph.json.gz")
+    model = make_transformer(wrapper, config)
     for p in model.parameters():  # No layer may be zero: it would still cost time, but hide errors.
         p.data = torch.randn(p.shape) * (0.02 if p.dim() == 1 else p[0].numel() ** -0.5)
     for key, p in model.named_parameters():
-        if "norm_" in key and key.endswith("weight") and p.dim() == 1:
+        if "norm" in key and key.endswith("weight") and p.dim() == 1:
             p.data += 1
     print(f"{name}: {sum(p.numel() for p in model.parameters()) / 1e6:.1f} M weights", end="")
     model.save_pretrained(directory / "transformer")
     model.add_adapter(peft.LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=TARGETS))
     matrices = {k: torch.randn(v.shape) * (0.3 / v.shape[1]) for k, v in get_peft_model_state_dict(model).items()}
-    print(f", {sum(m.numel() for m in matrices.values()) / 1e6:.2f} M of the adapter")
+    print(f", {sum(m.numel() for m in matrices.values()) / 1e6:.2f} M of the adapter", file=sys.stderr)
     save_file(matrices, directory / "adapter.safetensors",
               metadata={"rank": str(RANK), "alpha": str(ALPHA), "targets": json.dumps(TARGETS)})
-    shape = (ROWS, config["in_channels"], height, width)
-    save_file({"x": torch.randn(shape), "direction": torch.randn(shape), "sigma": torch.rand(ROWS),
-               "tokens": torch.randn(ROWS, tokens, config["joint_attention_dim"]),
-               "pooled": torch.randn(ROWS, config["pooled_projection_dim"])}, directory / "inputs.safetensors")
+    sizes = dict(zip("FHW"[-len(latent):], latent)) | {"B": ROWS, "S": tokens}
+    draw = torch.Generator().manual_seed(2)
+    inputs = {key: wrapper.example(key, [sizes.get(size, size) for size in shape], draw)
+              for key, shape in wrapper.inputs(full_config(model)).items()}
+    save_file(inputs | {"direction": torch.randn(inputs["x"].shape)}, directory / "inputs.safetensors")
 
 
 def eager(args):
-    """The other side: does in PyTorch what sd3_bench does. Prints and writes the same."""
+    """The other side: does in PyTorch what transformer_bench does. Prints and writes the same."""
+    import diffusers
     import peft
     import torch
-    from diffusers import FlowMatchEulerDiscreteScheduler, SD3Transformer2DModel
+    from diffusers import FlowMatchEulerDiscreteScheduler
+    from export_model.wrappers import WRAPPERS
     from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
     from safetensors.torch import load_file, save_file
     torch.set_num_threads(args.threads)
@@ -81,12 +105,14 @@ def eager(args):
     status = lambda: pathlib.Path("/proc/self/status").read_text()
     peak = lambda: int(status().split("VmHWM:")[1].split()[0]) / 1024
     before = peak()
-    model = SD3Transformer2DModel.from_pretrained(args.model, subfolder="transformer")
+    class_name = json.loads((args.model / "transformer" / "config.json").read_text())["_class_name"]
+    model = getattr(diffusers, class_name).from_pretrained(args.model, subfolder="transformer")
     model.requires_grad_(False)
     model.add_adapter(peft.LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=TARGETS))
     set_peft_model_state_dict(model, load_file(args.model / "adapter.safetensors"))
     inputs, result = load_file(args.model / "inputs.safetensors"), {}
-    given = dict(encoder_hidden_states=inputs["tokens"], pooled_projections=inputs["pooled"], return_dict=False)
+    direction = inputs.pop("direction")
+    network = WRAPPERS[class_name](model)  # Gives diffusers' module its arguments.
 
     def sample():
         scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0)
@@ -94,7 +120,7 @@ def eager(args):
         x = inputs["x"]
         with torch.no_grad():
             for t in scheduler.timesteps:
-                v = model(hidden_states=x, timestep=t.expand(ROWS), **given)[0]
+                v = network(**inputs | {"x": x, "sigma": t.expand(ROWS) / 1000})
                 x = scheduler.step(v, t, x, return_dict=False)[0]
         result["x"] = x
 
@@ -103,8 +129,7 @@ def eager(args):
 
     def train():
         optimizer.zero_grad()
-        v = model(hidden_states=inputs["x"], timestep=inputs["sigma"] * 1000, **given)[0]
-        (v * inputs["direction"]).mean().backward()
+        (network(**inputs) * direction).mean().backward()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
 
@@ -141,9 +166,10 @@ def agreement(what, directory):
 
 
 def compare(args, name, what, threads, directory):
-    repeat = MODELS[name][3 if what == "sampling" else 4] * args.repeat
+    repeat = MODELS[name][4 if what == "sampling" else 5] * args.repeat
     common = [what, directory, "--threads", threads, "--repeat", repeat]
-    sides = {"ours": [args.binary], "theirs": [sys.executable, __file__, "--eager"]}
+    sides = {"ours": [args.binary, *(["--graph"] if args.graph else [])],
+             "theirs": [args.binary] if args.native else [sys.executable, __file__, "--eager"]}
     runs = {side: [] for side in sides}
     for _ in range(args.pairs):
         for side, command in sides.items():
@@ -170,8 +196,10 @@ def main():
         parser.add_argument("--threads", type=int, default=1)
         parser.add_argument("--repeat", type=int, default=1)
         return eager(parser.parse_args())
-    parser.add_argument("binary", type=pathlib.Path, help="sd3_bench")
+    parser.add_argument("binary", type=pathlib.Path, help="transformer_bench")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--graph", action="store_true", help="our side runs the exported graph")
+    parser.add_argument("--native", action="store_true", help="the other side is our C++ of the same class")
     parser.add_argument("--what", nargs="+", choices=("sampling", "training"), default=("sampling", "training"))
     parser.add_argument("--threads", nargs="+", type=int, default=(1, 2))
     parser.add_argument("--pairs", type=int, default=3)

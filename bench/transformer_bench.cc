@@ -1,10 +1,10 @@
-// One SD3 with an adapter as a process of its own: sampling or a training step, timed, with its
-// peak memory. tools/bench_diffusers.py runs it in turn with diffusers on the same files and
+// One transformer with an adapter as a process of its own: sampling or a training step, timed, with
+// its peak memory. tools/bench_diffusers.py runs it in turn with diffusers on the same files and
 // compares what both compute.
 //
-//   MODEL/transformer     a diffusers component
+//   MODEL/transformer     a diffusers component; with --graph its graph.json.gz runs
 //   MODEL/adapter.safetensors   lora_A and lora_B by PEFT's names; metadata: rank, alpha, targets
-//   MODEL/inputs.safetensors    x, tokens, pooled, sigma, direction
+//   MODEL/inputs.safetensors    x, sigma, direction; all others are the conditioning
 //
 // Prints one line of JSON: seconds by the wall clock and of CPU for each repetition, and resident
 // megabytes before the model was loaded and at most. Writes the last image, or the adapter after
@@ -23,10 +23,11 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "core/flow/sampler.h"
+#include "core/model/exported_graph/exported_architecture.h"
 #include "core/model/image_sampler.h"
 #include "core/model/policy.h"
-#include "core/model/sd3.h"
 #include "core/rl/adamw.h"
+#include "io/graph_files.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
 
@@ -40,6 +41,7 @@ struct Flags {
   int threads = 1;
   int repeat = 3;
   int steps = 10;
+  bool graph = false;
 };
 
 // Aborts with the message where the files are not what the tool writes.
@@ -84,11 +86,19 @@ nlohmann::ordered_json Measured(int repeat, const std::function<void()>& work) {
   return {{"wall_s", wall}, {"cpu_s", cpu}};
 }
 
+std::shared_ptr<const model::Architecture> ReadArchitecture(const Flags& flags) {
+  const std::filesystem::path directory = flags.model / "transformer";
+  model::ArchitectureSource source{.config_json = Get(ReadFile(directory / "config.json"))};
+  source.class_name = nlohmann::json::parse(source.config_json).at("_class_name");
+  if (!flags.graph) return Get(model::ReadArchitecture(source));
+  source.graph_json = Get(io::ReadGraphFile(directory / "graph.json.gz"));
+  return Get(model::exported::ReadExportedArchitecture(source));
+}
+
 std::unique_ptr<model::Policy> LoadPolicy(const Flags& flags) {
   const auto adapter = Get(io::WeightFiles::OpenFile(flags.model / "adapter.safetensors"));
   model::Policy::Options options{
-      .architecture =
-          Get(model::ReadSd3Architecture(Get(ReadFile(flags.model / "transformer/config.json")))),
+      .architecture = ReadArchitecture(flags),
       .base = Get(io::LoadTensors(
           Get(io::WeightFiles::Open(flags.model / "transformer", "diffusion_pytorch_model")))),
       .trained = model::Trained::kLora,
@@ -103,8 +113,9 @@ std::unique_ptr<model::Policy> LoadPolicy(const Flags& flags) {
   return policy;
 }
 
-model::Conditioning PromptsOf(const model::NamedTensors& in) {
-  return {{model::kPromptTokens, in.at("tokens")}, {model::kPooledPrompt, in.at("pooled")}};
+model::Conditioning PromptsOf(model::NamedTensors in) {
+  for (const char* other : {"x", "sigma", "direction"}) in.erase(other);
+  return {in.begin(), in.end()};
 }
 
 // Ten steps of the ODE from the same noise.
@@ -163,7 +174,7 @@ void Run(const Flags& flags) {
 
 int main(int argc, char** argv) {
   oxbow::Flags flags;
-  CLI::App app("Sampling and training of one SD3, for tools/bench_diffusers.py.");
+  CLI::App app("Sampling and training of one transformer, for tools/bench_diffusers.py.");
   app.add_option("what", flags.what, "sampling or training")
       ->required()
       ->check(CLI::IsMember({"sampling", "training"}));
@@ -172,6 +183,7 @@ int main(int argc, char** argv) {
   app.add_option("--threads", flags.threads);
   app.add_option("--repeat", flags.repeat);
   app.add_option("--steps", flags.steps, "Of sampling");
+  app.add_flag("--graph", flags.graph, "Run its exported graph, not C++ of its own");
   CLI11_PARSE(app, argc, argv);
   oxbow::Run(flags);
 }
