@@ -1,4 +1,6 @@
 """Wan2.1, text to video."""
+import contextlib
+
 import torch
 from diffusers.models.embeddings import get_1d_rotary_pos_embed
 
@@ -28,6 +30,26 @@ class ComputedRope(torch.nn.Module):
         return tuple(torch.cat(tables, dim=-1).reshape(1, tokens, 1, -1) for tables in (cosines, sines))
 
 
+class PairsAsComplexNumbers:
+    """diffusers' attention, but pairs are rotated by one complex product: diffusers writes each half of the result into
+    slices, which costs a third of a small model's training step."""
+
+    def __call__(self, attn, hidden_states, encoder_hidden_states=None, attention_mask=None, rotary_emb=None):
+        context = hidden_states if encoder_hidden_states is None else encoder_hidden_states
+        parts = attn.norm_q(attn.to_q(hidden_states)), attn.norm_k(attn.to_k(context)), attn.to_v(context)
+        query, key, value = (part.unflatten(2, (attn.heads, -1)) for part in parts)
+        if rotary_emb is not None:
+            turns = torch.view_as_complex(torch.stack((rotary_emb[0][..., 0::2], rotary_emb[1][..., 1::2]), -1))
+            query, key = self.turned(query, turns), self.turned(key, turns)
+        query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+        result = torch.nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2, 3)
+        return attn.to_out[1](attn.to_out[0](result.type_as(query)))
+
+    def turned(self, x, turns):
+        pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+        return torch.view_as_real(pairs * turns).flatten(-2).type_as(x)
+
+
 class Wan(Wrapper):
     transformer_class = "WanTransformer3DModel"
     tiny = {"wan_tiny": dict(
@@ -53,8 +75,14 @@ class Wan(Wrapper):
         return {"side": 60, "frames": 21}
 
     @classmethod
+    @contextlib.contextmanager
     def traceable(cls, transformer):
-        return replaced(transformer, "rope", ComputedRope(transformer.rope))
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(replaced(transformer, "rope", ComputedRope(transformer.rope)))
+            for block in transformer.blocks:
+                for attention in (block.attn1, block.attn2):
+                    stack.enter_context(replaced(attention, "processor", PairsAsComplexNumbers()))
+            yield
 
     def forward(self, x, sigma, tokens):
         return self.transformer(hidden_states=x, timestep=sigma * 1000, encoder_hidden_states=tokens,
