@@ -80,6 +80,7 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
                          run::LoadModel(config.model(), config.prompts(), config.sampling()));
   v1::SamplingConfig& sampling = *impl->config.mutable_sampling();
   if (sampling.shift() == 0) sampling.set_shift(loaded.shift);
+  sampling.set_embedded_guidance(loaded.embedded_guidance);
   OXBOW_ASSIGN_OR_RETURN(impl->spec.sampling, run::SamplingSpecFromConfig(sampling));
   OXBOW_ASSIGN_OR_RETURN(impl->spec.storage, run::StorageFromConfig(sampling));
   impl->spec.final_latent = config::ChosenMethod(config.method()).trains_final_latents();
@@ -90,7 +91,8 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
                          model::Policy::Create({.architecture = loaded.architecture,
                                                 .base = std::move(loaded.transformer),
                                                 .with_ema = config.ema().enabled(),
-                                                .old = run::OldPolicyOf(config.method())}));
+                                                .old = run::OldPolicyOf(config.method()),
+                                                .embedded_guidance = loaded.embedded_guidance}));
   impl->decoder = std::move(loaded.decoder);
   impl->conditioning = std::make_unique<learner::ConditioningCache>(std::move(loaded.prompts));
   OXBOW_ASSIGN_OR_RETURN(std::vector<v1::Prompt> prompts,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whole training steps of Flow-GRPO on a tiny SD3 with a PEFT adapter, as golden files for training_step_golden_test.
+"""Whole training steps of Flow-GRPO on a tiny SD3 or FLUX with a PEFT adapter, as golden files for training_step_golden_test.
 
     make_step_goldens.py                                  the committed step_* of tests/golden/models
     make_step_goldens.py --seed 7 --out /tmp/steps        others
@@ -7,7 +7,7 @@
 
 diffusers makes the model and the noise levels, peft the adapter, autograd the gradients, torch.optim the updates. The
 arithmetic between them is written from the formulas of arXiv:2505.05470 and what flow_grpo's trainer for SD3 does with
-them: stochastic steps under the guided velocity, log-probs as means over a latent's elements, advantages of groups, the
+them: stochastic steps under the guided velocity (of FLUX: the scale of guidance is an input), log-probs as means over a latent's elements, advantages of groups, the
 clipped ratio, the KL of means over 2 std^2 (std without the root of the time step), a backward pass per microbatch and
 denoising step, the last step untrained, two updates per epoch. Two epochs are run; the second continues the first.
 
@@ -26,20 +26,69 @@ import pathlib
 import numpy as np
 import peft
 import torch
-from diffusers import FlowMatchEulerDiscreteScheduler, SD3Transformer2DModel
+from diffusers import FlowMatchEulerDiscreteScheduler, FluxPipeline, FluxTransformer2DModel, SD3Transformer2DModel
+from diffusers.pipelines.flux.pipeline_flux import calculate_shift
 from peft.utils import get_peft_model_state_dict
 
 import make_model_goldens as goldens
 from make_sd3_goldens import TARGETS, transformer
 
-MODEL = transformer(2, 4, sample_size=8, in_channels=4, out_channels=4, num_layers=2, joint_attention_dim=12,
-                    pooled_projection_dim=10, pos_embed_max_size=6, dual_attention_layers=(0,), qk_norm="rms_norm")
 SHAPE = (4, 6, 4)
 TOKENS, STEPS, GROUPS, GROUP_SIZE, MICROBATCH, UPDATES, EPOCHS = 5, 5, 2, 4, 2, 2, 2
-RANK, ALPHA, ETA, SHIFT = 4, 8, 0.7, 3.0
+ETA, SHIFT = 0.7, 3.0
+
+
+class Sd3:
+    config = transformer(2, 4, sample_size=8, in_channels=4, out_channels=4, num_layers=2, joint_attention_dim=12,
+                         pooled_projection_dim=10, pos_embed_max_size=6, dual_attention_layers=(0,), qk_norm="rms_norm")
+    targets, rank, alpha, metadata = TARGETS, 4, 8, {"shift": str(SHIFT)}
+    make = SD3Transformer2DModel
+
+    @staticmethod
+    def scheduler():
+        scheduler = FlowMatchEulerDiscreteScheduler(shift=SHIFT)
+        scheduler.set_timesteps(STEPS)
+        return scheduler
+
+    @staticmethod
+    def velocity(model, x, timestep, tokens, pooled, settings):
+        return model(hidden_states=x, timestep=timestep, encoder_hidden_states=tokens, pooled_projections=pooled).sample
+
+
+class Flux:
+    """As FluxPipeline calls it, along its noise levels; the adapter is that of flow_grpo's train_flux.py."""
+    config = dict(patch_size=1, in_channels=16, num_layers=1, num_single_layers=2, attention_head_dim=12,
+                  num_attention_heads=2, joint_attention_dim=10, pooled_projection_dim=6, axes_dims_rope=(2, 4, 6),
+                  guidance_embeds=True)
+    targets = ["attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0", "attn.add_q_proj", "attn.add_k_proj",
+               "attn.add_v_proj", "attn.to_add_out", "ff.net.0.proj", "ff.net.2", "ff_context.net.0.proj",
+               "ff_context.net.2"]
+    rank, alpha = 2, 4
+    make = FluxTransformer2DModel
+    mu = calculate_shift(SHAPE[1] // 2 * (SHAPE[2] // 2))
+    metadata = {"shift": str(math.exp(mu)), "schedule": "linspace", "graph": "exported/flux_dev_tiny/graph.json.gz"}
+
+    @classmethod
+    def scheduler(cls):
+        scheduler = FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True)
+        scheduler.set_timesteps(sigmas=np.linspace(1.0, 1 / STEPS, STEPS), mu=cls.mu)
+        return scheduler
+
+    @staticmethod
+    def velocity(model, x, timestep, tokens, pooled, settings):
+        rows, channels, height, width = x.shape
+        ids = FluxPipeline._prepare_latent_image_ids(rows, height // 2, width // 2, x.device, x.dtype)
+        v = model(hidden_states=FluxPipeline._pack_latents(x, rows, channels, height, width), timestep=timestep / 1000,
+                  guidance=torch.full((rows,), settings["embedded_guidance"], dtype=x.dtype),
+                  encoder_hidden_states=tokens, pooled_projections=pooled,
+                  txt_ids=torch.zeros(tokens.shape[1], 3, dtype=x.dtype), img_ids=ids).sample
+        return FluxPipeline._unpack_latents(v, height * 8, width * 8, vae_scale_factor=8)
+
 
 CASES = {
     # name: settings by which flow_grpo's recipes differ
+    "step_flux": dict(network=Flux, guidance=1.0, embedded_guidance=3.5, clip=1e-4, beta=0.04, global_std=True,
+                      norm_max=1.0, run_seed=13),
     "step_unguided": dict(guidance=1.0, clip=1e-4, beta=0.04, global_std=False, norm_max=1.0, run_seed=11),
     "step_guided": dict(guidance=4.5, clip=1e-3, beta=0.04, global_std=True, norm_max=0.05, run_seed=12),
 }
@@ -103,18 +152,19 @@ class Run:
     def __init__(self, settings, seed, dtype):
         self.s, self.dtype, self.out, self.margin = settings, dtype, {}, math.inf
         g = torch.Generator().manual_seed(seed)
-        self.model = SD3Transformer2DModel(**MODEL)
+        self.network = settings.get("network", Sd3)
+        self.model = self.network.make(**self.network.config)
         goldens.randomise(self.model, g)
         self.weights = {"weight." + k: w.clone() for k, w in self.model.state_dict().items()}
-        self.model.add_adapter(peft.LoraConfig(r=RANK, lora_alpha=ALPHA, init_lora_weights="gaussian",
-                                               target_modules=TARGETS))
+        self.model.add_adapter(peft.LoraConfig(r=self.network.rank, lora_alpha=self.network.alpha, init_lora_weights="gaussian",
+                                               target_modules=self.network.targets))
         for name, p in sorted(self.model.named_parameters()):
             if "lora_A" in name:  # peft's "gaussian", from our generator.
-                p.data = (torch.randn(p.shape, generator=g) / RANK).half().float()
+                p.data = (torch.randn(p.shape, generator=g) / self.network.rank).half().float()
             if "lora_B" in name:  # Not zero, or A would have no gradient at first.
                 p.data = (torch.randn(p.shape, generator=g) * 0.1).half().float()
         randn = lambda *shape: torch.randn(*shape, generator=g)
-        width, pooled = MODEL["joint_attention_dim"], MODEL["pooled_projection_dim"]
+        width, pooled = (self.network.config[key] for key in ("joint_attention_dim", "pooled_projection_dim"))
         self.inputs = {"in.tokens": randn(GROUPS, TOKENS, width), "in.pooled": randn(GROUPS, pooled),
                        "in.negative_tokens": randn(1, TOKENS, width), "in.negative_pooled": randn(1, pooled),
                        "in.rewards": torch.rand(EPOCHS, GROUPS, GROUP_SIZE, generator=g, dtype=torch.float64)}
@@ -125,8 +175,7 @@ class Run:
         self.trained = [named[k] for k in sorted(named)]
         self.optimizer = torch.optim.AdamW(self.trained, lr=LEARNING_RATE, betas=(0.9, 0.999), eps=1e-8,
                                            weight_decay=WEIGHT_DECAY)
-        scheduler = FlowMatchEulerDiscreteScheduler(shift=SHIFT)
-        scheduler.set_timesteps(STEPS)
+        scheduler = self.network.scheduler()
         self.sigmas, self.timesteps = scheduler.sigmas.to(dtype), scheduler.timesteps.to(dtype)
         self.order = [row for g in range(GROUPS) for row in [g] * GROUP_SIZE]  # The group of every sample.
 
@@ -143,8 +192,7 @@ class Run:
             negative = [self.inputs["in.negative_" + k].to(self.dtype).repeat(n, *[1] * (d - 1))
                         for k, d in (("tokens", 3), ("pooled", 2))]
             x, tokens, pooled = torch.cat([x, x]), torch.cat([negative[0], tokens]), torch.cat([negative[1], pooled])
-        v = self.model(hidden_states=x, timestep=self.timesteps[step].expand(len(x)), encoder_hidden_states=tokens,
-                       pooled_projections=pooled).sample
+        v = self.network.velocity(self.model, x, self.timesteps[step].expand(len(x)), tokens, pooled, self.s)
         if guidance > 1:
             unconditional, conditional = v.chunk(2)
             v = unconditional + guidance * (conditional - unconditional)
@@ -264,9 +312,9 @@ def main():
         last = f"out.update{EPOCHS * UPDATES - 1}.adapter"
         print(f"  float32 against float64: movement {distance(run.out[last] - start, wide.out[last] - start):.1e},"
               f" margin {run.margin:.1e}")
-        metadata = {k: str(v) for k, v in settings.items()} | {
-            "rank": str(RANK), "alpha": str(ALPHA), "targets": json.dumps(TARGETS), "eta": str(ETA), "shift": str(SHIFT),
-            "learning_rate": str(LEARNING_RATE), "weight_decay": str(WEIGHT_DECAY), "peft": peft.__version__}
+        metadata = {k: str(v) for k, v in settings.items() if k != "network"} | run.network.metadata | {
+            "rank": str(run.network.rank), "alpha": str(run.network.alpha), "targets": json.dumps(run.network.targets),
+            "eta": str(ETA), "learning_rate": str(LEARNING_RATE), "weight_decay": str(WEIGHT_DECAY), "peft": peft.__version__}
         goldens.save(args.out / f"{name}.safetensors", run.weights | run.adapter | run.inputs | run.out,
                      json.dumps(dict(run.model.config)), args.seed, metadata)
 

@@ -68,6 +68,7 @@ absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
   OXBOW_ASSIGN_OR_RETURN(setup.model,
                          run::LoadModel(config.model(), config.prompts(), config.sampling()));
   if (config.sampling().shift() == 0) config.mutable_sampling()->set_shift(setup.model.shift);
+  config.mutable_sampling()->set_embedded_guidance(setup.model.embedded_guidance);
   OXBOW_ASSIGN_OR_RETURN(setup.sampling, run::SamplingSpecFromConfig(config.sampling()));
   if (setup.sampling.dynamics != flow::DynamicsKind::kOde) {
     OXBOW_ASSIGN_OR_RETURN(setup.window, run::WindowFromConfig(config.sampling()));
@@ -119,6 +120,7 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
                                 .trainable = true,
                                 .guidance = setup.sampling.guidance,
                                 .negative = setup.negative,
+                                .embedded_guidance = setup.sampling.embedded_guidance,
                                 .compute = setup.compute,
                                 .device = setup.device,
                                 .checkpoint_activations = config.model().checkpoint_activations()});

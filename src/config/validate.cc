@@ -127,6 +127,9 @@ void SamplingRules(const RunConfig& c, Findings& f) {
             "must be at least 1: 1 follows the prompt alone, above 1 leads away from "
             "sampling.negative_prompt",
             s.guidance());
+  f.Require(s.embedded_guidance() >= 0 && std::isfinite(s.embedded_guidance()),
+            "sampling.embedded_guidance", "must be above 0, or 0 for the architecture's own",
+            s.embedded_guidance());
   if (s.guidance() == 1 && !s.negative_prompt().empty()) {
     f.Warn("sampling.negative_prompt", "is not used: sampling.guidance is 1");
   }

@@ -11,6 +11,7 @@
 #include "core/model/binding.h"
 #include "core/model/device.h"
 #include "io/tensor_torch.h"
+#include "run/embedded_guidance.h"
 #include "run/model_facts.h"
 
 namespace oxbow::run {
@@ -86,6 +87,8 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
   LoadedModel loaded;
   loaded.transformer_config_json = transformer.config_json;
   OXBOW_ASSIGN_OR_RETURN(loaded.architecture, ArchitectureOf(transformer));
+  OXBOW_ASSIGN_OR_RETURN(loaded.embedded_guidance,
+                         EmbeddedGuidance(*loaded.architecture, sampling));
   const model::LatentGeometry& latent = loaded.architecture->latent();
   OXBOW_ASSIGN_OR_RETURN(LoadedDecoder decoder, LoadDecoder(*components, latent.channels, device));
   OXBOW_ASSIGN_OR_RETURN(

@@ -27,6 +27,7 @@ struct LoadedModel {
   model::NamedTensors autoencoder;    // The decoder's tensors.
   std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
   double shift = 1;                   // scheduler_config.json's.
+  double embedded_guidance = 0;       // Resolved; see embedded_guidance.h.
   std::unique_ptr<io::EncodedPrompts> prompts;
   std::unique_ptr<model::ImageDecoder> decoder;
 };
@@ -35,7 +36,7 @@ struct LoadedModel {
 // the decoder; text encoders when a prompt has to be encoded. A T5 length of 0 is that of the
 // recipes. kNotFound, kDataLoss or kFailedPrecondition (another kind of model, tensors that are
 // missing, extra or misshapen) name the file; kInvalidArgument for a size that the model cannot
-// draw.
+// draw, or a scale of guidance that it does not take.
 absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
                                       const v1::PromptConfig& prompts,
                                       const v1::SamplingConfig& sampling);

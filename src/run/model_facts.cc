@@ -96,29 +96,6 @@ absl::StatusOr<ModelFacts> FactsOfFiles(const v1::RunConfig& config,
   return facts;
 }
 
-absl::StatusOr<std::shared_ptr<const model::Architecture>> FindArchitecture(
-    const io::DiffusersComponent& transformer) {
-  model::ArchitectureSource source{.class_name = transformer.class_name,
-                                   .config_json = transformer.config_json};
-  const io::GraphFiles graphs =
-      model::IsNative(source.class_name) ? io::GraphFiles() : io::FindGraphFiles(transformer);
-  // A directory's own graph must fit; among the shipped ones the config chooses.
-  if (!graphs.own.empty()) {
-    OXBOW_ASSIGN_OR_RETURN(source.graph_json, io::ReadGraphFile(graphs.own));
-    auto architecture = model::ReadArchitecture(source);
-    if (architecture.ok()) return architecture;
-    return io::DataError(architecture.status(), graphs.own.string());
-  }
-  for (const std::filesystem::path& path : graphs.shipped) {
-    OXBOW_ASSIGN_OR_RETURN(source.graph_json, io::ReadGraphFile(path));
-    if (auto architecture = model::ReadArchitecture(source); architecture.ok()) return architecture;
-  }
-  source.graph_json.clear();
-  auto architecture = model::ReadArchitecture(source);
-  if (architecture.ok()) return architecture;
-  return io::DataError(architecture.status(), (transformer.directory / "config.json").string());
-}
-
 }  // namespace
 
 absl::StatusOr<ModelFacts> ReadModelFacts(const v1::RunConfig& config) {
@@ -141,12 +118,25 @@ absl::StatusOr<ModelFacts> ReadModelFacts(const v1::RunConfig& config) {
 
 absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(
     const io::DiffusersComponent& transformer) {
-  auto architecture = FindArchitecture(transformer);
-  if (!architecture.ok() || !(*architecture)->takes_embedded_guidance()) return architecture;
-  return absl::FailedPreconditionError(absl::StrCat(
-      transformer.directory.string(), ": this ", transformer.class_name,
-      " takes the scale of guidance as an input, which no key of a run gives. Models without that "
-      "input can be trained"));
+  model::ArchitectureSource source{.class_name = transformer.class_name,
+                                   .config_json = transformer.config_json};
+  const io::GraphFiles graphs =
+      model::IsNative(source.class_name) ? io::GraphFiles() : io::FindGraphFiles(transformer);
+  // A directory's own graph must fit; among the shipped ones the config chooses.
+  if (!graphs.own.empty()) {
+    OXBOW_ASSIGN_OR_RETURN(source.graph_json, io::ReadGraphFile(graphs.own));
+    auto architecture = model::ReadArchitecture(source);
+    if (architecture.ok()) return architecture;
+    return io::DataError(architecture.status(), graphs.own.string());
+  }
+  for (const std::filesystem::path& path : graphs.shipped) {
+    OXBOW_ASSIGN_OR_RETURN(source.graph_json, io::ReadGraphFile(path));
+    if (auto architecture = model::ReadArchitecture(source); architecture.ok()) return architecture;
+  }
+  source.graph_json.clear();
+  auto architecture = model::ReadArchitecture(source);
+  if (architecture.ok()) return architecture;
+  return io::DataError(architecture.status(), (transformer.directory / "config.json").string());
 }
 
 absl::StatusOr<LoraSize> LoraSizeOf(const std::map<std::string, io::TensorHeader>& tensors,

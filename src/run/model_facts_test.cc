@@ -142,11 +142,12 @@ TEST(ExportedModelTest, ADirectoryWithItsGraphIsAModel) {
   EXPECT_THAT(facts.latent_shape, ElementsAre(4, 4, 8)) << "the decoder doubles a side";
 }
 
-TEST(ExportedModelTest, GuidanceAsAnInputOfTheNetworkIsRefused) {
+TEST(ExportedModelTest, ANetworkMayTakeGuidanceAsAnInput) {
   absl::Status status;
-  FluxFacts("flux_dev_tiny", status);
-  EXPECT_EQ(ExitCodeOf(status), kExitData);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("scale of guidance as an input"));
+  const ModelFacts facts = FluxFacts("flux_dev_tiny", status);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(facts.architecture->takes_embedded_guidance());
+  EXPECT_EQ(facts.architecture->default_guidance(), 3.5);
 }
 
 TEST(LoraSizeTest, CountBothMatricesOfTargetedLinearLayers) {

@@ -155,6 +155,7 @@ absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConf
   spec.sigmas = flow::SigmaGrid(schedule, steps, config.shift());
   spec.eta = config.eta();
   spec.guidance = config.guidance();
+  spec.embedded_guidance = config.embedded_guidance();
   OXBOW_ASSIGN_OR_RETURN(spec.solver, SolverOf(config.solver()));
   spec.sde.assign(config.steps(), false);
   if (spec.dynamics == flow::DynamicsKind::kOde) return spec;

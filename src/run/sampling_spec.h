@@ -17,8 +17,9 @@ namespace oxbow::run {
 absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& config);
 
 // How a run samples. The spec's flags are the steps that some learner step takes stochastically.
-// kInvalidArgument names a setting that is unspecified or out of range. Requires a resolved
-// sampling.shift (not 0): the learner reads the model's own value and fills it in.
+// kInvalidArgument names a setting that is unspecified or out of range. Requires resolved
+// values of sampling.shift (not 0) and sampling.embedded_guidance: the learner reads the model's
+// own and fills them in.
 absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConfig& config);
 
 // How held-out images are drawn: along the run's grid without noise, with the steps and the

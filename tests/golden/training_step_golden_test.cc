@@ -1,6 +1,7 @@
-// Whole training steps against PyTorch: what our sampler and trainer make of a tiny SD3 with an
-// adapter, and what diffusers, peft, autograd and torch.optim make of it by Flow-GRPO's arithmetic
-// (tools/make_step_goldens.py). Same weights, noise and rewards; two epochs of two updates.
+// Whole training steps against PyTorch: what our sampler and trainer make of a tiny SD3 or FLUX
+// with an adapter, and what diffusers, peft, autograd and torch.optim make of it by Flow-GRPO's
+// arithmetic (tools/make_step_goldens.py). Same weights, noise and rewards; two epochs of two
+// updates.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -11,11 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/philox.h"
 #include "core/flow/sampler.h"
+#include "core/model/architecture.h"
 #include "core/model/policy.h"
-#include "core/model/sd3.h"
 #include "core/parallel/ranks.h"
 #include "core/rl/trainer.h"
 #include "gtest/gtest.h"
+#include "io/graph_files.h"
 #include "tests/golden/model_golden.h"
 
 namespace oxbow::model {
@@ -43,6 +45,9 @@ double RelativeDistance(const at::Tensor& ours, const at::Tensor& golden) {
 class TrainingStepGoldenTest : public testing::TestWithParam<std::string> {
  protected:
   double Number(const std::string& key) const { return std::stod(golden_.metadata.at(key)); }
+  double EmbeddedGuidance() const {
+    return golden_.metadata.contains("embedded_guidance") ? Number("embedded_guidance") : 0;
+  }
   uint64_t run_seed() const { return std::stoull(golden_.metadata.at("run_seed")); }
   const at::Tensor& Epoch(int epoch, const std::string& what) const {
     return golden_.out.at(absl::StrCat("epoch", epoch, ".", what));
@@ -54,11 +59,14 @@ class TrainingStepGoldenTest : public testing::TestWithParam<std::string> {
   int64_t group_size() const { return golden_.in.at("rewards").size(2); }
 
   flow::SamplingSpec Spec() const {
-    flow::SamplingSpec spec{
-        .sigmas = flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, kSteps, Number("shift")),
-        .eta = Number("eta"),
-        .sde = std::vector<bool>(kSteps, true),
-        .guidance = Number("guidance")};
+    const flow::ScheduleKind schedule = golden_.metadata.contains("schedule")
+                                            ? flow::ScheduleKind::kLinspace
+                                            : flow::ScheduleKind::kDiffusersDefault;
+    flow::SamplingSpec spec{.sigmas = flow::SigmaGrid(schedule, kSteps, Number("shift")),
+                            .eta = Number("eta"),
+                            .sde = std::vector<bool>(kSteps, true),
+                            .guidance = Number("guidance"),
+                            .embedded_guidance = EmbeddedGuidance()};
     spec.sde.back() = false;
     return spec;
   }
@@ -78,9 +86,22 @@ class TrainingStepGoldenTest : public testing::TestWithParam<std::string> {
     return options;
   }
 
+  // FLUX's is read from its exported graph.
+  std::shared_ptr<const Architecture> MadeArchitecture() const {
+    const auto graph = golden_.metadata.find("graph");
+    ArchitectureSource source{.class_name = "SD3Transformer2DModel", .config_json = golden_.config};
+    if (graph != golden_.metadata.end()) {
+      source.class_name = "FluxTransformer2DModel";
+      source.graph_json = *io::ReadGraphFile(OXBOW_SOURCE_DIR "/tests/golden/" + graph->second);
+    }
+    auto architecture = ReadArchitecture(source);
+    EXPECT_TRUE(architecture.ok()) << architecture.status();
+    return *std::move(architecture);
+  }
+
   std::unique_ptr<Policy> MakePolicy() const {
     auto policy =
-        Policy::Create({.architecture = *ReadSd3Architecture(golden_.config),
+        Policy::Create({.architecture = MadeArchitecture(),
                         .base = golden_.weights,
                         .trained = Trained::kLora,
                         .lora = {.rank = std::stol(golden_.metadata.at("rank")),
@@ -89,7 +110,8 @@ class TrainingStepGoldenTest : public testing::TestWithParam<std::string> {
                         .with_ema = false,
                         .guidance = Number("guidance"),
                         .negative = {{kPromptTokens, golden_.in.at("negative_tokens")},
-                                     {kPooledPrompt, golden_.in.at("negative_pooled")}}});
+                                     {kPooledPrompt, golden_.in.at("negative_pooled")}},
+                        .embedded_guidance = EmbeddedGuidance()});
     EXPECT_TRUE(policy.ok()) << policy.status();
     EXPECT_TRUE((*policy)->Load(golden_.adapter).ok());
     return *std::move(policy);

@@ -37,6 +37,7 @@ def exported_graph(wrapper, transformer):
         "config": config, "defaults": plain(class_defaults(cls)), "latent": wrapper.latent_size(config),
         "operators": sorted({node.name for node in nodes}),
         "inputs": [{"name": name, "slot": value.slot, "shape": wanted[name], "dtype": "float32"}
+                   | ({"default": wrapper.guidance} if name == "guidance" and wrapper.guidance else {})
                    for name, value in inputs.items()],
         "symbols": {name: symbol.header() for name, symbol in wrapper.symbols(config).items()},
         "slots": slots,

@@ -52,6 +52,7 @@ class Wrapper(torch.nn.Module):
     """Base of all wrappers. Velocity is noise - data, of x's shape; sigma is in [0, 1]."""
 
     transformer_class = ""  # "FluxTransformer2DModel", a class of diffusers; or the class itself.
+    guidance = None  # The pipeline's default scale, where guidance is an input.
     tiny = {}  # Name -> a small config with every part of the network, for checks and goldens.
 
     def __init__(self, transformer):

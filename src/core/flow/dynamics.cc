@@ -128,6 +128,11 @@ uint64_t SamplingSpec::Id() const {
   for (const bool stochastic : sde) bytes.push_back(stochastic ? 1 : 0);
   // Written only for other solvers than Euler, so that stored ids keep their value.
   if (solver != SolverKind::kEuler) AppendWord(static_cast<uint64_t>(solver), bytes);
+  // For the same reason, only for networks that take it. The name keeps it apart from a solver.
+  if (embedded_guidance != 0) {
+    bytes += "embedded_guidance";
+    AppendDouble(embedded_guidance, bytes);
+  }
   return Fingerprint64(bytes);
 }
 

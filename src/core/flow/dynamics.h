@@ -37,6 +37,7 @@ struct SamplingSpec {
   std::vector<bool> sde;
   double guidance = 1;
   SolverKind solver = SolverKind::kEuler;
+  double embedded_guidance = 0;  // Resolved; 0: the network takes none.
 
   int steps() const { return static_cast<int>(sigmas.size()) - 1; }
   uint64_t Id() const;  // Hash of all fields above; stored as schedule_id.

@@ -70,8 +70,10 @@ class Architecture {
   virtual Shapes shapes() const = 0;
   // What LoRA adapters can attach to.
   virtual LinearModules linears() const = 0;
-  // Whether the scale of guidance is an input of the network (Execution::embedded_guidance).
+  // Whether the scale of guidance is an input of the network (Execution::embedded_guidance), and
+  // what it is where a run names none: above 0, or 0 where only the run can say it.
   virtual bool takes_embedded_guidance() const { return false; }
+  virtual double default_guidance() const { return 0; }
   // Tensors of a checkpoint that never train, and stay float32.
   virtual const std::set<std::string>& buffers() const = 0;
 

@@ -46,6 +46,8 @@ class Policy {
     bool merged = false;
     double guidance = 1;    // Above 1 every network is guided; see velocity_model.h.
     Conditioning negative;  // Rows of one; with guidance.
+    // The scale that the network takes as an input; see run/embedded_guidance.h.
+    double embedded_guidance = 0;
     // The type of matrix products. A LoRA's base weights are kept in it as well: half the memory.
     at::ScalarType compute = at::kFloat;
     at::Device device = at::kCPU;         // Where all weights are.

@@ -7,6 +7,7 @@ from export_model.wrappers.packing import grid_ids, packed, unpacked
 
 class Flux(Wrapper):
     transformer_class = "FluxTransformer2DModel"
+    guidance = 3.5
     tiny = {name: dict(
         patch_size=1, in_channels=16, num_layers=1, num_single_layers=2, attention_head_dim=12, num_attention_heads=2,
         joint_attention_dim=10, pooled_projection_dim=6, axes_dims_rope=(2, 4, 6), guidance_embeds=guided)

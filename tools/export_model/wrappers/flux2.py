@@ -7,6 +7,7 @@ from export_model.wrappers.packing import grid_ids
 
 class Flux2(Wrapper):
     transformer_class = "Flux2Transformer2DModel"
+    guidance = 4.0
     tiny = {name: dict(
         patch_size=1, in_channels=8, num_layers=1, num_single_layers=2, attention_head_dim=16, num_attention_heads=2,
         joint_attention_dim=10, timestep_guidance_channels=16, axes_dims_rope=(4, 4, 4, 4), guidance_embeds=guided)

@@ -7,6 +7,7 @@ from export_model.wrapper import Symbol, Wrapper
 
 class HunyuanVideo(Wrapper):
     transformer_class = "HunyuanVideoTransformer3DModel"
+    guidance = 6.0
     tiny = {"hunyuan_video_tiny": dict(
         in_channels=4, out_channels=4, num_attention_heads=2, attention_head_dim=12, num_layers=1, num_single_layers=1,
         num_refiner_layers=1, patch_size=2, patch_size_t=1, text_embed_dim=10, pooled_projection_dim=6,

@@ -1,6 +1,7 @@
 #include "core/model/exported_graph/exported_architecture.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,28 @@ constexpr int64_t kSideMax = 1 << 14;  // Where a graph sets no limit.
 constexpr int64_t kProbeTokens = 11;   // The prompt's, in the dry run of a load.
 constexpr int64_t kImagesOfLoss = 96;  // Bytes that a loss takes per element of x.
 
+// Scales of guidance of graphs that name none: the defaults of diffusers' pipelines.
+struct ClassScale {
+  const char* class_name;
+  double scale;
+};
+constexpr std::array kScales = {ClassScale{"FluxTransformer2DModel", 3.5},
+                                ClassScale{"Flux2Transformer2DModel", 4},
+                                ClassScale{"HunyuanVideoTransformer3DModel", 6}};
+
+bool IsGuidance(const GraphInput& input) {
+  return input.name == kEmbeddedGuidance && input.shape.size() == 1;
+}
+
+// 0: nobody knows.
+double ScaleOf(const Graph& graph, const GraphInput& guidance) {
+  if (guidance.scale > 0) return guidance.scale;
+  for (const ClassScale& known : kScales) {
+    if (graph.class_name == known.class_name) return known.scale;
+  }
+  return 0;
+}
+
 absl::StatusOr<LatentGeometry> GeometryOf(const Graph& graph) {
   const SymbolRange height = graph.symbols.at("H"), width = graph.symbols.at("W");
   if (height.multiple != width.multiple) {
@@ -36,7 +59,7 @@ absl::StatusOr<std::vector<ConditioningPart>> ConditioningOf(const Graph& graph)
   std::vector<ConditioningPart> parts;
   for (size_t i = 2; i < graph.inputs.size(); ++i) {
     const GraphInput& input = graph.inputs[i];
-    if (input.name == kEmbeddedGuidance && input.shape.size() == 1) continue;
+    if (IsGuidance(input)) continue;
     ConditioningPart part{.name = input.name};
     if (input.name.ends_with("mask")) part.values = ConditioningPart::Values::kMask;
     for (size_t d = 1; d < input.shape.size(); ++d) {
@@ -86,7 +109,9 @@ class ExportedArchitecture final : public Architecture {
       if (parameter.buffer) buffers_.insert(parameter.name);
     }
     for (const GraphInput& input : program_->graph.inputs) {
-      takes_guidance_ = takes_guidance_ || input.name == kEmbeddedGuidance;
+      if (!IsGuidance(input)) continue;
+      takes_guidance_ = true;
+      default_guidance_ = ScaleOf(program_->graph, input);
     }
   }
 
@@ -94,6 +119,7 @@ class ExportedArchitecture final : public Architecture {
   const LatentGeometry& latent() const override { return latent_; }
   const std::vector<ConditioningPart>& conditioning() const override { return conditioning_; }
   bool takes_embedded_guidance() const override { return takes_guidance_; }
+  double default_guidance() const override { return default_guidance_; }
   std::string graph_json() const override { return graph_json_; }
   Shapes shapes() const override { return ShapesOf(program_->graph); }
   LinearModules linears() const override { return LinearsOf(program_->graph); }
@@ -130,6 +156,7 @@ class ExportedArchitecture final : public Architecture {
   const std::string graph_json_;
   std::set<std::string> buffers_;
   bool takes_guidance_ = false;
+  double default_guidance_ = 0;
 };
 
 absl::StatusOr<std::shared_ptr<const Architecture>> FromGraph(const ArchitectureSource& source) {

@@ -74,10 +74,40 @@ TEST(ExportedGraphTest, SaysWhatTheNetworkTakes) {
   ASSERT_EQ(architecture->conditioning().size(), 1u) << "guidance is no part of a prompt";
   EXPECT_THAT(architecture->conditioning()[0].shape, ElementsAre(kPromptLength, 3));
   EXPECT_TRUE(architecture->takes_embedded_guidance());
+  EXPECT_EQ(architecture->default_guidance(), 0) << "nobody says it";
   EXPECT_THAT(architecture->buffers(), ElementsAre("scale"));
   EXPECT_EQ(architecture->shapes().size(), 5u);
   EXPECT_EQ(architecture->linears().size(), 3u);
   EXPECT_EQ(architecture->linears().at("unused"), std::pair(int64_t{3}, int64_t{3}));
+}
+
+TEST(ExportedGraphTest, AScaleOfGuidanceIsTheGraphsOrThatOfItsClass) {
+  Json graph = SmallGraph();
+  graph["inputs"][3]["default"] = 2.5;
+  EXPECT_EQ((*Read(graph))->default_guidance(), 2.5);
+  const auto flux = [&] {
+    return (*ReadExportedArchitecture({"FluxTransformer2DModel", kConfig, graph.dump()}))
+        ->default_guidance();
+  };
+  graph["class"] = "FluxTransformer2DModel";
+  EXPECT_EQ(flux(), 2.5);
+  graph["inputs"][3].erase("default");
+  EXPECT_EQ(flux(), 3.5);
+}
+
+TEST(ExportedGraphTest, APolicyGivesItsNetworksTheScale) {
+  const auto architecture = Small();
+  const Inputs in = SomeInputs(2);
+  for (const double scale : {1.0, 3.5}) {
+    auto policy = *Policy::Create(
+        {.architecture = architecture, .base = SmallWeights(), .embedded_guidance = scale});
+    const at::Tensor expected =
+        SmallVelocity(SmallWeights(), in.x, in.sigma, in.conditioning.at(kPromptTokens), scale);
+    for (const VelocityModel* network :
+         {&policy->current(), &policy->reference(), &policy->ema()}) {
+      EXPECT_TRUE(at::allclose(Velocity(*network, in), expected, 1e-5, 1e-5)) << scale;
+    }
+  }
 }
 
 TEST(ExportedGraphTest, ADryRunCountsWhatTheBackwardPassReads) {
@@ -236,6 +266,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadGraph{"/inputs/0/shape", R"(["B", 2, "H"])", "x is neither [B, C, H, W]"},
         BadGraph{"/inputs/2/shape/1", R"("T")", "inputs[2].shape[1]: no such symbol: T"},
         BadGraph{"/inputs/1/dtype", R"("int64")", "inputs[1].dtype: an input is not float32"},
+        BadGraph{"/inputs/3/default", "0", "inputs[3].default: not a number above 0"},
+        BadGraph{"/inputs/3/default", R"("3.5")", "inputs[3].default: not a number above 0"},
+        BadGraph{"/inputs/2/default", "3.5", "inputs[2].default: only guidance has one"},
         BadGraph{"/parameters/0/shape", "[4]", "parameters[0]: a linear layer's weight"},
         BadGraph{"/parameters/0/name", R"("in.bias")", "parameters[0]: a linear layer's weight"},
         BadGraph{"/parameters/1/slot", "4", "parameter in.bias writes a slot a second time: 4"},

@@ -57,6 +57,7 @@ struct GraphInput {
   std::string name;
   Slot slot = kNoSlot;
   std::vector<Dimension> shape;
+  double scale = 0;  // The default of an input that scales guidance; 0: none is named.
 };
 
 // A tensor of the checkpoint.

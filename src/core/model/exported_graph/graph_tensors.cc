@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <set>
 
 #include "absl/strings/escaping.h"
@@ -65,8 +66,19 @@ absl::StatusOr<Dimension> DimensionFrom(const Field& field, const Graph& graph) 
   return Dimension{.symbol = std::move(symbol)};
 }
 
+// The model's own scale of guidance, where one is written.
+absl::Status ReadScale(const Field& field, GraphInput& input) {
+  const std::optional<Field> scale = field.Find("default");
+  if (!scale) return absl::OkStatus();
+  if (input.name != "guidance") return scale->Error("only guidance has one");
+  const bool number = scale->json().is_number();
+  input.scale = number ? scale->json().get<double>() : 0;
+  if (input.scale > 0 && std::isfinite(input.scale)) return absl::OkStatus();
+  return scale->Error("not a number above 0");
+}
+
 absl::StatusOr<GraphInput> InputFrom(const Field& field, const Graph& graph) {
-  OXBOW_RETURN_IF_ERROR(field.ExpectObject({"name", "slot", "shape", "dtype"}));
+  OXBOW_RETURN_IF_ERROR(field.ExpectObject({"name", "slot", "shape", "dtype", "default"}));
   GraphInput input;
   OXBOW_ASSIGN_OR_RETURN(const Field name, field.At("name"));
   OXBOW_ASSIGN_OR_RETURN(input.name, name.Text());
@@ -83,6 +95,7 @@ absl::StatusOr<GraphInput> InputFrom(const Field& field, const Graph& graph) {
   if (input.shape.empty() || input.shape[0].symbol != "B") {
     return shape.Error("an input's first dimension is not the rows, B");
   }
+  OXBOW_RETURN_IF_ERROR(ReadScale(field, input));
   return input;
 }
 
