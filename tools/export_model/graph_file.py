@@ -34,7 +34,7 @@ def exported_graph(wrapper, transformer):
     return {
         "format": FORMAT, "version": VERSION, "class": cls.__name__, "config_hash": config_hash(config),
         "torch": torch.__version__.split("+")[0], "diffusers": diffusers.__version__,
-        "config": config, "defaults": plain(class_defaults(cls)), "latent": wrapper.latent_size(config),
+        "config": config, "defaults": plain(class_defaults(cls)), "latent": wrapper.latent_size(config) | ({"guidance_norm": True} if wrapper.guidance_norm else {}),
         "operators": sorted({node.name for node in nodes}),
         "inputs": [{"name": name, "slot": value.slot, "shape": wanted[name], "dtype": "float32"}
                    | ({"default": wrapper.guidance} if name == "guidance" and wrapper.guidance else {})

@@ -53,6 +53,7 @@ class Wrapper(torch.nn.Module):
 
     transformer_class = ""  # "FluxTransformer2DModel", a class of diffusers; or the class itself.
     guidance = None  # The pipeline's default scale, where guidance is an input.
+    guidance_norm = False  # The pipeline gives a guided token the norm of the one with the prompt.
     tiny = {}  # Name -> a small config with every part of the network, for checks and goldens.
 
     def __init__(self, transformer):

@@ -52,6 +52,35 @@ TEST(GuidanceTest, FollowsTheFormulaWithBothGradients) {
   EXPECT_TRUE(at::allclose(gradient, a.grad(), 1e-4));
 }
 
+TEST(GuidanceTest, ATokenCanKeepTheNormThatItHasWithThePrompt) {
+  at::manual_seed(8);
+  const at::Tensor a = at::full({1}, 0.5);
+  const Conditioning negative = Random(1, 4);
+  const Conditioning prompts = Random(5, 4);
+  const at::Tensor x = at::randn({5, 3, 4, 6}), sigma = at::rand({5});
+  const auto Guide = [&](int64_t patch) {
+    return MakeGuided(std::make_unique<LinearModel>(a), 4.5, negative, patch);
+  };
+  const at::Tensor plain = Guide(0)->Velocity(x, sigma, prompts);
+  const at::Tensor kept = Guide(2)->Velocity(x, sigma, prompts);
+  const at::Tensor with = LinearModel(a).Velocity(x, sigma, prompts);
+  const auto token = [](const at::Tensor& v, int64_t row, int64_t y, int64_t column) {
+    return v[row].narrow(1, 2 * y, 2).narrow(2, 2 * column, 2).reshape({-1});
+  };
+  for (int64_t row = 0; row < 5; ++row) {
+    for (int64_t place = 0; place < 6; ++place) {
+      const at::Tensor expected = token(with, row, place / 3, place % 3);
+      const at::Tensor guided = token(plain, row, place / 3, place % 3);
+      EXPECT_TRUE(at::allclose(token(kept, row, place / 3, place % 3),
+                               guided * (expected.norm() / guided.norm()), 1e-5, 1e-6))
+          << row << ", " << place;
+    }
+    const at::Tensor alone = Guide(2)->Velocity(x.narrow(0, row, 1), sigma.narrow(0, row, 1),
+                                                NarrowRows(prompts, row, 1));
+    EXPECT_TRUE(at::equal(alone, kept.narrow(0, row, 1))) << "a row's bits";
+  }
+}
+
 TEST(GuidanceTest, CostsTwoRowsEach) {
   const auto guided = MakeGuided(std::make_unique<LinearModel>(at::ones({1})), 2, Zeros(1, 4));
   guided->Velocity(at::zeros({5, 1, 2, 3}), at::zeros({5}), Zeros(1, 4));

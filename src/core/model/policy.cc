@@ -197,7 +197,7 @@ std::unique_ptr<VelocityModel> Policy::MakeNetwork(const NamedTensors& tensors,
     network = MakeRecorded(std::move(network), std::move(weights), graphs_);
   }
   if (guidance_ == 1) return network;
-  return MakeGuided(std::move(network), guidance_, negative_);
+  return MakeGuided(std::move(network), guidance_, negative_, architecture_->guidance_norm_patch());
 }
 
 }  // namespace oxbow::model

@@ -11,10 +11,26 @@
 namespace oxbow::model {
 namespace {
 
+// v with the norm of `like` in each token: all channels of p x p latents.
+at::Tensor WithNormOf(const at::Tensor& like, const at::Tensor& v, int64_t p) {
+  const int64_t width = v.size(3) / p;
+  const auto tokens = [&](const at::Tensor& x) {  // [B, C, h, p, w, p]
+    return x.reshape({x.size(0), x.size(1), -1, p, width, p});
+  };
+  const auto norm = [&](const at::Tensor& x) {
+    return tokens(x).square().sum({1, 3, 5}, /*keepdim=*/true).sqrt();
+  };
+  return (tokens(v) * (norm(like) / norm(v))).reshape(v.sizes());
+}
+
 class Guided final : public VelocityModel {
  public:
-  Guided(std::unique_ptr<VelocityModel> model, double scale, Conditioning negative)
-      : model_(std::move(model)), scale_(scale), negative_(std::move(negative)) {}
+  Guided(std::unique_ptr<VelocityModel> model, double scale, Conditioning negative,
+         int64_t norm_patch)
+      : model_(std::move(model)),
+        scale_(scale),
+        negative_(std::move(negative)),
+        norm_patch_(norm_patch) {}
 
  private:
   int64_t passes() const override { return 2; }
@@ -27,7 +43,9 @@ class Guided final : public VelocityModel {
         at::cat({x, x}), at::cat({sigma, sigma}),
         ConcatRows({BroadcastRows(negative_, rows), BroadcastRows(conditioning, rows)}));
     const at::Tensor negative = v.narrow(0, 0, rows);
-    return negative + (v.narrow(0, rows, rows) - negative) * scale_;
+    const at::Tensor prompted = v.narrow(0, rows, rows);
+    const at::Tensor guided = negative + (prompted - negative) * scale_;
+    return norm_patch_ == 0 ? guided : WithNormOf(prompted, guided, norm_patch_);
   }
 
   // Every part of one row is as large as the negative prompt's.
@@ -47,6 +65,7 @@ class Guided final : public VelocityModel {
   const std::unique_ptr<VelocityModel> model_;
   const double scale_;
   const Conditioning negative_;
+  const int64_t norm_patch_;
 };
 
 }  // namespace
@@ -58,8 +77,8 @@ at::Tensor VelocityModel::Velocity(const at::Tensor& x, const at::Tensor& sigma,
 }
 
 std::unique_ptr<VelocityModel> MakeGuided(std::unique_ptr<VelocityModel> model, double scale,
-                                          Conditioning negative) {
-  return std::make_unique<Guided>(std::move(model), scale, std::move(negative));
+                                          Conditioning negative, int64_t norm_patch) {
+  return std::make_unique<Guided>(std::move(model), scale, std::move(negative), norm_patch);
 }
 
 }  // namespace oxbow::model

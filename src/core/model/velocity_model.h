@@ -71,7 +71,10 @@ class VelocityModel {
 // trained is the one that draws.
 //
 // `negative`: rows of one, with as many tokens as the prompts it will be used with.
+//
+// With a `norm_patch` p above 0 every token, all channels of p x p latents, is then scaled to the
+// norm that it has in v_prompt, as diffusers' QwenImagePipeline does.
 std::unique_ptr<VelocityModel> MakeGuided(std::unique_ptr<VelocityModel> model, double scale,
-                                          Conditioning negative);
+                                          Conditioning negative, int64_t norm_patch = 0);
 
 }  // namespace oxbow::model

@@ -40,6 +40,7 @@ def length_and_mask(tokens, mask):
 
 class QwenImage(Wrapper):
     transformer_class = "QwenImageTransformer2DModel"
+    guidance_norm = True
     tiny = {"qwen_image_tiny": dict(
         patch_size=2, in_channels=16, out_channels=4, num_layers=2, attention_head_dim=12, num_attention_heads=2,
         joint_attention_dim=10, axes_dims_rope=(2, 4, 6))}

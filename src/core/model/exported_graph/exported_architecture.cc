@@ -120,6 +120,9 @@ class ExportedArchitecture final : public Architecture {
   const std::vector<ConditioningPart>& conditioning() const override { return conditioning_; }
   bool takes_embedded_guidance() const override { return takes_guidance_; }
   double default_guidance() const override { return default_guidance_; }
+  int64_t guidance_norm_patch() const override {
+    return program_->graph.guidance_norm ? latent_.patch : 0;
+  }
   std::string graph_json() const override { return graph_json_; }
   Shapes shapes() const override { return ShapesOf(program_->graph); }
   LinearModules linears() const override { return LinearsOf(program_->graph); }

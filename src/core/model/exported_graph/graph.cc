@@ -105,9 +105,12 @@ absl::Status ReadHeader(const Field& root, Graph& graph) {
 // The size that is used where none is asked for.
 absl::Status ReadLatent(const Field& root, Graph& graph) {
   OXBOW_ASSIGN_OR_RETURN(const Field latent, root.At("latent"));
-  OXBOW_RETURN_IF_ERROR(latent.ExpectObject({"side", "frames"}));
+  OXBOW_RETURN_IF_ERROR(latent.ExpectObject({"side", "frames", "guidance_norm"}));
   OXBOW_ASSIGN_OR_RETURN(const Field side, latent.At("side"));
   OXBOW_ASSIGN_OR_RETURN(graph.side, side.Integer(1, kSizeMax));
+  if (const auto norm = latent.Find("guidance_norm")) {
+    OXBOW_ASSIGN_OR_RETURN(graph.guidance_norm, norm->Bool());
+  }
   const bool video = graph.inputs[0].shape.size() == 5;
   if (!video) {
     return latent.Find("frames") ? latent.Error("frames of an image") : absl::OkStatus();

@@ -104,6 +104,7 @@ struct Graph {
   Slot output = kNoSlot;
   int64_t side = 0;    // Height and width by default, in latents.
   int64_t frames = 0;  // By default, in latents; 0: images.
+  bool guidance_norm = false;
 };
 
 inline constexpr size_t kGraphBytesMax = size_t{64} << 20;
