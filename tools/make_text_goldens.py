@@ -12,7 +12,8 @@ Writes, under tests/golden/text unless told otherwise:
     tokens_*.json                          difficult prompts, their ids, and the tokenizer folder that gave them
     pipeline/                              text encoders and tokenizers of a tiny SD3, as diffusers saves them
     pipeline_flux/                         the same of a tiny FLUX.1, whose tokenizers are those of tokenizer_json/
-    prompts_*, flux_prompts.safetensors    the result of its encode_prompt for `prompts` in the metadata
+    pipeline_wan/                          the same of a tiny Wan, whose tokenizer is laid out like UMT5's
+    prompts_*, flux_prompts, wan_prompts.safetensors   the result of its encode_prompt for `prompts` in the metadata
 
 Tests read every file of that shape, so another seed is another test: OXBOW_TEXT_GOLDENS=DIR text_golden_test.
 Needs torch, diffusers, transformers, tokenizers and sentencepiece.
@@ -111,26 +112,38 @@ def clip_tokenizer_files(directory, seed, model_max_length, pad, added=None):
     (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=1) + "\n")
 
 
-def t5_tokenizer_files(directory, seed, extra_ids):
-    """A unigram model like T5's: nmt_nfkc, pad 0, EOS 1, unknown 2, no BOS."""
+def t5_tokenizer_files(directory, seed, extra_ids, **layout):
+    """A unigram model like T5's: nmt_nfkc, pad 0, EOS 1, unknown 2, no BOS; `layout` may say otherwise."""
     directory.mkdir(parents=True, exist_ok=True)
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(corpus(seed)), model_writer=model, vocab_size=420, hard_vocab_limit=False, model_type="unigram",
-        character_coverage=0.9995, pad_id=0, eos_id=1, unk_id=2, bos_id=-1, num_threads=1, minloglevel=2)
+        sentence_iterator=iter(corpus(seed)), model_writer=model, hard_vocab_limit=False, model_type="unigram",
+        character_coverage=0.9995, pad_id=0, eos_id=1, num_threads=1, minloglevel=2,
+        **{"vocab_size": 420, "unk_id": 2, "bos_id": -1, **layout})
     (directory / "spiece.model").write_bytes(model.getvalue())
     config = {"tokenizer_class": "T5Tokenizer", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>",
               "extra_ids": extra_ids, "model_max_length": 512, "legacy": True}
     (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=1) + "\n")
 
 
-TOKENIZERS = {"clip": (CLIPTokenizer, 24), "clip_2": (CLIPTokenizer, 24), "t5": (T5Tokenizer, 32)}
+UMT5_LAYOUT = {"byte_fallback": True, "bos_id": 2, "unk_id": 3, "vocab_size": 700}
+
+TOKENIZERS = {"clip": (CLIPTokenizer, 24), "clip_2": (CLIPTokenizer, 24), "t5": (T5Tokenizer, 32), "umt5": (T5Tokenizer, 32)}
+
+
+def unknown_by_name(tokenizer):
+    """transformers 5 takes token 2 for unknown characters in every T5; in UMT5's vocabulary <unk> is another one."""
+    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    tokenizer.backend_tokenizer.model = tokenizers.models.Unigram(
+        [tuple(piece) for piece in model["vocab"]], unk_id=tokenizer.convert_tokens_to_ids("<unk>"), byte_fallback=False)
 
 
 def token_ids(out, name, directory, shown_as, seed, length=None):
     kind, small = TOKENIZERS[name]
     length = length or small
     tokenizer = kind.from_pretrained(str(directory))
+    if name == "umt5":
+        unknown_by_name(tokenizer)
     cases = [{"prompt": p, "ids": tokenizer(p, padding="max_length", truncation=True, max_length=length).input_ids}
              for p in prompts(seed)]
     (out / f"tokens_{name}.json").write_text(json.dumps(
@@ -143,8 +156,12 @@ def one_file(name, directory, out):
     """The same tokenizer as transformers 5 saves it: tokenizer.json without the files that it was made from."""
     kind, length = TOKENIZERS[name]
     tokenizer = kind.from_pretrained(str(directory))
+    if name == "umt5":
+        unknown_by_name(tokenizer)
     tokenizer.save_pretrained(str(out))
     again = kind.from_pretrained(str(out))
+    if name == "umt5":
+        unknown_by_name(again)
     for prompt in prompts(0):
         assert tokenizer(prompt).input_ids == again(prompt).input_ids, prompt
     file = out / "tokenizer.json"
@@ -355,6 +372,62 @@ def flux(out, seed):
         path.chmod(0o644)
 
 
+def wan(out, seed):
+    """A tiny Wan with UMT5, and the result of encode_prompt with ftfy; its decoder is not written here.
+
+    Its graph.json.gz is not written here: `python -m export_model export WanTransformer3DModel` writes it.
+    """
+    root = out / "pipeline_wan"
+    if root.exists():
+        shutil.rmtree(root)
+    g = torch.Generator().manual_seed(seed + 2)
+    t5_tokenizer_files(root / "tokenizer", seed, 30, **UMT5_LAYOUT)
+    tokenizer = T5Tokenizer.from_pretrained(str(root / "tokenizer"))
+    unknown_by_name(tokenizer)
+    encoder = UMT5EncoderModel(UMT5Config(vocab_size=len(tokenizer) + 3, d_model=20, d_kv=6, d_ff=24, num_layers=3, num_heads=2,
+                                          feed_forward_proj="gated-gelu")).eval()
+    randomise(encoder, g)
+    encoder.encoder.embed_tokens.weight = encoder.shared.weight
+    transformer = diffusers.WanTransformer3DModel(
+        patch_size=(1, 2, 2), num_attention_heads=2, attention_head_dim=12, in_channels=4, out_channels=4, text_dim=20, freq_dim=16,
+        ffn_dim=20, num_layers=2, cross_attn_norm=True, rope_max_seq_len=32)
+    randomise(transformer.eval(), g)
+    scheduler = diffusers.UniPCMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0)
+    pipe = diffusers.WanPipeline(tokenizer=tokenizer, text_encoder=encoder, vae=None, scheduler=scheduler, transformer=transformer)
+    for name in ("transformer", "text_encoder", "scheduler"):
+        getattr(pipe, name).save_pretrained(root / name)
+    names = {"transformer": ("diffusers", "WanTransformer3DModel"), "scheduler": ("diffusers", "UniPCMultistepScheduler"),
+             "text_encoder": ("transformers", "UMT5EncoderModel"), "tokenizer": ("transformers", "T5TokenizerFast"),
+             "vae": (None, None), "transformer_2": (None, None)}
+    (root / "model_index.json").write_text(json.dumps({
+        "_class_name": "WanPipeline", "boundary_ratio": None, "expand_timesteps": False} | names, indent=1) + "\n")
+    half_files(root / "transformer", "diffusion_pytorch_model.safetensors")
+    half_files(root / "text_encoder")
+    texts = ["", "text 473", "A photo of a CAT! it's \"OPEN\" \u304b\u3099", "wow! " * 40, "a <extra_id_0> b</s> c", "<pad>x",
+             "  two\t\n spaces\u3000 ", "caf&eacute; &amp;amp; &lt;neon&gt; &#20320;&#22909;", "\u201cOPEN\u201d \uff26\uff35\uff2c\uff2c \ufb01eld",
+             "\u4f60\u597d \U0001f600 \u0416", "a\u0000b\ufeff red"]
+    with torch.no_grad():
+        tokens, negative = pipe.encode_prompt(texts, None, True, max_sequence_length=37, device="cpu")
+    save(out / "wan_prompts.safetensors", {"out.tokens": tokens, "out.negative_tokens": negative[:1]},
+         {"prompts": json.dumps(texts), "directory": "pipeline_wan", "t5_length": "37", "seed": str(seed)})
+    (out / "clean_prompts.json").write_text(json.dumps(clean_prompts(seed), separators=(",", ":")).replace("],[", "],\n[") + "\n")
+    token_ids(out, "umt5", root / "tokenizer", "pipeline_wan/tokenizer", seed)
+    one_file("umt5", root / "tokenizer", out / "tokenizer_json" / "tokenizer_umt5")
+    for path in [*root.rglob("*.safetensors"), out / "wan_prompts.safetensors"]:
+        path.chmod(0o644)
+
+
+def clean_prompts(seed):
+    """Prompts and WanPipeline's reading of them, with ftfy; without those that need what is left out here."""
+    import ftfy
+    from diffusers.pipelines.wan.pipeline_wan import prompt_clean
+    left_out = ftfy.TextFixerConfig(unescape_html=False, fix_encoding=False, fix_c1_controls=False, remove_terminal_escapes=False)
+    html = ["&lt;b&gt;", "&amp;amp;", "&eacute", "&#x1f600;", "&nbsp;&nbsp;a", "&notanentity;", "&quot;OPEN&quot;", "&#0;", "&amp;lt;"]
+    rng = random.Random(seed + 3)
+    texts = prompts(seed) + html + ["".join(rng.choice(html + TROUBLE + WORDS + [" "]) for _ in range(9)) for _ in range(150)]
+    return [[text, prompt_clean(text)] for text in texts if ftfy.fix_text(text) == ftfy.fix_text(text, left_out)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("tests/golden/text"))
@@ -378,6 +451,7 @@ def main():
         token_ids(args.out, name, args.out / "pipeline" / folder, pathlib.Path("pipeline") / folder, args.seed)
         one_file(name, args.out / "pipeline" / folder, args.out / "tokenizer_json" / folder)
     flux(args.out, args.seed)
+    wan(args.out, args.seed)
 
 
 if __name__ == "__main__":

@@ -79,6 +79,8 @@ void ModelRules(const RunConfig& c, Findings& f) {
     f.Error("model.compute_dtype",
             "must be f32 or bf16: gradients in f16 vanish without loss scaling");
   }
+  f.Require(m.encoder_dtype() != v1::STORAGE_D_TYPE_F16, "model.encoder_dtype",
+            "must be f32 or bf16, in which T5 does not overflow", "f16");
   if (c.learner().ranks() > 1 && absl::StartsWith(m.device(), "cuda:")) {
     f.Error("model.device",
             absl::StrCat("must be cuda with several learner ranks, each on the GPU of its number, "
@@ -113,8 +115,8 @@ void PromptRules(const RunConfig& c, Findings& f) {
   if (file && p.train() == p.eval()) {
     f.Warn("prompts.eval", "is the training file: evaluation will not show generalisation");
   }
-  f.Require(p.t5_length() >= 1 && p.t5_length() <= 512, "prompts.t5_length",
-            "must be between 1 and 512 tokens", p.t5_length());
+  f.Require(p.t5_length() <= 512, "prompts.t5_length",
+            "must be at most 512 tokens, or 0 for the model's own number", p.t5_length());
 }
 
 void SamplingRules(const RunConfig& c, Findings& f) {

@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "optimizer.learning_rate",
                  "never been stable"},
         RuleCase{"NoPrompts", {"prompts.train="}, kError, "prompts.train", ".jsonl"},
-        RuleCase{"NoT5Length", {"prompts.t5_length=0"}, kError, "prompts.t5_length", "512"},
+        RuleCase{"LongT5", {"prompts.t5_length=513"}, kError, "prompts.t5_length", "512"},
         RuleCase{"NoEvalPrompts", {"prompts.eval="}, kError, "prompts.eval", "eval.every"},
         RuleCase{"EvalOnTrain",
                  {"prompts.eval=a.txt", "prompts.train=a.txt"},
@@ -172,6 +172,8 @@ INSTANTIATE_TEST_SUITE_P(
                  kError,
                  "model.lora.merge_for_rollouts",
                  "young adapter"},
+        RuleCase{
+            "EncoderDtype", {"model.encoder_dtype=f16"}, kError, "model.encoder_dtype", "got f16"},
         RuleCase{"EncoderDevice",
                  {"model.encoder_device=gpu"},
                  kError,

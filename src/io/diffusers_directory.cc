@@ -1,5 +1,6 @@
 #include "io/diffusers_directory.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -58,6 +59,11 @@ absl::StatusOr<const PipelineComponent*> RowOf(const Pipeline& pipeline, const s
   for (const auto& [other, ours] : kSynonyms) {
     if (class_name == other) class_name = ours;
   }
+  if (std::find(pipeline.absent.begin(), pipeline.absent.end(), name) != pipeline.absent.end()) {
+    return absl::FailedPreconditionError(absl::StrCat("model_index.json: '", name, "' is ",
+                                                      class_name, "; a ", pipeline.class_name,
+                                                      " is supported without one (null)"));
+  }
   for (const PipelineComponent& row : pipeline.components) {
     if (name == row.name && class_name == row.class_name) return &row;
   }
@@ -84,8 +90,22 @@ absl::StatusOr<const Pipeline*> PipelineNamedBy(const Json& index) {
   }
   const std::string known = absl::StrJoin(
       table, ", ", [](std::string* out, const Pipeline& row) { out->append(row.class_name); });
-  return absl::FailedPreconditionError(absl::StrCat(
-      "unsupported pipeline (", known, " is supported): ", index["_class_name"].dump()));
+  return absl::FailedPreconditionError(
+      absl::StrCat("model_index.json: '_class_name': unsupported pipeline (", known,
+                   " is supported): ", index["_class_name"].dump()));
+}
+
+// A config's key that another kind of model has.
+absl::Status CheckTransformer(const Pipeline& pipeline, const std::string& config_json) {
+  const Json config = Json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  for (const std::string& key : pipeline.transformer_without) {
+    const auto found = config.find(key);
+    if (found == config.end() || found->is_null()) continue;
+    return absl::FailedPreconditionError(absl::StrCat("transformer/config.json: '", key, "' is ",
+                                                      found->dump(), "; a ", pipeline.class_name,
+                                                      " is supported with null, from text alone"));
+  }
+  return absl::OkStatus();
 }
 
 // What a user most likely meant by a path that has no model_index.json.
@@ -140,6 +160,7 @@ absl::StatusOr<DiffusersComponents> Open(const fs::path& directory) {
     components.emplace(name, std::move(component));
   }
   OXBOW_RETURN_IF_ERROR(CheckComplete(*pipeline, components));
+  OXBOW_RETURN_IF_ERROR(CheckTransformer(*pipeline, components.at("transformer").config_json));
   return components;
 }
 

@@ -39,6 +39,8 @@ struct Pipeline {
   std::string text_side;   // How prompts become conditioning: a name of TextSideTable.
   std::vector<PipelineComponent> components;  // Transformer, text side and decoder among them.
   std::vector<std::string> absent;            // Components that are only ever declared as absent.
+  // Keys of the transformer's config that are null, or absent, in the models this is for.
+  std::vector<std::string> transformer_without = {};
 };
 
 // One row per pipeline, the first for directories that do not say their pipeline.

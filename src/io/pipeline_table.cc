@@ -34,17 +34,34 @@ const std::vector<PipelineComponent> kFlux = {
     {"vae", "diffusers", "AutoencoderKL", kConfig, kDiffusersBase},
 };
 
+// Wan from text to video; the scheduler differs from directory to directory.
+const std::vector<PipelineComponent> kWan = {
+    {"transformer", "diffusers", "WanTransformer3DModel", kConfig, kDiffusersBase, true},
+    {"text_encoder", "transformers", "UMT5EncoderModel", kConfig, kTransformersBase, true},
+    {"tokenizer", "transformers", "T5TokenizerFast", "", "", true},
+    {"scheduler", "diffusers", "UniPCMultistepScheduler", "scheduler_config.json", "", true},
+    {"scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler", "scheduler_config.json", "",
+     true},
+    {"vae", "diffusers", "AutoencoderKLWan", kConfig, kDiffusersBase},
+};
+
 }  // namespace
 
 const std::vector<Pipeline>& PipelineTable() {
-  static const std::vector<Pipeline> table = {{.class_name = "StableDiffusion3Pipeline",
-                                               .text_side = "sd3",
-                                               .components = kStableDiffusion3,
-                                               .absent = {"image_encoder", "feature_extractor"}},
-                                              {.class_name = "FluxPipeline",
-                                               .text_side = "flux",
-                                               .components = kFlux,
-                                               .absent = {"image_encoder", "feature_extractor"}}};
+  static const std::vector<Pipeline> table = {
+      {.class_name = "StableDiffusion3Pipeline",
+       .text_side = "sd3",
+       .components = kStableDiffusion3,
+       .absent = {"image_encoder", "feature_extractor"}},
+      {.class_name = "FluxPipeline",
+       .text_side = "flux",
+       .components = kFlux,
+       .absent = {"image_encoder", "feature_extractor"}},
+      {.class_name = "WanPipeline",
+       .text_side = "wan",
+       .components = kWan,
+       .absent = {"transformer_2", "image_encoder", "image_processor"},
+       .transformer_without = {"image_dim", "added_kv_proj_dim", "pos_embed_seq_len"}}};
   return table;
 }
 

@@ -17,6 +17,7 @@ namespace oxbow::io {
 namespace {
 
 constexpr uint64_t kUnigram = 1;
+constexpr uint64_t kControl = 3, kUserDefined = 4;
 
 // A field of a protobuf message: a number, or the bytes of a string or message.
 struct Field {
@@ -97,6 +98,9 @@ std::optional<SpieceModel::Piece> ParsePiece(std::string_view bytes) {
       float score = 0;
       std::memcpy(&score, &bits, 4);
       piece.score = score;
+    }
+    if (field.number == 3) {
+      piece.control = field.integer == kControl || field.integer == kUserDefined;
     }
   }
   if (!fields.ok() || piece.text.empty() || !std::isfinite(piece.score)) return std::nullopt;

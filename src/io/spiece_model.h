@@ -26,6 +26,7 @@ struct SpieceModel {
   struct Piece {
     std::string text;  // UTF-8; U+2581 stands for a space.
     double score = 0;
+    bool control = false;  // Or user-defined, as </s>: cut out of a text whole.
   };
   std::vector<Piece> pieces;  // The index is the token id.
   std::string charsmap;       // Empty: text is taken as it is. See Charsmap.

@@ -65,9 +65,13 @@ absl::StatusOr<T5Tokenizer> T5Tokenizer::Load(const std::filesystem::path& direc
     json.emplace();
     OXBOW_ASSIGN_OR_RETURN(json->model, ReadSpieceModel(path));
   }
+  std::vector<std::string> control;
+  for (const SpieceModel::Piece& piece : json->model.pieces) {
+    if (piece.control) control.push_back(piece.text);
+  }
   T5Tokenizer tokenizer;
   absl::Status status = tokenizer.TakeModel(std::move(json->model), sentinels);
-  if (status.ok()) status = tokenizer.TakeSpecials(settings, sentinels);
+  if (status.ok()) status = tokenizer.TakeSpecials(settings, sentinels, control);
   if (!status.ok()) return Annotate(status, path.string());
   return tokenizer;
 }
@@ -88,7 +92,8 @@ absl::Status T5Tokenizer::TakeModel(SpieceModel model, int64_t sentinels) {
   return absl::OkStatus();
 }
 
-absl::Status T5Tokenizer::TakeSpecials(const TokenizerSettings& settings, int64_t sentinels) {
+absl::Status T5Tokenizer::TakeSpecials(const TokenizerSettings& settings, int64_t sentinels,
+                                       const std::vector<std::string>& control) {
   std::vector<AddedToken> tokens = settings.listed;
   for (const auto& [key, text] : settings.named) {
     const auto is_it = [&text = text](const AddedToken& token) { return token.text == text; };
@@ -103,6 +108,9 @@ absl::Status T5Tokenizer::TakeSpecials(const TokenizerSettings& settings, int64_
   }
   for (int64_t i = sentinels - 1; i >= 0; --i) {
     tokens.push_back(settings.Token(Sentinel(i), pieces_.at(Sentinel(i)).id));
+  }
+  for (const std::string& text : control) {
+    tokens.push_back(settings.Token(text, pieces_.at(text).id));
   }
   for (const AddedToken& token : tokens) size_ = std::max(size_, token.id + 1);
   added_ = AddedTokens(std::move(tokens));

@@ -46,7 +46,9 @@ class T5Tokenizer {
   T5Tokenizer() = default;
   // `sentinels`: how many <extra_id_N> follow the model's pieces.
   absl::Status TakeModel(SpieceModel model, int64_t sentinels);
-  absl::Status TakeSpecials(const TokenizerSettings& settings, int64_t sentinels);
+  // `control`: pieces of the model that are special tokens by themselves.
+  absl::Status TakeSpecials(const TokenizerSettings& settings, int64_t sentinels,
+                            const std::vector<std::string>& control);
   void AppendText(std::string_view text, std::vector<int64_t>& ids) const;
   // A word or a part of one that begins with U+2581 and holds no other.
   void AppendPieces(std::string_view word, std::vector<int64_t>& ids) const;

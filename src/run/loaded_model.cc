@@ -13,6 +13,7 @@
 #include "io/tensor_torch.h"
 #include "run/embedded_guidance.h"
 #include "run/model_facts.h"
+#include "run/scalar_type.h"
 
 namespace oxbow::run {
 namespace {
@@ -34,10 +35,13 @@ absl::StatusOr<at::Device> DeviceOf(const std::string& name) {
 }
 
 absl::StatusOr<std::unique_ptr<io::EncodedPrompts>> OpenPrompts(
-    const io::DiffusersComponents& components, const v1::PromptConfig& config, at::Device device) {
-  io::EncodedPrompts::Options options{.directory = config.cache(), .encoders = {.device = device}};
-  if (config.t5_length() > 0) options.encoders.t5_length = config.t5_length();
-  return io::EncodedPrompts::Open(components, options);
+    const io::DiffusersComponents& components, const v1::PromptConfig& config,
+    const v1::ModelConfig& model) {
+  OXBOW_ASSIGN_OR_RETURN(const at::Device device, DeviceOf(model.encoder_device()));
+  return io::EncodedPrompts::Open(components, {.directory = config.cache(),
+                                               .encoders = {.t5_length = config.t5_length(),
+                                                            .device = device,
+                                                            .dtype = EncoderType(model)}});
 }
 
 absl::StatusOr<LoadedDecoder> LoadAutoencoder(const io::DiffusersComponent& vae, int64_t channels,
@@ -82,7 +86,6 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
   auto components = io::OpenDiffusersDirectory(config.path());
   if (!components.ok()) return io::DataError(components.status(), config.path());
   OXBOW_ASSIGN_OR_RETURN(const at::Device device, DeviceOf(config.device()));
-  OXBOW_ASSIGN_OR_RETURN(const at::Device encoder_device, DeviceOf(config.encoder_device()));
   const io::DiffusersComponent& transformer = components->at("transformer");
   LoadedModel loaded;
   loaded.transformer_config_json = transformer.config_json;
@@ -104,7 +107,7 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
       io::SchedulerShift(components->at("scheduler"), model::TokensOf(latent, loaded.latent_shape));
   if (!shift.ok()) return io::DataError(shift.status(), config.path());
   loaded.shift = *shift;
-  auto encoded = OpenPrompts(*components, prompts, encoder_device);
+  auto encoded = OpenPrompts(*components, prompts, config);
   if (!encoded.ok()) return io::DataError(encoded.status(), config.path());
   loaded.prompts = *std::move(encoded);
   return loaded;

@@ -1,5 +1,6 @@
 #include "run/model_facts.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "core/model/autoencoder_kl.h"
@@ -33,15 +34,16 @@ absl::StatusOr<int64_t> FactorOf(const io::DiffusersComponents& components) {
   return params->factor();
 }
 
-absl::StatusOr<uint64_t> TextEncoderBytes(const io::DiffusersComponents& components) {
+absl::StatusOr<uint64_t> TextEncoderBytes(const io::DiffusersComponents& components, bool bf16) {
   uint64_t bytes = 0;
   for (const auto& [name, component] : components) {
     if (!name.starts_with("text_encoder")) continue;
     OXBOW_ASSIGN_OR_RETURN(const Headers tensors, io::ReadComponentHeaders(component));
+    const bool t5 = absl::StrContains(component.class_name, "T5");
     for (const auto& [tensor, header] : tensors) {
-      const bool shorter = name == "text_encoder_3" &&
-                           (header.dtype == io::DType::kF16 || header.dtype == io::DType::kBF16);
-      bytes += (shorter ? 2 : 4) * Elements(header);
+      const bool stored =
+          t5 && (header.dtype == io::DType::kF16 || header.dtype == io::DType::kBF16);
+      bytes += (bf16 || stored ? 2 : 4) * Elements(header);
     }
   }
   return bytes;
@@ -79,7 +81,9 @@ absl::StatusOr<ModelFacts> FactsOfFiles(const v1::RunConfig& config,
   OXBOW_ASSIGN_OR_RETURN(const Headers tensors, io::ReadComponentHeaders(transformer));
   ModelFacts facts{.transformer_parameters = Elements(tensors), .shift = config.sampling().shift()};
   OXBOW_ASSIGN_OR_RETURN(facts.architecture, ArchitectureOf(transformer));
-  OXBOW_ASSIGN_OR_RETURN(facts.text_encoder_bytes, TextEncoderBytes(components));
+  OXBOW_ASSIGN_OR_RETURN(
+      facts.text_encoder_bytes,
+      TextEncoderBytes(components, config.model().encoder_dtype() == v1::STORAGE_D_TYPE_BF16));
   OXBOW_ASSIGN_OR_RETURN(facts.decoder_parameters, DecoderParameters(components));
   OXBOW_ASSIGN_OR_RETURN(facts.prompt_tokens,
                          io::PromptTokens(components, config.prompts().t5_length()));

@@ -21,4 +21,8 @@ absl::StatusOr<at::ScalarType> ScalarTypeFromConfig(v1::StorageDType dtype, cons
   }
 }
 
+at::ScalarType EncoderType(const v1::ModelConfig& config) {
+  return config.encoder_dtype() == v1::STORAGE_D_TYPE_BF16 ? at::kBFloat16 : at::kFloat;
+}
+
 }  // namespace oxbow::run

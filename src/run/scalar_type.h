@@ -14,4 +14,7 @@ absl::StatusOr<at::ScalarType> ScalarTypeFromConfig(v1::StorageDType dtype, cons
 // The type in which latents are stored and sent: sampling.storage.
 absl::StatusOr<at::ScalarType> StorageFromConfig(const v1::SamplingConfig& config);
 
+// The text encoders': float32 unless it is bf16.
+at::ScalarType EncoderType(const v1::ModelConfig& config);
+
 }  // namespace oxbow::run

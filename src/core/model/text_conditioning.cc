@@ -58,6 +58,20 @@ class FluxText final : public TextConditioning {
   const std::unique_ptr<T5Encoder> t5_;
 };
 
+class WanText final : public TextConditioning {
+ public:
+  explicit WanText(std::unique_ptr<T5Encoder> t5) : t5_(std::move(t5)) {}
+
+  EncodedText Encode(const std::vector<at::Tensor>& ids) const override {
+    OXBOW_CHECK(ids.size() == 2) << ids.size() << " tensors for ids and mask";
+    const at::Tensor hidden = t5_->Encode(ids[0], ids[1]);
+    return {{kT5Tokens, hidden.masked_fill(ids[1].logical_not().unsqueeze(-1), 0.0)}};
+  }
+
+ private:
+  const std::unique_ptr<T5Encoder> t5_;
+};
+
 }  // namespace
 
 Conditioning ComposeSingleClip(const EncodedText& text) {
@@ -84,6 +98,10 @@ Conditioning ComposeFlux(const EncodedText& text) {
           {kPooledPrompt, text.at(kClipPooled)}};
 }
 
+Conditioning ComposeWan(const EncodedText& text) {
+  return {{kPromptTokens, text.at(kT5Tokens).to(at::kFloat)}};
+}
+
 std::unique_ptr<TextConditioning> MakeSingleClipConditioning(
     std::unique_ptr<ClipTextEncoder> encoder) {
   return std::make_unique<SingleClip>(std::move(encoder));
@@ -98,6 +116,10 @@ std::unique_ptr<TextConditioning> MakeSd3TextConditioning(std::unique_ptr<ClipTe
 std::unique_ptr<TextConditioning> MakeFluxTextConditioning(std::unique_ptr<ClipTextEncoder> clip,
                                                            std::unique_ptr<T5Encoder> t5) {
   return std::make_unique<FluxText>(std::move(clip), std::move(t5));
+}
+
+std::unique_ptr<TextConditioning> MakeWanTextConditioning(std::unique_ptr<T5Encoder> t5) {
+  return std::make_unique<WanText>(std::move(t5));
 }
 
 }  // namespace oxbow::model

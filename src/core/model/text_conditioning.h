@@ -4,6 +4,7 @@
 //   SD3        tokens = [l.tokens | g.tokens | 0]      pooled = [l.pooled | g.pooled]
 //                       [t5.tokens              ]
 //   FLUX.1     tokens = t5.tokens                      pooled = c.pooled, c without projection
+//   Wan        tokens = t5.tokens, 0 behind the text
 //
 // SD3 (arXiv:2403.03206) sets its two CLIPs side by side, fills them with zeros to T5's width and
 // appends T5 over the sequence. Without T5 that part is zeros. One implementation per way of
@@ -48,11 +49,15 @@ Conditioning ComposeSd3(const EncodedText& text, const Sd3TextShape& shape);
 // Requires kT5Tokens and kClipPooled.
 Conditioning ComposeFlux(const EncodedText& text);
 
+// Requires kT5Tokens.
+Conditioning ComposeWan(const EncodedText& text);
+
 class TextConditioning {
  public:
   virtual ~TextConditioning() = default;
 
-  // ids: one [B, S_k] int64 tensor per text encoder. A row does not depend on the other rows.
+  // ids: one [B, S_k] int64 tensor per text encoder, and where one takes a mask, its mask. A row
+  // does not depend on the other rows.
   virtual EncodedText Encode(const std::vector<at::Tensor>& ids) const = 0;
 };
 
@@ -68,5 +73,8 @@ std::unique_ptr<TextConditioning> MakeSd3TextConditioning(std::unique_ptr<ClipTe
 // kClipPooled and kT5Tokens; ids of CLIP and T5.
 std::unique_ptr<TextConditioning> MakeFluxTextConditioning(std::unique_ptr<ClipTextEncoder> clip,
                                                            std::unique_ptr<T5Encoder> t5);
+
+// kT5Tokens, zero where the mask is false; ids of UMT5 and their mask [B, S] bool.
+std::unique_ptr<TextConditioning> MakeWanTextConditioning(std::unique_ptr<T5Encoder> t5);
 
 }  // namespace oxbow::model

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "gtest/gtest.h"
+#include "io/prompts/prompt_clean.h"
 #include "io/prompts/prompt_store.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
@@ -120,6 +121,116 @@ TEST(EncodedPromptsTest, TheTinyFluxEncodesAsDiffusersDoes) {
   ExpectClose("FLUX pooled", conditioning->at(model::kPooledPrompt), out.at("out.pooled"));
 }
 
+fs::path WanPipeline() {
+  const fs::path model = Fresh("float_wan");
+  fs::copy(Goldens() / "pipeline_wan", model, fs::copy_options::recursive);
+  InFloat32(model / "text_encoder/model.safetensors");
+  return model;
+}
+
+// UMT5 with its own vocabulary; prompts are cleaned, padding is neither seen nor passed on.
+TEST(EncodedPromptsTest, TheTinyWanEncodesAsDiffusersDoes) {
+  Safetensors golden = *ReadSafetensors(Goldens() / "wan_prompts.safetensors");
+  const auto out = *AllToTorch(golden.tensors);
+  const auto prompts =
+      Opened(Components(WanPipeline()), std::stoll(golden.metadata["t5_length"]), Fresh("wan"));
+  ASSERT_NE(prompts, nullptr);
+  const auto texts = nlohmann::json::parse(golden.metadata["prompts"]).get<Texts>();
+  for (const char* way : {"encoded", "stored"}) {
+    const auto conditioning = prompts->Get(texts);
+    ASSERT_TRUE(conditioning.ok()) << conditioning.status();
+    EXPECT_EQ(conditioning->size(), 1u);
+    ExpectClose(absl::StrCat("Wan ", way), conditioning->at(model::kPromptTokens),
+                out.at("out.tokens"));
+    prompts->Release();
+  }
+  EXPECT_FALSE(prompts->encoders().loaded());
+  ExpectClose("Wan negative", prompts->Get({""})->at(model::kPromptTokens),
+              out.at("out.negative_tokens"));
+}
+
+TEST(EncodedPromptsTest, PromptsAreCleanedAsWanPipelineDoes) {
+  const auto golden = nlohmann::json::parse(*ReadFile(Goldens() / "clean_prompts.json"));
+  EXPECT_GE(golden.size(), 300u);
+  int different = 0;
+  for (const auto& item : golden) {
+    const auto text = item[0].get<std::string>(), clean = item[1].get<std::string>();
+    if (CleanedPrompt(text) == clean || ++different > 10) continue;
+    ADD_FAILURE() << item.dump(-1, ' ', /*ensure_ascii=*/true) << " ours "
+                  << nlohmann::json(CleanedPrompt(text)).dump(-1, ' ', true);
+  }
+  EXPECT_EQ(different, 0) << "of " << golden.size() << " prompts";
+  EXPECT_EQ(CleanedPrompt("a \xff b"), "a \xef\xbf\xbd b");
+}
+
+// In one line, with the file and its key.
+TEST(EncodedPromptsTest, OtherKindsOfWanAreRefused) {
+  const auto refused = [](const std::string& file, const std::string& from, const std::string& to,
+                          const std::string& hint) {
+    const fs::path model = WanPipeline();
+    std::string content = *ReadFile(model / file);
+    ASSERT_NE(content.find(from), std::string::npos) << from;
+    content.replace(content.find(from), from.size(), to);
+    ASSERT_TRUE(WriteFileAtomically(model / file, content).ok());
+    const auto components = OpenDiffusersDirectory(model);
+    const absl::Status status =
+        components.ok() ? EncodedPrompts::Open(*components, {}).status() : components.status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << file;
+    EXPECT_NE(status.message().find(hint), std::string::npos) << status;
+    EXPECT_EQ(status.message().find('\n'), std::string::npos) << status;
+  };
+  refused("model_index.json", "\"transformer_2\": [\n  null,\n  null",
+          "\"transformer_2\": [\"diffusers\", \"WanTransformer3DModel\"",
+          "model_index.json: 'transformer_2' is WanTransformer3DModel");
+  refused("model_index.json", "WanPipeline", "WanVACEPipeline", "model_index.json: '_class_name'");
+  refused("transformer/config.json", "\"image_dim\": null", "\"image_dim\": 1280",
+          "transformer/config.json: 'image_dim' is 1280");
+  refused("text_encoder/config.json", "\"model_type\": \"umt5\"", "\"model_type\": \"t5\"",
+          "model_type is not umt5");
+  refused("transformer/config.json", "\"text_dim\": 20", "\"text_dim\": 16", "20 != 16");
+  const fs::path model = WanPipeline();
+  std::string index = *ReadFile(model / "model_index.json");
+  index.replace(index.find("UniPCMultistepScheduler"), 23, "FlowMatchEulerDiscreteScheduler");
+  ASSERT_TRUE(WriteFileAtomically(model / "model_index.json", index).ok());
+  const std::string euler = R"({"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 3})";
+  ASSERT_TRUE(WriteFileAtomically(model / "scheduler/scheduler_config.json", euler).ok());
+  EXPECT_TRUE(OpenDiffusersDirectory(model).ok());
+}
+
+// In 16 bits, whatever the weights are stored in; float32 stays the numbers it was.
+TEST(EncodedPromptsTest, EncodersRunInShortProducts) {
+  for (const fs::path& model : {Goldens() / "pipeline", FloatPipeline(), WanPipeline()}) {
+    const DiffusersComponents components = Components(model);
+    TextEncoders::Options options{.t5_length = 9};
+    auto whole = *TextEncoders::Open(components, options);
+    options.dtype = at::kBFloat16;
+    auto brief = *TextEncoders::Open(components, options);
+    EXPECT_NE(whole->identity(), brief->identity()) << "each has its own room";
+    const Texts texts = {"a red cat", "text 473"};
+    const model::EncodedText exact = *whole->Encode(texts), rounded = *brief->Encode(texts);
+    for (const auto& [name, tensor] : rounded) {
+      EXPECT_EQ(tensor.scalar_type(), at::kFloat) << name;
+      EXPECT_TRUE(at::equal(tensor.to(at::kBFloat16).to(at::kFloat), tensor)) << name;
+      const at::Tensor& golden = exact.at(name);
+      const double error = ((tensor - golden).norm() / golden.norm()).item<double>();
+      std::cout << name << " in bf16: relative error " << error << "\n";
+      EXPECT_LT(error, 0.05) << name;
+      EXPECT_GT(error, 1e-4) << name;
+    }
+  }
+}
+
+// Published runs of Wan have 512.
+TEST(EncodedPromptsTest, WhereARunDoesNotSayTheModelHasItsNumberOfTokens) {
+  const DiffusersComponents wan = Components(WanPipeline()), sd3 = Components();
+  EXPECT_EQ(*PromptTokens(wan, 0), 512);
+  EXPECT_EQ(*PromptTokens(wan, 20), 20);
+  EXPECT_EQ(*PromptTokens(sd3, 0), 24 + 128);
+  const auto encoders = *TextEncoders::Open(wan, {});
+  EXPECT_EQ(encoders->row_shapes().at(model::kT5Tokens), (std::vector<int64_t>{1, 512, 20}));
+  EXPECT_EQ(encoders->identity(), (*TextEncoders::Open(wan, {.t5_length = 512}))->identity());
+}
+
 TEST(EncodedPromptsTest, StoredPromptsAreTheSameBitForBitWithoutTheEncoders) {
   const fs::path directory = Fresh("store");
   const Texts texts = {"a", "b", "", "a", "text 473", "\xe4\xbd\xa0 \xff broken"};
@@ -208,6 +319,10 @@ TEST(EncodedPromptsTest, OtherModelsAndLengthsAreOtherRooms) {
   change("text_encoder/config.json",
          [](std::string& text) { text.replace(text.find("quick_gelu"), 10, "gelu"); });
   EXPECT_EQ(identity(9), original);
+  ASSERT_TRUE(WriteFileAtomically(model / "tokenizer_3/tokenizer.json", "{}").ok());
+  EXPECT_NE(*IdentityOfTextEncoders(Components(model), ""),
+            *IdentityOfTextEncoders(Components(), ""))
+      << "tokenizer.json counts before the files of older versions";
 }
 
 // Other programs may read it: docs/formats.md.

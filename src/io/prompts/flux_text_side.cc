@@ -18,7 +18,8 @@ class Flux final : public LoadedOnDemand {
     OXBOW_ASSIGN_OR_RETURN(T5Side t5, OpenT5(components, "_2"));
     OXBOW_ASSIGN_OR_RETURN(
         std::string identity,
-        IdentityOfTextEncoders(components, absl::StrCat("flux, T5 tokens ", options.t5_length)));
+        IdentityOfTextEncoders(components, absl::StrCat("flux, T5 tokens ", options.t5_length,
+                                                        TypeInIdentity(options))));
     return std::unique_ptr<TextEncoders>(
         new Flux(std::move(clip), std::move(t5), options, std::move(identity)));
   }
@@ -31,14 +32,14 @@ class Flux final : public LoadedOnDemand {
   Flux(ClipSide clip, T5Side t5, const Options& options, std::string identity)
       : LoadedOnDemand({{model::kClipPooled, {1, clip.params.pooled_width()}},
                         {model::kT5Tokens, {1, options.t5_length, t5.params.d_model}}},
-                       std::move(identity), options.device),
+                       std::move(identity), options),
         clip_(std::move(clip)),
         t5_(std::move(t5)),
         t5_length_(options.t5_length) {}
 
   absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const override {
-    OXBOW_ASSIGN_OR_RETURN(auto clip, LoadClip(clip_, device_));
-    OXBOW_ASSIGN_OR_RETURN(auto t5, LoadT5(t5_, device_));
+    OXBOW_ASSIGN_OR_RETURN(auto clip, LoadClip(clip_, options_));
+    OXBOW_ASSIGN_OR_RETURN(auto t5, LoadT5(t5_, options_));
     return model::MakeFluxTextConditioning(std::move(clip), std::move(t5));
   }
   std::vector<at::Tensor> Ids(const std::vector<std::string>& texts) const override {

@@ -46,8 +46,12 @@ constexpr size_t kWholeMax = 64 << 10;
 constexpr size_t kPiece = 4 << 10;
 constexpr size_t kPieces = 4;
 constexpr uint64_t kFileBytesMax = 256 << 20;
-constexpr const char* kTokenizerFiles[] = {"vocab.json", "merges.txt", "spiece.model",
-                                           "special_tokens_map.json", "tokenizer_config.json"};
+constexpr const char* kTokenizerFiles[] = {"vocab.json",
+                                           "merges.txt",
+                                           "spiece.model",
+                                           "special_tokens_map.json",
+                                           "tokenizer_config.json",
+                                           "tokenizer.json"};
 
 // Each part with its length in front, so that no two lists of parts look alike.
 void Add(std::string& all, const std::string& name, std::string_view content) {

@@ -19,10 +19,13 @@ using model::EncodedText;
 class OneClip final : public LoadedOnDemand {
  public:
   static absl::StatusOr<std::unique_ptr<TextEncoders>> Open(const DiffusersComponents& components,
-                                                            at::Device device) {
+                                                            const Options& options) {
     OXBOW_ASSIGN_OR_RETURN(ClipSide clip, OpenClip(components, ""));
-    OXBOW_ASSIGN_OR_RETURN(std::string identity, IdentityOfTextEncoders(components, "one clip"));
-    return std::unique_ptr<TextEncoders>(new OneClip(std::move(clip), std::move(identity), device));
+    OXBOW_ASSIGN_OR_RETURN(
+        std::string identity,
+        IdentityOfTextEncoders(components, "one clip" + TypeInIdentity(options)));
+    return std::unique_ptr<TextEncoders>(
+        new OneClip(std::move(clip), std::move(identity), options));
   }
 
   model::Conditioning Compose(const EncodedText& text) const override {
@@ -30,14 +33,14 @@ class OneClip final : public LoadedOnDemand {
   }
 
  private:
-  OneClip(ClipSide clip, std::string identity, at::Device device)
+  OneClip(ClipSide clip, std::string identity, const Options& options)
       : LoadedOnDemand({{model::kClipTokens, {1, clip.length(), clip.params.hidden_size}},
                         {model::kClipPooled, {1, clip.params.pooled_width()}}},
-                       std::move(identity), device),
+                       std::move(identity), options),
         clip_(std::move(clip)) {}
 
   absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const override {
-    OXBOW_ASSIGN_OR_RETURN(auto encoder, LoadClip(clip_, device_));
+    OXBOW_ASSIGN_OR_RETURN(auto encoder, LoadClip(clip_, options_));
     return model::MakeSingleClipConditioning(std::move(encoder));
   }
   std::vector<at::Tensor> Ids(const std::vector<std::string>& texts) const override {
@@ -125,9 +128,9 @@ class Sd3 final : public LoadedOnDemand {
         std::string identity,
         IdentityOfTextEncoders(
             components,
-            absl::StrCat("sd3, T5 tokens ", sides.t5.has_value() ? options.t5_length : 0)));
-    return std::unique_ptr<TextEncoders>(
-        new Sd3(std::move(sides), std::move(identity), options.device));
+            absl::StrCat("sd3, T5 tokens ", sides.t5.has_value() ? options.t5_length : 0,
+                         TypeInIdentity(options))));
+    return std::unique_ptr<TextEncoders>(new Sd3(std::move(sides), std::move(identity), options));
   }
 
   model::Conditioning Compose(const EncodedText& text) const override {
@@ -135,16 +138,16 @@ class Sd3 final : public LoadedOnDemand {
   }
 
  private:
-  Sd3(Sd3Sides sides, std::string identity, at::Device device)
-      : LoadedOnDemand(Sd3RowShapes(sides), std::move(identity), device),
+  Sd3(Sd3Sides sides, std::string identity, const Options& options)
+      : LoadedOnDemand(Sd3RowShapes(sides), std::move(identity), options),
         sides_(std::move(sides)) {}
 
   absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const override {
-    OXBOW_ASSIGN_OR_RETURN(auto clip, LoadClip(sides_.clip, device_));
-    OXBOW_ASSIGN_OR_RETURN(auto clip_2, LoadClip(sides_.clip_2, device_));
+    OXBOW_ASSIGN_OR_RETURN(auto clip, LoadClip(sides_.clip, options_));
+    OXBOW_ASSIGN_OR_RETURN(auto clip_2, LoadClip(sides_.clip_2, options_));
     std::unique_ptr<model::T5Encoder> t5;
     if (sides_.t5.has_value()) {
-      OXBOW_ASSIGN_OR_RETURN(t5, LoadT5(*sides_.t5, device_));
+      OXBOW_ASSIGN_OR_RETURN(t5, LoadT5(*sides_.t5, options_));
     }
     return model::MakeSd3TextConditioning(std::move(clip), std::move(clip_2), std::move(t5));
   }
@@ -170,7 +173,7 @@ absl::StatusOr<std::unique_ptr<TextEncoders>> OpenSd3TextSide(
         "model_index.json has text_encoder_3 but no text_encoder_2: a pipeline of one CLIP, or of "
         "two and perhaps T5, is supported");
   }
-  return OneClip::Open(components, options.device);
+  return OneClip::Open(components, options);
 }
 
 absl::StatusOr<int64_t> Sd3PromptTokens(const DiffusersComponents& components, int64_t t5_length) {

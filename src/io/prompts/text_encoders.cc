@@ -20,14 +20,17 @@ absl::StatusOr<const TextSide*> TextSideOf(const DiffusersComponents& components
 
 absl::StatusOr<std::unique_ptr<TextEncoders>> TextEncoders::Open(
     const DiffusersComponents& components, const Options& options) {
-  OXBOW_CHECK(options.t5_length >= 1) << options.t5_length;
+  OXBOW_CHECK(options.t5_length >= 0) << options.t5_length;
+  OXBOW_CHECK(options.dtype == at::kFloat || options.dtype == at::kBFloat16) << options.dtype;
   OXBOW_ASSIGN_OR_RETURN(const TextSide* const side, TextSideOf(components));
-  return side->open(components, options);
+  Options known = options;
+  if (known.t5_length == 0) known.t5_length = side->t5_length;
+  return side->open(components, known);
 }
 
 absl::StatusOr<int64_t> PromptTokens(const DiffusersComponents& components, int64_t t5_length) {
   OXBOW_ASSIGN_OR_RETURN(const TextSide* const side, TextSideOf(components));
-  return side->prompt_tokens(components, t5_length);
+  return side->prompt_tokens(components, t5_length == 0 ? side->t5_length : t5_length);
 }
 
 }  // namespace oxbow::io

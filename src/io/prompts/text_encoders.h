@@ -7,6 +7,7 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <memory>
@@ -27,8 +28,11 @@ inline constexpr int64_t kT5LengthMax = 512;
 class TextEncoders {
  public:
   struct Options {
-    int64_t t5_length = kT5LengthOfRecipes;  // Tokens of T5, which pads and cuts to it.
-    at::Device device = at::kCPU;            // Where weights are; results are on the CPU.
+    int64_t t5_length = 0;  // Tokens of T5, which pads and cuts to it; 0: TextSide::t5_length.
+    at::Device device = at::kCPU;  // Where weights are; results are on the CPU.
+    // kFloat: CLIP in float32, T5 in the type it is stored in. kBFloat16: weights and products of
+    // all encoders, whatever they are stored in.
+    at::ScalarType dtype = at::kFloat;
   };
 
   // Reads configs and tokenizers, and enough of the weights to tell them from others. kNotFound,
@@ -57,7 +61,8 @@ class TextEncoders {
   virtual const std::string& identity() const = 0;
 };
 
-// Tokens that the conditioning of a prompt has, by the configs alone. Errors as Open.
+// Tokens that the conditioning of a prompt has, by the configs alone; t5_length as in the options.
+// Errors as Open.
 absl::StatusOr<int64_t> PromptTokens(const DiffusersComponents& components, int64_t t5_length);
 
 // How the prompts of a supported pipeline become conditioning.
@@ -69,6 +74,7 @@ struct TextSide {
   // Tokens that the conditioning of a prompt has, by the configs alone.
   absl::StatusOr<int64_t> (*prompt_tokens)(const DiffusersComponents& components,
                                            int64_t t5_length);
+  int64_t t5_length = kT5LengthOfRecipes;  // Where a run does not say.
 };
 
 // One row per way. text_side_table.cc defines nothing else, so that a binary which defines its own

@@ -80,16 +80,19 @@ absl::StatusOr<T5Side> OpenT5(const DiffusersComponents& components, const std::
 }
 
 absl::StatusOr<std::unique_ptr<model::ClipTextEncoder>> LoadClip(const ClipSide& side,
-                                                                 at::Device device) {
+                                                                 const TextEncoders::Options& to) {
   OXBOW_ASSIGN_OR_RETURN(const WeightFiles files, OpenComponentWeights(side.component));
   OXBOW_ASSIGN_OR_RETURN(NamedTensors tensors, LoadTensors(files));
-  for (auto& [name, tensor] : tensors) tensor = tensor.to(device);
+  for (auto& [name, tensor] : tensors) {
+    tensor = tensor.is_floating_point() ? tensor.to(to.device, to.dtype) : tensor.to(to.device);
+  }
   auto encoder = model::MakeClipTextEncoder(side.params, tensors);
   if (!encoder.ok()) return DataError(encoder.status(), side.component.directory.string());
   return encoder;
 }
 
-absl::StatusOr<std::unique_ptr<model::T5Encoder>> LoadT5(const T5Side& side, at::Device device) {
+absl::StatusOr<std::unique_ptr<model::T5Encoder>> LoadT5(const T5Side& side,
+                                                         const TextEncoders::Options& to) {
   OXBOW_ASSIGN_OR_RETURN(const WeightFiles files, OpenComponentWeights(side.component));
   const auto of_encoder = [](const std::string& name) {
     return !name.starts_with("decoder.") && name != "lm_head.weight";
@@ -99,7 +102,10 @@ absl::StatusOr<std::unique_ptr<model::T5Encoder>> LoadT5(const T5Side& side, at:
   const auto query = tensors.find("encoder.block.0.layer.0.SelfAttention.q.weight");
   at::ScalarType type = query == tensors.end() ? at::kFloat : query->second.scalar_type();
   if (type != at::kHalf && type != at::kBFloat16) type = at::kFloat;
-  for (auto& [name, tensor] : tensors) tensor = tensor.to(device, model::T5StorageType(name, type));
+  if (to.dtype == at::kBFloat16) type = at::kBFloat16;
+  for (auto& [name, tensor] : tensors) {
+    tensor = tensor.to(to.device, model::T5StorageType(name, type));
+  }
   auto encoder = model::MakeT5Encoder(side.params, tensors);
   if (!encoder.ok()) return DataError(encoder.status(), side.component.directory.string());
   return encoder;
@@ -115,6 +121,10 @@ at::Tensor IdsOf(const T5Tokenizer& tokenizer, const std::vector<std::string>& t
   return IdsBy(tokenizer, texts, length);
 }
 
+std::string TypeInIdentity(const TextEncoders::Options& options) {
+  return options.dtype == at::kBFloat16 ? ", bf16" : "";
+}
+
 absl::StatusOr<model::EncodedText> LoadedOnDemand::Encode(const std::vector<std::string>& texts) {
   OXBOW_CHECK(!texts.empty()) << "nothing to encode";
   const at::NoGradGuard no_gradients;
@@ -122,9 +132,9 @@ absl::StatusOr<model::EncodedText> LoadedOnDemand::Encode(const std::vector<std:
     OXBOW_ASSIGN_OR_RETURN(text_, Load());
   }
   std::vector<at::Tensor> ids = Ids(texts);
-  for (at::Tensor& tensor : ids) tensor = tensor.to(device_);
+  for (at::Tensor& tensor : ids) tensor = tensor.to(options_.device);
   model::EncodedText text = text_->Encode(ids);
-  for (auto& [name, tensor] : text) tensor = tensor.to(at::kCPU);
+  for (auto& [name, tensor] : text) tensor = tensor.to(at::kCPU, at::kFloat);
   return text;
 }
 

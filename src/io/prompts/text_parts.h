@@ -2,8 +2,6 @@
 // object that holds them.
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -41,10 +39,14 @@ struct T5Side {
 absl::StatusOr<ClipSide> OpenClip(const DiffusersComponents& components, const std::string& suffix);
 absl::StatusOr<T5Side> OpenT5(const DiffusersComponents& components, const std::string& suffix);
 
-// Reads the weights. T5 stays in the type it is stored in: in float32 T5-XXL is 19 GB.
+// Reads the weights. In kFloat T5 stays in the type it is stored in: in float32 T5-XXL is 19 GB.
 absl::StatusOr<std::unique_ptr<model::ClipTextEncoder>> LoadClip(const ClipSide& side,
-                                                                 at::Device device);
-absl::StatusOr<std::unique_ptr<model::T5Encoder>> LoadT5(const T5Side& side, at::Device device);
+                                                                 const TextEncoders::Options& to);
+absl::StatusOr<std::unique_ptr<model::T5Encoder>> LoadT5(const T5Side& side,
+                                                         const TextEncoders::Options& to);
+
+// What the settings of a text side say of `options`, for IdentityOfTextEncoders.
+std::string TypeInIdentity(const TextEncoders::Options& options);
 
 // [texts, length] int64.
 at::Tensor IdsOf(const ClipTokenizer& tokenizer, const std::vector<std::string>& texts,
@@ -63,10 +65,10 @@ class LoadedOnDemand : public TextEncoders {
   const std::string& identity() const override { return identity_; }
 
  protected:
-  LoadedOnDemand(model::Shapes shapes, std::string identity, at::Device device)
-      : device_(device), shapes_(std::move(shapes)), identity_(std::move(identity)) {}
+  LoadedOnDemand(model::Shapes shapes, std::string identity, const Options& options)
+      : options_(options), shapes_(std::move(shapes)), identity_(std::move(identity)) {}
 
-  const at::Device device_;
+  const Options options_;
 
  private:
   virtual absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const = 0;

@@ -1,13 +1,15 @@
 #include "io/prompts/flux_text_side.h"
 #include "io/prompts/sd3_text_side.h"
 #include "io/prompts/text_encoders.h"
+#include "io/prompts/wan_text_side.h"
 
 namespace oxbow::io {
 
 const std::vector<TextSide>& TextSideTable() {
   static const std::vector<TextSide> table = {
       {"sd3", OpenSd3TextSide, Sd3PromptTokens},
-      {"flux", OpenFluxTextSide, FluxPromptTokens},
+      {"flux", OpenFluxTextSide, FluxPromptTokens, 512},
+      {"wan", OpenWanTextSide, WanPromptTokens, 512},
   };
   return table;
 }

@@ -1,0 +1,90 @@
+#include "io/prompts/wan_text_side.h"
+
+#include <ATen/ATen.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "io/prompts/prompt_clean.h"
+#include "io/prompts/prompt_store.h"
+#include "io/prompts/text_parts.h"
+
+namespace oxbow::io {
+namespace {
+
+constexpr int64_t kTextDim = 4096;  // diffusers' default.
+
+absl::Status CheckWan(const T5Side& t5, const DiffusersComponent& transformer) {
+  if (!t5.params.bias_per_block) {
+    return absl::FailedPreconditionError(
+        absl::StrCat((t5.component.directory / "config.json").string(),
+                     ": model_type is not umt5: a Wan takes UMT5, which has a bias per block"));
+  }
+  const auto config = nlohmann::json::parse(transformer.config_json, nullptr, false);
+  const auto found = config.find("text_dim");
+  const int64_t width =
+      found != config.end() && found->is_number_integer() ? found->get<int64_t>() : kTextDim;
+  if (t5.params.d_model == width) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("text_encoder's d_model is not the transformer's text_dim: ", t5.params.d_model,
+                   " != ", width));
+}
+
+// [texts, length] bool: up to the last end token. One in the text may come before it.
+at::Tensor MaskOf(const at::Tensor& ids, int64_t end) {
+  return ids.eq(end).to(at::kLong).flip(1).cumsum(1).flip(1).gt(0);
+}
+
+class Wan final : public LoadedOnDemand {
+ public:
+  static absl::StatusOr<std::unique_ptr<TextEncoders>> Open(const DiffusersComponents& components,
+                                                            const Options& options) {
+    OXBOW_ASSIGN_OR_RETURN(T5Side t5, OpenT5(components, ""));
+    OXBOW_RETURN_IF_ERROR(CheckWan(t5, components.at("transformer")));
+    OXBOW_ASSIGN_OR_RETURN(
+        std::string identity,
+        IdentityOfTextEncoders(components, absl::StrCat("wan, T5 tokens ", options.t5_length,
+                                                        TypeInIdentity(options))));
+    return std::unique_ptr<TextEncoders>(new Wan(std::move(t5), options, std::move(identity)));
+  }
+
+  model::Conditioning Compose(const model::EncodedText& text) const override {
+    return model::ComposeWan(text);
+  }
+
+ private:
+  Wan(T5Side t5, const Options& options, std::string identity)
+      : LoadedOnDemand({{model::kT5Tokens, {1, options.t5_length, t5.params.d_model}}},
+                       std::move(identity), options),
+        t5_(std::move(t5)),
+        t5_length_(options.t5_length) {}
+
+  absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const override {
+    OXBOW_ASSIGN_OR_RETURN(auto t5, LoadT5(t5_, options_));
+    return model::MakeWanTextConditioning(std::move(t5));
+  }
+  std::vector<at::Tensor> Ids(const std::vector<std::string>& texts) const override {
+    std::vector<std::string> clean;
+    clean.reserve(texts.size());
+    for (const std::string& text : texts) clean.push_back(CleanedPrompt(text));
+    const at::Tensor ids = IdsOf(t5_.tokenizer, clean, t5_length_);
+    return {ids, MaskOf(ids, t5_.tokenizer.end_id())};
+  }
+
+  const T5Side t5_;
+  const int64_t t5_length_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TextEncoders>> OpenWanTextSide(
+    const DiffusersComponents& components, const TextEncoders::Options& options) {
+  return Wan::Open(components, options);
+}
+
+absl::StatusOr<int64_t> WanPromptTokens(const DiffusersComponents&, int64_t t5_length) {
+  return t5_length;
+}
+
+}  // namespace oxbow::io
