@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks tools/export_model: its tests, and every small model against diffusers and against its pipeline.
+# Checks tools/encode_prompts and tools/export_model: their tests, and every small model against diffusers and against its pipeline.
 # Needs the packages of tools/export_model/requirements.txt; without them it says so in one line and passes.
 #
 #   tools/check_export_model.sh      with .deps/export/bin/python, or with $OXBOW_EXPORT_PYTHON
@@ -11,4 +11,5 @@ if ! "$python" -c 'import diffusers, peft, torch, transformers' 2>/dev/null; the
   exit 0
 fi
 "$python" -m unittest discover -s export_model/tests -t .
+"$python" encode_prompts/tests/test_encode_prompts.py
 "$python" -m export_model check

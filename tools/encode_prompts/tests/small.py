@@ -1,0 +1,96 @@
+"""Small random pipelines whose prompts are encoded outside, saved as diffusers saves them."""
+import diffusers
+import tokenizers
+import torch
+import transformers
+
+TEXT = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1)
+TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['content'] }}<|im_end|>{% endfor %}"
+
+
+def byte_tokenizer(kind, **special):
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    words = letters + ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    tokenizer = kind(vocab={word: i for i, word in enumerate(words)}, merges=[], **special)
+    tokenizer.chat_template = TEMPLATE
+    return tokenizer
+
+
+def qwen_tokenizer():
+    return byte_tokenizer(transformers.Qwen2Tokenizer)
+
+
+def qwen3(kind, **others):
+    return kind(transformers.Qwen3Config(vocab_size=300, head_dim=8, **(TEXT | others)))
+
+
+def qwen_image():
+    text = TEXT | {"vocab_size": 300, "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2], "rope_type": "default"}}
+    vision = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=16, patch_size=2)
+    return diffusers.QwenImagePipeline(
+        scheduler=diffusers.FlowMatchEulerDiscreteScheduler(), vae=None, tokenizer=qwen_tokenizer(),
+        text_encoder=transformers.Qwen2_5_VLForConditionalGeneration(transformers.Qwen2_5_VLConfig(
+            text_config=text, vision_config=vision, vocab_size=300)),
+        transformer=diffusers.QwenImageTransformer2DModel(
+            patch_size=2, in_channels=16, out_channels=4, num_layers=2, attention_head_dim=12, num_attention_heads=2,
+            joint_attention_dim=16, axes_dims_rope=(2, 4, 6)))
+
+
+def z_image():
+    return diffusers.ZImagePipeline(
+        scheduler=diffusers.FlowMatchEulerDiscreteScheduler(), vae=None, tokenizer=qwen_tokenizer(),
+        text_encoder=qwen3(transformers.Qwen3Model),
+        transformer=diffusers.ZImageTransformer2DModel(
+            in_channels=4, dim=24, n_layers=1, n_refiner_layers=1, n_heads=2, n_kv_heads=2, cap_feat_dim=16,
+            axes_dims=[4, 4, 4], axes_lens=[256, 32, 32]))
+
+
+def ltx():
+    text = transformers.T5EncoderModel(transformers.T5Config(
+        vocab_size=60, d_model=16, d_kv=6, d_ff=24, num_layers=2, num_heads=2, feed_forward_proj="gated-gelu"))
+    text.encoder.embed_tokens.weight = text.shared.weight
+    words = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("\u2581", -2.0)] + [(chr(c), -3.0) for c in range(97, 123)]
+    return diffusers.LTXPipeline(
+        scheduler=diffusers.FlowMatchEulerDiscreteScheduler(), vae=None, tokenizer=transformers.T5Tokenizer(vocab=words, extra_ids=0),
+        text_encoder=text,
+        transformer=diffusers.LTXVideoTransformer3DModel(
+            in_channels=8, out_channels=8, num_attention_heads=2, attention_head_dim=8, cross_attention_dim=16, num_layers=1,
+            caption_channels=16))
+
+
+def flux2_klein():
+    text = qwen3(transformers.Qwen3ForCausalLM, num_hidden_layers=28)  # Its pipeline takes layers 9, 18 and 27.
+    return diffusers.Flux2KleinPipeline(
+        scheduler=diffusers.FlowMatchEulerDiscreteScheduler(), vae=None, tokenizer=qwen_tokenizer(), text_encoder=text,
+        transformer=diffusers.Flux2Transformer2DModel(
+            patch_size=1, in_channels=8, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
+            joint_attention_dim=48, timestep_guidance_channels=16, axes_dims_rope=(4, 4, 4, 4), guidance_embeds=False))
+
+
+def hunyuan_video():
+    words = ["<pad>", "<s>", "</s>", "<unk>", "\u2581"] + [chr(c) for c in range(33, 127)]
+    llama = transformers.LlamaTokenizer(vocab={word: i for i, word in enumerate(words)}, merges=[], pad_token="<pad>")
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    clip = letters + [letter + "</w>" for letter in letters] + ["<|startoftext|>", "<|endoftext|>"]
+    return diffusers.HunyuanVideoPipeline(
+        scheduler=diffusers.FlowMatchEulerDiscreteScheduler(), vae=None, tokenizer=llama,
+        text_encoder=transformers.LlamaModel(transformers.LlamaConfig(vocab_size=120, **TEXT)),
+        tokenizer_2=transformers.CLIPTokenizer(vocab={word: i for i, word in enumerate(clip)}, merges=[], model_max_length=77),
+        text_encoder_2=transformers.CLIPTextModel(transformers.CLIPTextConfig(
+            vocab_size=len(clip), hidden_size=12, intermediate_size=20, num_hidden_layers=2, num_attention_heads=2,
+            bos_token_id=len(clip) - 2, eos_token_id=2)),
+        transformer=diffusers.HunyuanVideoTransformer3DModel(
+            in_channels=4, out_channels=4, num_attention_heads=2, attention_head_dim=12, num_layers=1, num_single_layers=1,
+            num_refiner_layers=1, patch_size=2, patch_size_t=1, text_embed_dim=16, pooled_projection_dim=12, rope_axes_dim=(2, 4, 6)))
+
+
+MAKE = {"QwenImagePipeline": qwen_image, "ZImagePipeline": z_image, "LTXPipeline": ltx, "Flux2KleinPipeline": flux2_klein,
+        "HunyuanVideoPipeline": hunyuan_video}
+
+
+def save(name, directory, seed=3):
+    torch.manual_seed(seed)
+    pipe = MAKE[name]()
+    pipe.text_encoder.eval()
+    pipe.save_pretrained(directory)
+    return pipe

@@ -1,0 +1,99 @@
+"""Small random pipelines: the room holds what encode_prompt says of each prompt alone; a second run encodes what is missing."""
+import contextlib
+import io
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE)]
+
+import diffusers  # noqa: E402
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from safetensors import safe_open  # noqa: E402
+
+import pipelines  # noqa: E402
+import room  # noqa: E402
+import small  # noqa: E402
+
+diffusers.utils.logging.set_verbosity_error()
+transformers.logging.set_verbosity_error()
+diffusers.utils.logging.disable_progress_bar()
+TEXTS = ["a red cat", "\u4f60\u597d", "a much longer prompt, of many more letters"]
+
+
+def tool():
+    import importlib.util
+    spec = importlib.util.spec_from_file_location("encode_prompts_main", HERE.parent / "__main__.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(*words):
+    with mock.patch.object(sys, "argv", ["encode_prompts", *map(str, words)]), \
+            contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(io.StringIO()):
+        tool().main()
+    return said.getvalue()
+
+
+class EncodePromptsTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.root = pathlib.Path(directory.name)
+
+    def arguments(self, model, prompts, tokens=300):
+        return ["--model", model, "--cache", self.root / "cache", "--tokens", tokens, "--prompts", prompts, "--batch", 2]
+
+    def test_the_room_holds_what_each_pipeline_says(self):
+        prompts = self.root / "prompts.txt"
+        prompts.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+        for name in small.MAKE:
+            with self.subTest(name):
+                model = self.root / name
+                pipe = small.save(name, model)
+                self.assertIn("encoded 4 prompts", run(*self.arguments(model, prompts)))
+                identity = room.identity(model, 300, "f32")
+                for text in [""] + TEXTS:
+                    path = room.Room(self.root / "cache", identity).path(text)
+                    with safe_open(path, "pt") as file:
+                        self.assertEqual(file.metadata()["oxbow.text_encoders"], identity)
+                        stored = {key: file.get_tensor(key).float() for key in file.keys()}
+                    alone = pipelines.encoded(pipe, [text], 300)[0]
+                    self.assertEqual(stored.keys(), alone.keys())
+                    for key, value in alone.items():
+                        torch.testing.assert_close(stored[key], value, atol=2e-5, rtol=1e-4)
+
+    def test_what_is_there_is_left_out(self):
+        model, prompts = self.root / "model", self.root / "prompts.jsonl"
+        small.save("LTXPipeline", model)
+        prompts.write_text(json.dumps({"prompt": "one"}) + "\n")
+        self.assertIn("encoded 2 prompts", run(*self.arguments(model, prompts, 8)))
+        prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in ("one", "two", "two")))
+        self.assertIn("encoded 1 prompts", run(*self.arguments(model, prompts, 8)))
+        self.assertIn("encoded 0 prompts", run(*self.arguments(model, prompts, 8)))
+        self.assertIn("encoded 3 prompts", run(*self.arguments(model, prompts, 9)))
+        self.assertFalse(list(self.root.glob("cache/**/*.tmp")))
+
+    def test_other_weights_types_and_lengths_are_other_rooms(self):
+        model, other = self.root / "model", self.root / "other"
+        small.save("LTXPipeline", model)
+        small.save("LTXPipeline", other, seed=4)
+        names = {room.identity(model, 8, "f32"), room.identity(model, 9, "f32"), room.identity(model, 8, "bf16"),
+                 room.identity(other, 8, "f32")}
+        self.assertEqual(len(names), 4)
+
+    def test_another_pipeline_is_refused_by_name(self):
+        (self.root / "model_index.json").write_text('{"_class_name": "FluxPipeline"}')
+        with self.assertRaises(SystemExit) as said:
+            run(*self.arguments(self.root, self.root / "prompts.txt"))
+        self.assertIn("FluxPipeline", str(said.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()
