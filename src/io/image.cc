@@ -87,6 +87,8 @@ struct Layout {
 
   int cell_width() const { return image_width + 2 * frame; }
   int cell_height() const { return label + image_height + 2 * frame; }
+  int64_t width(int gap) const { return gap + int64_t{columns} * (cell_width() + gap); }
+  int64_t height(int gap) const { return gap + int64_t{rows} * (cell_height() + gap); }
 };
 
 // The label as lines that fit into `width`, broken between words, or within one that is too long;
@@ -171,12 +173,17 @@ bool IsValid(const Image8& image) {
   return image.pixels.size() == static_cast<size_t>(image.width) * image.height * image.channels;
 }
 
+int64_t GridPixels(const std::vector<GridCell>& cells, const GridOptions& options) {
+  const Layout layout = Measure(cells, options);
+  return layout.width(options.gap) * layout.height(options.gap);
+}
+
 Image8 Grid(const std::vector<GridCell>& cells, const GridOptions& options) {
   OXBOW_CHECK(!cells.empty() && options.columns > 0 && options.scale > 0 && options.gap >= 0)
       << cells.size() << " cells in " << options.columns << " columns, scale " << options.scale;
   const Layout layout = Measure(cells, options);
-  const int64_t width = options.gap + int64_t{layout.columns} * (layout.cell_width() + options.gap);
-  const int64_t height = options.gap + int64_t{layout.rows} * (layout.cell_height() + options.gap);
+  const int64_t width = layout.width(options.gap);
+  const int64_t height = layout.height(options.gap);
   OXBOW_CHECK(width * height <= kGridPixelsMax) << "grid of " << width << "x" << height;
 
   Image8 sheet{static_cast<int>(width), static_cast<int>(height), 3, {}};

@@ -48,6 +48,9 @@ struct GridOptions {
 // cell, positive columns and scale, and at most kGridPixelsMax pixels in the result.
 Image8 Grid(const std::vector<GridCell>& cells, const GridOptions& options = {});
 
+// Pixels that Grid would make.
+int64_t GridPixels(const std::vector<GridCell>& cells, const GridOptions& options = {});
+
 inline constexpr int64_t kGridPixelsMax = int64_t{1} << 27;
 
 inline constexpr int64_t kDecodedPixelsMax = int64_t{1} << 26;
