@@ -13,6 +13,7 @@ Writes, under tests/golden/text unless told otherwise:
     pipeline/                              text encoders and tokenizers of a tiny SD3, as diffusers saves them
     pipeline_flux/                         the same of a tiny FLUX.1, whose tokenizers are those of tokenizer_json/
     pipeline_wan/                          the same of a tiny Wan, whose tokenizer is laid out like UMT5's
+    pipeline_qwen_image/                   a tiny Qwen-Image, and in encoded_qwen_image/ the room that tools/encode_prompts fills
     prompts_*, flux_prompts, wan_prompts.safetensors   the result of its encode_prompt for `prompts` in the metadata
 
 Tests read every file of that shape, so another seed is another test: OXBOW_TEXT_GOLDENS=DIR text_golden_test.
@@ -428,6 +429,28 @@ def clean_prompts(seed):
     return [[text, prompt_clean(text)] for text in texts if ftfy.fix_text(text) == ftfy.fix_text(text, left_out)]
 
 
+def qwen_image(out, seed):
+    """A pipeline whose prompts are encoded outside. Its graph.json.gz is `python -m export_model export QwenImageTransformer2DModel`'s."""
+    import subprocess
+    import sys
+    tool = pathlib.Path(__file__).resolve().parent / "encode_prompts"
+    sys.path.insert(0, str(tool / "tests"))
+    import small
+    root, room = out / "pipeline_qwen_image", out / "encoded_qwen_image"
+    for directory in (root, room):
+        if directory.exists():
+            shutil.rmtree(directory)
+    small.save("QwenImagePipeline", root, seed)
+    half_files(root / "transformer", "diffusion_pytorch_model.safetensors")
+    half_files(root / "text_encoder")
+    texts = out / "texts.jsonl"
+    texts.write_text('{"prompt": "a red cat"}\n')
+    subprocess.run([sys.executable, tool, "--model", root, "--cache", room, "--tokens", "64", "--prompts", texts], check=True)
+    texts.unlink()
+    for path in root.rglob("*.safetensors"):
+        path.chmod(0o644)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("tests/golden/text"))
@@ -452,6 +475,7 @@ def main():
         one_file(name, args.out / "pipeline" / folder, args.out / "tokenizer_json" / folder)
     flux(args.out, args.seed)
     wan(args.out, args.seed)
+    qwen_image(args.out, args.seed)
 
 
 if __name__ == "__main__":

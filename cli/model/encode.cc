@@ -22,9 +22,12 @@
 #include "io/diffusers_directory.h"
 #include "io/prompts/encoded_prompts.h"
 #include "run/prompt_files.h"
+#include "run/scalar_type.h"
 
 namespace oxbow::cli {
 namespace {
+
+constexpr char kBf16[] = "bf16";
 
 struct EncodeFlags {
   std::string file;  // A run, or what follows:
@@ -32,7 +35,8 @@ struct EncodeFlags {
   std::string model;
   std::vector<std::string> prompts;
   std::string cache;
-  int64_t t5_length = io::kT5LengthOfRecipes;
+  int64_t t5_length = 0;  // The model's own.
+  std::string dtype = "f32";
   std::string negative;  // What guidance leads away from.
   std::string device;    // Empty: the run's, or the CPU.
   int threads = 1;
@@ -88,6 +92,7 @@ absl::Status ReadRun(EncodeFlags& flags) {
   flags.model = resolved.config.model().path();
   flags.cache = prompts.cache();
   flags.t5_length = prompts.t5_length();
+  if (run::EncoderType(resolved.config.model()) == at::kBFloat16) flags.dtype = kBf16;
   if (flags.device.empty()) flags.device = resolved.config.model().encoder_device();
   flags.negative = resolved.config.sampling().negative_prompt();
   for (const auto& [path, split] : {std::pair(prompts.train(), run::PromptSplit::kTrain),
@@ -115,9 +120,9 @@ absl::Status CheckFlags(const EncodeFlags& flags) {
   if (flags.model.empty() || flags.prompts.empty() || flags.cache.empty()) {
     return absl::InvalidArgumentError("give a run file, or --model, --prompts and --cache");
   }
-  if (flags.t5_length >= 1 && flags.t5_length <= io::kT5LengthMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("T5's length must be between 1 and ", io::kT5LengthMax, ": ", flags.t5_length));
+  if (flags.t5_length >= 0 && flags.t5_length <= io::kT5LengthMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("T5's length must be at most ", io::kT5LengthMax,
+                                                 ", or 0 for the model's own: ", flags.t5_length));
 }
 
 absl::Status Encode(EncodeFlags flags) {
@@ -135,10 +140,12 @@ absl::Status Encode(EncodeFlags flags) {
                          io::OpenDiffusersDirectory(flags.model));
   OXBOW_ASSIGN_OR_RETURN(
       const std::unique_ptr<io::EncodedPrompts> encoded,
-      io::EncodedPrompts::Open(components,
-                               {.directory = flags.cache,
-                                .encoders = {.t5_length = flags.t5_length, .device = device},
-                                .batch = flags.batch}));
+      io::EncodedPrompts::Open(
+          components, {.directory = flags.cache,
+                       .encoders = {.t5_length = flags.t5_length,
+                                    .device = device,
+                                    .dtype = flags.dtype == kBf16 ? at::kBFloat16 : at::kFloat},
+                       .batch = flags.batch}));
   EncodingProgress progress(Clock::Steady());
   OXBOW_ASSIGN_OR_RETURN(const size_t count, encoded->Prepare(texts, [&](const auto& so_far) {
     progress.Show(so_far);
@@ -155,10 +162,11 @@ void AddEncode(CLI::App& app, int& exit_code) {
       app.add_subcommand("encode", "Run a model's text encoders over prompts ahead of training");
   command->footer(
       "Prompts that are on disk already are left alone; a run with the same prompts.cache and\n"
-      "prompts.t5_length finds them all.\n"
+      "prompts.t5_length and model.encoder_dtype finds them all.\n"
       "Example: oxbow encode run.yaml --set prompts.cache=prompts");
   CLI::Option* const run = command->add_option(
-      "file", flags->file, "run YAML: its model, prompts, cache, T5 length and negative prompt");
+      "file", flags->file,
+      "run YAML: its model, prompts, cache, T5 length, dtype and negative prompt");
   command->add_option("--set", flags->set, "KEY=VALUE over the run's; may be repeated")
       ->allow_extra_args(false);
   command->add_option("--model", flags->model, "diffusers directory");
@@ -169,7 +177,11 @@ void AddEncode(CLI::App& app, int& exit_code) {
   command->add_option("--cache", flags->cache, "directory to fill");
   command->add_option("--negative-prompt", flags->negative, "what guidance leads away from")
       ->excludes(run);
-  command->add_option("--t5-length", flags->t5_length, "tokens of T5")
+  command->add_option("--t5-length", flags->t5_length, "tokens of T5; 0: the model's own number")
+      ->capture_default_str()
+      ->excludes(run);
+  command->add_option("--dtype", flags->dtype, "of the encoders' weights and products")
+      ->check(CLI::IsMember({"f32", kBf16}))
       ->capture_default_str()
       ->excludes(run);
   command->add_option("--device", flags->device,

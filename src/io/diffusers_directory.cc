@@ -24,8 +24,11 @@ namespace fs = std::filesystem;
 constexpr uint64_t kJsonBytesMax = 64 << 20;
 constexpr double kSchedulerNumberMax = 1e9;
 // Other names of the same, with the same ids.
-constexpr std::array<std::pair<const char*, const char*>, 2> kSynonyms = {
-    {{"CLIPTokenizerFast", "CLIPTokenizer"}, {"T5Tokenizer", "T5TokenizerFast"}}};
+constexpr std::array<std::pair<const char*, const char*>, 4> kSynonyms = {
+    {{"CLIPTokenizerFast", "CLIPTokenizer"},
+     {"T5Tokenizer", "T5TokenizerFast"},
+     {"Qwen2TokenizerFast", "Qwen2Tokenizer"},
+     {"LlamaTokenizerFast", "LlamaTokenizer"}}};
 
 absl::StatusOr<std::string> ReadJsonText(const fs::path& path) {
   OXBOW_ASSIGN_OR_RETURN(std::string text, ReadFile(path, kJsonBytesMax));

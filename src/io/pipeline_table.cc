@@ -45,9 +45,31 @@ const std::vector<PipelineComponent> kWan = {
     {"vae", "diffusers", "AutoencoderKLWan", kConfig, kDiffusersBase},
 };
 
+// A pipeline whose text encoders run outside (tools/encode_prompts).
+std::vector<PipelineComponent> EncodedElsewhere(const std::string& transformer,
+                                                const std::string& text_encoder,
+                                                const std::string& tokenizer) {
+  return {{"transformer", "diffusers", transformer, kConfig, kDiffusersBase, true},
+          {"text_encoder", "transformers", text_encoder, kConfig, kTransformersBase, true},
+          {"tokenizer", "transformers", tokenizer, "", "", true},
+          {"scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler", "scheduler_config.json", "",
+           true},
+          {"vae", "diffusers", "AutoencoderKL", kConfig, kDiffusersBase}};
+}
+
+std::vector<PipelineComponent> HunyuanVideo() {
+  std::vector<PipelineComponent> components =
+      EncodedElsewhere("HunyuanVideoTransformer3DModel", "LlamaModel", "LlamaTokenizer");
+  components.push_back(
+      {"text_encoder_2", "transformers", "CLIPTextModel", kConfig, kTransformersBase, true});
+  components.push_back({"tokenizer_2", "transformers", "CLIPTokenizer", "", "", true});
+  return components;
+}
+
 }  // namespace
 
 const std::vector<Pipeline>& PipelineTable() {
+  static const std::string kOutside = "encoded_elsewhere";
   static const std::vector<Pipeline> table = {
       {.class_name = "StableDiffusion3Pipeline",
        .text_side = "sd3",
@@ -61,7 +83,32 @@ const std::vector<Pipeline>& PipelineTable() {
        .text_side = "wan",
        .components = kWan,
        .absent = {"transformer_2", "image_encoder", "image_processor"},
-       .transformer_without = {"image_dim", "added_kv_proj_dim", "pos_embed_seq_len"}}};
+       .transformer_without = {"image_dim", "added_kv_proj_dim", "pos_embed_seq_len"}},
+      {.class_name = "QwenImagePipeline",
+       .text_side = kOutside,
+       .components = EncodedElsewhere("QwenImageTransformer2DModel",
+                                      "Qwen2_5_VLForConditionalGeneration", "Qwen2Tokenizer"),
+       .absent = {}},
+      {.class_name = "ZImagePipeline",
+       .text_side = kOutside,
+       .components = EncodedElsewhere("ZImageTransformer2DModel", "Qwen3Model", "Qwen2Tokenizer"),
+       .absent = {},
+       .transformer_without = {"siglip_feat_dim"}},
+      {.class_name = "Flux2KleinPipeline",
+       .text_side = kOutside,
+       .components =
+           EncodedElsewhere("Flux2Transformer2DModel", "Qwen3ForCausalLM", "Qwen2Tokenizer"),
+       .absent = {}},
+      {.class_name = "HunyuanVideoPipeline",
+       .text_side = kOutside,
+       .components = HunyuanVideo(),
+       .absent = {},
+       .transformer_without = {"image_condition_type"}},
+      {.class_name = "LTXPipeline",
+       .text_side = kOutside,
+       .components =
+           EncodedElsewhere("LTXVideoTransformer3DModel", "T5EncoderModel", "T5TokenizerFast"),
+       .absent = {}}};
   return table;
 }
 

@@ -142,6 +142,18 @@ TEST(ExportedModelTest, ADirectoryWithItsGraphIsAModel) {
   EXPECT_THAT(facts.latent_shape, ElementsAre(4, 4, 8)) << "the decoder doubles a side";
 }
 
+TEST(ExportedModelTest, AModelWhosePromptsAreEncodedElsewhereIsAModel) {
+  v1::RunConfig config;
+  config.mutable_model()->set_path(OXBOW_SOURCE_DIR "/tests/golden/text/pipeline_qwen_image");
+  config.mutable_sampling()->set_height(8);
+  config.mutable_sampling()->set_width(16);
+  config.mutable_prompts()->set_t5_length(64);
+  const auto facts = ReadModelFacts(config);
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  EXPECT_EQ(facts->prompt_tokens, 64);
+  EXPECT_EQ(facts->conditioning_bytes, 4u * 64 * (16 + 1)) << "tokens and their mask";
+}
+
 TEST(ExportedModelTest, ANetworkMayTakeGuidanceAsAnInput) {
   absl::Status status;
   const ModelFacts facts = FluxFacts("flux_dev_tiny", status);

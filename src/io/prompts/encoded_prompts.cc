@@ -33,6 +33,11 @@ absl::StatusOr<std::optional<EncodedText>> EncodedPrompts::Find(const std::strin
   return store_->Read(text);
 }
 
+absl::Status EncodedPrompts::CheckCanEncode(const std::vector<std::string>& missing) const {
+  if (missing.empty()) return absl::OkStatus();
+  return encoders_->CheckCanEncode(missing, stored() ? directory() : std::filesystem::path());
+}
+
 absl::StatusOr<std::vector<EncodedText>> EncodedPrompts::EncodeBatch(
     const std::vector<std::string>& texts) {
   OXBOW_ASSIGN_OR_RETURN(const EncodedText together, encoders_->Encode(texts));
@@ -57,6 +62,7 @@ absl::StatusOr<model::Conditioning> EncodedPrompts::Get(const std::vector<std::s
     if (!row.has_value()) missing.push_back(text);
     rows[text] = std::move(row).value_or(EncodedText());
   }
+  OXBOW_RETURN_IF_ERROR(CheckCanEncode(missing));
   for (size_t begin = 0; begin < missing.size(); begin += batch_) {
     const auto first = missing.begin() + static_cast<ptrdiff_t>(begin);
     const std::vector<std::string> some(
@@ -82,6 +88,7 @@ absl::StatusOr<size_t> EncodedPrompts::Prepare(const std::vector<std::string>& t
   for (const std::string& text : texts) {
     if (seen.insert(text).second && !store_->Has(text)) missing.push_back(text);
   }
+  OXBOW_RETURN_IF_ERROR(CheckCanEncode(missing));
   const auto first = static_cast<ptrdiff_t>(from * static_cast<double>(missing.size()));
   std::rotate(missing.begin(), missing.begin() + first, missing.end());
   Progress progress{.done = 0, .total = missing.size()};

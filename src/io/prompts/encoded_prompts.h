@@ -63,6 +63,7 @@ class EncodedPrompts {
 
   // Reads the text's file, if there is one.
   absl::StatusOr<std::optional<model::EncodedText>> Find(const std::string& text) const;
+  absl::Status CheckCanEncode(const std::vector<std::string>& missing) const;
   // Encodes up to a batch of texts into rows, onto disk as well.
   absl::StatusOr<std::vector<model::EncodedText>> EncodeBatch(
       const std::vector<std::string>& texts);

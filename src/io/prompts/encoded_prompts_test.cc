@@ -231,6 +231,34 @@ TEST(EncodedPromptsTest, WhereARunDoesNotSayTheModelHasItsNumberOfTokens) {
   EXPECT_EQ(encoders->identity(), (*TextEncoders::Open(wan, {.t5_length = 512}))->identity());
 }
 
+// The room that tools/encode_prompts filled, for a pipeline whose encoders are not here.
+TEST(EncodedPromptsTest, PromptsThatWereEncodedElsewhereAreFound) {
+  const fs::path room = Fresh("elsewhere");
+  fs::copy(Goldens() / "encoded_qwen_image", room, fs::copy_options::recursive);
+  const auto prompts = Opened(Components(Goldens() / "pipeline_qwen_image"), 64, room);
+  ASSERT_NE(prompts, nullptr);
+  const auto conditioning = prompts->Get({"a red cat", ""});
+  ASSERT_TRUE(conditioning.ok()) << conditioning.status();
+  EXPECT_EQ(conditioning->at(model::kPromptTokens).sizes(), (std::vector<int64_t>{2, 64, 16}));
+  const at::Tensor counted = conditioning->at("mask").sum(1);
+  EXPECT_GT(counted[0].item<double>(), counted[1].item<double>());
+  EXPECT_GT(counted[1].item<double>(), 0);
+  const Texts lacking = {"it's new", "a red cat"};
+  for (const auto& status :
+       {prompts->Prepare(lacking, [](const auto&) {}).status(), prompts->Get(lacking).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    const std::string command = absl::StrCat(
+        "1 prompts are not in prompts.cache, and this pipeline's text encoders run outside; encode "
+        "them with: python3 tools/encode_prompts --model '",
+        (Goldens() / "pipeline_qwen_image").string(), "' --cache '", room.string(),
+        "' --tokens 64 --prompts '", (prompts->directory() / "missing.jsonl").string(), "'");
+    EXPECT_EQ(status.message(), command);
+  }
+  EXPECT_EQ(*ReadFile(prompts->directory() / "missing.jsonl"), "{\"prompt\":\"it's new\"}\n");
+  const auto nowhere = Opened(Components(Goldens() / "pipeline_qwen_image"), 64);
+  EXPECT_NE(nowhere->Get({""}).status().message().find("prompts.cache"), std::string::npos);
+}
+
 TEST(EncodedPromptsTest, StoredPromptsAreTheSameBitForBitWithoutTheEncoders) {
   const fs::path directory = Fresh("store");
   const Texts texts = {"a", "b", "", "a", "text 473", "\xe4\xbd\xa0 \xff broken"};

@@ -10,6 +10,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,6 +46,13 @@ class TextEncoders {
   // What the encoders say about each text, one row per text. Reads the weights if they are not
   // there. Requires at least one text.
   virtual absl::StatusOr<model::EncodedText> Encode(const std::vector<std::string>& texts) = 0;
+
+  // Whether Encode can encode these texts, which are not in `room` (empty: nothing is kept on
+  // disk). kFailedPrecondition of a side whose encoders run outside, with the command that does it.
+  virtual absl::Status CheckCanEncode(const std::vector<std::string>& /*texts*/,
+                                      const std::filesystem::path& /*room*/) const {
+    return absl::OkStatus();
+  }
 
   // Frees the weights; Encode will read them again.
   virtual void Release() = 0;

@@ -1,3 +1,4 @@
+#include "io/prompts/encoded_elsewhere.h"
 #include "io/prompts/flux_text_side.h"
 #include "io/prompts/sd3_text_side.h"
 #include "io/prompts/text_encoders.h"
@@ -10,6 +11,7 @@ const std::vector<TextSide>& TextSideTable() {
       {"sd3", OpenSd3TextSide, Sd3PromptTokens},
       {"flux", OpenFluxTextSide, FluxPromptTokens, 512},
       {"wan", OpenWanTextSide, WanPromptTokens, 512},
+      {"encoded_elsewhere", OpenEncodedElsewhere, TokensEncodedElsewhere, 512},
   };
   return table;
 }

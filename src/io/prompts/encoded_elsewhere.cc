@@ -1,0 +1,135 @@
+#include "io/prompts/encoded_elsewhere.h"
+
+#include <ATen/ATen.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "io/prompts/prompt_store.h"
+
+namespace oxbow::io {
+namespace {
+
+constexpr char kMask[] = "mask";
+constexpr char kMissingFile[] = "missing.jsonl";
+
+// What a transformer takes of a prompt, and the keys of its config that say how wide.
+struct Taken {
+  const char* class_name;
+  const char* width;
+  bool masked = false;
+  const char* pooled_width = nullptr;
+};
+
+constexpr Taken kTaken[] = {
+    {"QwenImageTransformer2DModel", "joint_attention_dim", true},
+    {"ZImageTransformer2DModel", "cap_feat_dim", true},
+    {"Flux2Transformer2DModel", "joint_attention_dim"},
+    {"HunyuanVideoTransformer3DModel", "text_embed_dim", true, "pooled_projection_dim"},
+    {"LTXVideoTransformer3DModel", "caption_channels", true},
+};
+
+absl::StatusOr<int64_t> WidthOf(const DiffusersComponent& transformer, const char* key) {
+  const auto config = nlohmann::json::parse(transformer.config_json, nullptr, false);
+  const auto found = config.find(key);
+  if (found != config.end() && found->is_number_integer() && found->get<int64_t>() > 0) {
+    return found->get<int64_t>();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      (transformer.directory / "config.json").string(), ": '", key, "' is no positive number"));
+}
+
+absl::StatusOr<model::Shapes> ShapesOf(const DiffusersComponent& transformer, int64_t tokens) {
+  for (const Taken& taken : kTaken) {
+    if (transformer.class_name != taken.class_name) continue;
+    OXBOW_ASSIGN_OR_RETURN(const int64_t width, WidthOf(transformer, taken.width));
+    model::Shapes shapes = {{model::kPromptTokens, {1, tokens, width}}};
+    if (taken.masked) shapes[kMask] = {1, tokens};
+    if (taken.pooled_width != nullptr) {
+      OXBOW_ASSIGN_OR_RETURN(const int64_t pooled, WidthOf(transformer, taken.pooled_width));
+      shapes[model::kPooledPrompt] = {1, pooled};
+    }
+    return shapes;
+  }
+  return absl::FailedPreconditionError("prompts of this transformer are not encoded outside: " +
+                                       transformer.class_name);
+}
+
+std::string Quoted(const std::string& word) {
+  return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
+}
+
+class EncodedElsewhere final : public TextEncoders {
+ public:
+  EncodedElsewhere(std::filesystem::path model, model::Shapes shapes, std::string identity,
+                   const Options& options)
+      : model_(std::move(model)),
+        shapes_(std::move(shapes)),
+        identity_(std::move(identity)),
+        options_(options) {}
+
+  // The command is whole: the texts lie in a file of the room.
+  absl::Status CheckCanEncode(const std::vector<std::string>& texts,
+                              const std::filesystem::path& room) const override {
+    if (room.empty()) {
+      return absl::FailedPreconditionError(
+          "this pipeline's prompts are encoded outside, by tools/encode_prompts: name in "
+          "prompts.cache the directory that it filled");
+    }
+    std::string lines;
+    for (const std::string& text : texts) {
+      const nlohmann::json line = {{"prompt", text}};
+      absl::StrAppend(&lines, line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace),
+                      "\n");
+    }
+    const std::filesystem::path file = room / kMissingFile;
+    OXBOW_RETURN_IF_ERROR(WriteFileAtomically(file, lines));
+    return absl::FailedPreconditionError(absl::StrCat(
+        texts.size(), " prompts are not in prompts.cache, and this pipeline's text encoders run ",
+        "outside; encode them with: python3 tools/encode_prompts --model ", Quoted(model_.string()),
+        " --cache ", Quoted(room.parent_path().string()), " --tokens ", options_.t5_length,
+        options_.dtype == at::kBFloat16 ? " --dtype bf16" : "", " --prompts ",
+        Quoted(file.string())));
+  }
+
+  absl::StatusOr<model::EncodedText> Encode(const std::vector<std::string>& texts) override {
+    return CheckCanEncode(texts, {});
+  }
+  void Release() override {}
+  bool loaded() const override { return false; }
+  model::Conditioning Compose(const model::EncodedText& text) const override { return text; }
+  const model::Shapes& row_shapes() const override { return shapes_; }
+  const std::string& identity() const override { return identity_; }
+
+ private:
+  const std::filesystem::path model_;
+  const model::Shapes shapes_;
+  const std::string identity_;
+  const Options options_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TextEncoders>> OpenEncodedElsewhere(
+    const DiffusersComponents& components, const TextEncoders::Options& options) {
+  const DiffusersComponent& transformer = components.at("transformer");
+  OXBOW_ASSIGN_OR_RETURN(model::Shapes shapes, ShapesOf(transformer, options.t5_length));
+  OXBOW_ASSIGN_OR_RETURN(
+      std::string identity,
+      IdentityOfTextEncoders(components,
+                             absl::StrCat("encoded elsewhere, tokens ", options.t5_length,
+                                          options.dtype == at::kBFloat16 ? ", bf16" : "")));
+  return std::make_unique<EncodedElsewhere>(transformer.directory.parent_path(), std::move(shapes),
+                                            std::move(identity), options);
+}
+
+absl::StatusOr<int64_t> TokensEncodedElsewhere(const DiffusersComponents& components,
+                                               int64_t t5_length) {
+  OXBOW_RETURN_IF_ERROR(ShapesOf(components.at("transformer"), t5_length).status());
+  return t5_length;
+}
+
+}  // namespace oxbow::io
