@@ -256,8 +256,10 @@ std::string GuidanceText(const v1::RunConfig& config, double scale) {
 absl::StatusOr<std::string> RunPlanText(const v1::RunConfig& config, const run::ModelFacts& facts) {
   v1::SamplingConfig resolved = config.sampling();
   resolved.set_shift(facts.shift);
-  OXBOW_ASSIGN_OR_RETURN(const double guidance,
-                         run::EmbeddedGuidance(*facts.architecture, config.sampling()));
+  double guidance = 0;
+  if (facts.architecture != nullptr) {
+    OXBOW_ASSIGN_OR_RETURN(guidance, run::EmbeddedGuidance(*facts.architecture, config.sampling()));
+  }
   resolved.set_embedded_guidance(guidance);
   OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec sampling, run::SamplingSpecFromConfig(resolved));
   return absl::StrCat(BatchText(config), GuidanceText(config, guidance), "\n",
