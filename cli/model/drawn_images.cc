@@ -64,7 +64,8 @@ absl::StatusOr<std::unique_ptr<model::Policy>> PolicyFor(const v1::RunConfig& co
       .with_reference = false,
       .with_ema = false,
       .trainable = false,
-      .guidance = config.sampling().guidance()};
+      .guidance = config.sampling().guidance(),
+      .embedded_guidance = model.embedded_guidance};
   OXBOW_ASSIGN_OR_RETURN(options.device, model::DeviceNamed(config.model().device()));
   OXBOW_ASSIGN_OR_RETURN(options.compute, run::ScalarTypeFromConfig(config.model().compute_dtype(),
                                                                     "model.compute_dtype"));
@@ -85,6 +86,7 @@ void Apply(const ImageOptions& options, v1::RunConfig& config) {
   config.mutable_model()->set_device(options.device);  // Not where the run trained.
   v1::SamplingConfig& sampling = *config.mutable_sampling();
   if (options.guidance > 0) sampling.set_guidance(options.guidance);
+  if (options.embedded_guidance > 0) sampling.set_embedded_guidance(options.embedded_guidance);
   if (!options.negative_prompt.empty()) sampling.set_negative_prompt(options.negative_prompt);
   v1::EvalConfig& eval = *config.mutable_eval();
   if (options.steps > 0) eval.set_steps(options.steps);
@@ -178,6 +180,10 @@ void AddImageFlags(CLI::App& command, ImageOptions& images) {
       .add_option("--guidance", images.guidance,
                   "classifier-free guidance; default: the run's, of a model none")
       ->check(CLI::Range(1.0, 100.0));
+  command
+      .add_option("--embedded-guidance", images.embedded_guidance,
+                  "scale that the network takes as an input; default: the run's, else its own")
+      ->check(CLI::PositiveNumber);
   command.add_option("--negative-prompt", images.negative_prompt, "what guidance leads away from");
   command.add_option("--device", images.device, "cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--seed", images.seed, "of the noise")->capture_default_str();

@@ -26,6 +26,7 @@ struct ImageOptions {
   uint32_t steps = 0;
   std::string solver;  // euler, dpmpp_2m or dpmpp_heun.
   double guidance = 0;
+  double embedded_guidance = 0;  // See run/embedded_guidance.h.
   uint64_t seed = 0;
   std::string negative_prompt;
   std::string device = "cpu";

@@ -4,10 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
 #include "core/model/cuda_graphs.h"
 #include "core/model/device.h"
+#include "run/embedded_guidance.h"
 #include "run/group_bytes.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"
@@ -55,6 +57,16 @@ void CheckLora(const v1::RunConfig& config, const run::ModelFacts& facts,
                                    facts.lora_rank_useful, ", got ", rank)});
 }
 
+void CheckGuidance(const v1::RunConfig& config, const run::ModelFacts& facts,
+                   std::vector<Problem>& problems) {
+  static constexpr char kKey[] = "sampling.embedded_guidance";
+  const auto scale = run::EmbeddedGuidance(*facts.architecture, config.sampling());
+  if (scale.ok()) return;
+  const std::string said(scale.status().message());
+  problems.push_back(
+      {Severity::kError, kKey, std::string(absl::StripPrefix(said, absl::StrCat(kKey, " ")))});
+}
+
 void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
   if (config.model().path().empty()) return;  // A rule reports it.
   const absl::StatusOr<run::ModelFacts> facts = run::ReadModelFacts(config);
@@ -62,6 +74,7 @@ void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
     CheckOffers(config, *facts, problems);
     CheckSink(config, *facts, problems);
     CheckLora(config, *facts, problems);
+    CheckGuidance(config, *facts, problems);
     return;
   }
   problems.push_back({Severity::kError, "model.path", std::string(facts.status().message()),

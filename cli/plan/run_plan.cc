@@ -10,6 +10,7 @@
 #include "config/validate.h"
 #include "core/flow/sampler.h"
 #include "core/flow/window.h"
+#include "run/embedded_guidance.h"
 #include "run/group_bytes.h"
 #include "run/rewards.h"
 #include "run/sampling_spec.h"
@@ -244,12 +245,25 @@ std::string MemoryText(const v1::RunConfig& config, const run::ModelFacts& facts
                       BytesText(run::SinkBytesNeeded(config, facts.latent_shape))));
 }
 
+// Nothing where the network takes no scale.
+std::string GuidanceText(const v1::RunConfig& config, double scale) {
+  if (scale == 0) return "";
+  const bool set = config.sampling().embedded_guidance() > 0;
+  return absl::StrFormat("%-22s %g, %s\n", "guidance of the network", scale,
+                         set ? "by sampling.embedded_guidance" : "its own");
+}
+
 absl::StatusOr<std::string> RunPlanText(const v1::RunConfig& config, const run::ModelFacts& facts) {
   v1::SamplingConfig resolved = config.sampling();
   resolved.set_shift(facts.shift);
+  double guidance = 0;
+  if (facts.architecture != nullptr) {
+    OXBOW_ASSIGN_OR_RETURN(guidance, run::EmbeddedGuidance(*facts.architecture, config.sampling()));
+  }
+  resolved.set_embedded_guidance(guidance);
   OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec sampling, run::SamplingSpecFromConfig(resolved));
-  return absl::StrCat(BatchText(config), "\n", StepTable(config, sampling), "\n",
-                      MemoryText(config, facts));
+  return absl::StrCat(BatchText(config), GuidanceText(config, guidance), "\n",
+                      StepTable(config, sampling), "\n", MemoryText(config, facts));
 }
 
 }  // namespace oxbow::cli

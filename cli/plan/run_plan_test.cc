@@ -53,15 +53,18 @@ TEST(RunPlanTest, BatchArithmeticIsGroupsTimesSize) {
 }
 
 // At 512 pixels, where a latent is 16 x 64 x 64.
-TEST(RunPlanTest, TheSd35RecipesHaveRoomForTheirExperience) {
+TEST(RunPlanTest, TheRecipesOfRealModelsHaveRoomForTheirExperience) {
   run::ModelFacts facts = Facts(kMillion);
-  facts.latent_shape = {16, 64, 64};
-  facts.conditioning_bytes = 4 * (205 * 4096 + 2048);
   int recipes = 0;
   for (const auto& [name, text] : config::Recipes()) {
-    if (name.rfind("sd35m", 0) != 0) continue;
+    const bool flux = name.starts_with("flux");
+    if (!flux && !name.starts_with("sd35")) continue;
     ++recipes;
     const v1::RunConfig run = config::LoadRunConfig({}, {"recipe=" + name}, {}).value().config;
+    const int64_t side = run.sampling().height() / 8;
+    facts.latent_shape = {16, side, side};
+    const uint64_t t5 = run.prompts().t5_length();  // SD3 has CLIP's 77 tokens before them.
+    facts.conditioning_bytes = flux ? 4 * (t5 * 4096 + 768) : 4 * ((77 + t5) * 4096 + 2048);
     EXPECT_LE(run::SinkBytesNeeded(run, facts.latent_shape), run.services().sink_bytes_max())
         << name;
     const uint64_t entry =
@@ -70,7 +73,7 @@ TEST(RunPlanTest, TheSd35RecipesHaveRoomForTheirExperience) {
     EXPECT_LE(entry, buffer::kEntryBytesMax) << name;
     EXPECT_LE(entry, buffer::kOfferCallBytes) << "a call takes several, " << name;
   }
-  EXPECT_EQ(recipes, 19);
+  EXPECT_EQ(recipes, 27);
 }
 
 TEST(RunPlanTest, AConfiguredNumberOfKeptStepsBeatsTheRule) {

@@ -56,9 +56,9 @@ TEST(RunConfigTest, EveryRecipeAndShippedRunIsValid) {
     EXPECT_EQ(resolved->config.run().name(), name);
     std::vector<std::string> keys;
     for (const Problem& problem : Validate(resolved->config)) keys.push_back(problem.key);
-    if (name == "sd35m") {  // Other recipes build on it.
+    if (name == "sd35m" || name == "flux-dev") {  // Other recipes build on it.
       EXPECT_THAT(keys, testing::ElementsAre("prompts.train", "prompts.eval", "reward.terms"));
-    } else if (name.rfind("sd35m", 0) == 0) {
+    } else if (name.starts_with("sd35") || name.starts_with("flux")) {
       EXPECT_THAT(keys, testing::IsEmpty()) << name;
     } else {
       EXPECT_TRUE(FirstError(Validate(resolved->config), resolved->provenance).ok()) << name;
@@ -127,6 +127,47 @@ TEST(RunConfigTest, TheSd35RecipesAreThePublishedSettings) {
     }
   }
   EXPECT_EQ(recipe("sd35m-pickscore-nocfg").batch().group_size(), 18u);
+}
+
+// The published settings of Flow-GRPO, DanceGRPO and V-GRPO.
+TEST(RunConfigTest, TheFluxRecipesAreThePublishedSettings) {
+  const auto recipe = [](const std::string& name) {
+    return LoadRunConfig({}, {"recipe=flux-dev-" + name}, {}).value().config;
+  };
+  const v1::RunConfig base = recipe("pickscore");
+  EXPECT_EQ(base.batch().groups() * base.batch().group_size(), 1152u);
+  EXPECT_EQ(base.sampling().steps(), 6u);
+  EXPECT_EQ(base.sampling().sde_count(), 5u);
+  EXPECT_EQ(base.sampling().eta(), 0.9);
+  EXPECT_EQ(base.eval().steps(), 28u);
+  EXPECT_EQ(base.method().clip_range(), 1e-4);
+  EXPECT_EQ(base.method().kl_weight(), 0);
+  EXPECT_EQ(base.method().advantage_std(), v1::ADVANTAGE_STD_GLOBAL);
+  EXPECT_EQ(base.model().lora().rank(), 64u);
+  EXPECT_EQ(base.model().lora().alpha(), 128);
+  EXPECT_EQ(base.model().lora().targets_size(), 12);
+  EXPECT_EQ(base.prompts().t5_length(), 128u);
+  const v1::RunConfig fast = recipe("pickscore-fast");
+  EXPECT_EQ(fast.sampling().dynamics(), v1::DYNAMICS_KIND_CPS);
+  EXPECT_EQ(fast.sampling().eta(), 0.8);
+  EXPECT_EQ(fast.sampling().window().size(), 3u);
+  EXPECT_EQ(fast.sampling().sde_count(), 3u);
+  EXPECT_EQ(fast.method().clip_range(), 1e-5);
+  EXPECT_EQ(fast.method().advantage_std(), v1::ADVANTAGE_STD_GROUP);
+  EXPECT_EQ(recipe("pickscore-op").replay().fraction(), 0.125);
+  const v1::RunConfig dance = recipe("dance");
+  EXPECT_EQ(dance.sampling().shift(), 3);
+  EXPECT_EQ(dance.sampling().noise(), v1::SHARING_GROUP);
+  EXPECT_EQ(dance.method().step_fraction(), 0.6);
+  EXPECT_EQ(dance.batch().groups() * dance.batch().group_size(), 192u);
+  for (const auto& [name, height, rate] :
+       {std::tuple("pickscore", 512u, 3e-4), {"dance", 720u, 1e-5}, {"v-grpo", 720u, 1e-5}}) {
+    const v1::RunConfig run = recipe(name);
+    EXPECT_EQ(run.sampling().embedded_guidance(), 3.5) << name;
+    EXPECT_EQ(run.sampling().guidance(), 1) << name;
+    EXPECT_EQ(run.sampling().height(), height) << name;
+    EXPECT_EQ(run.optimizer().learning_rate(), rate) << name;
+  }
 }
 
 TEST(RunConfigTest, ARecipeBuildsOnAnotherAndEachValueNamesItsOwn) {

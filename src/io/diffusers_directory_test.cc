@@ -1,9 +1,13 @@
 #include "io/diffusers_directory.h"
 
+#include <fstream>
+
 #include "base/file.h"
+#include "core/flow/schedule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "io/safetensors.h"
+#include "nlohmann/json.hpp"
 
 namespace oxbow::io {
 namespace {
@@ -152,6 +156,26 @@ TEST(DiffusersDirectoryTest, AShiftIsStaticOrFollowsTheImagesSize) {
   EXPECT_EQ(shift(R"({"use_dynamic_shifting": true, "time_shift_type": "linear"})").status().code(),
             absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(shift(R"({"shift": 0})").status().code(), absl::StatusCode::kDataLoss);
+}
+
+// From tools/make_scheduler_goldens.py: what diffusers' FluxPipeline samples pictures along.
+TEST(DiffusersDirectoryTest, NoiseLevelsOfFluxAreThoseOfItsPipelineAtEverySize) {
+  std::ifstream file(OXBOW_SOURCE_DIR "/tests/golden/flux_sigmas.json");
+  const nlohmann::json golden = nlohmann::json::parse(file);
+  const DiffusersComponent scheduler{.config_json = golden["scheduler"].dump()};
+  ASSERT_GE(golden["cases"].size(), 4u);
+  for (const nlohmann::json& picture : golden["cases"]) {
+    const int64_t tokens =
+        picture["height"].get<int64_t>() / 16 * (picture["width"].get<int64_t>() / 16);
+    const auto expected = picture["sigmas"].get<std::vector<double>>();
+    const std::vector<double> sigmas =
+        flow::SigmaGrid(flow::ScheduleKind::kLinspace, picture["steps"].get<int>(),
+                        *SchedulerShift(scheduler, tokens));
+    ASSERT_EQ(sigmas.size(), expected.size());
+    for (size_t i = 0; i < sigmas.size(); ++i) {
+      EXPECT_NEAR(sigmas[i], expected[i], 2e-7) << tokens << " tokens, level " << i;
+    }
+  }
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
 // Training models that are more than a transformer: an autoencoder, guidance, mixed precision.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <span>
 
+#include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/philox.h"
 #include "core/model/autoencoder_kl.h"
@@ -166,32 +169,123 @@ TEST(PipelineTest, TheWholeOfSd3TrainsAnAdapter) {
   EXPECT_GT(fs::file_size(sheet), 100u);
 }
 
-// As diffusers saves it today, with the graph of its transformer beside it: text encoders, an
-// adapter, replay, the decoder of RGB images; the trained model then samples images.
-TEST(PipelineTest, FluxTrainsAnAdapterFromItsExportedGraph) {
-  const ScopedDirectory scratch;
-  const fs::path model = scratch.path() / "model";
-  const std::string source = OXBOW_SOURCE_DIR;
-  const std::string goldens = source + "/tests/golden/text/";
+// As diffusers saves it today, with the graph of its transformer beside it.
+fs::path TinyFlux(const fs::path& model) {
+  const std::string goldens = OXBOW_SOURCE_DIR "/tests/golden/text/";
   fs::copy(goldens + "pipeline_flux", model, fs::copy_options::recursive);
   fs::copy(goldens + "tokenizer_json/tokenizer", model / "tokenizer");
   fs::copy(goldens + "tokenizer_json/tokenizer_3", model / "tokenizer_2");
-  TrainingRun run({"model.path=" + model.string(), "model.trained=lora", "model.lora.rank=2",
-                   "model.lora.targets=[attn.to_q, attn.to_v, ff.net.2]",
-                   "prompts.train=" + source + "/configs/prompts/compose_train.txt",
-                   "prompts.eval=" + source + "/configs/prompts/compose_eval.txt",
-                   "prompts.t5_length=20", "sampling.height=16", "sampling.width=32",
-                   "reward.terms=[{name: brightness, weight: 1}]", "reward.observed=[]",
-                   "replay.fraction=0.5", "method.zero_variance=unmasked", "run.steps=3",
-                   "batch.groups=2", "eval.every=3", "checkpoint.every=3"});
+  return model;
+}
+
+// The same with the scale of guidance as an input of the network, as FLUX.1-dev has it.
+fs::path TinyGuidedFlux(const fs::path& model) {
+  TinyFlux(model);
+  const fs::path weights = model / "transformer" / "diffusion_pytorch_model.safetensors";
+  io::Safetensors tensors = *io::ReadSafetensors(weights);
+  RandomStream random({.seed = 6});
+  const std::string embedder = "time_text_embed.guidance_embedder.linear_";
+  for (const auto& [name, shape] : std::map<std::string, std::vector<int64_t>>{
+           {"1.weight", {32, 256}}, {"1.bias", {32}}, {"2.weight", {32, 32}}, {"2.bias", {32}}}) {
+    std::vector<float> values(static_cast<size_t>(shape[0] * (shape.size() > 1 ? shape[1] : 1)));
+    random.FillNormal(std::span(values));
+    for (float& value : values) value *= 0.1f;
+    tensors.tensors[embedder + name] = {
+        .dtype = io::DType::kF32,
+        .shape = shape,
+        .data = std::string(reinterpret_cast<const char*>(values.data()), 4 * values.size())};
+  }
+  EXPECT_TRUE(io::WriteSafetensors(weights, tensors).ok());
+  for (const char* file : {"config.json", "graph.json.gz"}) {
+    fs::copy_file(fs::path(OXBOW_SOURCE_DIR "/tests/golden/graphs/flux_guided") / file,
+                  model / "transformer" / file, fs::copy_options::overwrite_existing);
+  }
+  return model;
+}
+
+// Text encoders, an adapter, replay, the decoder of RGB images.
+std::vector<std::string> FluxSettings(const fs::path& model) {
+  const std::string prompts = OXBOW_SOURCE_DIR "/configs/prompts/";
+  return {"model.path=" + model.string(),
+          "model.trained=lora",
+          "model.lora.rank=2",
+          "model.lora.targets=[attn.to_q, attn.to_v, ff.net.2]",
+          "prompts.train=" + prompts + "compose_train.txt",
+          "prompts.eval=" + prompts + "compose_eval.txt",
+          "prompts.t5_length=20",
+          "sampling.height=16",
+          "sampling.width=32",
+          "reward.terms=[{name: brightness, weight: 1}]",
+          "reward.observed=[]",
+          "replay.fraction=0.5",
+          "method.zero_variance=unmasked",
+          "run.steps=3",
+          "batch.groups=2",
+          "eval.every=3",
+          "checkpoint.every=3"};
+}
+
+// The bytes of the sheet that a finished run draws.
+std::string Sheet(const TrainingRun& run, const fs::path& sheet,
+                  const std::vector<std::string>& flags = {}) {
+  std::vector<std::string> arguments = {"sample",   "--run",        run.directory().string(),
+                                        "--prompt", "a red square", "--count",
+                                        "2",        "--out",        sheet.string()};
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  const Outcome drawn = RunOxbow(arguments);
+  EXPECT_EQ(drawn.exit_code, 0) << drawn.message;
+  const auto bytes = ReadFile(sheet);
+  return bytes.ok() ? *bytes : "";
+}
+
+TEST(PipelineTest, FluxTrainsAnAdapterFromItsExportedGraph) {
+  const ScopedDirectory scratch;
+  TrainingRun run(FluxSettings(TinyFlux(scratch.path() / "model")));
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
   EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), AllOf(SizeIs(3), Each(0.0)));
   EXPECT_THAT(run.Series("train/grad_norm"), Each(Gt(0.0)));
-  const fs::path sheet = scratch.path() / "sheet.png";
-  const Outcome drawn = RunOxbow({"sample", "--run", run.directory().string(), "--prompt",
-                                  "a red square", "--count", "2", "--out", sheet.string()});
-  EXPECT_EQ(drawn.exit_code, 0) << drawn.message;
-  EXPECT_GT(fs::file_size(sheet), 100u);
+  EXPECT_GT(Sheet(run, scratch.path() / "sheet.png").size(), 100u);
+}
+
+// A worker that was given another scale would draw other paths: ratios would not be 1. The scale
+// reaches evaluation and `oxbow sample` as well, which draw with the run's unless another is asked.
+TEST(PipelineTest, FluxWithEmbeddedGuidanceTrainsReplaysEvaluatesAndSamples) {
+  const ScopedDirectory scratch;
+  const fs::path model = TinyGuidedFlux(scratch.path() / "model");
+  std::map<double, double> evaluated;
+  std::map<double, std::string> sheets;
+  for (const double scale : {0.0, 3.5, 7.0}) {  // 0: the model's own, which is 3.5.
+    std::vector<std::string> settings = FluxSettings(model);
+    settings.push_back(absl::StrCat("sampling.embedded_guidance=", scale));
+    TrainingRun run(settings);
+    ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+    EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), AllOf(SizeIs(3), Each(0.0)));
+    EXPECT_THAT(run.Series("train/grad_norm"), Each(Gt(0.0)));
+    const std::vector<double> replayed = run.Series("train/groups_replayed");
+    EXPECT_GT(*std::max_element(replayed.begin(), replayed.end()), 0);
+    evaluated[scale] = run.metrics().back()["eval/reward_mean"];
+    sheets[scale] = Sheet(run, scratch.path() / "sheet.png");
+    if (scale != 0) continue;
+    EXPECT_EQ(Sheet(run, scratch.path() / "same.png", {"--embedded-guidance", "3.5"}), sheets[0]);
+    EXPECT_NE(Sheet(run, scratch.path() / "other.png", {"--embedded-guidance", "7"}), sheets[0]);
+  }
+  EXPECT_EQ(evaluated[0], evaluated[3.5]);
+  EXPECT_EQ(sheets[0], sheets[3.5]);
+  EXPECT_NE(evaluated[0], evaluated[7]);
+}
+
+TEST(PipelineTest, AScaleThatTheNetworkDoesNotTakeIsRefusedInOneLine) {
+  const ScopedDirectory scratch;
+  std::vector<std::string> arguments = {"validate", OXBOW_SOURCE_DIR "/configs/digits.yaml"};
+  std::vector<std::string> settings = FluxSettings(TinyFlux(scratch.path() / "model"));
+  settings.push_back("sampling.embedded_guidance=3.5");
+  for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+  const Outcome refused = RunOxbow(arguments);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(
+      refused.message,
+      ::testing::HasSubstr("sampling.embedded_guidance: must be 0: this "
+                           "FluxTransformer2DModel takes no scale of guidance as an input"));
 }
 
 }  // namespace

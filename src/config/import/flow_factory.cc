@@ -18,6 +18,12 @@ namespace oxbow::config {
 namespace {
 
 constexpr char kUnlimitedSteps[] = "10000";
+constexpr char kFluxTokens[] = "512";  // Their T5 encoder's default.
+// The default modules of their FLUX.1.
+constexpr char kFluxTargets[] =
+    "[attn.to_k, attn.to_q, attn.to_v, attn.to_out.0, attn.add_k_proj, attn.add_q_proj, "
+    "attn.add_v_proj, attn.to_add_out, ff.net.0.proj, ff.net.2, ff_context.net.0.proj, "
+    "ff_context.net.2]";
 
 // Translates the sections for prompts, model and evaluation.
 class FileSections {
@@ -83,11 +89,13 @@ class FileSections {
   }
 
   void Model() {
-    t_.Allow(t_.Get("model.model_type"), {"sd3", "sd3-5", "sd3_5", "sd3.5"},
-             "models here are of Stable Diffusion 3 (sd3, sd3-5)");
+    const ForeignSetting type = t_.Get("model.model_type");
+    t_.Allow(type, {"sd3", "sd3-5", "sd3_5", "sd3.5", "flux1"},
+             "models here are of Stable Diffusion 3 (sd3, sd3-5) or FLUX.1 (flux1)");
+    if (IsFlux(t_)) t_.Set("prompts.t5_length", kFluxTokens, type);
     t_.Allow(t_.Get("model.target_components"), {"transformer"},
              "the transformer alone is trained");
-    t_.Set("model.device", "cuda", t_.Get("model.model_type"));  // It trains only on CUDA.
+    t_.Set("model.device", "cuda", type);  // It trains only on CUDA.
     const ForeignSetting resume = t_.Get("model.resume_path");
     if (resume.present)
       t_.Refuse(resume, "training does not start from an adapter; merge it first");
@@ -109,6 +117,8 @@ class FileSections {
     const ForeignSetting targets = t_.Get("model.target_modules");
     if (targets.yaml() == "all") {
       t_.Refuse(targets, "name the modules, or take `default`");
+    } else if (targets.yaml() == "default" && IsFlux(t_)) {
+      t_.Set("model.lora.targets", kFluxTargets, targets);
     } else if (targets.yaml() != "default") {  // The default has the same attention projections.
       t_.Set("model.lora.targets", absl::StrCat("[", absl::StrJoin(targets.items, ", "), "]"),
              targets);
@@ -136,9 +146,12 @@ class FileSections {
     const ForeignSetting steps = OfEvaluation("num_inference_steps");
     t_.Set("eval.steps", steps.text(), steps);
     const ForeignSetting guidance = OfEvaluation("guidance_scale");
-    if (guidance.present &&
-        std::max(1., guidance.number()) != std::max(1., t_.Get("train.guidance_scale").number())) {
-      t_.Differs(guidance, "held-out images have the guidance of sampling.guidance");
+    const double least = IsFlux(t_) ? 0 : 1;
+    if (guidance.present && std::max(least, guidance.number()) !=
+                                std::max(least, t_.Get("train.guidance_scale").number())) {
+      t_.Differs(guidance,
+                 absl::StrCat("held-out images have the guidance of ",
+                              IsFlux(t_) ? "sampling.embedded_guidance" : "sampling.guidance"));
     }
     for (const char* key : {"resolution", "height", "width"}) {
       const ForeignSetting s = OfEvaluation(key);

@@ -27,6 +27,8 @@ std::vector<std::string> FlowFactorySize(const Translation& t, const std::string
   return size;
 }
 
+bool IsFlux(const Translation& t) { return t.Get("model.model_type").text() == "flux1"; }
+
 namespace {
 
 constexpr double kGibibyte = 1 << 30;
@@ -58,7 +60,11 @@ class MethodSections {
     t_.Set("sampling.height", size[0], height.present ? height : t_.Get("train.resolution"));
     t_.Set("sampling.width", size[1], width.present ? width : t_.Get("train.resolution"));
     const ForeignSetting guidance = t_.Get("train.guidance_scale");
-    t_.Set("sampling.guidance", std::max(1., guidance.number()), guidance);
+    if (IsFlux(t_)) {
+      t_.Set("sampling.embedded_guidance", guidance.text(), guidance);
+    } else {
+      t_.Set("sampling.guidance", std::max(1., guidance.number()), guidance);
+    }
     const ForeignSetting storage = t_.Get("train.latent_storage_dtype");
     if (storage.null) {
       t_.Set("sampling.storage", "f32", storage);

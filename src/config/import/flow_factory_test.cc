@@ -72,7 +72,7 @@ TEST_P(PublishedFileTest, BecomesARunThatPassesOurRules) {
 
 INSTANTIATE_TEST_SUITE_P(FlowFactoryTest, PublishedFileTest,
                          testing::Values("sd3_5_grpo", "sd3_5_first_schema", "sd3_5_nft",
-                                         "sd3_5_awm", "sd3_5_geneval_cps"),
+                                         "sd3_5_awm", "sd3_5_geneval_cps", "flux1_grpo"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(FlowFactoryTest, ValuesArriveWhereTheyBelong) {
@@ -102,6 +102,28 @@ TEST(FlowFactoryTest, ValuesArriveWhereTheyBelong) {
   ASSERT_EQ(c.reward().terms_size(), 1);
   EXPECT_EQ(c.reward().terms(0).name(), "pick_score");
   EXPECT_NEAR(std::pow(c.ema().decay_max(), 8), 0.99, 1e-5) << "four epochs of two updates";
+}
+
+TEST(FlowFactoryTest, GuidanceOfFluxIsAnInputOfItsNetwork) {
+  const v1::RunConfig c = Imported(TextOf("flux1_grpo.yaml"), "flux1_grpo.yaml").resolved.config;
+  EXPECT_EQ(c.sampling().embedded_guidance(), 3.5);
+  EXPECT_EQ(c.sampling().guidance(), 1);
+  EXPECT_EQ(c.prompts().t5_length(), 512u);
+  const v1::RunConfig recipe = LoadRunConfig({}, {"recipe=flux-dev-flow-factory"}, {})->config;
+  const std::set<std::string> targets(c.model().lora().targets().begin(),
+                                      c.model().lora().targets().end());
+  EXPECT_EQ(targets.size(), 12u);
+  EXPECT_EQ(targets, std::set<std::string>(recipe.model().lora().targets().begin(),
+                                           recipe.model().lora().targets().end()));
+  EXPECT_NEAR(c.ema().decay_max(), recipe.ema().decay_max(), 1e-6);
+  // The recipe is the import of its file, but for names, places and memory.
+  for (const auto& [theirs, ours] :
+       {std::pair(c.sampling().SerializeAsString(), recipe.sampling().SerializeAsString()),
+        std::pair(c.method().SerializeAsString(), recipe.method().SerializeAsString()),
+        std::pair(c.optimizer().SerializeAsString(), recipe.optimizer().SerializeAsString()),
+        std::pair(c.batch().SerializeAsString(), recipe.batch().SerializeAsString())}) {
+    EXPECT_EQ(theirs, ours);
+  }
 }
 
 TEST(FlowFactoryTest, EveryGivenKeyIsCarriedOverOrNamed) {
@@ -168,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(
              "train.clip_range: expected a number or a list of two"},
         Case{"ListForText", "project: \"Flow-Factory\"", "project: [a, b]",
              "log.project: expected text, got [a, b]"},
-        Case{"Model", "model_type: \"sd3-5\"", "model_type: flux1",
+        Case{"Model", "model_type: \"sd3-5\"", "model_type: flux2",
              "model.model_type: models here are of Stable Diffusion 3"},
         Case{"Trainer", "trainer_type: 'grpo'", "trainer_type: dpo",
              "train.trainer_type: has no counterpart here; known: grpo, grpo-guard, nft, awm"},
