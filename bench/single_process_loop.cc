@@ -45,12 +45,12 @@ struct SingleProcessLoop::Impl {
 
   absl::Status Score(const v1::Prompt& prompt, rollout::SampledGroup& group) const {
     std::vector<absl::StatusOr<reward::Scores>> scores;
-    for (const Image8& image : group.images) {
+    for (const std::vector<Image8>& frames : group.media) {
       reward::Scores named;
       for (const auto& scorer : scorers) {
         OXBOW_ASSIGN_OR_RETURN(
             const reward::Score score,
-            reward::ScoreOne(*scorer, prompt.text(), prompt.metadata_json(), image));
+            reward::ScoreOne(*scorer, prompt.text(), prompt.metadata_json(), frames.front()));
         named[scorer->facts().name] = score.value;
       }
       scores.emplace_back(std::move(named));

@@ -13,7 +13,7 @@ namespace {
 
 // Pictures of one chunk with what a scorer is told of them.
 struct Chunk {
-  std::vector<std::vector<Image8>> pictures;
+  std::vector<Pictures> pictures;
   std::vector<reward::Item> items;
   std::vector<size_t> prompt_of;  // The prompt of each item, by its number in the set.
 };
@@ -22,11 +22,11 @@ struct Chunk {
 absl::Status List(const std::vector<SetPrompt>& prompts, size_t first, Chunk& chunk) {
   for (size_t i = 0; i < chunk.pictures.size(); ++i) {
     const SetPrompt& prompt = prompts[first + i];
-    for (const Image8& picture : chunk.pictures[i]) {
-      OXBOW_RETURN_IF_ERROR(reward::Validate(picture));
+    for (const std::vector<Image8>& frames : chunk.pictures[i]) {
+      for (const Image8& frame : frames) OXBOW_RETURN_IF_ERROR(reward::Validate(frame));
       chunk.items.push_back({.prompt = prompt.prompt.text(),
                              .metadata_json = prompt.prompt.metadata_json(),
-                             .frames = {&picture, 1},
+                             .frames = frames,
                              .group = first + i + 1});
       chunk.prompt_of.push_back(first + i);
     }

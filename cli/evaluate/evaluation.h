@@ -32,8 +32,11 @@ struct Evaluation {
   size_t failed() const;
 };
 
-// All pictures of the prompts first .. last - 1: one list for each.
-using PicturesOf = std::function<absl::StatusOr<std::vector<std::vector<Image8>>>(
+// The pictures or videos of one prompt: the frames of each.
+using Pictures = std::vector<std::vector<Image8>>;
+
+// All of the prompts first .. last - 1: one list for each.
+using PicturesOf = std::function<absl::StatusOr<std::vector<Pictures>>(
     const std::vector<SetPrompt>& prompts, size_t first, size_t last)>;
 
 // Goes through the prompts, `chunk` at a time, so that any number of pictures fits into memory.

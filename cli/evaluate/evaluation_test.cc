@@ -28,12 +28,12 @@ std::vector<SetPrompt> Prompts(size_t count) {
 }
 
 // Two pictures of each prompt, n and n + 2; of prompt 0 the first is black.
-absl::StatusOr<std::vector<std::vector<Image8>>> TwoOfEach(const std::vector<SetPrompt>& prompts,
-                                                           size_t first, size_t last) {
-  std::vector<std::vector<Image8>> pictures;
+absl::StatusOr<std::vector<Pictures>> TwoOfEach(const std::vector<SetPrompt>& prompts, size_t first,
+                                                size_t last) {
+  std::vector<Pictures> pictures;
   for (size_t i = first; i < last; ++i) {
     const auto n = static_cast<int>(prompts[i].number);
-    pictures.push_back({Dot(n), Dot(n + 2)});
+    pictures.push_back({{Dot(n)}, {Dot(n + 2)}});
   }
   return pictures;
 }
@@ -59,8 +59,8 @@ TEST(EvaluationTest, APromptIsTheMeanOfItsScoredPicturesWhateverTheChunk) {
 
 TEST(EvaluationTest, APromptWithoutAnyScoreHasNoValue) {
   const auto black = [](const std::vector<SetPrompt>&, size_t first, size_t last) {
-    return absl::StatusOr<std::vector<std::vector<Image8>>>(
-        std::vector<std::vector<Image8>>(last - first, {Dot(0)}));
+    return absl::StatusOr<std::vector<Pictures>>(
+        std::vector<Pictures>(last - first, Pictures{{Dot(0)}}));
   };
   const auto evaluation = Evaluate(Prompts(2), 8, "model", black, Scorers());
   ASSERT_TRUE(evaluation.ok());
@@ -70,7 +70,7 @@ TEST(EvaluationTest, APromptWithoutAnyScoreHasNoValue) {
 
 TEST(EvaluationTest, PicturesThatDoNotComeAreTheError) {
   const auto none = [](const std::vector<SetPrompt>&, size_t, size_t) {
-    return absl::StatusOr<std::vector<std::vector<Image8>>>(absl::NotFoundError("no file"));
+    return absl::StatusOr<std::vector<Pictures>>(absl::NotFoundError("no file"));
   };
   EXPECT_EQ(Evaluate(Prompts(2), 8, "folder", none, Scorers()).status().message(), "no file");
 }

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "io/image.h"
+#include "io/film.h"
 
 namespace oxbow::cli {
 namespace {
@@ -61,14 +61,19 @@ absl::StatusOr<std::filesystem::path> PictureFolder::PathOf(const SetPrompt& pro
 }
 
 absl::Status PictureFolder::Write(const SetPrompt& prompt,
-                                  const std::vector<Image8>& pictures) const {
+                                  const std::vector<std::vector<Image8>>& pictures) const {
   OXBOW_CHECK(pictures.size() == pictures_) << pictures.size() << " for " << pictures_;
   for (size_t i = 0; i < pictures.size(); ++i) {
     OXBOW_ASSIGN_OR_RETURN(const std::filesystem::path path, PathOf(prompt, i));
     OXBOW_RETURN_IF_ERROR(MakeDirectories(path.parent_path()));
     const bool jpeg = path.extension() == ".jpg";
-    OXBOW_RETURN_IF_ERROR(WriteFileAtomically(
-        path, jpeg ? io::EncodeJpeg(pictures[i], kQuality) : io::EncodePng(pictures[i])));
+    if (jpeg && pictures[i].size() > 1) {
+      return absl::InvalidArgumentError(
+          "layout hpsv2 has pictures, and these are videos: choose --layout geneval");
+    }
+    OXBOW_RETURN_IF_ERROR(
+        WriteFileAtomically(path, jpeg ? io::EncodeJpeg(pictures[i].front(), kQuality)
+                                       : io::EncodeFilm({.frames = pictures[i]})));
     if (layout_ == v1::PICTURE_LAYOUT_GENEVAL && i == 0) {
       OXBOW_RETURN_IF_ERROR(WriteFileAtomically(path.parent_path().parent_path() / "metadata.jsonl",
                                                 MetadataLine(prompt.prompt)));
@@ -77,14 +82,15 @@ absl::Status PictureFolder::Write(const SetPrompt& prompt,
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Image8>> PictureFolder::Read(const SetPrompt& prompt) const {
-  std::vector<Image8> pictures;
+absl::StatusOr<std::vector<std::vector<Image8>>> PictureFolder::Read(
+    const SetPrompt& prompt) const {
+  std::vector<std::vector<Image8>> pictures;
   for (size_t i = 0; i < pictures_; ++i) {
     OXBOW_ASSIGN_OR_RETURN(const std::filesystem::path path, PathOf(prompt, i));
     OXBOW_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kFileBytesMax));
-    absl::StatusOr<Image8> picture = io::DecodeImage(bytes);
-    if (!picture.ok()) return Annotate(picture.status(), path.string());
-    pictures.push_back(*std::move(picture));
+    absl::StatusOr<io::Film> film = io::DecodePictureOrFilm(bytes);
+    if (!film.ok()) return Annotate(film.status(), path.string());
+    pictures.push_back(std::move(film->frames));
   }
   return pictures;
 }

@@ -6,7 +6,7 @@
 //   category
 //
 // STYLE and CATEGORY are the file's group; without groups that folder is left out. A JPEG has
-// quality 95: its evaluator reads no other format.
+// quality 95: its evaluator reads no other format. A video is an animated PNG.
 #pragma once
 
 #include <filesystem>
@@ -28,12 +28,14 @@ class PictureFolder {
   // kInvalidArgument if the prompt cannot be the name of a file.
   absl::StatusOr<std::filesystem::path> PathOf(const SetPrompt& prompt, size_t picture) const;
 
-  // Writes all pictures of a prompt, and what belongs beside them. kUnavailable for a disk that
-  // does not take them. Requires valid pictures, as many as the folder has of each prompt.
-  absl::Status Write(const SetPrompt& prompt, const std::vector<Image8>& pictures) const;
+  // Writes all pictures or videos of a prompt, and what belongs beside them. kUnavailable for a
+  // disk that does not take them; kInvalidArgument for a video where the layout wants a JPEG.
+  // Requires valid frames, as many pictures as the folder has of each prompt.
+  absl::Status Write(const SetPrompt& prompt,
+                     const std::vector<std::vector<Image8>>& pictures) const;
 
   // All pictures of a prompt. kNotFound, kInvalidArgument or kDataLoss names the file.
-  absl::StatusOr<std::vector<Image8>> Read(const SetPrompt& prompt) const;
+  absl::StatusOr<std::vector<std::vector<Image8>>> Read(const SetPrompt& prompt) const;
 
  private:
   PictureFolder(std::filesystem::path root, v1::PictureLayout layout, size_t pictures)

@@ -18,10 +18,10 @@ SetPrompt Prompt(const std::string& text, size_t number, const std::string& grou
   return {run::MakePrompt(text, R"({"prompt":"x","tag":"colors"})"), group, number, in_file};
 }
 
-std::vector<Image8> Pictures(size_t count) {
-  std::vector<Image8> pictures;
+std::vector<std::vector<Image8>> Pictures(size_t count) {
+  std::vector<std::vector<Image8>> pictures;
   for (uint32_t i = 0; i < count; ++i) {
-    pictures.push_back(reward::DrawnPicture("scene", i, 24, 16, 3));
+    pictures.push_back({reward::DrawnPicture("scene", i, 24, 16, 3)});
   }
   return pictures;
 }
@@ -52,7 +52,7 @@ TEST_F(PictureFolderTest, Hpsv2HasOneJpegOfEachPromptByStyle) {
   const SetPrompt prompt = Prompt("a cat", 803, "anime", 3);
   ASSERT_TRUE(folder.Write(prompt, Pictures(1)).ok());
   EXPECT_TRUE(Exists("anime/00003.jpg"));
-  EXPECT_EQ(folder.Read(prompt)->front().width, 24);
+  EXPECT_EQ(folder.Read(prompt)->front().front().width, 24);
   EXPECT_THAT(
       std::string(PictureFolder::Create("x", v1::PICTURE_LAYOUT_HPSV2, 4).status().message()),
       HasSubstr("one picture of each prompt, the set has 4"));

@@ -124,20 +124,17 @@ absl::StatusOr<std::unique_ptr<ImageDrawer>> ImageDrawer::Open(const ModelSource
   return std::unique_ptr<ImageDrawer>(new ImageDrawer(std::move(drawing)));
 }
 
-absl::StatusOr<std::vector<Image8>> ImageDrawer::Draw(const std::vector<std::string>& prompts,
-                                                      uint32_t per_prompt, uint64_t seed,
-                                                      uint64_t first) {
-  const at::NoGradGuard no_grad;
+absl::StatusOr<std::vector<std::vector<Image8>>> ImageDrawer::Draw(
+    const std::vector<std::string>& prompts, uint32_t per_prompt, uint64_t seed, uint64_t first) {
   const run::LoadedModel& loaded = drawing_->model;
+  const at::NoGradGuard no_grad;
   OXBOW_ASSIGN_OR_RETURN(const model::Conditioning conditioning, loaded.prompts->Get(prompts));
   std::vector<model::ImageRequest> requests =
       model::RequestsFor(conditioning, static_cast<int>(per_prompt), seed);
   for (model::ImageRequest& request : requests) request.key.group += first;
-  const at::Tensor images = model::SampleImages(drawing_->policy->current(), *loaded.decoder,
-                                                drawing_->spec, requests, loaded.latent_shape);
-  std::vector<Image8> drawn;
-  for (int64_t i = 0; i < images.size(0); ++i) drawn.push_back(model::ImageOf(images, i));
-  return drawn;
+  const int64_t at_once = loaded.latent_shape.size() == 4 ? 1 : 64;  // Videos one by one.
+  return model::SampleFrames(drawing_->policy->current(), *loaded.decoder, drawing_->spec, requests,
+                             loaded.latent_shape, at_once);
 }
 
 absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path) {
@@ -151,11 +148,11 @@ absl::StatusOr<std::vector<DrawnImage>> DrawImages(const ModelSource& source,
                                                    const std::vector<std::string>& prompts,
                                                    const ImageOptions& options) {
   OXBOW_ASSIGN_OR_RETURN(const auto drawer, ImageDrawer::Open(source, prompts.front(), options));
-  OXBOW_ASSIGN_OR_RETURN(std::vector<Image8> images,
+  OXBOW_ASSIGN_OR_RETURN(std::vector<std::vector<Image8>> images,
                          drawer->Draw(prompts, options.per_prompt, options.seed));
   std::vector<DrawnImage> drawn;
   for (size_t i = 0; i < images.size(); ++i) {
-    drawn.push_back({.prompt = prompts[i / options.per_prompt], .image = std::move(images[i])});
+    drawn.push_back({.prompt = prompts[i / options.per_prompt], .frames = std::move(images[i])});
   }
   return drawn;
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "io/image.h"
+#include "base/image8.h"
 
 namespace oxbow::cli {
 
@@ -34,7 +34,7 @@ struct ImageOptions {
 
 struct DrawnImage {
   std::string prompt;
-  Image8 image;
+  std::vector<Image8> frames;  // One is a picture.
 };
 
 // A loaded model that draws prompts, some at a time.
@@ -47,10 +47,11 @@ class ImageDrawer {
                                                            const ImageOptions& options);
   ~ImageDrawer();
 
-  // Images in order of the prompts, `per_prompt` each. Their noise depends on the seed, the
-  // prompt's number, counted from `first`, and the image's number alone.
-  absl::StatusOr<std::vector<Image8>> Draw(const std::vector<std::string>& prompts,
-                                           uint32_t per_prompt, uint64_t seed, uint64_t first = 0);
+  // The frames of images or videos, in order of the prompts, `per_prompt` each. Their noise depends
+  // on the seed, the prompt's number, counted from `first`, and the image's number alone.
+  absl::StatusOr<std::vector<std::vector<Image8>>> Draw(const std::vector<std::string>& prompts,
+                                                        uint32_t per_prompt, uint64_t seed,
+                                                        uint64_t first = 0);
 
  private:
   struct Drawing;

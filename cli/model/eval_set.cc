@@ -61,16 +61,14 @@ absl::StatusOr<v1::EvaluationSet> SetOf(const EvalSetFlags& flags) {
 }
 
 // All pictures of each prompt: those of the first seed come first.
-absl::StatusOr<std::vector<std::vector<Image8>>> Draw(const v1::EvaluationSet& set,
-                                                      ImageDrawer& drawer,
-                                                      const std::vector<SetPrompt>& prompts,
-                                                      size_t first, size_t last) {
+absl::StatusOr<std::vector<Pictures>> Draw(const v1::EvaluationSet& set, ImageDrawer& drawer,
+                                           const std::vector<SetPrompt>& prompts, size_t first,
+                                           size_t last) {
   std::vector<std::string> texts;
   for (size_t i = first; i < last; ++i) texts.push_back(prompts[i].prompt.text());
-  std::vector<std::vector<Image8>> pictures(texts.size());
+  std::vector<Pictures> pictures(texts.size());
   for (const uint64_t seed : set.seeds()) {
-    OXBOW_ASSIGN_OR_RETURN(std::vector<Image8> drawn,
-                           drawer.Draw(texts, set.per_prompt(), seed, first));
+    OXBOW_ASSIGN_OR_RETURN(Pictures drawn, drawer.Draw(texts, set.per_prompt(), seed, first));
     for (size_t i = 0; i < drawn.size(); ++i) {
       pictures[i / set.per_prompt()].push_back(std::move(drawn[i]));
     }
@@ -92,10 +90,10 @@ absl::StatusOr<PicturesOf> PicturesFrom(const Source& source, const v1::Evaluati
       const PictureFolder folder,
       PictureFolder::Create(source.images, set.layout(), PicturesPerPrompt(set)));
   return [folder](const std::vector<SetPrompt>& all, size_t first,
-                  size_t last) -> absl::StatusOr<std::vector<std::vector<Image8>>> {
-    std::vector<std::vector<Image8>> pictures;
+                  size_t last) -> absl::StatusOr<std::vector<Pictures>> {
+    std::vector<Pictures> pictures;
     for (size_t i = first; i < last; ++i) {
-      OXBOW_ASSIGN_OR_RETURN(std::vector<Image8> read, folder.Read(all[i]));
+      OXBOW_ASSIGN_OR_RETURN(Pictures read, folder.Read(all[i]));
       pictures.push_back(std::move(read));
     }
     return pictures;
@@ -115,8 +113,7 @@ absl::Status Export(const EvalSetFlags& flags, const v1::EvaluationSet& set,
   for (const SetPrompt& prompt : prompts) OXBOW_RETURN_IF_ERROR(folder.PathOf(prompt, 0).status());
   for (size_t first = 0; first < prompts.size(); first += ChunkOf(set)) {
     const size_t last = std::min(first + ChunkOf(set), prompts.size());
-    OXBOW_ASSIGN_OR_RETURN(const std::vector<std::vector<Image8>> part,
-                           pictures(prompts, first, last));
+    OXBOW_ASSIGN_OR_RETURN(const std::vector<Pictures> part, pictures(prompts, first, last));
     for (size_t i = 0; i < part.size(); ++i) {
       OXBOW_RETURN_IF_ERROR(folder.Write(prompts[first + i], part[i]));
     }

@@ -1,13 +1,16 @@
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 
+#include "absl/strings/str_format.h"
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/model/drawn_images.h"
-#include "io/image.h"
+#include "io/film.h"
 #include "tasks/synthetic_task.h"
 
 namespace oxbow::cli {
@@ -21,15 +24,38 @@ struct SampleFlags {
   std::vector<std::string> texts;
   ImageOptions images;
   std::string out = "grid.png";
+  bool frames = false;
 };
 
 // Green for right, red for wrong; no frame where the prompt is of another task.
 std::optional<io::Colour> FrameOf(const DrawnImage& drawn) {
   const tasks::SyntheticTask* const task = tasks::TaskOfPrompt(drawn.prompt);
   if (task == nullptr) return std::nullopt;
-  const absl::StatusOr<bool> right = task->IsRight(drawn.prompt, drawn.image.pixels);
+  const absl::StatusOr<bool> right = task->IsRight(drawn.prompt, drawn.frames.front().pixels);
   if (!right.ok()) return std::nullopt;
   return *right ? io::kRightColour : io::kWrongColour;
+}
+
+// grid.png -> grid_0003.png, and grid_0003_0012.png of one frame.
+std::string Beside(const std::string& sheet, size_t sample, std::optional<size_t> frame = {}) {
+  std::filesystem::path path = sheet;
+  std::string name = absl::StrFormat("%s_%04d", path.stem().string(), sample);
+  if (frame) absl::StrAppendFormat(&name, "_%04d", *frame);
+  return path.replace_filename(name + ".png").string();
+}
+
+// Each video in its own size, and its frames if they are wanted. Pictures are on the sheet.
+absl::Status WriteVideos(const SampleFlags& flags, const std::vector<DrawnImage>& images) {
+  for (size_t i = 0; i < images.size(); ++i) {
+    const std::vector<Image8>& frames = images[i].frames;
+    if (frames.size() == 1) continue;
+    OXBOW_RETURN_IF_ERROR(
+        WriteFileAtomically(Beside(flags.out, i), io::EncodeFilm({.frames = frames})));
+    for (size_t k = 0; flags.frames && k < frames.size(); ++k) {
+      OXBOW_RETURN_IF_ERROR(WriteFileAtomically(Beside(flags.out, i, k), io::EncodePng(frames[k])));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Sample(SampleFlags flags) {
@@ -42,11 +68,12 @@ absl::Status Sample(SampleFlags flags) {
   }
   OXBOW_ASSIGN_OR_RETURN(const std::vector<DrawnImage> images,
                          DrawImages(flags.source, flags.texts, flags.images));
-  std::vector<io::GridCell> cells;
+  std::vector<io::FilmCell> cells;
   for (const DrawnImage& drawn : images) {
-    cells.push_back({.image = drawn.image, .frame = FrameOf(drawn), .label = drawn.prompt});
+    cells.push_back({.frames = drawn.frames, .border = FrameOf(drawn), .label = drawn.prompt});
   }
-  return WriteFileAtomically(flags.out, io::EncodePng(io::Grid(cells)));
+  OXBOW_RETURN_IF_ERROR(WriteFileAtomically(flags.out, io::EncodeFilm(io::FilmGrid(cells))));
+  return WriteVideos(flags, images);
 }
 
 }  // namespace
@@ -65,7 +92,11 @@ void AddSample(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   AddImageFlags(*command, flags->images);
-  command->add_option("--out", flags->out, "PNG file to write")->capture_default_str();
+  command
+      ->add_option("--out", flags->out,
+                   "PNG file to write; of videos animated, and each in a file beside it")
+      ->capture_default_str();
+  command->add_flag("--frames", flags->frames, "of videos a PNG file of each frame, too");
   command->callback([flags, &exit_code] {
     const absl::Status status = Sample(*flags);
     exit_code = ExitCodeOf(status);

@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "io/image.h"
+#include "io/film.h"
 #include "services/reward/scorer_panel.h"
 
 namespace oxbow::cli {
@@ -16,12 +16,13 @@ namespace {
 
 constexpr uint64_t kFileBytesMax = 256 << 20;
 
-absl::StatusOr<Image8> ReadPicture(const std::string& file) {
+// The picture, or the frames of an animated PNG.
+absl::StatusOr<std::vector<Image8>> ReadFrames(const std::string& file) {
   OXBOW_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(file, kFileBytesMax));
-  absl::StatusOr<Image8> image = io::DecodePng(bytes);
-  if (!image.ok()) return Annotate(image.status(), file);
-  OXBOW_RETURN_IF_ERROR(reward::Validate(*image));
-  return image;
+  absl::StatusOr<io::Film> film = io::DecodeFilm(bytes);
+  if (!film.ok()) return Annotate(film.status(), file);
+  for (const Image8& frame : film->frames) OXBOW_RETURN_IF_ERROR(reward::Validate(frame));
+  return std::move(film->frames);
 }
 
 }  // namespace
@@ -29,20 +30,20 @@ absl::StatusOr<Image8> ReadPicture(const std::string& file) {
 std::vector<FileScore> ScoreFiles(reward::Scorer& scorer, const v1::Prompt& prompt,
                                   const std::vector<std::string>& files) {
   std::vector<FileScore> scores;
-  std::vector<Image8> images;
+  std::vector<std::vector<Image8>> media;
   std::vector<size_t> places;
   for (const std::string& file : files) {
-    absl::StatusOr<Image8> image = ReadPicture(file);
-    scores.push_back({file, image.ok() ? absl::UnknownError("not scored") : image.status()});
-    if (!image.ok()) continue;
+    absl::StatusOr<std::vector<Image8>> frames = ReadFrames(file);
+    scores.push_back({file, frames.ok() ? absl::UnknownError("not scored") : frames.status()});
+    if (!frames.ok()) continue;
     places.push_back(scores.size() - 1);
-    images.push_back(*std::move(image));
+    media.push_back(*std::move(frames));
   }
   std::vector<reward::Item> items;
-  for (const Image8& image : images) {
+  for (const std::vector<Image8>& frames : media) {
     items.push_back({.prompt = prompt.text(),
                      .metadata_json = prompt.metadata_json(),
-                     .frames = {&image, 1},
+                     .frames = frames,
                      .group = 1});
   }
   auto results = reward::ScoreItems(scorer, items);

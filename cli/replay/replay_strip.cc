@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "core/model/image_sampler.h"
+#include "io/film.h"
 #include "io/tensor_torch.h"
 #include "rpc/convert.h"
 
@@ -16,16 +16,19 @@ namespace oxbow::cli {
 namespace {
 
 constexpr int kImageSideMin = 96;  // Small images are enlarged to about this.
-constexpr int kCellsMax = 1024;
-constexpr int kColumnsMax = 24;
+constexpr size_t kCellsMax = 1024;
+constexpr size_t kColumnsMax = 24;
 
-// [n, C, H, W] -> uint8 [n, H, W, 1 or 3].
+// [n, C, H, W] or [n, C, F, H, W] -> uint8 [n, H, W, 1 or 3] or [n, F, H, W, 1 or 3].
 at::Tensor ImagesOf(const at::Tensor& latents, const model::ImageDecoder* decoder) {
   if (decoder != nullptr) return decoder->Decode(latents);
   if (latents.size(1) == 1 || latents.size(1) == 3) return model::ToBytes(latents);
   const at::Tensor shown = latents.slice(1, 0, std::min<int64_t>(3, latents.size(1)));
   const at::Tensor colours = shown.size(1) == 3 ? shown : shown.slice(1, 0, 1);
-  return model::ToBytes(colours / colours.abs().amax({1, 2, 3}, true).clamp_min(1e-6));
+  const at::Tensor largest = colours.abs().flatten(1).amax(1).clamp_min(1e-6);
+  std::vector<int64_t> per_latent(static_cast<size_t>(colours.dim()), 1);
+  per_latent[0] = colours.size(0);
+  return model::ToBytes(colours / largest.view(per_latent));
 }
 
 // How many latents a trajectory has, or each member of a group.
@@ -58,10 +61,10 @@ absl::StatusOr<at::Tensor> LatentsOf(const v1::ReplayEntry& entry) {
   if (latents.shape_size() == 0 || latents.shape(0) == 0) {
     return absl::FailedPreconditionError(absl::StrCat("entry has no latents: ", entry.entry_id()));
   }
-  if (latents.shape_size() != 4) {
+  if (latents.shape_size() != 4 && latents.shape_size() != 5) {
     return absl::FailedPreconditionError(
-        absl::StrCat("only latents [n, C, H, W] can be shown, these have ", latents.shape_size(),
-                     " dimensions"));
+        absl::StrCat("only latents [n, C, H, W] and [n, C, F, H, W] can be shown, these have ",
+                     latents.shape_size(), " dimensions"));
   }
   OXBOW_ASSIGN_OR_RETURN(const io::TensorBytes bytes, rpc::TensorFromProto(latents));
   OXBOW_ASSIGN_OR_RETURN(const at::Tensor tensor, io::ToTorch(bytes));
@@ -87,20 +90,27 @@ absl::StatusOr<Image8> StripOf(const v1::ReplayEntry& entry, const model::ImageD
   const at::NoGradGuard no_grad;
   OXBOW_ASSIGN_OR_RETURN(const at::Tensor latents, LatentsOf(entry));
   const int64_t per_row = LatentsEach(entry, latents.size(0));
-  std::vector<io::GridCell> cells;
-  const int64_t count = std::min<int64_t>(latents.size(0), kCellsMax);
+  std::vector<io::FilmCell> cells;
+  int64_t columns = std::min<int64_t>(per_row, int64_t{kColumnsMax});
   int side = 1;
-  for (int64_t i = 0; i < count; ++i) {  // One at a time: decoded images may be large.
-    const at::Tensor image = ImagesOf(latents.slice(0, i, i + 1), decoder).contiguous();
-    cells.push_back({.image = model::ImageOf(image, 0),
-                     .frame = std::nullopt,
-                     .label = LabelOf(entry, IndexOf(entry, i, per_row))});
-    side = std::max({side, cells.back().image.width, cells.back().image.height});
+  // One at a time: decoded images may be large.
+  for (int64_t i = 0; i < latents.size(0) && cells.size() < kCellsMax; ++i) {
+    const at::Tensor decoded = ImagesOf(latents.slice(0, i, i + 1), decoder);
+    std::vector<Image8> frames = model::FramesOf(decoded, 0);
+    const std::string label = LabelOf(entry, IndexOf(entry, i, per_row));
+    const size_t every = (frames.size() + kColumnsMax - 1) / kColumnsMax;
+    if (decoded.dim() == 5) columns = static_cast<int64_t>((frames.size() + every - 1) / every);
+    for (size_t frame = 0; frame < frames.size(); frame += every) {
+      side = std::max({side, frames[frame].width, frames[frame].height});
+      cells.push_back({.frames = {std::move(frames[frame])},
+                       .border = std::nullopt,
+                       .label = frame == 0 ? label : absl::StrCat("frame ", frame)});
+    }
   }
   io::GridOptions options;
-  options.columns = static_cast<int>(std::min<int64_t>(per_row, kColumnsMax));
+  options.columns = static_cast<int>(columns);
   options.scale = std::max(1, kImageSideMin / side);
-  return io::Grid(cells, options);
+  return std::move(io::FilmGrid(cells, options).frames.front());  // Drawn smaller if need be.
 }
 
 }  // namespace oxbow::cli

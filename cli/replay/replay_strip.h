@@ -1,4 +1,5 @@
-// A replay entry's stored steps as images: one strip, x_i from left to right.
+// A replay entry's stored steps as images: one strip, x_i from left to right. Of videos a strip for
+// each x_i, its frames from left to right.
 //
 // Shows a latent that is an image (1 or 3 channels) as it is, others in false colours: the first
 // three channels over their largest absolute value. A decoder, if there is one, decodes them all.
@@ -16,14 +17,15 @@
 
 namespace oxbow::cli {
 
-// The latents of a whole entry, float32 [n, C, H, W]. kFailedPrecondition for an entry without
-// latents or with videos; kInvalidArgument if the bytes do not fit dtype and shape.
+// The latents of a whole entry, float32 [n, C, H, W] or [n, C, F, H, W]. kFailedPrecondition for an
+// entry without latents or with others; kInvalidArgument if the bytes do not fit dtype and shape.
 absl::StatusOr<at::Tensor> LatentsOf(const v1::ReplayEntry& entry);
 
 // Facts about `latents`, which LatentsOf gave for the entry; a group's are member by member.
 std::vector<LatentFacts> FactsOf(const at::Tensor& latents, const v1::ReplayEntry& entry);
 
-// `decoder` may be null. A group has one row per trajectory.
+// `decoder` may be null. A group has one row per trajectory. Of long videos every n-th frame is
+// shown.
 absl::StatusOr<Image8> StripOf(const v1::ReplayEntry& entry, const model::ImageDecoder* decoder);
 
 }  // namespace oxbow::cli

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace oxbow::cli {
 namespace {
 
@@ -40,6 +42,32 @@ TEST(ReplayStripTest, ManyChannelsAreShownInFalseColours) {
   EXPECT_TRUE(io::IsValid(StripOf(entry, nullptr).value()));
 }
 
+// One row per latent: the strip of a video is that of its frames as pictures.
+TEST(ReplayStripTest, AVideoIsItsFramesFromLeftToRight) {
+  std::vector<float> values;
+  for (int i = 0; i < 2 * 3 * 4; ++i) values.push_back(static_cast<float>(i) * 0.08f - 1);
+  const auto video = EntryOf({2, 1, 3, 2, 2}, values);
+  const Image8 strip = StripOf(video, nullptr).value();
+  ASSERT_TRUE(io::IsValid(strip));
+  EXPECT_GT(strip.width, strip.height) << "three frames in a row, two rows";
+  const auto column = [&](double part) {
+    std::vector<uint8_t> greys;
+    const auto x = static_cast<size_t>(strip.width * part);
+    for (int y = 0; y < strip.height; ++y) {
+      greys.push_back(strip.pixels[(static_cast<size_t>(y) * strip.width + x) * 3]);
+    }
+    return greys;
+  };
+  const auto grey = [&](int i) {
+    return static_cast<uint8_t>(std::lround(255 * (values[i] / 2 + 0.5)));
+  };
+  EXPECT_THAT(column(1. / 6 - 0.05), ::testing::IsSupersetOf({grey(0), grey(2), grey(12)}));
+  EXPECT_THAT(column(3. / 6 - 0.05), ::testing::IsSupersetOf({grey(4), grey(6), grey(16)}));
+  EXPECT_THAT(column(5. / 6 - 0.05), ::testing::IsSupersetOf({grey(8), grey(10), grey(20)}));
+  EXPECT_TRUE(io::IsValid(
+      StripOf(EntryOf({1, 16, 81, 2, 2}, std::vector<float>(16 * 81 * 4, 1)), nullptr).value()));
+}
+
 TEST(ReplayStripTest, FactsAreThoseOfEachLatent) {
   auto entry = EntryOf({2, 1, 1, 2}, {-1.0f, 3.0f, 0.5f, 0.5f});
   const auto facts = FactsOf(LatentsOf(entry).value(), entry);
@@ -71,9 +99,9 @@ TEST(ReplayStripTest, LatentsOfAGroupAreCountedForEachMember) {
 
 TEST(ReplayStripTest, EntriesThatCannotBeDrawnSayWhy) {
   EXPECT_EQ(StripOf({}, nullptr).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(StripOf(EntryOf({1, 1, 2, 1, 1}, {0, 0}), nullptr).status().code(),
+  EXPECT_EQ(StripOf(EntryOf({2, 1, 1}, {0, 0}), nullptr).status().code(),
             absl::StatusCode::kFailedPrecondition)
-      << "a video";
+      << "neither pictures nor videos";
   EXPECT_EQ(StripOf(EntryOf({2, 1, 1, 1}, {0}), nullptr).status().code(),
             absl::StatusCode::kInvalidArgument)
       << "bytes are missing";

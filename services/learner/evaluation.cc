@@ -27,14 +27,16 @@ constexpr uint32_t kImagesAtOnce = 64;  // Whose conditioning is in memory.
 // Mean of 1 - |x| over pixels x = p / 127.5 - 1: measures grey dust, which scorers tolerate and
 // people see.
 // |x| is |2p - 255| / 255, whose sum is exact in integers.
-double Speckle(const std::vector<Image8>& images) {
+double Speckle(const std::vector<std::vector<Image8>>& samples) {
   uint64_t sum = 0;
   uint64_t count = 0;
-  for (const Image8& image : images) {
-    for (const uint8_t pixel : image.pixels) {
-      sum += static_cast<uint64_t>(std::abs(2 * pixel - 255));
+  for (const std::vector<Image8>& frames : samples) {
+    for (const Image8& frame : frames) {
+      for (const uint8_t pixel : frame.pixels) {
+        sum += static_cast<uint64_t>(std::abs(2 * pixel - 255));
+      }
+      count += frame.pixels.size();
     }
-    count += image.pixels.size();
   }
   return 1 - static_cast<double>(sum) / (255 * static_cast<double>(count));
 }
@@ -88,7 +90,7 @@ Evaluation::Evaluation(Options options, std::vector<v1::Prompt> prompts,
       rewards_(rewards) {}
 
 absl::StatusOr<EvaluationResult> Evaluation::Run(const model::VelocityModel& model) {
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<Image8> images, Draw(model));
+  OXBOW_ASSIGN_OR_RETURN(const Samples images, Draw(model));
   OXBOW_ASSIGN_OR_RETURN(const std::vector<Verdict> verdicts, Score(images));
   EvaluationResult result;
   result.metrics = MetricsOf(verdicts);
@@ -101,10 +103,10 @@ absl::StatusOr<EvaluationResult> Evaluation::Run(const model::VelocityModel& mod
 
 // Image i shows prompt i mod N; its noise key names prompt and repetition, never the batch. The
 // conditioning of thousands of prompts would take gigabytes, so each batch asks for its own.
-absl::StatusOr<std::vector<Image8>> Evaluation::Draw(const model::VelocityModel& model) {
+absl::StatusOr<Evaluation::Samples> Evaluation::Draw(const model::VelocityModel& model) {
   const uint32_t count = static_cast<uint32_t>(prompts_.size());
   const flow::SamplingSpec spec = model::OdeSpec(options_.sigmas, options_.solver);
-  std::vector<Image8> images;
+  Samples images;
   images.reserve(options_.images);
   while (images.size() < options_.images) {
     const auto first = static_cast<uint32_t>(images.size());
@@ -118,20 +120,17 @@ absl::StatusOr<std::vector<Image8>> Evaluation::Draw(const model::VelocityModel&
           {.conditioning = entry->tensors,
            .key = {.run_seed = options_.seed, .group = i % count, .sample = i / count}});
     }
-    const at::Tensor drawn =
-        model::SampleImages(UntilEnded(model, cancelled_), DecoderUntilEnded(decoder_, cancelled_),
-                            spec, requests, options_.latent_shape, kImagesAtOnce);
+    Samples drawn = model::SampleFrames(
+        UntilEnded(model, cancelled_), DecoderUntilEnded(decoder_, cancelled_), spec, requests,
+        options_.latent_shape, options_.latent_shape.size() == 4 ? 1 : kImagesAtOnce);
     if (cancelled_) return Cancelled();
-    for (int64_t i = 0; i < drawn.size(0); ++i) {
-      images.push_back(model::ImageOf(drawn, i));
-    }
+    for (std::vector<Image8>& frames : drawn) images.push_back(std::move(frames));
   }
   return images;
 }
 
 // One call per prompt, several at a time: a call is mostly waiting. After a failure no call begins.
-absl::StatusOr<std::vector<Evaluation::Verdict>> Evaluation::Score(
-    const std::vector<Image8>& images) {
+absl::StatusOr<std::vector<Evaluation::Verdict>> Evaluation::Score(const Samples& images) {
   const uint32_t prompts = static_cast<uint32_t>(std::min<size_t>(prompts_.size(), images.size()));
   std::vector<Verdict> verdicts(images.size());
   std::vector<absl::Status> outcomes(prompts);
@@ -155,12 +154,12 @@ absl::StatusOr<std::vector<Evaluation::Verdict>> Evaluation::Score(
 }
 
 // Scores the images of one prompt: i, i + N, ...
-absl::Status Evaluation::ScorePrompt(uint32_t prompt, const std::vector<Image8>& images,
-                                     absl::Duration limit, std::vector<Verdict>& verdicts) {
-  std::vector<Image8> batch;
+absl::Status Evaluation::ScorePrompt(uint32_t prompt, const Samples& images, absl::Duration limit,
+                                     std::vector<Verdict>& verdicts) {
+  std::vector<reward::Frames> batch;
   for (size_t i = prompt; i < images.size(); i += prompts_.size()) batch.push_back(images[i]);
-  auto scores = rewards_.Score(prompts_[prompt].text(), prompts_[prompt].metadata_json(), batch,
-                               {.limit = limit});
+  auto scores = rewards_.ScoreMedia(prompts_[prompt].text(), prompts_[prompt].metadata_json(),
+                                    batch, {.limit = limit});
   for (size_t k = 0; k < scores.size(); ++k) {
     if (!scores[k].ok()) {
       return Annotate(scores[k].status(),
@@ -213,15 +212,14 @@ std::map<std::string, double> Evaluation::MetricsOf(const std::vector<Verdict>& 
   return metrics;
 }
 
-Image8 Evaluation::SheetOf(const std::vector<Image8>& images,
-                           const std::vector<Verdict>& verdicts) const {
-  std::vector<io::GridCell> cells(std::min<size_t>(images.size(), options_.sheet_images));
+io::Film Evaluation::SheetOf(const Samples& images, const std::vector<Verdict>& verdicts) const {
+  std::vector<io::FilmCell> cells(std::min<size_t>(images.size(), options_.sheet_images));
   for (size_t i = 0; i < cells.size(); ++i) {
-    cells[i].image = images[i];
-    cells[i].frame = verdicts[i].right ? io::kRightColour : io::kWrongColour;
+    cells[i].frames = images[i];
+    cells[i].border = verdicts[i].right ? io::kRightColour : io::kWrongColour;
     cells[i].label = ShortName(prompts_[i % prompts_.size()].text());
   }
-  return io::Grid(cells);
+  return io::FilmGrid(cells);
 }
 
 }  // namespace oxbow::learner

@@ -1,5 +1,5 @@
 // Draws held-out prompts by the plain ODE and has the reward servers score them: the number a run
-// is judged by. Every evaluation starts from the same noise.
+// is judged by. An image may be a video. Every evaluation starts from the same noise.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 #include "core/flow/dynamics.h"
 #include "core/model/image_decoder.h"
 #include "core/model/velocity_model.h"
-#include "io/image.h"
+#include "io/film.h"
 #include "oxbow/v1/config.pb.h"
 #include "services/learner/conditioning_cache.h"
 #include "services/reward/reward_client.h"
@@ -21,7 +21,7 @@ namespace oxbow::learner {
 
 struct EvaluationResult {
   std::map<std::string, double> metrics;  // "eval/reward_mean", "eval/strict_mean", ...
-  Image8 sheet;                           // The first images, framed by right and wrong.
+  io::Film sheet;                         // The first samples, framed by right and wrong.
   std::string caption;
 };
 
@@ -55,6 +55,8 @@ class Evaluation {
   static constexpr absl::Duration kScoringMax = absl::Minutes(30);
 
  private:
+  using Samples = std::vector<std::vector<Image8>>;  // The frames of each.
+
   // What the scorers said of one image.
   struct Verdict {
     reward::Scores scores;
@@ -62,12 +64,12 @@ class Evaluation {
     bool right = false;  // The reward is full: that of an image whose every term scores 1.
   };
 
-  absl::StatusOr<std::vector<Image8>> Draw(const model::VelocityModel& model);
-  absl::StatusOr<std::vector<Verdict>> Score(const std::vector<Image8>& images);
-  absl::Status ScorePrompt(uint32_t prompt, const std::vector<Image8>& images, absl::Duration limit,
+  absl::StatusOr<Samples> Draw(const model::VelocityModel& model);
+  absl::StatusOr<std::vector<Verdict>> Score(const Samples& images);
+  absl::Status ScorePrompt(uint32_t prompt, const Samples& images, absl::Duration limit,
                            std::vector<Verdict>& verdicts);
   std::map<std::string, double> MetricsOf(const std::vector<Verdict>& verdicts) const;
-  Image8 SheetOf(const std::vector<Image8>& images, const std::vector<Verdict>& verdicts) const;
+  io::Film SheetOf(const Samples& images, const std::vector<Verdict>& verdicts) const;
   Verdict VerdictOf(reward::Scores scores) const;
 
   const Options options_;

@@ -142,7 +142,7 @@ TEST(EvaluationTest, ImagesAreThoseOfOneBatchAndConditioningIsHeldForSixtyFour) 
   std::map<std::string, std::vector<std::string>> expected;
   double sum = 0;
   for (uint32_t i = 0; i < kImages; ++i) {
-    const Image8 image = model::ImageOf(drawn, i);
+    const Image8 image = model::FramesOf(drawn, i).front();
     expected[prompts[i % kPrompts].text()].emplace_back(image.pixels.begin(), image.pixels.end());
     sum += drawn[i].flatten()[0].item<double>();
   }

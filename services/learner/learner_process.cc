@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "config/copy_target.h"
-#include "core/model/image_sampler.h"
+#include "core/model/image_decoder.h"
 #include "core/parallel/c10d_ranks.h"
 #include "metrics/step_metrics.h"
 #include "run/rewards.h"
@@ -369,14 +369,14 @@ void LearnerProcess::AwaitCopies() {
                      << Field("step", loop_->committed());
 }
 
-// Checks the rewards with a grey image of the run's size.
+// Checks the rewards with a grey picture or video of the run's size.
 absl::Status LearnerProcess::TryRewards() {
   const at::NoGradGuard no_grad;
   std::vector<int64_t> shape = setup_.model.latent_shape;
   shape.insert(shape.begin(), 1);
   const at::Tensor latent = at::zeros(
       shape, at::TensorOptions(at::kFloat).device(at::Device(setup_.config.model().device())));
-  const Image8 grey = model::ImageOf(setup_.model.decoder->Decode(latent).cpu(), 0);
+  const std::vector<Image8> grey = model::FramesOf(setup_.model.decoder->Decode(latent).cpu(), 0);
   awaits_rewards_ = true;
   const absl::Status status = CheckRewards(
       *rewards_, setup_.held_out.empty() ? setup_.train : setup_.held_out, grey,

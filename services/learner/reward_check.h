@@ -1,4 +1,4 @@
-// Before the first step: waits for a reward server, and has it score one image, so that a reward
+// Before the first step: waits for a reward server, and has it score one sample, so that a reward
 // that cannot score at all ends the run while nothing has been made. And: whether the rewards are
 // those that the run was trained on.
 #pragma once
@@ -19,11 +19,12 @@ namespace oxbow::learner {
 inline constexpr size_t kPromptsChecked = 3;
 
 // Waits, however long, until a server answers; calls `says` with the reason each time that none
-// does. Then has `image` scored for one of `prompts` after the other until one is.
-// kFailedPrecondition, quoting the server, if it answers without a score; what
+// does. Then has `frames`, a picture or a video, scored for one of `prompts` after the other until
+// one is. kFailedPrecondition, quoting the server, if it answers without a score; what
 // RewardClient::Describe returns for wrong names. OK once `rewards` is cancelled.
 absl::Status CheckRewards(reward::RewardClient& rewards, const std::vector<v1::Prompt>& prompts,
-                          const Image8& image, const std::function<void(const std::string&)>& says);
+                          const std::vector<Image8>& frames,
+                          const std::function<void(const std::string&)>& says);
 
 // The identity of each reward, by name: as it is now, or as `before` where it is not known now.
 std::map<std::string, std::string> IdentitiesOf(

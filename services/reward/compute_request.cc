@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "io/image.h"
 #include "io/json_depth.h"
+#include "services/reward/score_messages.h"
 #include "services/reward/scorer_panel.h"
 
 namespace oxbow::reward {
@@ -16,7 +17,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kDepthMax = 32;
-constexpr size_t kFramesMax = 4096;
 
 bool IsGiven(const Json& request, const char* key) {
   const auto at = request.find(key);

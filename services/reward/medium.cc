@@ -7,12 +7,12 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "io/image.h"
+#include "services/reward/score_messages.h"
 #include "services/reward/scorer_panel.h"
 
 namespace oxbow::reward {
 namespace {
 
-constexpr uint64_t kFramesMax = 4096;
 // libjpeg holds the coefficients of a progressive file, two bytes each, besides its pixels.
 constexpr uint64_t kJpegMemory = 3;
 

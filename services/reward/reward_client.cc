@@ -33,7 +33,8 @@ namespace {
 
 constexpr BatchLimits kLimits = {.batch_bytes = kMessagePixelsMax,
                                  .medium_bytes = uint64_t{256} << 20,  // As servers take.
-                                 .group_bytes = uint64_t{1} << 30};
+                                 .group_bytes = uint64_t{1} << 30,
+                                 .frames = kFramesMax};
 constexpr size_t kBatchesAtOnce = 8;  // One call has so many.
 constexpr absl::Duration kDescribeTimeoutMax = absl::Seconds(10);
 constexpr absl::Duration kRestFirst = absl::Milliseconds(250);  // Between two descriptions.
@@ -253,8 +254,7 @@ std::vector<absl::StatusOr<Scores>> RewardClient::ScoreMedia(
   {
     absl::MutexLock lock(&impl_->mutex);
     call.group = 1 + std::uniform_int_distribution<uint64_t>(0, UINT64_MAX - 1)(impl_->random);
-    batches =
-        PlanBatches(impl_->directory, impl_->options.rewards, call.media.pixel_bytes(), kLimits);
+    batches = PlanBatches(impl_->directory, impl_->options.rewards, call.media.sizes(), kLimits);
   }
   absl::MutexLock(&call.mutex), call.outcomes.resize(media.size());
   impl_->RunBatches(call, batches);
@@ -322,7 +322,9 @@ void RewardClient::Impl::Score(ScoreCall& call, const ScoreBatch& batch) {
     if (answers < kAnswersMax || batch.whole_group) {
       Ask(call, *open);
     } else {
-      for (const size_t i : open->images) Ask(call, {.images = {i}, .rewards = open->rewards});
+      for (const size_t i : open->images) {
+        Ask(call, {.images = {i}, .rewards = open->rewards, .frames_every = open->frames_every});
+      }
     }
     if (answers == kAnswersMax) return;
     open = Reopen(call, *open);

@@ -1,6 +1,7 @@
 #include "services/reward/reward_directory.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -154,6 +155,17 @@ size_t RewardDirectory::BatchMax(const std::vector<std::string>& rewards) const 
     }
   }
   return std::max<size_t>(limit, 1);
+}
+
+uint32_t RewardDirectory::FramesEvery(const std::vector<std::string>& rewards) const {
+  uint32_t every = 0;
+  for (const Server& server : servers_) {
+    for (const std::string& reward : rewards) {
+      const auto found = server.rewards.find(reward);
+      if (found != server.rewards.end()) every = std::gcd(every, found->second.frames_every);
+    }
+  }
+  return std::max(every, 1U);
 }
 
 }  // namespace oxbow::reward

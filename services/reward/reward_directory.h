@@ -61,6 +61,9 @@ class RewardDirectory {
   absl::Status CheckNames(const std::vector<std::string>& wanted) const;
   // Items of one request for these rewards, to any described server.
   size_t BatchMax(const std::vector<std::string>& rewards) const;
+  // The greatest n so that the frames 0, n, 2n, ... of a video have all that some server reads for
+  // these rewards. A server of a protocol without frames_every reads all.
+  uint32_t FramesEvery(const std::vector<std::string>& rewards) const;
   size_t BatchMax(size_t server) const { return servers_[server].batch_max; }
 
  private:

@@ -35,16 +35,20 @@ Image8 Smooth(int width, int height) {
   return image;
 }
 
+RewardFacts KeepingFacts(bool groupwise = false, uint32_t frames_every = 1) {
+  return {.name = "keeps",
+          .value_max = 100,
+          .groupwise = groupwise,
+          .identity = "keeps/1",
+          .batch_max = 8,
+          .videos = true,
+          .frames_every = frames_every};
+}
+
 // Keeps the media that it is given; scores are their numbers of frames.
 class KeepingScorer final : public Scorer {
  public:
-  explicit KeepingScorer(bool groupwise)
-      : facts_{.name = "keeps",
-               .value_max = 100,
-               .groupwise = groupwise,
-               .identity = "keeps/1",
-               .batch_max = 8,
-               .videos = true} {}
+  explicit KeepingScorer(RewardFacts facts) : facts_(std::move(facts)) {}
   const RewardFacts& facts() const override { return facts_; }
   int concurrency_max() const override { return 1; }
   std::vector<absl::StatusOr<Score>> ScoreBatch(absl::Span<const Item> items) override {
@@ -71,9 +75,15 @@ class KeepingScorer final : public Scorer {
 struct Served {
   explicit Served(v1::PictureTransport transport = v1::PICTURE_TRANSPORT_RAW,
                   bool groupwise = false, std::map<std::string, std::string> identities = {})
+      : Served({KeepingFacts(groupwise)}, transport, std::move(identities)) {}
+  explicit Served(const std::vector<RewardFacts>& rewards,
+                  v1::PictureTransport transport = v1::PICTURE_TRANSPORT_RAW,
+                  std::map<std::string, std::string> identities = {})
       : panel([&] {
           std::vector<std::unique_ptr<Scorer>> scorers;
-          scorers.push_back(std::make_unique<KeepingScorer>(groupwise));
+          for (const RewardFacts& facts : rewards) {
+            scorers.push_back(std::make_unique<KeepingScorer>(facts));
+          }
           return scorers;
         }()),
         metrics(registry, panel),
@@ -82,8 +92,8 @@ struct Served {
         client(RewardClient::Create({.endpoints = {server->endpoint()},
                                      .identities = std::move(identities),
                                      .transport = transport})) {}
-  std::vector<std::vector<Image8>> seen() const {
-    return dynamic_cast<KeepingScorer&>(*panel.scorers().front()).media();
+  std::vector<std::vector<Image8>> seen(size_t scorer = 0) const {
+    return dynamic_cast<KeepingScorer&>(*panel.scorers()[scorer]).media();
   }
   ScorerPanel panel;
   prometheus::Registry registry;
@@ -105,6 +115,65 @@ TEST(RewardMediaTest, AClipOf97MegabytesPasses) {
   EXPECT_TRUE(served.seen().front() == frames);
 }
 
+std::vector<Image8> EveryOf(const std::vector<Image8>& frames, size_t n) {
+  std::vector<Image8> every;
+  for (size_t i = 0; i < frames.size(); i += n) every.push_back(frames[i]);
+  return every;
+}
+
+TEST(RewardMediaTest, OfAClipTheFramesTravelThatItsRewardReads) {
+  const Served served({KeepingFacts(false, 4)});
+  ASSERT_TRUE(served.client.ok()) << served.client.status();
+  std::vector<Image8> frames;
+  for (uint32_t i = 0; i < 81; ++i) frames.push_back(Noise(832, 480, 3, i));
+  const auto scores = (*served.client)->ScoreMedia("p", "", {frames, frames});
+  for (const auto& score : scores) {
+    ASSERT_TRUE(score.ok()) << score.status();
+    EXPECT_EQ(score->at("keeps"), 21);
+  }
+  EXPECT_TRUE(served.seen().at(1) == EveryOf(frames, 4));
+}
+
+// Frames that one of them reads travel once, and each sees its own.
+TEST(RewardMediaTest, RewardsOfOneServerShareTheFramesThatTravel) {
+  RewardFacts sixth = KeepingFacts(false, 6), pictures = KeepingFacts(false, 8);
+  sixth.name = "sixth";
+  pictures.name = "pictures";
+  pictures.videos = false;
+  const Served served({KeepingFacts(false, 4), sixth, pictures});
+  ASSERT_TRUE(served.client.ok()) << served.client.status();
+  std::vector<Image8> frames;
+  for (uint32_t i = 0; i < 26; ++i) frames.push_back(Noise(4, 3, 3, i));
+  const auto scores = (*served.client)->ScoreMedia("p", "", {frames});
+  ASSERT_TRUE(scores[0].ok()) << scores[0].status();
+  EXPECT_EQ(*scores[0], (Scores{{"keeps", 7}, {"sixth", 5}, {"pictures", 1}}));
+  EXPECT_TRUE(served.seen(0).front() == EveryOf(frames, 4));
+  EXPECT_TRUE(served.seen(1).front() == EveryOf(frames, 6));
+  ASSERT_EQ(served.seen(2).size(), 4);
+  for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(served.seen(2)[i].front() == frames[8 * i]);
+}
+
+TEST(RewardMediaTest, AClipOverTheLimitsIsOneClearLine) {
+  const Served served;
+  ASSERT_TRUE(served.client.ok()) << served.client.status();
+  const std::vector<Image8> clip(4097, Noise(1, 1, 1, 1));
+  const auto scores = (*served.client)->ScoreMedia("p", "", {clip});
+  EXPECT_EQ(scores[0].status().message(),
+            "video is too large to send: its rewards read 4097 of 4097 frames, 4097 bytes, over "
+            "the limits of 4096 frames and 268435456 bytes: make it shorter or smaller, or use "
+            "rewards that read fewer frames");
+}
+
+// A server that says nothing of frames gets all of them, also beside one that does.
+TEST(ScorePlanTest, WhatOneServerReadsOfAVideoTravelsToAll) {
+  RewardDirectory directory({"one", "two"}, {});
+  ASSERT_TRUE(directory.Described(0, {KeepingFacts(false, 4)}, 8).ok());
+  EXPECT_EQ(directory.FramesEvery({"keeps"}), 4);
+  ASSERT_TRUE(directory.Described(1, {KeepingFacts()}, 8).ok());
+  EXPECT_EQ(directory.FramesEvery({"keeps"}), 1);
+  EXPECT_EQ(directory.FramesEvery({"unknown"}), 1);
+}
+
 TEST(RewardMediaTest, AGroupLargerThanAMessageStaysWhole) {
   const Served served(v1::PICTURE_TRANSPORT_RAW, /*groupwise=*/true);
   ASSERT_TRUE(served.client.ok()) << served.client.status();
@@ -122,7 +191,9 @@ TEST(ScorePlanTest, ALargeMediumTravelsAloneAndOneOverTheLimitNotAtAll) {
     ASSERT_TRUE(directory.Described(0, {{.name = "r", .groupwise = groupwise}}, 8).ok());
     const BatchLimits limits = {.batch_bytes = 100, .medium_bytes = 200, .group_bytes = 450};
     const auto plan = [&](const std::vector<uint64_t>& bytes) {
-      return PlanBatches(directory, {"r"}, bytes, limits);
+      std::vector<MediumSize> sizes;
+      for (const uint64_t size : bytes) sizes.push_back({.frame_bytes = size});
+      return PlanBatches(directory, {"r"}, sizes, limits);
     };
     std::vector<std::vector<size_t>> images;
     for (const ScoreBatch& batch : plan({60, 40, 200, 1, 100})) {
@@ -213,6 +284,35 @@ TEST(ScoreWriterTest, WhatIsWrittenIsPutTogetherAgain) {
   CheckMessages(images, 8, 1);
   CheckMessages(images, 2, 3);
   CheckMessages({Noise(2048, 2048, 1, 3), Noise(2048, 2048, 1, 4), Noise(2048, 2048, 1, 5)}, 8, 1);
+}
+
+// 21 of 81 frames, and not a byte more.
+TEST(ScoreWriterTest, FramesThatNobodyReadsAreNotWritten) {
+  std::vector<Image8> frames;
+  for (uint32_t i = 0; i < 81; ++i) frames.push_back(Noise(400, 300, 3, i));
+  const ScoreCall call{.prompt = {}, .media = {{frames}, v1::PICTURE_TRANSPORT_RAW}};
+  std::string written;
+  v1::Image head;
+  WriteBatch(call, {.images = {0}, .rewards = {"r"}, .frames_every = 4}, 8,
+             [&](const v1::ScoreRequest& message) {
+               if (written.empty() && head.width() == 0) head = message.items(0).image();
+               written += message.items(0).image().pixels();
+               return true;
+             });
+  std::string expected;
+  for (const Image8& frame : EveryOf(frames, 4)) {
+    expected.append(frame.pixels.begin(), frame.pixels.end());
+  }
+  EXPECT_TRUE(written == expected);
+  EXPECT_EQ(head.frames(), 21);
+  EXPECT_EQ(head.frames_every(), 4);
+}
+
+TEST(ScoreWriterTest, APictureSaysNothingOfFrames) {
+  const std::vector<Image8> picture = {Noise(4, 3, 3, 1)};
+  const TravellingMedia media({picture}, v1::PICTURE_TRANSPORT_RAW);
+  EXPECT_EQ(media.Head(0, 4).frames(), 1);
+  EXPECT_EQ(media.Head(0, 4).frames_every(), 0);
 }
 
 }  // namespace

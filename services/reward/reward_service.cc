@@ -73,10 +73,12 @@ RewardService::Work::Work(Call& call, ScoreAssembly assembly, uint64_t group)
   for (size_t i = 0; i < frames.size(); ++i) {
     if (!frames[i].ok()) continue;
     places.push_back(i);
-    items.push_back({.prompt = request.prompt().text(),
-                     .metadata_json = request.prompt().metadata_json(),
-                     .frames = *frames[i],
-                     .group = group});
+    items.push_back(
+        {.prompt = request.prompt().text(),
+         .metadata_json = request.prompt().metadata_json(),
+         .frames = *frames[i],
+         .group = group,
+         .frames_every = std::max(1U, request.items(static_cast<int>(i)).image().frames_every())});
   }
   absl::MutexLock lock(&mutex);
   results.assign(scorers.size(), unscored);

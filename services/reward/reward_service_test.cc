@@ -98,7 +98,7 @@ TEST_F(RewardServiceTest, DescribesItsRewardsAndBatchLimit) {
   EXPECT_EQ(response.rewards(0).name(), "digits_ocr");
   EXPECT_EQ(response.rewards(0).value_max(), 1);
   EXPECT_EQ(response.rewards(0).identity(), "digits_ocr/1");
-  EXPECT_THAT(response.rewards(0).media(), testing::ElementsAre("image"));
+  EXPECT_THAT(response.rewards(0).media(), testing::ElementsAre("image", "video"));
   EXPECT_EQ(response.batch_max(), 4);
 }
 
@@ -505,10 +505,12 @@ TEST(ScorerPanelTest, BatchesKeepTheScorersLimitAndTheItemsOrder) {
   items[4].prompt = "no";
   items[5].frames = absl::MakeConstSpan(images).subspan(0, 2);
   const auto scores = ScoreItems(scorer, items);
-  EXPECT_THAT(scorer.batches, testing::ElementsAre(3, 3, 1));
+  EXPECT_THAT(scorer.batches, testing::ElementsAre(3, 3, 3)) << "the video is two pictures";
   ASSERT_EQ(scores.size(), 8);
   for (int i = 0; i < 8; ++i) {
-    if (i == 4 || i == 5) {
+    if (i == 5) {
+      EXPECT_EQ(scores[i].value().value, 1.5);
+    } else if (i == 4) {
       EXPECT_EQ(scores[i].status().code(), absl::StatusCode::kInvalidArgument);
     } else {
       EXPECT_EQ(scores[i].value().value, i + 1);

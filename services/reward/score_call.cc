@@ -12,7 +12,10 @@ namespace {
 template <typename Predicate>
 std::optional<ScoreBatch> Part(ScoreCall& call, const ScoreBatch& batch, Predicate open)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(call.mutex) {
-  ScoreBatch part{.images = {}, .rewards = {}, .whole_group = batch.whole_group};
+  ScoreBatch part{.images = {},
+                  .rewards = {},
+                  .whole_group = batch.whole_group,
+                  .frames_every = batch.frames_every};
   std::set<size_t> images;
   for (const std::string& reward : batch.rewards) {
     bool some = false;

@@ -53,7 +53,8 @@ RewardFacts FactsOf(const v1::RewardDescription& description) {
           .metadata_keys = {description.metadata_keys().begin(), description.metadata_keys().end()},
           .batch_max = description.batch_max(),
           .images = description.media().empty() || reads("image"),
-          .videos = reads("video")};
+          .videos = reads("video"),
+          .frames_every = std::max(1U, description.frames_every())};
 }
 
 void Describe(const RewardFacts& facts, v1::RewardDescription& description) {
@@ -64,9 +65,10 @@ void Describe(const RewardFacts& facts, v1::RewardDescription& description) {
   description.set_help(facts.help);
   description.set_identity(facts.identity);
   if (facts.images) description.add_media("image");
-  if (facts.videos) description.add_media("video");
+  if (facts.takes_videos()) description.add_media("video");
   for (const std::string& key : facts.metadata_keys) description.add_metadata_keys(key);
   description.set_batch_max(facts.batch_max);
+  if (facts.frames_every > 1) description.set_frames_every(facts.frames_every);
 }
 
 std::map<std::string, absl::StatusOr<double>> OutcomesOf(const v1::ScoreResponse& response,

@@ -12,6 +12,8 @@
 
 namespace oxbow::reward {
 
+inline constexpr uint64_t kFramesMax = 4096;  // Those of one video that travel.
+
 // True if the call, or the reward, ended without a word on the image. Scoring has no side effects,
 // so it may be asked for again.
 bool IsAbsence(const absl::Status& status);

@@ -14,17 +14,17 @@ using Write = std::function<bool(const v1::ScoreRequest&)>;
 
 // One request: the heads of all its media, the pixels of those that fit into the message, and the
 // others in pieces. False if `write` was.
-bool WriteRequest(const ScoreCall& call, absl::Span<const size_t> images, v1::ScoreRequest request,
-                  const Write& write) {
+bool WriteRequest(const ScoreCall& call, absl::Span<const size_t> images, uint32_t every,
+                  v1::ScoreRequest request, const Write& write) {
   uint64_t room = kMessagePixelsMax;
   std::vector<size_t> later;
   for (const size_t i : images) {
     v1::ScoreItem& item = *request.add_items();
     item.set_item(i);
-    *item.mutable_image() = call.media.Head(i);
-    const uint64_t bytes = call.media.bytes(i);
+    *item.mutable_image() = call.media.Head(i, every);
+    const uint64_t bytes = call.media.bytes(i, every);
     if (bytes <= room) {
-      item.mutable_image()->set_pixels(call.media.Bytes(i, 0, bytes));
+      item.mutable_image()->set_pixels(call.media.Bytes(i, every, 0, bytes));
       room -= bytes;
     } else {
       item.mutable_image()->set_pixels_size(bytes);
@@ -33,12 +33,13 @@ bool WriteRequest(const ScoreCall& call, absl::Span<const size_t> images, v1::Sc
   }
   if (!write(request)) return false;
   for (const size_t i : later) {
-    const uint64_t bytes = call.media.bytes(i);
+    const uint64_t bytes = call.media.bytes(i, every);
     for (uint64_t at = 0; at < bytes; at += kPieceBytes) {
       v1::ScoreRequest piece;
       v1::ScoreItem& item = *piece.add_items();
       item.set_item(i);
-      item.mutable_image()->set_pixels(call.media.Bytes(i, at, std::min(kPieceBytes, bytes - at)));
+      item.mutable_image()->set_pixels(
+          call.media.Bytes(i, every, at, std::min(kPieceBytes, bytes - at)));
       if (!write(piece)) return false;
     }
   }
@@ -58,7 +59,8 @@ void WriteBatch(const ScoreCall& call, const ScoreBatch& batch, size_t batch_max
                              batch.images.size() <= count);
   const absl::Span<const size_t> images = batch.images;
   for (size_t first = 0; first < images.size(); first += count) {
-    if (!WriteRequest(call, images.subspan(first, count), request, write)) return;
+    if (!WriteRequest(call, images.subspan(first, count), batch.frames_every, request, write))
+      return;
   }
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "core/reward/shown_items.h"
 #include "services/reward/cached_scorer.h"
 #include "services/reward/scorer_table.h"
 
@@ -107,31 +108,21 @@ absl::Status Validate(const Image8& image) {
 
 std::vector<absl::StatusOr<Score>> ScoreItems(Scorer& scorer, absl::Span<const Item> items) {
   const RewardFacts& facts = scorer.facts();
-  std::vector<absl::StatusOr<Score>> scores(items.size(), absl::UnknownError("not scored"));
-  std::vector<size_t> fitting;
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (items[i].is_video() ? facts.videos : facts.images) {
-      fitting.push_back(i);
-    } else {
-      scores[i] = absl::InvalidArgumentError(
-          absl::StrCat(facts.name, " reads no ", items[i].is_video() ? "videos" : "pictures", ": ",
-                       items[i].frames.size(), items[i].is_video() ? " frames" : " frame"));
-    }
-  }
-  const size_t batch_max = facts.batch_max == 0 ? fitting.size() : facts.batch_max;
-  for (size_t first = 0; first < fitting.size(); first += batch_max) {
-    std::vector<Item> batch;
-    for (size_t i = first; i < std::min(first + batch_max, fitting.size()); ++i) {
-      batch.push_back(items[fitting[i]]);
-    }
+  const ShownItems shown(facts, items);
+  const absl::Span<const Item> all = shown.items();
+  const size_t batch_max = facts.batch_max == 0 ? all.size() : facts.batch_max;
+  std::vector<absl::StatusOr<Score>> scores;
+  scores.reserve(all.size());
+  for (size_t first = 0; first < all.size(); first += batch_max) {
+    const absl::Span<const Item> batch = all.subspan(first, batch_max);
     std::vector<absl::StatusOr<Score>> results = scorer.ScoreBatch(batch);
     OXBOW_CHECK(results.size() == batch.size())
         << facts.name << ": " << results.size() << " results for " << batch.size();
-    for (size_t i = 0; i < results.size(); ++i) {
-      scores[fitting[first + i]] = Checked(facts, std::move(results[i]));
+    for (absl::StatusOr<Score>& result : results) {
+      scores.push_back(Checked(facts, std::move(result)));
     }
   }
-  return scores;
+  return shown.Combine(std::move(scores));
 }
 
 }  // namespace oxbow::reward

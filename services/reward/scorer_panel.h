@@ -39,8 +39,9 @@ absl::Status ValidateShape(const Image8& image);
 // And the number of bytes matches.
 absl::Status Validate(const Image8& image);
 
-// One result per item, in calls of the scorer's batch_max. An item of a medium that the scorer does
-// not read is kInvalidArgument, a score that is not finite kInternal. Requires valid frames.
+// One result per item, in calls of the scorer's batch_max, with the frames that it reads
+// (core/reward/shown_items.h). An item of a medium that the scorer does not read is
+// kInvalidArgument, a score that is not finite kInternal. Requires valid frames.
 std::vector<absl::StatusOr<Score>> ScoreItems(Scorer& scorer, absl::Span<const Item> items);
 
 }  // namespace oxbow::reward

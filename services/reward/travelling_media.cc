@@ -19,12 +19,14 @@ TravellingMedia::TravellingMedia(std::vector<Frames> media, v1::PictureTransport
   }
 }
 
-std::vector<uint64_t> TravellingMedia::pixel_bytes() const {
-  std::vector<uint64_t> bytes;
-  for (const Frames& frames : media_) {
-    bytes.push_back(frames.size() * frames.front().pixels.size());
-  }
-  return bytes;
+MediumSize TravellingMedia::SizeOf(size_t medium) const {
+  return {.frame_bytes = media_[medium].front().pixels.size(), .frames = media_[medium].size()};
+}
+
+std::vector<MediumSize> TravellingMedia::sizes() const {
+  std::vector<MediumSize> sizes;
+  for (size_t i = 0; i < media_.size(); ++i) sizes.push_back(SizeOf(i));
+  return sizes;
 }
 
 bool TravellingMedia::IsEncoded(size_t medium) const {
@@ -44,32 +46,34 @@ const std::string& TravellingMedia::FileOf(size_t medium) const {
   return file.bytes;
 }
 
-uint64_t TravellingMedia::bytes(size_t medium) const {
+uint64_t TravellingMedia::bytes(size_t medium, uint32_t every) const {
   if (IsEncoded(medium)) return FileOf(medium).size();
-  return media_[medium].size() * media_[medium].front().pixels.size();
+  return SizeOf(medium).bytes_sent(every);
 }
 
-v1::Image TravellingMedia::Head(size_t medium) const {
+v1::Image TravellingMedia::Head(size_t medium, uint32_t every) const {
   const Image8& first = media_[medium].front();
   v1::Image head;
   head.set_width(first.width);
   head.set_height(first.height);
   head.set_channels(first.channels);
-  head.set_frames(static_cast<uint32_t>(media_[medium].size()));
+  head.set_frames(static_cast<uint32_t>(SizeOf(medium).frames_sent(every)));
+  if (every > 1 && media_[medium].size() > 1) head.set_frames_every(every);
   if (IsEncoded(medium)) {
     head.set_encoding(transport_ == v1::PICTURE_TRANSPORT_PNG ? "png" : "jpeg");
   }
   return head;
 }
 
-std::string TravellingMedia::Bytes(size_t medium, uint64_t offset, uint64_t count) const {
+std::string TravellingMedia::Bytes(size_t medium, uint32_t every, uint64_t offset,
+                                   uint64_t count) const {
   if (IsEncoded(medium)) return FileOf(medium).substr(offset, count);
   std::string bytes;
   bytes.reserve(count);
   const uint64_t frame_bytes = media_[medium].front().pixels.size();
   while (bytes.size() < count) {
     const uint64_t at = offset + bytes.size();
-    const std::vector<uint8_t>& pixels = media_[medium][at / frame_bytes].pixels;
+    const std::vector<uint8_t>& pixels = media_[medium][at / frame_bytes * every].pixels;
     const uint64_t from = at % frame_bytes;
     const uint64_t part = std::min(count - bytes.size(), frame_bytes - from);
     bytes.append(reinterpret_cast<const char*>(pixels.data()) + from, part);

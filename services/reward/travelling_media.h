@@ -16,6 +16,7 @@
 #include "base/image8.h"
 #include "oxbow/v1/config.pb.h"
 #include "oxbow/v1/reward.pb.h"
+#include "services/reward/score_plan.h"
 
 namespace oxbow::reward {
 
@@ -29,15 +30,16 @@ class TravellingMedia {
 
   size_t size() const { return media_.size(); }
 
-  // Bytes of the pixels, by medium.
-  std::vector<uint64_t> pixel_bytes() const;
+  // By medium.
+  std::vector<MediumSize> sizes() const;
 
-  // Bytes that travel. Encodes the picture when it is first asked for, here and below. Thread-safe.
-  uint64_t bytes(size_t medium) const;
+  // Bytes that travel if of a video the frames 0, `every`, 2 `every`, ... do. Encodes the picture
+  // when it is first asked for, here and below. Thread-safe.
+  uint64_t bytes(size_t medium, uint32_t every) const;
   // The message without pixels.
-  v1::Image Head(size_t medium) const;
+  v1::Image Head(size_t medium, uint32_t every) const;
   // `count` of the bytes that travel, from `offset` on. Requires that there are so many.
-  std::string Bytes(size_t medium, uint64_t offset, uint64_t count) const;
+  std::string Bytes(size_t medium, uint32_t every, uint64_t offset, uint64_t count) const;
 
  private:
   struct File {
@@ -46,6 +48,7 @@ class TravellingMedia {
   };
   bool IsEncoded(size_t medium) const;
   const std::string& FileOf(size_t medium) const;
+  MediumSize SizeOf(size_t medium) const;
 
   const std::vector<Frames> media_;
   const v1::PictureTransport transport_;

@@ -8,7 +8,6 @@
 
 #include "core/flow/sampler.h"
 #include "core/flow/window.h"
-#include "core/model/image_sampler.h"
 #include "core/reward/likeness.h"
 
 namespace oxbow::rollout {
@@ -79,15 +78,6 @@ rl::Trajectory SampleFrom(const flow::SamplingSpec& spec, const flow::Paths& pat
   return result;
 }
 
-std::vector<Image8> ImagesOf(const model::ImageDecoder& decoder, const at::Tensor& latents) {
-  const at::Tensor decoded = decoder.Decode(latents);  // [B, height, width, channels]
-  std::vector<Image8> images;
-  for (int64_t i = 0; i < decoded.size(0); ++i) {
-    images.push_back(model::ImageOf(decoded, i));
-  }
-  return images;
-}
-
 // Samples all fresh members of tasks with the same window as one batch.
 void SampleFresh(const RunSpec& spec, const flow::SamplingSpec& sampling,
                  const model::VelocityModel& model, PolicyVersion version,
@@ -103,7 +93,8 @@ void SampleFresh(const RunSpec& spec, const flow::SamplingSpec& sampling,
   const flow::Paths paths =
       flow::ContinuePaths(sampling, keys, StartsOf(spec, keys), /*first_step=*/0, spec.storage,
                           VelocityOf(model, ConditioningOf(tasks, rows)));
-  std::vector<Image8> images = ImagesOf(decoder, paths.latents[sampling.steps()]);
+  std::vector<std::vector<Image8>> media =
+      model::DecodeFrames(decoder, paths.latents[sampling.steps()]);
   const flow::LatentSpan span = spec.final_latent
                                     ? flow::LatentSpan{.first = sampling.steps(), .count = 1}
                                     : flow::SpanOf(sampling.sde);
@@ -111,7 +102,7 @@ void SampleFresh(const RunSpec& spec, const flow::SamplingSpec& sampling,
     SampledGroup& group = groups[rows[i].task];
     group.trajectories.push_back(
         SampleFrom(sampling, paths, static_cast<int64_t>(i), rows[i].sample, version, span));
-    group.images.push_back(std::move(images[i]));
+    group.media.push_back(std::move(media[i]));
   }
 }
 
@@ -136,7 +127,8 @@ void SampleTails(const RunSpec& spec, flow::SamplingSpec tail, const model::Velo
   const flow::Paths paths =
       flow::ContinuePaths(tail, KeysOf(spec, tasks, rows), at::stack(starts), kept_steps,
                           spec.storage, VelocityOf(model, ConditioningOf(tasks, rows)));
-  std::vector<Image8> images = ImagesOf(decoder, paths.latents[paths.latents.size(0) - 1]);
+  std::vector<std::vector<Image8>> media =
+      model::DecodeFrames(decoder, paths.latents[paths.latents.size(0) - 1]);
   const flow::LatentSpan span = TailSpan(tail, kept_steps);
   for (size_t i = 0; i < rows.size(); ++i) {
     const rl::Trajectory& head = *tasks[rows[i].task].head;
@@ -147,12 +139,12 @@ void SampleTails(const RunSpec& spec, flow::SamplingSpec tail, const model::Velo
     sample.kept_steps = head.kept_steps;
     sample.stored_reward = head.stored_reward;
     groups[rows[i].task].trajectories.push_back(std::move(sample));
-    groups[rows[i].task].images.push_back(std::move(images[i]));
+    groups[rows[i].task].media.push_back(std::move(media[i]));
   }
 }
 
 void Compare(double radius, SampledGroup& group) {
-  const std::vector<reward::Likeness> likeness = reward::LikenessOf(group.images, radius);
+  const std::vector<reward::Likeness> likeness = reward::LikenessOf(group.media, radius);
   for (size_t i = 0; i < likeness.size(); ++i) {
     group.trajectories[i].group_distance = likeness[i].mean_distance;
     group.trajectories[i].duplicate_share = likeness[i].duplicate_share;

@@ -34,7 +34,7 @@ struct GroupTask {
 
 struct SampledGroup {
   std::vector<rl::Trajectory> trajectories;  // Without rewards.
-  std::vector<Image8> images;                // One per sample, in order.
+  std::vector<std::vector<Image8>> media;    // The frames of each sample, in order.
 };
 
 // Samples all tasks with `model`, whose weights have version `version`. Must run on the torch

@@ -57,7 +57,7 @@ class GroupSamplerTest : public testing::Test {
     for (size_t i = 0; i < a.trajectories.size(); ++i) {
       EXPECT_EQ(a.trajectories[i].index, b.trajectories[i].index);
       EXPECT_EQ(a.trajectories[i].log_prob, b.trajectories[i].log_prob);
-      EXPECT_EQ(a.images[i].pixels, b.images[i].pixels);
+      EXPECT_EQ(a.media[i], b.media[i]);
       ASSERT_EQ(a.trajectories[i].latents.defined(), b.trajectories[i].latents.defined());
       if (a.trajectories[i].latents.defined()) {
         EXPECT_TRUE(at::equal(a.trajectories[i].latents, b.trajectories[i].latents));
@@ -154,9 +154,9 @@ TEST_F(GroupSamplerTest, TheFinalLatentAloneIsSentWhereTrainingWantsNoTransition
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(last.trajectories[i].first_latent, kSteps);
     ASSERT_EQ(last.trajectories[i].latents.size(0), 1);
-    EXPECT_EQ(last.images[i].pixels, all.images[i].pixels);
+    EXPECT_EQ(last.media[i], all.media[i]);
     EXPECT_EQ(decoder_->Decode(last.trajectories[i].latents).numel(),
-              static_cast<int64_t>(last.images[i].pixels.size()));
+              static_cast<int64_t>(last.media[i].front().pixels.size()));
   }
 }
 
@@ -180,13 +180,13 @@ TEST_F(GroupSamplerTest, TheLastMemberOfAMixedGroupIsTheRegeneratedHead) {
     const GroupTask task = MixedTask(2, 3, 2);
     const SampledGroup group = Sample(Spec(at::kFloat, sde_tail), {task})[0];
     ASSERT_EQ(group.trajectories.size(), 3u);
-    EXPECT_EQ(group.images.size(), 3u);
+    EXPECT_EQ(group.media.size(), 3u);
     for (uint32_t i = 0; i < 3; ++i) {
       EXPECT_EQ(group.trajectories[i].index, i);
       EXPECT_EQ(group.trajectories[i].replayed, i == 2);
     }
     const rl::Trajectory& head = group.trajectories[2];
-    const std::vector<reward::Likeness> likeness = reward::LikenessOf(group.images, kDuplicate);
+    const std::vector<reward::Likeness> likeness = reward::LikenessOf(group.media, kDuplicate);
     for (size_t i = 0; i < 3; ++i) {
       EXPECT_EQ(group.trajectories[i].duplicate_share, likeness[i].duplicate_share);
       EXPECT_EQ(group.trajectories[i].group_distance, likeness[i].mean_distance);
@@ -259,7 +259,7 @@ TEST_F(GroupSamplerTest, ASharedStartAndOneStochasticStepAreBranchesOfOneTrunk) 
       EXPECT_TRUE(at::equal(sample.latents[0], ode.latents[branch][0])) << branch << " " << i;
       for (size_t j = 0; j < i; ++j) {
         EXPECT_FALSE(at::equal(sample.latents[1], group.trajectories[j].latents[1])) << branch;
-        EXPECT_NE(group.images[i].pixels, group.images[j].pixels) << branch;
+        EXPECT_NE(group.media[i], group.media[j]) << branch;
       }
       // The rest of the path is an ODE: the image is a function of x_{k+1}.
       const flow::Paths rest =
@@ -268,7 +268,7 @@ TEST_F(GroupSamplerTest, ASharedStartAndOneStochasticStepAreBranchesOfOneTrunk) 
                                 return policy_->current().Velocity(x, sigma, task.conditioning);
                               });
       const at::Tensor image = decoder_->Decode(rest.latents[rest.latents.size(0) - 1]);
-      EXPECT_EQ(model::ImageOf(image, 0), group.images[i]) << branch << " " << i;
+      EXPECT_EQ(model::FramesOf(image, 0), group.media[i]) << branch << " " << i;
     }
   }
 }
@@ -282,7 +282,7 @@ TEST_F(GroupSamplerTest, TheFreshMembersOfAMixedGroupShareAStartAndTheHeadKeepsI
   ASSERT_EQ(starts.size(), 3u);
   EXPECT_TRUE(at::equal(starts[0], starts[1]) && at::equal(starts[0], starts[2]));
   EXPECT_TRUE(at::equal(shared.trajectories[3].latents, apart.trajectories[3].latents));
-  EXPECT_EQ(shared.images[3].pixels, apart.images[3].pixels);
+  EXPECT_EQ(shared.media[3], apart.media[3]);
 }
 
 }  // namespace

@@ -377,8 +377,9 @@ void LearnerSession::NotDelivered(const v1::Lease& lease, const absl::Status& wh
 // server as long as the session lasts; the lease is renewed meanwhile.
 std::optional<double> LearnerSession::Score(const v1::Lease& lease, SampledGroup& sampled) {
   const absl::Duration start = clock_.Now();
-  const auto scores = rewards_->Score(lease.prompt().text(), lease.prompt().metadata_json(),
-                                      sampled.images, {.waits = true});
+  const std::vector<reward::Frames> media(sampled.media.begin(), sampled.media.end());
+  const auto scores = rewards_->ScoreMedia(lease.prompt().text(), lease.prompt().metadata_json(),
+                                           media, {.waits = true});
   const double seconds = absl::ToDoubleSeconds(clock_.Now() - start);
   metrics_.GroupScored(seconds);
   const absl::StatusOr<Unscored> unscored =

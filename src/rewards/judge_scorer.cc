@@ -21,6 +21,7 @@ using reward::Item;
 using reward::Score;
 
 constexpr size_t kNoteMax = 2000;
+constexpr uint32_t kFramesEvery = 8;  // Each frame of a video that it judges is a request.
 
 // At most so many at a time, over all batches.
 class Slots {
@@ -117,7 +118,8 @@ absl::StatusOr<std::unique_ptr<reward::Scorer>> MakeJudge(JudgeSettings settings
   reward::RewardFacts facts{.name = settings.name,
                             .help = absl::StrCat("a judge's answer (", settings.preset, ")"),
                             .identity = std::move(identity),
-                            .batch_max = static_cast<uint32_t>(settings.concurrency)};
+                            .batch_max = static_cast<uint32_t>(settings.concurrency),
+                            .frames_every = kFramesEvery};
   return std::make_unique<JudgeScorer>(std::move(facts), preset, std::move(settings));
 }
 

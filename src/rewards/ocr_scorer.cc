@@ -32,7 +32,8 @@ reward::RewardFacts FactsOf(const OcrSettings& settings, const TesseractReader& 
               "1 - edit distance / length of the text that Tesseract reads; pictures under 64 "
               "px in height are enlarged and read as one line",
           .identity = absl::StrCat("ocr/1 ", settings.variant, " ", reader.identity()),
-          .videos = true};
+          .videos = true,
+          .frames_every = reward::kOcrFrameStride};
 }
 
 class OcrScorer final : public reward::Scorer {
@@ -59,9 +60,8 @@ absl::StatusOr<Score> OcrScorer::ScoreItem(const Item& item) const {
       const std::string target,
       reward::OcrTarget(std::string(item.prompt), std::string(item.metadata_json), variant_));
   std::vector<std::string> read;
-  const size_t stride = item.is_video() ? reward::kOcrFrameStride : 1;
-  for (size_t i = 0; i < item.frames.size(); i += stride) {
-    OXBOW_ASSIGN_OR_RETURN(std::string text, reader_->Read(item.frames[i]));
+  for (const Image8& frame : item.frames) {
+    OXBOW_ASSIGN_OR_RETURN(std::string text, reader_->Read(frame));
     read.push_back(std::move(text));
   }
   Score score{.note = absl::StrJoin(read, " | ")};

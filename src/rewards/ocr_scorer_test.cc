@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "core/reward/shown_items.h"
 #include "tasks/plates.h"
 
 namespace oxbow::rewards {
@@ -95,7 +96,7 @@ TEST(OcrScorerTest, ABatchIsItsItems) {
   EXPECT_EQ(scores[2]->value, 1);
 }
 
-// Frames 0 and 4 of five are read, and only frames with a reward of their own count.
+// Frames 0 and 4 of five are shown to it, and only frames with a reward of their own count.
 TEST(OcrScorerTest, EveryFourthFrameOfAVideoIsRead) {
   const auto ocr = Ocr();
   ASSERT_TRUE(ocr->facts().videos);
@@ -103,11 +104,13 @@ TEST(OcrScorerTest, EveryFourthFrameOfAVideoIsRead) {
     std::vector<Image8> frames;
     for (const int number : numbers) frames.push_back(PlateOf(number));
     const Item video{.prompt = "text \"473\"", .metadata_json = "", .frames = frames};
-    return ocr->ScoreBatch({&video, 1}).front()->value;
+    const reward::ShownItems shown(ocr->facts(), {&video, 1});
+    return shown.Combine(ocr->ScoreBatch(shown.items())).front()->value;
   };
   EXPECT_DOUBLE_EQ(value({473, 258, 258, 258, 479}), (1 + 2.0 / 3) / 2);
   EXPECT_DOUBLE_EQ(value({473, 258, 258, 258, 258}), 1);
   EXPECT_DOUBLE_EQ(value({258, 473, 473, 473, 258}), 0);
+  EXPECT_DOUBLE_EQ(value({258, 473}), 0) << "one frame is read, by the rule of videos";
 }
 
 }  // namespace

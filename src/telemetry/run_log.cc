@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "base/lines_from_end.h"
 #include "base/status_macros.h"
-#include "io/image.h"
+#include "io/film.h"
 #include "metrics/step_metrics.h"
 
 namespace oxbow::telemetry {
@@ -160,11 +160,12 @@ absl::Status RunLog::Step(int64_t step, double wall_seconds,
 }
 
 absl::Status RunLog::Images(int64_t step, const std::string& tag, std::string_view caption,
-                            const Image8& sheet) {
+                            const io::Film& sheet) {
   OXBOW_CHECK(IsTag(tag)) << "sample tag is not a file name: " << tag;
   const std::filesystem::path directory = SampleDirectory(run_dir_, step);
   OXBOW_RETURN_IF_ERROR(CreateDirectory(directory));
-  io::EncodedImage image{sheet.width, sheet.height, io::EncodePng(sheet)};
+  const Image8& first = sheet.frames.front();
+  io::EncodedImage image{first.width, first.height, io::EncodeFilm(sheet)};
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory / (tag + ".txt"), caption));
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory / (tag + ".png"), image.bytes));
   return events_.Image({unix_seconds_(), step}, absl::StrCat("samples/", tag), image);

@@ -2,8 +2,9 @@
 // directory.
 //
 //   metrics.jsonl                       one object per learner step (io/metrics_file.h)
-//   samples/step_000010/TAG.png         a contact sheet; TAG.txt beside it holds its caption
-//   events.out.tfevents.*               the same numbers and sheets for TensorBoard
+//   samples/step_000010/TAG.png         a contact sheet, animated for videos; TAG.txt beside it
+//   holds its caption events.out.tfevents.*               the same numbers and sheets for
+//   TensorBoard
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/file.h"
-#include "io/image.h"
+#include "io/film.h"
 #include "io/metrics_file.h"
 #include "io/tensorboard/event_writer.h"
 
@@ -46,9 +47,10 @@ class RunLog {
   absl::Status Step(int64_t step, double wall_seconds,
                     const std::map<std::string, double>& metrics);
 
-  // Stores a sheet made by io::Grid. `tag` names the file ("eval"): letters, digits, '_' and '-'.
+  // Stores a sheet made by io::FilmGrid, animated if it has several frames. `tag` names the file
+  // ("eval"): letters, digits, '_' and '-'.
   absl::Status Images(int64_t step, const std::string& tag, std::string_view caption,
-                      const Image8& sheet);
+                      const io::Film& sheet);
 
   // A page for TensorBoard's text tab, such as the resolved configuration.
   absl::Status Text(const std::string& tag, std::string_view markdown);

@@ -50,7 +50,7 @@ TEST_F(RunLogTest, EveryStepIsReadableAsSoonAsItIsLogged) {
 }
 
 TEST_F(RunLogTest, SheetsLieUnderTheirStepWithACaption) {
-  ASSERT_TRUE(Open()->Images(10, "eval", "64 held-out prompts", sheet_).ok());
+  ASSERT_TRUE(Open()->Images(10, "eval", "64 held-out prompts", {{sheet_}}).ok());
   const auto directory = run_dir_ / "samples" / "step_000010";
   EXPECT_EQ(*ReadFile(directory / "eval.txt"), "64 held-out prompts");
   const auto image = io::DecodePng(*ReadFile(directory / "eval.png"));
@@ -70,8 +70,8 @@ TEST_F(RunLogTest, AResumedRunLeavesTheFileOfOneThatNeverStopped) {
   {
     const auto log = Open();
     log_steps(*log, 1, 8);
-    ASSERT_TRUE(log->Images(4, "eval", "", sheet_).ok());
-    ASSERT_TRUE(log->Images(8, "eval", "", sheet_).ok());
+    ASSERT_TRUE(log->Images(4, "eval", "", {{sheet_}}).ok());
+    ASSERT_TRUE(log->Images(8, "eval", "", {{sheet_}}).ok());
   }
   ASSERT_TRUE(AppendFile::Open(run_dir_ / "metrics.jsonl")->Append("{\"step\":9,\"tr", false).ok());
   const auto log = Open(5);

@@ -17,10 +17,13 @@
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
 #include "rpc/convert_torch.h"
+#include "rpc/server.h"
 #include "run/model_facts.h"
 #include "run/trainer_options.h"
 #include "services/learner/registration.h"
 #include "services/learner/run_setup.h"
+#include "services/reward/reward_client.h"
+#include "services/reward/reward_service.h"
 #include "services/rollout/group_sampler.h"
 #include "services/rollout/sampler_model.h"
 #include "services/weights/snapshot_maker.h"
@@ -128,6 +131,52 @@ rollout::RunSpec RegisteredAs(const learner::RunSetup& setup) {
   return *spec;
 }
 
+// Scores a clip by how many frames it has; keeps what it is shown.
+class FrameScorer final : public reward::Scorer {
+ public:
+  const reward::RewardFacts& facts() const override { return facts_; }
+  int concurrency_max() const override { return 1; }
+  std::vector<absl::StatusOr<reward::Score>> ScoreBatch(
+      absl::Span<const reward::Item> items) override {
+    std::vector<absl::StatusOr<reward::Score>> scores;
+    for (const reward::Item& item : items) {
+      shown.emplace_back(item.frames.begin(), item.frames.end());
+      scores.emplace_back(reward::Score{.value = static_cast<double>(item.frames.size())});
+    }
+    return scores;
+  }
+  std::vector<std::vector<Image8>> shown;
+
+ private:
+  const reward::RewardFacts facts_{
+      .name = "frames", .identity = "frames/1", .batch_max = 8, .videos = true};
+};
+
+// The frames of a group arrive at a scorer in another thread, over gRPC, as they were sampled.
+void ScoreVideos(const std::vector<std::vector<Image8>>& media, const std::string& prompt) {
+  std::vector<std::unique_ptr<reward::Scorer>> scorers;
+  auto owned = std::make_unique<FrameScorer>();
+  FrameScorer& scorer = *owned;
+  scorers.push_back(std::move(owned));
+  const reward::ScorerPanel panel(std::move(scorers));
+  prometheus::Registry registry;
+  reward::RewardMetrics metrics(registry, panel);
+  reward::RewardService service({.batch_max = 8}, panel, metrics, Clock::Steady());
+  const auto server = rpc::Server::Start({}, {&service}).value();
+  const auto client = reward::RewardClient::Create({.endpoints = {server->endpoint()}}).value();
+  const std::vector<reward::Frames> frames(media.begin(), media.end());
+  for (const auto& score : client->ScoreMedia(prompt, "", frames)) {
+    ASSERT_TRUE(score.ok()) << score.status();
+    EXPECT_EQ(score->at("frames"), 3);
+  }
+  EXPECT_TRUE(scorer.shown == media);
+  for (const std::vector<Image8>& clip : scorer.shown) {
+    ASSERT_EQ(clip.size(), 3);
+    for (const Image8& frame : clip) EXPECT_TRUE(frame.height == 4 && frame.width == 6);
+    EXPECT_NE(clip[0], clip[1]);
+  }
+}
+
 // The groups of one step, sampled by a worker and sent to the learner as messages.
 std::vector<rl::Group> GroupsOf(const learner::RunSetup& setup, const rollout::RunSpec& spec,
                                 const rollout::SamplerModel& keeper,
@@ -147,9 +196,7 @@ std::vector<rl::Group> GroupsOf(const learner::RunSetup& setup, const rollout::R
   std::vector<rollout::SampledGroup> sampled =
       rollout::SampleGroups(spec, keeper.model(), keeper.version(), keeper.decoder(), tasks);
   for (size_t i = 0; i < sampled.size(); ++i) {
-    // The frames of a video lie side by side.
-    EXPECT_EQ(sampled[i].images[0].height, 4u);
-    EXPECT_EQ(sampled[i].images[0].width, 3u * 6);
+    ScoreVideos(sampled[i].media, setup.train[i].text());
     const v1::Prompt& prompt = setup.train[i];
     rl::Group sent{.id = GroupId(i),
                    .prompt_id = PromptId(prompt.id()),

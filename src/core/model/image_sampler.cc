@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -36,39 +37,57 @@ std::vector<ImageRequest> RequestsFor(const Conditioning& conditioning, int per_
   return requests;
 }
 
+namespace {
+
+// The final latents of the requests `first` .. `last` - 1.
+at::Tensor Sampled(const VelocityModel& model, const flow::SamplingSpec& spec,
+                   const std::vector<ImageRequest>& requests, at::IntArrayRef latent_shape,
+                   size_t first, size_t last) {
+  std::vector<flow::NoiseKey> keys;
+  std::vector<Conditioning> rows;
+  for (size_t i = first; i < last; ++i) {
+    keys.push_back(requests[i].key);
+    rows.push_back(requests[i].conditioning);
+  }
+  const Conditioning batch = ConcatRows(rows);
+  const flow::Paths paths = flow::SamplePaths(spec, keys, latent_shape, at::kFloat,
+                                              [&](const at::Tensor& x, const at::Tensor& sigma) {
+                                                return model.Velocity(x, sigma, batch);
+                                              });
+  return paths.latents[paths.latents.size(0) - 1];
+}
+
+}  // namespace
+
+std::vector<std::vector<Image8>> SampleFrames(const VelocityModel& model,
+                                              const ImageDecoder& decoder,
+                                              const flow::SamplingSpec& spec,
+                                              const std::vector<ImageRequest>& requests,
+                                              at::IntArrayRef latent_shape, int64_t batch_max) {
+  OXBOW_CHECK(!requests.empty() && batch_max > 0) << requests.size() << " requests";
+  const at::NoGradGuard no_grad;
+  std::vector<std::vector<Image8>> samples;
+  const auto step = static_cast<size_t>(batch_max);
+  for (size_t first = 0; first < requests.size(); first += step) {
+    const size_t last = std::min(first + step, requests.size());
+    auto drawn = DecodeFrames(decoder, Sampled(model, spec, requests, latent_shape, first, last));
+    for (std::vector<Image8>& frames : drawn) samples.push_back(std::move(frames));
+  }
+  return samples;
+}
+
 at::Tensor SampleImages(const VelocityModel& model, const ImageDecoder& decoder,
                         const flow::SamplingSpec& spec, const std::vector<ImageRequest>& requests,
                         at::IntArrayRef latent_shape, int64_t batch_max) {
   OXBOW_CHECK(!requests.empty() && batch_max > 0) << requests.size() << " requests";
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> images;
-  const auto count = static_cast<int64_t>(requests.size());
-  for (int64_t first = 0; first < count; first += batch_max) {
-    const int64_t last = std::min(first + batch_max, count);
-    std::vector<flow::NoiseKey> keys;
-    std::vector<Conditioning> rows;
-    for (int64_t i = first; i < last; ++i) {
-      keys.push_back(requests[i].key);
-      rows.push_back(requests[i].conditioning);
-    }
-    const Conditioning batch = ConcatRows(rows);
-    const flow::Paths paths = flow::SamplePaths(spec, keys, latent_shape, at::kFloat,
-                                                [&](const at::Tensor& x, const at::Tensor& sigma) {
-                                                  return model.Velocity(x, sigma, batch);
-                                                });
-    images.push_back(decoder.Decode(paths.latents[paths.latents.size(0) - 1]));
+  const auto step = static_cast<size_t>(batch_max);
+  for (size_t first = 0; first < requests.size(); first += step) {
+    const size_t last = std::min(first + step, requests.size());
+    images.push_back(decoder.Decode(Sampled(model, spec, requests, latent_shape, first, last)));
   }
   return at::cat(images).contiguous();
-}
-
-Image8 ImageOf(const at::Tensor& images, int64_t index) {
-  const at::Tensor image = images[index].contiguous();
-  OXBOW_CHECK(image.scalar_type() == at::kByte && image.dim() == 3) << "images [B, H, W, C]";
-  const uint8_t* const pixels = image.const_data_ptr<uint8_t>();
-  return {.width = static_cast<int>(image.size(1)),
-          .height = static_cast<int>(image.size(0)),
-          .channels = static_cast<int>(image.size(2)),
-          .pixels = {pixels, pixels + image.numel()}};
 }
 
 }  // namespace oxbow::model

@@ -34,14 +34,18 @@ struct ImageRequest {
 std::vector<ImageRequest> RequestsFor(const Conditioning& conditioning, int per_prompt,
                                       uint64_t seed);
 
-// uint8 [requests, height, width, channels], in order, without gradients. `latent_shape` is of
+// The frames of each request's picture or video, in order, without gradients. `latent_shape` is of
 // one sample. Runs at most `batch_max` requests at once; the result does not depend on it. Requires
 // requests.
+std::vector<std::vector<Image8>> SampleFrames(const VelocityModel& model,
+                                              const ImageDecoder& decoder,
+                                              const flow::SamplingSpec& spec,
+                                              const std::vector<ImageRequest>& requests,
+                                              at::IntArrayRef latent_shape, int64_t batch_max = 64);
+
+// The same as one tensor, for pictures: uint8 [requests, height, width, channels].
 at::Tensor SampleImages(const VelocityModel& model, const ImageDecoder& decoder,
                         const flow::SamplingSpec& spec, const std::vector<ImageRequest>& requests,
                         at::IntArrayRef latent_shape, int64_t batch_max = 64);
-
-// One image of SampleImages.
-Image8 ImageOf(const at::Tensor& images, int64_t index);
 
 }  // namespace oxbow::model

@@ -48,7 +48,7 @@ TEST(ImageSamplerTest, EveryImageFollowsItsOwnConditioning) {
   for (int64_t i = 0; i < 6; ++i) {
     // Float rounding of x - sigma v may fall on either side of 127.5.
     EXPECT_NEAR(images[i].to(at::kFloat).mean().item<float>(), expected[i], 1) << i;
-    EXPECT_EQ(ImageOf(images, i).pixels.size(), 10);
+    EXPECT_EQ(FramesOf(images, i).front().pixels.size(), 10);
   }
 }
 
@@ -64,6 +64,31 @@ TEST(ImageSamplerTest, ImagesDoNotDependOnTheBatchTheyAreDrawnIn) {
   EXPECT_TRUE(at::equal(together, draw(1)));
   EXPECT_FALSE(at::equal(together[0], together[1]));
   EXPECT_FALSE(at::equal(together[0], together[3]));
+}
+
+// Frame f of sample b is of value 10 b + f.
+TEST(ImageDecoderTest, TheFramesOfAVideoComeOutInOrder) {
+  const at::Tensor value = at::arange(2).view({2, 1, 1, 1, 1}) * 10 + at::arange(3).view({3, 1, 1});
+  const at::Tensor videos = (value / 127.5 - 1).expand({2, 3, 3, 4, 6});  // [B, C, F, H, W]
+  const auto decoder = MakePixelDecoder();
+  EXPECT_EQ(decoder->Decode(videos).sizes().vec(), (std::vector<int64_t>{2, 3, 4, 6, 3}));
+  const auto samples = DecodeFrames(*decoder, videos);
+  ASSERT_EQ(samples.size(), 2);
+  for (int b = 0; b < 2; ++b) {
+    ASSERT_EQ(samples[b].size(), 3);
+    for (int f = 0; f < 3; ++f) {
+      const Image8 expected{6, 4, 3, std::vector<uint8_t>(72, static_cast<uint8_t>(10 * b + f))};
+      EXPECT_EQ(samples[b][f], expected) << b << " " << f;
+    }
+  }
+}
+
+TEST(ImageDecoderTest, AVideoOfOneFrameIsThePicture) {
+  const at::Tensor pictures = at::linspace(-1.2, 1.2, 2 * 3 * 4 * 5).view({2, 3, 4, 5});
+  const auto decoder = MakePixelDecoder();
+  const at::Tensor decoded = decoder->Decode(pictures.unsqueeze(2));
+  EXPECT_TRUE(at::equal(decoded.squeeze(1), decoder->Decode(pictures)));
+  EXPECT_EQ(DecodeFrames(*decoder, pictures.unsqueeze(2)), DecodeFrames(*decoder, pictures));
 }
 
 }  // namespace

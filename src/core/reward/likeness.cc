@@ -9,28 +9,38 @@ namespace {
 
 constexpr double kFullRange = 255;
 
-double Distance(const Image8& a, const Image8& b) {
+int64_t SquaresOf(const Image8& a, const Image8& b) {
   OXBOW_CHECK(a.pixels.size() == b.pixels.size())
       << "images of " << a.pixels.size() << " and " << b.pixels.size() << " bytes";
-  if (a.pixels.empty()) return 0;
   int64_t squares = 0;
   for (size_t i = 0; i < a.pixels.size(); ++i) {
     const int difference = a.pixels[i] - b.pixels[i];
     squares += static_cast<int64_t>(difference) * difference;
   }
-  const double mean = static_cast<double>(squares) / static_cast<double>(a.pixels.size());
-  return std::sqrt(mean) / kFullRange;
+  return squares;
+}
+
+double Distance(const std::vector<Image8>& a, const std::vector<Image8>& b) {
+  OXBOW_CHECK(a.size() == b.size()) << "videos of " << a.size() << " and " << b.size() << " frames";
+  int64_t squares = 0;
+  size_t count = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    squares += SquaresOf(a[i], b[i]);
+    count += a[i].pixels.size();
+  }
+  if (count == 0) return 0;
+  return std::sqrt(static_cast<double>(squares) / static_cast<double>(count)) / kFullRange;
 }
 
 }  // namespace
 
-std::vector<Likeness> LikenessOf(const std::vector<Image8>& images, double radius) {
-  const size_t n = images.size();
+std::vector<Likeness> LikenessOf(const std::vector<std::vector<Image8>>& members, double radius) {
+  const size_t n = members.size();
   std::vector<double> distance(n, 0);
   std::vector<size_t> near(n, 1);
   for (size_t i = 0; i < n; ++i) {
     for (size_t j = i + 1; j < n; ++j) {
-      const double d = Distance(images[i], images[j]);
+      const double d = Distance(members[i], members[j]);
       distance[i] += d;
       distance[j] += d;
       if (d >= radius) continue;

@@ -14,6 +14,7 @@
 // these, a prompt without a target, or with an empty one, is an error and never a score.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -38,7 +39,7 @@ absl::StatusOr<std::string> OcrTarget(const std::string& prompt_text,
 // The rule for one image. kInvalidArgument for a target that OcrTarget would refuse.
 absl::StatusOr<double> OcrReward(const std::string& target, const std::string& read);
 
-inline constexpr int kOcrFrameStride = 4;  // Frames 0, 4, 8, .. of a video are read.
+inline constexpr uint32_t kOcrFrameStride = 4;  // Frames 0, 4, 8, .. of a video are read.
 
 // flow_grpo's rule for a video: the mean over frames whose own reward is above 0; 0 if there are
 // none. `read` has one text per frame that is read. kInvalidArgument as OcrReward.

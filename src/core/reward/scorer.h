@@ -32,9 +32,15 @@ struct RewardFacts {
   std::vector<std::string> metadata_keys;  // That the metadata of a prompt must have.
   uint32_t batch_max = 0;                  // Items of one ScoreBatch; 0: any number.
   bool images = true;
-  bool videos = false;
+  bool videos = false;  // Sees the frames of a video together, and makes one score of them.
+  // It reads the frames 0, n, 2n, ... of a video. The others need not travel.
+  uint32_t frames_every = 1;
   uint32_t cache_items =
       0;  // Results that a server should keep, if its config does not say; 0: none.
+
+  // A scorer of pictures alone scores a video, too: frame by frame, and the mean is the score
+  // (core/reward/shown_items.h). Not if it compares the members of a group.
+  bool takes_videos() const { return videos || (images && !groupwise); }
 };
 
 // One picture, or the frames of one video, with its prompt. The caller keeps alive what it refers
@@ -44,9 +50,11 @@ struct Item {
   std::string_view metadata_json;   // A JSON object, or empty.
   absl::Span<const Image8> frames;  // One is a picture. More, all of one size, are a video.
   uint64_t group = 0;               // Items of one group have one value; 0: of no group.
+  uint32_t frames_every = 1;        // `frames` are the frames 0, n, 2n, ... of a video.
 
   const Image8& picture() const { return frames.front(); }
-  bool is_video() const { return frames.size() > 1; }
+  // One frame may be all that is read of a video.
+  bool is_video() const { return frames.size() > 1 || frames_every > 1; }
 };
 
 struct Score {
@@ -64,7 +72,8 @@ class Scorer {
   // One result per item, in order. An item that cannot be scored is an error (kInvalidArgument if
   // prompt, metadata or image do not fit the scorer), never an invented value: the prompt, the
   // size, the channels and the number of bytes are checked. Requires 1..batch_max items with a
-  // frame at least, none of a medium that the facts exclude. Pure in its items.
+  // frame at least, none of a medium that the facts exclude. The frames of a video are those that
+  // the facts name (frames_every). Pure in its items.
   virtual std::vector<absl::StatusOr<Score>> ScoreBatch(absl::Span<const Item> items) = 0;
 
   // Calls of ScoreBatch that may run at a time: 1 for a model on a device. An engine that is not
