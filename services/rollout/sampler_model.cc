@@ -77,6 +77,7 @@ absl::Status SamplerModel::Load(const weights::VerifiedSnapshot& snapshot) {
              .merged = spec_.merged,
              .guidance = spec_.sampling.guidance,
              .negative = spec_.negative,
+             .whole_timesteps = spec_.sampling.whole_timesteps,
              .compute = spec_.compute,
              .device = spec_.device,
              .graphs = spec_.graphs ? model::MakeCudaGraphRecorder(spec_.device) : nullptr}));

@@ -139,20 +139,5 @@ TEST(DiffusersDirectoryTest, APathThatIsNoModelIsExplained) {
   EXPECT_EQ(OpenDiffusersDirectory("/nowhere").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(DiffusersDirectoryTest, AShiftIsStaticOrFollowsTheImagesSize) {
-  const auto shift = [](const std::string& json) {
-    return SchedulerShift({.config_json = json}, /*image_tokens=*/1024);
-  };
-  EXPECT_EQ(*shift("{}"), 1);
-  EXPECT_EQ(*shift(R"({"shift": 3.0})"), 3);
-  EXPECT_NEAR(*shift(R"({"shift": 3.0, "use_dynamic_shifting": true})"), std::exp(0.63), 1e-12);
-  EXPECT_NEAR(*shift(R"({"use_dynamic_shifting": true, "base_shift": 0.4, "max_shift": 1.3,
-                         "base_image_seq_len": 128, "max_image_seq_len": 1152})"),
-              std::exp(0.4 + 0.9 * 896 / 1024), 1e-12);
-  EXPECT_EQ(shift(R"({"use_dynamic_shifting": true, "time_shift_type": "linear"})").status().code(),
-            absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(shift(R"({"shift": 0})").status().code(), absl::StatusCode::kDataLoss);
-}
-
 }  // namespace
 }  // namespace oxbow::io

@@ -37,6 +37,7 @@ struct SamplingSpec {
   std::vector<bool> sde;
   double guidance = 1;
   SolverKind solver = SolverKind::kEuler;
+  bool whole_timesteps = false;  // The network sees trunc(1000 sigma) / 1000; steps do not.
 
   int steps() const { return static_cast<int>(sigmas.size()) - 1; }
   uint64_t Id() const;  // Hash of all fields above; stored as schedule_id.

@@ -257,7 +257,7 @@ TEST(DynamicsTest, TheLastStepIsDeterministicWhateverTheFlagsSay) {
 
 TEST(DynamicsTest, SpecIdSeesEveryField) {
   const SamplingSpec base = TenSteps();
-  std::vector<SamplingSpec> specs(8, base);
+  std::vector<SamplingSpec> specs(9, base);
   specs[1].sigmas[3] = std::nextafter(specs[1].sigmas[3], 0);
   specs[2].dynamics = DynamicsKind::kCps;
   specs[3].eta = .8;
@@ -265,6 +265,7 @@ TEST(DynamicsTest, SpecIdSeesEveryField) {
   specs[5].guidance = 4.5;
   specs[6].solver = SolverKind::kDpmpp2m;
   specs[7].solver = SolverKind::kDpmppHeun;
+  specs[8].whole_timesteps = true;
   for (size_t a = 0; a < specs.size(); ++a) {
     for (size_t b = 0; b < specs.size(); ++b) EXPECT_EQ(specs[a].Id() == specs[b].Id(), a == b);
   }

@@ -44,8 +44,9 @@ class Policy {
     // LoRA, not trainable: `current` has the adapter in its weights, for one more copy of those it
     // touches.
     bool merged = false;
-    double guidance = 1;    // Above 1 every network is guided; see velocity_model.h.
-    Conditioning negative;  // Rows of one; with guidance.
+    double guidance = 1;           // Above 1 every network is guided; see velocity_model.h.
+    Conditioning negative;         // Rows of one; with guidance.
+    bool whole_timesteps = false;  // For every network; see velocity_model.h.
     // The type of matrix products. A LoRA's base weights are kept in it as well: half the memory.
     at::ScalarType compute = at::kFloat;
     at::Device device = at::kCPU;         // Where all weights are.
@@ -109,6 +110,7 @@ class Policy {
   std::shared_ptr<GraphRecorder> graphs_;  // Shared by the networks.
   double guidance_;
   Conditioning negative_;
+  bool whole_timesteps_;
   NamedTensors frozen_;
   NamedTensors merged_;  // By module, weights of `current` with the adapter in them.
   Network current_, reference_, ema_, old_;
