@@ -173,7 +173,7 @@ TEST(AutoencoderKlWanTest, MemoryDoesNotGrowWithTheLength) {
   const int64_t few = beside_the_video(3), many = beside_the_video(60);
   const int64_t map = int64_t{4} * 4 * 2 * 16 * 12;  // Two frames of the finest level, in bytes.
   EXPECT_GT(few, map);
-  EXPECT_LE(few, 32 * map);
+  EXPECT_LE(few, 64 * map) << "27 of them are the columns of PyTorch's convolution of small maps";
   EXPECT_LE(many, few + 1024);
 }
 
