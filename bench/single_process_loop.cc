@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
   OXBOW_ASSIGN_OR_RETURN(run::LoadedModel loaded,
                          run::LoadModel(config.model(), config.prompts(), config.sampling()));
   v1::SamplingConfig& sampling = *impl->config.mutable_sampling();
-  if (sampling.shift() == 0) sampling.set_shift(loaded.shift);
+  run::ResolveSampling(loaded.shift, loaded.unipc_scheduler, sampling);
   sampling.set_embedded_guidance(loaded.embedded_guidance);
   OXBOW_ASSIGN_OR_RETURN(impl->spec.sampling, run::SamplingSpecFromConfig(sampling));
   OXBOW_ASSIGN_OR_RETURN(impl->spec.storage, run::StorageFromConfig(sampling));
@@ -87,12 +87,14 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
   impl->spec.run_seed = config.run().seed();
   impl->spec.latent_shape = loaded.latent_shape;
   OXBOW_ASSIGN_OR_RETURN(impl->window, run::WindowFromConfig(impl->config.sampling()));
-  OXBOW_ASSIGN_OR_RETURN(impl->policy,
-                         model::Policy::Create({.architecture = loaded.architecture,
-                                                .base = std::move(loaded.transformer),
-                                                .with_ema = config.ema().enabled(),
-                                                .old = run::OldPolicyOf(config.method()),
-                                                .embedded_guidance = loaded.embedded_guidance}));
+  OXBOW_ASSIGN_OR_RETURN(
+      impl->policy,
+      model::Policy::Create({.architecture = loaded.architecture,
+                             .base = std::move(loaded.transformer),
+                             .with_ema = config.ema().enabled(),
+                             .old = run::OldPolicyOf(config.method()),
+                             .embedded_guidance = loaded.embedded_guidance,
+                             .whole_timesteps = impl->spec.sampling.whole_timesteps}));
   impl->decoder = std::move(loaded.decoder);
   impl->conditioning = std::make_unique<learner::ConditioningCache>(std::move(loaded.prompts));
   OXBOW_ASSIGN_OR_RETURN(std::vector<v1::Prompt> prompts,

@@ -65,7 +65,8 @@ absl::StatusOr<std::unique_ptr<model::Policy>> PolicyFor(const v1::RunConfig& co
       .with_ema = false,
       .trainable = false,
       .guidance = config.sampling().guidance(),
-      .embedded_guidance = model.embedded_guidance};
+      .embedded_guidance = model.embedded_guidance,
+      .whole_timesteps = config.sampling().whole_timesteps()};
   OXBOW_ASSIGN_OR_RETURN(options.device, model::DeviceNamed(config.model().device()));
   OXBOW_ASSIGN_OR_RETURN(options.compute, run::ScalarTypeFromConfig(config.model().compute_dtype(),
                                                                     "model.compute_dtype"));
@@ -116,7 +117,7 @@ absl::StatusOr<std::unique_ptr<ImageDrawer>> ImageDrawer::Open(const ModelSource
   v1::SamplingConfig& sampling = *config.mutable_sampling();
   OXBOW_ASSIGN_OR_RETURN(drawing->model,
                          run::LoadModel(config.model(), config.prompts(), sampling));
-  if (sampling.shift() == 0) sampling.set_shift(drawing->model.shift);
+  run::ResolveSampling(drawing->model.shift, drawing->model.unipc_scheduler, sampling);
   OXBOW_ASSIGN_OR_RETURN(drawing->policy, PolicyFor(config, drawing->model));
   if (!trained.empty()) OXBOW_RETURN_IF_ERROR(drawing->policy->Load(trained));
   OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec, run::EvaluationSpecFromConfig(config));

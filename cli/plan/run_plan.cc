@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "cli/plan/bytes_text.h"
 #include "config/chosen_method.h"
@@ -87,6 +88,15 @@ std::string BatchText(const v1::RunConfig& config) {
       absl::StrFormat("%-22s %d steps, %d updates, %d images\n", "the run", config.run().steps(),
                       config.run().steps() * batch.updates() * batch.passes(),
                       config.run().steps() * images));
+}
+
+std::string PictureText(const run::ModelFacts& facts) {
+  const model::PictureSize size = model::DecodedSize(facts.factors, facts.latent_shape);
+  const std::string pixels = absl::StrFormat("%d x %d pixels", size.height, size.width);
+  return absl::StrFormat(
+      "%-22s %s, latents [%s]\n", size.frames == 0 ? "an image" : "a video",
+      size.frames == 0 ? pixels : absl::StrFormat("%d frames of %s", size.frames, pixels),
+      absl::StrJoin(facts.latent_shape, ", "));
 }
 
 std::string StepTable(const v1::RunConfig& config, const flow::SamplingSpec& sampling) {
@@ -255,14 +265,14 @@ std::string GuidanceText(const v1::RunConfig& config, double scale) {
 
 absl::StatusOr<std::string> RunPlanText(const v1::RunConfig& config, const run::ModelFacts& facts) {
   v1::SamplingConfig resolved = config.sampling();
-  resolved.set_shift(facts.shift);
+  run::ResolveSampling(facts.shift, facts.unipc_scheduler, resolved);
   double guidance = 0;
   if (facts.architecture != nullptr) {
     OXBOW_ASSIGN_OR_RETURN(guidance, run::EmbeddedGuidance(*facts.architecture, config.sampling()));
   }
   resolved.set_embedded_guidance(guidance);
   OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec sampling, run::SamplingSpecFromConfig(resolved));
-  return absl::StrCat(BatchText(config), GuidanceText(config, guidance), "\n",
+  return absl::StrCat(PictureText(facts), BatchText(config), GuidanceText(config, guidance), "\n",
                       StepTable(config, sampling), "\n", MemoryText(config, facts));
 }
 

@@ -22,6 +22,9 @@ std::string BatchText(const v1::RunConfig& config);
 // trajectory are replayed and weighted.
 std::string StepTable(const v1::RunConfig& config, const flow::SamplingSpec& sampling);
 
+// What is drawn: an image's or a video's size, and its latent.
+std::string PictureText(const run::ModelFacts& facts);
+
 struct MemoryItem {
   enum class Held { kAlways, kAtStart, kInTraining };
   std::string what;

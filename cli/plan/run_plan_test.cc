@@ -52,6 +52,17 @@ TEST(RunPlanTest, BatchArithmeticIsGroupsTimesSize) {
   EXPECT_THAT(text, HasSubstr("100 steps, 200 updates, 6400 images"));
 }
 
+TEST(RunPlanTest, TheSizeOfWhatIsDrawnIsSaid) {
+  run::ModelFacts facts = Facts(kMillion);
+  EXPECT_THAT(PictureText(facts),
+              HasSubstr("an image               8 x 20 pixels, latents [1, 8, 20]"));
+  facts.factors = {.time = 4, .space = 8};
+  facts.latent_shape = {16, 9, 30, 52};
+  EXPECT_THAT(
+      PictureText(facts),
+      HasSubstr("a video                33 frames of 240 x 416 pixels, latents [16, 9, 30, 52]"));
+}
+
 // At 512 pixels, where a latent is 16 x 64 x 64.
 TEST(RunPlanTest, TheRecipesOfRealModelsHaveRoomForTheirExperience) {
   run::ModelFacts facts = Facts(kMillion);

@@ -67,7 +67,7 @@ absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
   RunSetup setup;
   OXBOW_ASSIGN_OR_RETURN(setup.model,
                          run::LoadModel(config.model(), config.prompts(), config.sampling()));
-  if (config.sampling().shift() == 0) config.mutable_sampling()->set_shift(setup.model.shift);
+  run::ResolveSampling(setup.model.shift, setup.model.unipc_scheduler, *config.mutable_sampling());
   config.mutable_sampling()->set_embedded_guidance(setup.model.embedded_guidance);
   OXBOW_ASSIGN_OR_RETURN(setup.sampling, run::SamplingSpecFromConfig(config.sampling()));
   if (setup.sampling.dynamics != flow::DynamicsKind::kOde) {
@@ -121,6 +121,7 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
                                 .guidance = setup.sampling.guidance,
                                 .negative = setup.negative,
                                 .embedded_guidance = setup.sampling.embedded_guidance,
+                                .whole_timesteps = setup.sampling.whole_timesteps,
                                 .compute = setup.compute,
                                 .device = setup.device,
                                 .checkpoint_activations = config.model().checkpoint_activations()});

@@ -78,6 +78,7 @@ absl::Status SamplerModel::Load(const weights::VerifiedSnapshot& snapshot) {
              .guidance = spec_.sampling.guidance,
              .negative = spec_.negative,
              .embedded_guidance = spec_.sampling.embedded_guidance,
+             .whole_timesteps = spec_.sampling.whole_timesteps,
              .compute = spec_.compute,
              .device = spec_.device,
              .graphs = spec_.graphs ? model::MakeCudaGraphRecorder(spec_.device) : nullptr}));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -12,7 +11,6 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "core/flow/schedule.h"
 #include "io/safetensors.h"
 
 namespace oxbow::io {
@@ -22,7 +20,6 @@ using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr uint64_t kJsonBytesMax = 64 << 20;
-constexpr double kSchedulerNumberMax = 1e9;
 // Other names of the same, with the same ids.
 constexpr std::array<std::pair<const char*, const char*>, 4> kSynonyms = {
     {{"CLIPTokenizerFast", "CLIPTokenizer"},
@@ -167,16 +164,6 @@ absl::StatusOr<DiffusersComponents> Open(const fs::path& directory) {
   return components;
 }
 
-// A number of the scheduler's config, `absent` if there is none.
-absl::StatusOr<double> PositiveOr(const Json& config, const char* key, double absent) {
-  const auto found = config.find(key);
-  if (found == config.end() || found->is_null()) return absent;
-  const double value = found->is_number() ? found->get<double>() : 0;
-  if (value > 0 && value <= kSchedulerNumberMax) return value;
-  return absl::DataLossError(
-      absl::StrCat("scheduler_config.json: ", key, " is not a positive number: ", found->dump()));
-}
-
 }  // namespace
 
 absl::StatusOr<DiffusersComponents> OpenDiffusersDirectory(const fs::path& directory) {
@@ -205,31 +192,6 @@ absl::StatusOr<std::map<std::string, TensorHeader>> ReadComponentHeaders(
     const DiffusersComponent& component) {
   OXBOW_ASSIGN_OR_RETURN(const WeightFiles files, OpenComponentWeights(component));
   return files.headers();
-}
-
-absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64_t image_tokens) {
-  const Json config = Json::parse(scheduler.config_json, nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object()) return absl::DataLossError("scheduler_config.json: not a JSON object");
-  const auto dynamic = config.find("use_dynamic_shifting");
-  if (dynamic == config.end() || dynamic->is_null() || *dynamic == false) {
-    return PositiveOr(config, "shift", 1.0);
-  }
-  const auto type = config.find("time_shift_type");
-  if (*dynamic != true || (type != config.end() && *type != "exponential")) {
-    return absl::FailedPreconditionError(
-        "scheduler_config.json asks for a time shift other than exponential; set sampling.shift");
-  }
-  OXBOW_ASSIGN_OR_RETURN(const double base, PositiveOr(config, "base_shift", 0.5));
-  OXBOW_ASSIGN_OR_RETURN(const double most, PositiveOr(config, "max_shift", 1.15));
-  OXBOW_ASSIGN_OR_RETURN(const double base_tokens, PositiveOr(config, "base_image_seq_len", 256));
-  OXBOW_ASSIGN_OR_RETURN(const double most_tokens, PositiveOr(config, "max_image_seq_len", 4096));
-  const double shift =
-      flow::DynamicShift(image_tokens, base, most, static_cast<int64_t>(base_tokens),
-                         static_cast<int64_t>(most_tokens));
-  if (!(shift > 0) || !std::isfinite(shift)) {
-    return absl::DataLossError("scheduler_config.json: its shifts and sizes give no finite shift");
-  }
-  return shift;
 }
 
 absl::Status DataError(const absl::Status& status, const fs::path& where) {

@@ -73,11 +73,6 @@ absl::StatusOr<WeightFiles> OpenComponentWeights(const DiffusersComponent& compo
 absl::StatusOr<std::map<std::string, TensorHeader>> ReadComponentHeaders(
     const DiffusersComponent& component);
 
-// The time shift of a scheduler for images of so many transformer tokens: static, 1 if it has
-// none, or exponential in the tokens where the scheduler says so. kFailedPrecondition for another
-// form.
-absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64_t image_tokens);
-
 // `status` with the file or directory it is about. kInvalidArgument becomes kFailedPrecondition: a
 // file that is there but is not what it should be is a data error, not a usage error.
 absl::Status DataError(const absl::Status& status, const std::filesystem::path& where);

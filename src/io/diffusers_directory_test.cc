@@ -3,7 +3,6 @@
 #include <fstream>
 
 #include "base/file.h"
-#include "core/flow/schedule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "io/safetensors.h"
@@ -141,41 +140,6 @@ TEST(DiffusersDirectoryTest, APathThatIsNoModelIsExplained) {
               HasSubstr("single-file"));
   EXPECT_THAT(why(model / "tokenizer"), HasSubstr("no model_index.json"));
   EXPECT_EQ(OpenDiffusersDirectory("/nowhere").status().code(), absl::StatusCode::kNotFound);
-}
-
-TEST(DiffusersDirectoryTest, AShiftIsStaticOrFollowsTheImagesSize) {
-  const auto shift = [](const std::string& json) {
-    return SchedulerShift({.config_json = json}, /*image_tokens=*/1024);
-  };
-  EXPECT_EQ(*shift("{}"), 1);
-  EXPECT_EQ(*shift(R"({"shift": 3.0})"), 3);
-  EXPECT_NEAR(*shift(R"({"shift": 3.0, "use_dynamic_shifting": true})"), std::exp(0.63), 1e-12);
-  EXPECT_NEAR(*shift(R"({"use_dynamic_shifting": true, "base_shift": 0.4, "max_shift": 1.3,
-                         "base_image_seq_len": 128, "max_image_seq_len": 1152})"),
-              std::exp(0.4 + 0.9 * 896 / 1024), 1e-12);
-  EXPECT_EQ(shift(R"({"use_dynamic_shifting": true, "time_shift_type": "linear"})").status().code(),
-            absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(shift(R"({"shift": 0})").status().code(), absl::StatusCode::kDataLoss);
-}
-
-// From tools/make_scheduler_goldens.py: what diffusers' FluxPipeline samples pictures along.
-TEST(DiffusersDirectoryTest, NoiseLevelsOfFluxAreThoseOfItsPipelineAtEverySize) {
-  std::ifstream file(OXBOW_SOURCE_DIR "/tests/golden/flux_sigmas.json");
-  const nlohmann::json golden = nlohmann::json::parse(file);
-  const DiffusersComponent scheduler{.config_json = golden["scheduler"].dump()};
-  ASSERT_GE(golden["cases"].size(), 4u);
-  for (const nlohmann::json& picture : golden["cases"]) {
-    const int64_t tokens =
-        picture["height"].get<int64_t>() / 16 * (picture["width"].get<int64_t>() / 16);
-    const auto expected = picture["sigmas"].get<std::vector<double>>();
-    const std::vector<double> sigmas =
-        flow::SigmaGrid(flow::ScheduleKind::kLinspace, picture["steps"].get<int>(),
-                        *SchedulerShift(scheduler, tokens));
-    ASSERT_EQ(sigmas.size(), expected.size());
-    for (size_t i = 0; i < sigmas.size(); ++i) {
-      EXPECT_NEAR(sigmas[i], expected[i], 2e-7) << tokens << " tokens, level " << i;
-    }
-  }
 }
 
 }  // namespace

@@ -7,9 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "core/model/autoencoder_kl.h"
 #include "core/model/binding.h"
+#include "core/model/decoder_architecture.h"
 #include "core/model/device.h"
+#include "io/scheduler.h"
 #include "io/tensor_torch.h"
 #include "run/embedded_guidance.h"
 #include "run/model_facts.h"
@@ -46,25 +47,20 @@ absl::StatusOr<std::unique_ptr<io::EncodedPrompts>> OpenPrompts(
 
 absl::StatusOr<LoadedDecoder> LoadAutoencoder(const io::DiffusersComponent& vae, int64_t channels,
                                               at::Device device) {
-  using model::AutoencoderPart;
-  OXBOW_ASSIGN_OR_RETURN(const model::AutoencoderKlParams params,
-                         model::ParseAutoencoderKlConfig(vae.config_json));
-  if (params.latent_channels != channels) {
+  OXBOW_ASSIGN_OR_RETURN(const auto architecture, DecoderOf(vae));
+  if (architecture->latent_channels() != channels) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "autoencoder and transformer differ in latent channels: ", params.latent_channels,
+        "autoencoder and transformer differ in latent channels: ", architecture->latent_channels(),
         " != ", channels));
   }
-  OXBOW_ASSIGN_OR_RETURN(
-      model::NamedTensors tensors,
-      ReadTensors(vae, model::AutoencoderKlShapes(params, AutoencoderPart::kWhole),
-                  [](const std::string& name) {
-                    return model::BelongsTo(AutoencoderPart::kDecoder, name);
-                  }));
+  OXBOW_ASSIGN_OR_RETURN(model::NamedTensors tensors,
+                         ReadTensors(vae, architecture->shapes(), [&](const std::string& name) {
+                           return architecture->InDecoder(name);
+                         }));
   for (auto& [name, tensor] : tensors) tensor = tensor.to(device);
-  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<model::ImageDecoder> decoder,
-                         model::MakeImageDecoder(vae.config_json, tensors));
+  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<model::ImageDecoder> decoder, architecture->Make(tensors));
   return LoadedDecoder{.config_json = vae.config_json,
-                       .factor = params.factor(),
+                       .factors = architecture->factors(),
                        .tensors = std::move(tensors),
                        .decoder = std::move(decoder)};
 }
@@ -94,19 +90,22 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
                          EmbeddedGuidance(*loaded.architecture, sampling));
   const model::LatentGeometry& latent = loaded.architecture->latent();
   OXBOW_ASSIGN_OR_RETURN(LoadedDecoder decoder, LoadDecoder(*components, latent.channels, device));
-  OXBOW_ASSIGN_OR_RETURN(
-      loaded.latent_shape,
-      model::LatentShape(latent, decoder.factor, sampling.height(), sampling.width()));
+  OXBOW_ASSIGN_OR_RETURN(loaded.latent_shape,
+                         model::LatentShape(latent, decoder.factors, PictureSizeOf(sampling)));
   loaded.autoencoder_config_json = std::move(decoder.config_json);
   loaded.autoencoder = std::move(decoder.tensors);
   loaded.decoder = std::move(decoder.decoder);
   auto tensors = ReadTensors(transformer, loaded.architecture->shapes());
   if (!tensors.ok()) return io::DataError(tensors.status(), transformer.directory.string());
   loaded.transformer = *std::move(tensors);
-  auto shift =
-      io::SchedulerShift(components->at("scheduler"), model::TokensOf(latent, loaded.latent_shape));
-  if (!shift.ok()) return io::DataError(shift.status(), config.path());
-  loaded.shift = *shift;
+  const io::DiffusersComponent& scheduler = components->at("scheduler");
+  loaded.unipc_scheduler = io::IsUnipcScheduler(scheduler);
+  loaded.shift = sampling.shift();
+  if (loaded.shift == 0) {
+    auto shift = io::SchedulerShift(scheduler, model::TokensOf(latent, loaded.latent_shape));
+    if (!shift.ok()) return io::DataError(shift.status(), config.path());
+    loaded.shift = *shift;
+  }
   auto encoded = OpenPrompts(*components, prompts, config);
   if (!encoded.ok()) return io::DataError(encoded.status(), config.path());
   loaded.prompts = *std::move(encoded);

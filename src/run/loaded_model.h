@@ -26,7 +26,8 @@ struct LoadedModel {
   model::NamedTensors transformer;
   model::NamedTensors autoencoder;    // The decoder's tensors.
   std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
-  double shift = 1;                   // scheduler_config.json's.
+  double shift = 1;                   // sampling.shift, or the scheduler's own.
+  bool unipc_scheduler = false;       // See ResolveSampling.
   double embedded_guidance = 0;       // Resolved; see embedded_guidance.h.
   std::unique_ptr<io::EncodedPrompts> prompts;
   std::unique_ptr<model::ImageDecoder> decoder;
@@ -43,7 +44,7 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
 
 struct LoadedDecoder {
   std::string config_json;  // Empty without an autoencoder: the latent is the image.
-  int64_t factor = 1;       // Pixels of a side per latent.
+  model::LatentFactors factors;
   model::NamedTensors tensors;
   std::unique_ptr<model::ImageDecoder> decoder;
 };

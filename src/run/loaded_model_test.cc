@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/philox.h"
 #include "core/model/autoencoder_kl.h"
+#include "core/model/decoder_architecture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "io/safetensors.h"
@@ -127,6 +128,37 @@ TEST_F(LoadedModelTest, AnotherModelsAutoencoderIsRefused) {
   other.replace(other.find("\"latent_channels\": 1"), 20, "\"latent_channels\": 4");
   AddAutoencoder(other.c_str());
   EXPECT_THAT(DataErrorOf(), HasSubstr("latent channels: 4 != 1"));
+}
+
+// The pipelines of video models are rows of their own; this is what they load.
+TEST_F(LoadedModelTest, TheDecoderIsThatOfTheAutoencodersClass) {
+  const std::string config =
+      R"({"_class_name": "AutoencoderKLWan", "base_dim": 2, "z_dim": 1, "dim_mult": [1, 1],
+          "temperal_downsample": [true], "num_res_blocks": 1, "latents_mean": [0.5],
+          "latents_std": [2]})";
+  fs::create_directories(model_ / "vae");
+  model::NamedTensors weights;
+  for (const auto& [name, shape] : (*model::ReadDecoder(config))->shapes()) {
+    weights[name] = at::zeros(shape);
+  }
+  weights["encoder.conv_in.bias"].fill_(std::nan(""));  // Refused where it is read.
+  Write("vae", weights);
+  io::DiffusersComponents components;
+  components["vae"] = {.class_name = "AutoencoderKLWan",
+                       .directory = model_ / "vae",
+                       .config_json = config,
+                       .weights_base = "diffusion_pytorch_model"};
+  const auto loaded = LoadDecoder(components, /*channels=*/1, at::kCPU);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->factors.time, 2);
+  EXPECT_EQ(loaded->factors.space, 2);
+  EXPECT_EQ(loaded->decoder->Decode(at::zeros({2, 1, 3, 4, 5})).sizes(),
+            at::IntArrayRef({2, 5, 8, 10, 3}));
+  EXPECT_THAT(std::string(LoadDecoder(components, 16, at::kCPU).status().message()),
+              HasSubstr("differ in latent channels: 1 != 16"));
+  components["vae"].class_name = "AutoencoderKLQwenImage";
+  EXPECT_THAT(std::string(LoadDecoder(components, 1, at::kCPU).status().message()),
+              HasSubstr("AutoencoderKLQwenImage"));
 }
 
 }  // namespace

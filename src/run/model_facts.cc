@@ -3,10 +3,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "core/model/autoencoder_kl.h"
 #include "core/model/lora.h"
 #include "io/graph_files.h"
 #include "io/prompts/text_encoders.h"
+#include "io/scheduler.h"
 
 namespace oxbow::run {
 namespace {
@@ -25,15 +25,6 @@ uint64_t Elements(const Headers& tensors) {
   return elements;
 }
 
-// Pixels of a side per latent; without an autoencoder the latent is the image.
-absl::StatusOr<int64_t> FactorOf(const io::DiffusersComponents& components) {
-  const auto vae = components.find("vae");
-  if (vae == components.end()) return 1;
-  const auto params = model::ParseAutoencoderKlConfig(vae->second.config_json);
-  if (!params.ok()) return io::DataError(params.status(), vae->second.directory.string());
-  return params->factor();
-}
-
 absl::StatusOr<uint64_t> TextEncoderBytes(const io::DiffusersComponents& components, bool bf16) {
   uint64_t bytes = 0;
   for (const auto& [name, component] : components) {
@@ -49,16 +40,18 @@ absl::StatusOr<uint64_t> TextEncoderBytes(const io::DiffusersComponents& compone
   return bytes;
 }
 
-// Parameters of the part of the autoencoder that sampling needs.
-absl::StatusOr<uint64_t> DecoderParameters(const io::DiffusersComponents& components) {
+// What sampling needs of the autoencoder; without one the latent is the image.
+absl::Status ReadDecoderFacts(const io::DiffusersComponents& components, ModelFacts& facts) {
   const auto vae = components.find("vae");
-  if (vae == components.end()) return 0;
+  if (vae == components.end()) return absl::OkStatus();
+  const auto decoder = DecoderOf(vae->second);
+  if (!decoder.ok()) return io::DataError(decoder.status(), vae->second.directory.string());
+  facts.factors = (*decoder)->factors();
   OXBOW_ASSIGN_OR_RETURN(const Headers tensors, io::ReadComponentHeaders(vae->second));
-  uint64_t parameters = 0;
   for (const auto& [name, tensor] : tensors) {
-    if (model::BelongsTo(model::AutoencoderPart::kDecoder, name)) parameters += Elements(tensor);
+    if ((*decoder)->InDecoder(name)) facts.decoder_parameters += Elements(tensor);
   }
-  return parameters;
+  return absl::OkStatus();
 }
 
 absl::Status AsDataError(const absl::Status& status) {
@@ -84,7 +77,7 @@ absl::StatusOr<ModelFacts> FactsOfFiles(const v1::RunConfig& config,
   OXBOW_ASSIGN_OR_RETURN(
       facts.text_encoder_bytes,
       TextEncoderBytes(components, config.model().encoder_dtype() == v1::STORAGE_D_TYPE_BF16));
-  OXBOW_ASSIGN_OR_RETURN(facts.decoder_parameters, DecoderParameters(components));
+  OXBOW_RETURN_IF_ERROR(ReadDecoderFacts(components, facts));
   OXBOW_ASSIGN_OR_RETURN(facts.prompt_tokens,
                          io::PromptTokens(components, config.prompts().t5_length()));
   OXBOW_RETURN_IF_ERROR(io::TextEncoders::Open(components, {}).status());
@@ -108,16 +101,28 @@ absl::StatusOr<ModelFacts> ReadModelFacts(const v1::RunConfig& config) {
   absl::StatusOr<ModelFacts> facts = FactsOfFiles(config, *components);
   if (!facts.ok()) return AsDataError(facts.status());
   const model::LatentGeometry& latent = facts->architecture->latent();
-  OXBOW_ASSIGN_OR_RETURN(const int64_t factor, FactorOf(*components));
-  OXBOW_ASSIGN_OR_RETURN(
-      facts->latent_shape,
-      model::LatentShape(latent, factor, config.sampling().height(), config.sampling().width()));
+  OXBOW_ASSIGN_OR_RETURN(facts->latent_shape, model::LatentShape(latent, facts->factors,
+                                                                 PictureSizeOf(config.sampling())));
+  const io::DiffusersComponent& scheduler = components->at("scheduler");
+  facts->unipc_scheduler = io::IsUnipcScheduler(scheduler);
   if (facts->shift != 0) return facts;
-  const auto shift =
-      io::SchedulerShift(components->at("scheduler"), model::TokensOf(latent, facts->latent_shape));
+  const auto shift = io::SchedulerShift(scheduler, model::TokensOf(latent, facts->latent_shape));
   if (!shift.ok()) return AsDataError(shift.status());
   facts->shift = *shift;
   return facts;
+}
+
+model::PictureSize PictureSizeOf(const v1::SamplingConfig& sampling) {
+  return {.height = sampling.height(), .width = sampling.width(), .frames = sampling.frames()};
+}
+
+absl::StatusOr<std::shared_ptr<const model::DecoderArchitecture>> DecoderOf(
+    const io::DiffusersComponent& vae) {
+  OXBOW_ASSIGN_OR_RETURN(auto decoder, model::ReadDecoder(vae.config_json));
+  if (decoder->class_name() == vae.class_name) return decoder;
+  return absl::InvalidArgumentError(
+      absl::StrCat("config.json is of ", decoder->class_name(),
+                   " (its _class_name, or without one), model_index.json says ", vae.class_name));
 }
 
 absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/model/architecture.h"
+#include "core/model/decoder_architecture.h"
 #include "io/diffusers_directory.h"
 #include "io/safetensors.h"
 #include "oxbow/v1/config.pb.h"
@@ -24,7 +25,9 @@ struct ModelFacts {
   uint64_t text_encoder_bytes = 0;    // In memory: T5 as it is stored, if in 16 bits; else float32.
   uint64_t decoder_parameters = 0;    // The autoencoder's.
   double shift = 1;                   // sampling.shift, or the scheduler's own.
+  bool unipc_scheduler = false;       // See ResolveSampling.
   std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
+  model::LatentFactors factors;       // The decoder's.
   int64_t prompt_tokens = 0;
   uint64_t conditioning_bytes = 0;  // One prompt's, as it travels and is stored: float32.
 };
@@ -32,6 +35,13 @@ struct ModelFacts {
 // kNotFound, kDataLoss or kFailedPrecondition with the file's name: missing, truncated or not
 // supported. kInvalidArgument for a size that the model cannot draw.
 absl::StatusOr<ModelFacts> ReadModelFacts(const v1::RunConfig& config);
+
+// What a run's config asks for.
+model::PictureSize PictureSizeOf(const v1::SamplingConfig& sampling);
+
+// What vae/config.json says. kInvalidArgument.
+absl::StatusOr<std::shared_ptr<const model::DecoderArchitecture>> DecoderOf(
+    const io::DiffusersComponent& vae);
 
 // What the transformer's class and config.json say. kFailedPrecondition names the file.
 absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(

@@ -62,6 +62,8 @@ absl::StatusOr<flow::ScheduleKind> ScheduleOf(v1::ScheduleKind kind) {
       return flow::ScheduleKind::kDance;
     case v1::SCHEDULE_KIND_UNIPC_FLOW:
       return flow::ScheduleKind::kUnipcFlow;
+    case v1::SCHEDULE_KIND_UNIPC_FLOW_WHOLE:
+      return flow::ScheduleKind::kUnipcFlowWhole;
     default:
       return absl::InvalidArgumentError("sampling.schedule is not set");
   }
@@ -139,6 +141,13 @@ absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& conf
   return plan;
 }
 
+void ResolveSampling(double shift, bool unipc_scheduler, v1::SamplingConfig& config) {
+  if (config.shift() == 0) config.set_shift(shift);
+  if (!unipc_scheduler || config.schedule() != v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT) return;
+  config.set_schedule(v1::SCHEDULE_KIND_UNIPC_FLOW_WHOLE);
+  config.set_whole_timesteps(true);
+}
+
 absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConfig& config) {
   if (config.steps() == 0 || config.steps() > kStepsMax) {
     return absl::InvalidArgumentError(
@@ -156,6 +165,7 @@ absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConf
   spec.eta = config.eta();
   spec.guidance = config.guidance();
   spec.embedded_guidance = config.embedded_guidance();
+  spec.whole_timesteps = config.whole_timesteps();
   OXBOW_ASSIGN_OR_RETURN(spec.solver, SolverOf(config.solver()));
   spec.sde.assign(config.steps(), false);
   if (spec.dynamics == flow::DynamicsKind::kOde) return spec;

@@ -16,10 +16,13 @@ namespace oxbow::run {
 // kInvalidArgument with the key and its fix for settings that leave nothing to train.
 absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& config);
 
+// Fills in what a config leaves to the model: a shift of 0 becomes `shift`, and diffusers_default,
+// where the model's scheduler is UniPC, that scheduler's grid of today with its whole timesteps.
+void ResolveSampling(double shift, bool unipc_scheduler, v1::SamplingConfig& config);
+
 // How a run samples. The spec's flags are the steps that some learner step takes stochastically.
-// kInvalidArgument names a setting that is unspecified or out of range. Requires resolved
-// values of sampling.shift (not 0) and sampling.embedded_guidance: the learner reads the model's
-// own and fills them in.
+// kInvalidArgument names a setting that is unspecified or out of range. Requires a resolved
+// config, see ResolveSampling, and a resolved sampling.embedded_guidance (run/embedded_guidance.h).
 absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConfig& config);
 
 // How held-out images are drawn: along the run's grid without noise, with the steps and the

@@ -48,5 +48,41 @@ TEST(SamplingSpecTest, TheLastStepIsNeverStochastic) {
   EXPECT_FALSE(SamplingSpecFromConfig(config).ok());
 }
 
+TEST(SamplingSpecTest, WhatAConfigLeavesToTheModelIsTheSchedulers) {
+  v1::SamplingConfig config;
+  config.set_schedule(v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT);
+  ResolveSampling(3, /*unipc_scheduler=*/false, config);
+  EXPECT_EQ(config.shift(), 3);
+  EXPECT_EQ(config.schedule(), v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT);
+  EXPECT_FALSE(config.whole_timesteps());
+  ResolveSampling(5, /*unipc_scheduler=*/true, config);
+  EXPECT_EQ(config.shift(), 3) << "its own";
+  EXPECT_EQ(config.schedule(), v1::SCHEDULE_KIND_UNIPC_FLOW_WHOLE);
+  EXPECT_TRUE(config.whole_timesteps());
+  config.set_schedule(v1::SCHEDULE_KIND_UNIPC_FLOW);
+  config.set_whole_timesteps(false);
+  ResolveSampling(5, /*unipc_scheduler=*/true, config);
+  EXPECT_EQ(config.schedule(), v1::SCHEDULE_KIND_UNIPC_FLOW);
+  EXPECT_FALSE(config.whole_timesteps());
+}
+
+TEST(SamplingSpecTest, WholeTimestepsLeaveTheGridAsItIs) {
+  v1::SamplingConfig config;
+  config.set_steps(4);
+  config.set_schedule(v1::SCHEDULE_KIND_UNIPC_FLOW_WHOLE);
+  config.set_shift(3);
+  config.set_dynamics(v1::DYNAMICS_KIND_ODE);
+  config.set_guidance(1);
+  config.set_solver(v1::SOLVER_KIND_EULER);
+  const auto exact = SamplingSpecFromConfig(config);
+  config.set_whole_timesteps(true);
+  const auto whole = SamplingSpecFromConfig(config);
+  ASSERT_TRUE(exact.ok() && whole.ok()) << exact.status() << whole.status();
+  EXPECT_EQ(whole->sigmas, flow::SigmaGrid(flow::ScheduleKind::kUnipcFlowWhole, 4, 3));
+  EXPECT_EQ(whole->sigmas, exact->sigmas);
+  EXPECT_TRUE(whole->whole_timesteps);
+  EXPECT_FALSE(exact->whole_timesteps);
+}
+
 }  // namespace
 }  // namespace oxbow::run

@@ -1,5 +1,5 @@
 // Reads the golden vectors: tests/golden/golden.json, or the file named by OXBOW_GOLDEN, and
-// flow.json.
+// flow.json, and unipc.json.
 #pragma once
 
 #include <cstdlib>
@@ -33,6 +33,17 @@ inline const nlohmann::json& Golden() {
 inline const nlohmann::json& FlowGolden() {
   static const nlohmann::json golden =
       ReadGolden(std::string(OXBOW_SOURCE_DIR) + "/tests/golden/flow.json");
+  return golden;
+}
+
+// tests/golden/unipc.json, or the file named by OXBOW_UNIPC_GOLDEN: noise levels and timesteps of
+// diffusers' UniPC scheduler.
+inline const nlohmann::json& UnipcGolden() {
+  static const nlohmann::json golden = [] {
+    const char* named = std::getenv("OXBOW_UNIPC_GOLDEN");
+    return ReadGolden(
+        named != nullptr ? named : std::string(OXBOW_SOURCE_DIR) + "/tests/golden/unipc.json");
+  }();
   return golden;
 }
 

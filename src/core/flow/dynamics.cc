@@ -126,13 +126,14 @@ uint64_t SamplingSpec::Id() const {
   for (const double sigma : sigmas) AppendDouble(sigma, bytes);
   AppendWord(sde.size(), bytes);
   for (const bool stochastic : sde) bytes.push_back(stochastic ? 1 : 0);
-  // Written only for other solvers than Euler, so that stored ids keep their value.
+  // What was added later is written only where it is not the default: stored ids keep their value.
   if (solver != SolverKind::kEuler) AppendWord(static_cast<uint64_t>(solver), bytes);
   // For the same reason, only for networks that take it. The name keeps it apart from a solver.
   if (embedded_guidance != 0) {
     bytes += "embedded_guidance";
     AppendDouble(embedded_guidance, bytes);
   }
+  if (whole_timesteps) bytes.append("whole_timesteps");
   return Fingerprint64(bytes);
 }
 

@@ -38,6 +38,7 @@ struct SamplingSpec {
   double guidance = 1;
   SolverKind solver = SolverKind::kEuler;
   double embedded_guidance = 0;  // Resolved; 0: the network takes none.
+  bool whole_timesteps = false;  // The network sees trunc(1000 sigma) / 1000; steps do not.
 
   int steps() const { return static_cast<int>(sigmas.size()) - 1; }
   uint64_t Id() const;  // Hash of all fields above; stored as schedule_id.

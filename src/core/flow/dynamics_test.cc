@@ -257,7 +257,7 @@ TEST(DynamicsTest, TheLastStepIsDeterministicWhateverTheFlagsSay) {
 
 TEST(DynamicsTest, SpecIdSeesEveryField) {
   const SamplingSpec base = TenSteps();
-  std::vector<SamplingSpec> specs(11, base);
+  std::vector<SamplingSpec> specs(12, base);
   specs[1].sigmas[3] = std::nextafter(specs[1].sigmas[3], 0);
   specs[2].dynamics = DynamicsKind::kCps;
   specs[3].eta = .8;
@@ -269,6 +269,7 @@ TEST(DynamicsTest, SpecIdSeesEveryField) {
   specs[9].embedded_guidance = 4.5;  // As guidance it is another spec.
   specs[10] = specs[7];
   specs[10].embedded_guidance = 3.5;
+  specs[11].whole_timesteps = true;
   for (size_t a = 0; a < specs.size(); ++a) {
     for (size_t b = 0; b < specs.size(); ++b) EXPECT_EQ(specs[a].Id() == specs[b].Id(), a == b);
   }

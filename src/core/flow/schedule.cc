@@ -41,6 +41,15 @@ std::vector<double> UnipcFlow(int steps, double shift) {
   return levels;
 }
 
+// UniPC's corrector takes the logarithm of 1 - sigma_0, so that the first level is just below one.
+std::vector<double> UnipcFlowWhole(int steps, double shift) {
+  constexpr double kBelowOne = 1e-6;
+  std::vector<double> levels = Shifted(shift, Linspace(1, kSmallestLevel, steps + 1));
+  levels.front() -= kBelowOne;
+  levels.back() = 0;
+  return levels;
+}
+
 }  // namespace
 
 double Shift(double shift, double t) { return shift * t / (1 + (shift - 1) * t); }
@@ -62,6 +71,8 @@ std::vector<double> SigmaGrid(ScheduleKind kind, int steps, double shift) {
       return Shifted(shift, Linspace(1, 0, steps + 1));
     case ScheduleKind::kUnipcFlow:
       return UnipcFlow(steps, shift);
+    case ScheduleKind::kUnipcFlowWhole:
+      return UnipcFlowWhole(steps, shift);
   }
   OXBOW_CHECK(false) << "schedule kind " << static_cast<int>(kind);
 }

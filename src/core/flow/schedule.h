@@ -14,7 +14,8 @@ enum class ScheduleKind {
   kDiffusersDefault,  // shift(linspace(1, shift(.001), T)): diffusers shifts sigma_min twice.
   kLinspace,          // shift(linspace(1, 1/T, T))
   kDance,             // shift(linspace(1, 0, T + 1))
-  kUnipcFlow,         // Wan's UniPC; sigma_0 < 1.
+  kUnipcFlow,         // Wan's UniPC up to diffusers 0.36; sigma_0 < 1.
+  kUnipcFlowWhole,  // From 0.37: shift(linspace(1, .001, T + 1)) less its end; sigma_0 = 1 - 1e-6.
 };
 
 // Static time shift s t / (1 + (s - 1) t).

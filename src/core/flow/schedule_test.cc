@@ -10,6 +10,7 @@ namespace {
 using ::oxbow::testing::FlowGolden;
 using ::oxbow::testing::Golden;
 using ::oxbow::testing::kGoldenTolerance;
+using ::oxbow::testing::UnipcGolden;
 using ::testing::DoubleNear;
 using ::testing::Pointwise;
 
@@ -37,6 +38,16 @@ TEST(ScheduleTest, GoldenDynamicShifts) {
   }
 }
 
+// The grid of diffusers from 0.37 on, which keeps its levels in float32.
+TEST(ScheduleTest, GoldenGridsOfUnipc) {
+  ASSERT_GE(UnipcGolden()["grids"].size(), 20u);
+  for (const auto& r : UnipcGolden()["grids"]) {
+    const auto grid = SigmaGrid(ScheduleKind::kUnipcFlowWhole, r["steps"], r["shift"]);
+    EXPECT_THAT(grid, Pointwise(DoubleNear(6e-8), r["sigmas"].get<std::vector<double>>()))
+        << r["steps"] << " steps, shift " << r["shift"];
+  }
+}
+
 // Values of the diffusers library for SD3.5-M and FLUX.1-dev at 512 pixels.
 TEST(ScheduleTest, GridsOfPublishedPipelines) {
   EXPECT_THAT(SigmaGrid(ScheduleKind::kDiffusersDefault, 10, 3),
@@ -47,8 +58,9 @@ TEST(ScheduleTest, GridsOfPublishedPipelines) {
 }
 
 TEST(ScheduleTest, EveryGridFallsStrictlyToZero) {
-  for (const auto kind : {ScheduleKind::kDiffusersDefault, ScheduleKind::kLinspace,
-                          ScheduleKind::kDance, ScheduleKind::kUnipcFlow}) {
+  for (const auto kind :
+       {ScheduleKind::kDiffusersDefault, ScheduleKind::kLinspace, ScheduleKind::kDance,
+        ScheduleKind::kUnipcFlow, ScheduleKind::kUnipcFlowWhole}) {
     for (const int steps : {1, 2, 7, 40}) {
       const auto grid = SigmaGrid(kind, steps, 3);
       ASSERT_EQ(grid.size(), static_cast<size_t>(steps) + 1);

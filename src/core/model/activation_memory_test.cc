@@ -1,59 +1,18 @@
 // The count against what the allocator hands out in a real forward and backward pass.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <c10/core/CPUAllocator.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <map>
-#include <mutex>
 #include <random>
 
 #include "core/model/policy.h"
 #include "core/model/sd3.h"
 #include "gtest/gtest.h"
+#include "tests/testing/counting_allocator.h"
 
 namespace oxbow::model {
 namespace {
 
-// Counts bytes that are alive, and the most that ever were since Reset.
-class CountingAllocator final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(size_t bytes) override {
-    void* memory = std::aligned_alloc(64, (bytes + 127) / 64 * 64);
-    const std::lock_guard lock(mutex_);
-    sizes_[memory] = bytes;
-    alive_ += static_cast<int64_t>(bytes);
-    most_ = std::max(most_, alive_);
-    return {memory, memory, &Free, at::Device(at::kCPU)};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &Free; }
-  void copy_data(void* to, const void* from, size_t bytes) const override {
-    default_copy_data(to, from, bytes);
-  }
-  int64_t alive() const { return alive_; }
-  int64_t most() const { return most_; }
-  void Reset() { most_ = alive_; }
-
-  static CountingAllocator& Get() {
-    static auto* allocator = new CountingAllocator;
-    return *allocator;
-  }
-
- private:
-  static void Free(void* memory) {
-    CountingAllocator& self = Get();
-    {
-      const std::lock_guard lock(self.mutex_);
-      self.alive_ -= static_cast<int64_t>(self.sizes_.extract(memory).mapped());
-    }
-    std::free(memory);
-  }
-
-  std::mutex mutex_;
-  std::map<void*, size_t> sizes_;
-  int64_t alive_ = 0, most_ = 0;
-};
+using ::oxbow::testing::CountingAllocator;
 
 struct Measured {
   int64_t kept = 0;  // After the forward pass.
@@ -104,11 +63,11 @@ Sd3Params FourHeads(int64_t blocks, int64_t head_dim) {
 
 const ForwardSize kSize{.rows = 8, .latent_shape = {4, 24, 24}, .prompt_tokens = 20};
 
-class ActivationMemoryTest : public testing::Test {
+class ActivationMemoryTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     at::set_num_threads(1);
-    c10::SetCPUAllocator(&CountingAllocator::Get(), /*priority=*/255);
+    CountingAllocator::Install();
   }
 };
 
@@ -135,7 +94,7 @@ TEST_F(ActivationMemoryTest, IsAnUpperBoundAndCloseOnRandomNetworks) {
                            .prompt_tokens = pick({9, 40})};
     const auto bound = static_cast<double>(Sd3ActivationBytes(params, {}, size));
     const Measured kept = Measure(params, {}, size);
-    SCOPED_TRACE(testing::Message()
+    SCOPED_TRACE(::testing::Message()
                  << "width " << params.width() << ", heads " << params.num_attention_heads
                  << ", blocks " << params.num_layers << ", rms " << params.qk_rms_norm << ", dual "
                  << params.dual_attention_layers.size() << ", prompt width "

@@ -1,12 +1,45 @@
 #include "core/model/architecture.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 
 namespace oxbow::model {
 
-absl::StatusOr<std::vector<int64_t>> LatentShape(const LatentGeometry& geometry, int64_t factor,
-                                                 int64_t height, int64_t width) {
+namespace {
+
+constexpr int64_t kFramesMax = 1 << 12;
+
+// Latent frames of so many frames: the first latent frame is one, each further one `time`.
+absl::StatusOr<int64_t> LatentFrames(const LatentGeometry& geometry, int64_t time, int64_t frames) {
+  if (frames == 0) return geometry.frames;
+  if (geometry.frames == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sampling.frames must be 0: this model draws images, not videos: ", frames));
+  }
+  int64_t most = kFramesMax;
+  if (geometry.frames_max > 0) most = std::min(most, (geometry.frames_max - 1) * time + 1);
+  if (frames > most) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sampling.frames must be at most ", most, " for this model: ", frames));
+  }
+  const int64_t below = (frames - 1) / time * time + 1;
+  if (below == frames) return (frames - 1) / time + 1;
+  return absl::InvalidArgumentError(
+      absl::StrCat("sampling.frames must be ", time, " k + 1 for this model: ", frames,
+                   "; the nearest are ", below, " and ", below + time));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<int64_t>> LatentShape(const LatentGeometry& geometry,
+                                                 const LatentFactors& factors,
+                                                 const PictureSize& size) {
+  OXBOW_ASSIGN_OR_RETURN(const int64_t frames, LatentFrames(geometry, factors.time, size.frames));
+  const int64_t factor = factors.space;
+  int64_t height = size.height, width = size.width;
   const int64_t whole = geometry.side * factor;
   if (height == 0) height = whole;
   if (width == 0) width = whole;
@@ -18,10 +51,17 @@ absl::StatusOr<std::vector<int64_t>> LatentShape(const LatentGeometry& geometry,
                      side_max, ", for this model: ", height, " x ", width));
   }
   std::vector<int64_t> shape = {geometry.channels};
-  if (geometry.frames > 0) shape.push_back(geometry.frames);
+  if (frames > 0) shape.push_back(frames);
   shape.push_back(height / factor);
   shape.push_back(width / factor);
   return shape;
+}
+
+PictureSize DecodedSize(const LatentFactors& factors, const std::vector<int64_t>& latent_shape) {
+  const size_t rank = latent_shape.size();
+  return {.height = latent_shape[rank - 2] * factors.space,
+          .width = latent_shape[rank - 1] * factors.space,
+          .frames = rank == 3 ? 0 : (latent_shape[1] - 1) * factors.time + 1};
 }
 
 int64_t TokensOf(const LatentGeometry& geometry, const std::vector<int64_t>& latent_shape) {

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/model/conditioning.h"
+#include "core/model/latent_factors.h"
 #include "core/model/named_tensors.h"
 
 namespace oxbow::model {
@@ -25,20 +26,31 @@ class VelocityModel;
 // The latents of an architecture: images [C, H, W] or videos [C, F, H, W].
 struct LatentGeometry {
   int64_t channels = 0;
-  int64_t frames = 0;    // A video's; 0: the latents are images.
-  int64_t side = 0;      // Height and width where none is asked for, in latents.
-  int64_t patch = 1;     // Latents of a token's side: height and width are multiples of it.
-  int64_t side_max = 0;  // In latents.
+  int64_t frames = 0;      // A video's where none are asked for, in latents; 0: images.
+  int64_t side = 0;        // Height and width where none is asked for, in latents.
+  int64_t patch = 1;       // Latents of a token's side: height and width are multiples of it.
+  int64_t side_max = 0;    // In latents.
+  int64_t frames_max = 0;  // In latents; 0: no limit of its own.
 
   int64_t dimensions() const { return frames == 0 ? 3 : 4; }
   const char* layout() const { return frames == 0 ? "[C, H, W]" : "[C, F, H, W]"; }
 };
 
-// The latents of an image or video of `height` x `width` pixels, 0: the architecture's own size.
-// `factor`: pixels of a side per latent; 1 without an autoencoder, where the latent is the image.
-// kInvalidArgument, in the words of sampling.height and width, for a size that does not fit.
-absl::StatusOr<std::vector<int64_t>> LatentShape(const LatentGeometry& geometry, int64_t factor,
-                                                 int64_t height, int64_t width);
+// An image's or video's size in pixels and frames; 0: the architecture's own.
+struct PictureSize {
+  int64_t height = 0;
+  int64_t width = 0;
+  int64_t frames = 0;
+};
+
+// The latents of an image or video of that size. kInvalidArgument, in the words of sampling.height,
+// width and frames, for a size that does not fit; it gives the nearest numbers of frames that do.
+absl::StatusOr<std::vector<int64_t>> LatentShape(const LatentGeometry& geometry,
+                                                 const LatentFactors& factors,
+                                                 const PictureSize& size);
+
+// The size of what such a latent becomes; an image has 0 frames.
+PictureSize DecodedSize(const LatentFactors& factors, const std::vector<int64_t>& latent_shape);
 
 // Transformer tokens of such a latent: what schedulers shift their noise levels by.
 int64_t TokensOf(const LatentGeometry& geometry, const std::vector<int64_t>& latent_shape);

@@ -20,9 +20,9 @@ std::string RefusalOf(const std::string& class_name, const std::string& config) 
 }
 
 TEST(ArchitectureTest, SizesAreInPixelsAndAVideoHasFrames) {
-  EXPECT_THAT(*LatentShape(kImages, 8, 512, 768), ElementsAre(16, 64, 96));
-  EXPECT_THAT(*LatentShape(kImages, 8, 0, 0), ElementsAre(16, 128, 128)) << "its own size";
-  EXPECT_THAT(*LatentShape(kVideos, 1, 8, 12), ElementsAre(4, 5, 8, 12));
+  EXPECT_THAT(*LatentShape(kImages, {.space = 8}, {512, 768}), ElementsAre(16, 64, 96));
+  EXPECT_THAT(*LatentShape(kImages, {.space = 8}, {}), ElementsAre(16, 128, 128)) << "its own size";
+  EXPECT_THAT(*LatentShape(kVideos, {}, {8, 12}), ElementsAre(4, 5, 8, 12));
   EXPECT_EQ(TokensOf(kImages, {16, 64, 96}), 32 * 48);
   EXPECT_EQ(TokensOf(kVideos, {4, 5, 8, 12}), 5 * 4 * 6);
   EXPECT_TRUE(CheckDimensions(kVideos, {4, 5, 8, 12}).ok());
@@ -32,12 +32,45 @@ TEST(ArchitectureTest, SizesAreInPixelsAndAVideoHasFrames) {
 
 TEST(ArchitectureTest, ASizeThatDoesNotFitIsRefusedWithTheOnesThatDo) {
   for (const auto& [height, width] : {std::pair(520, 512), {512, 8}, {512, 2048}}) {
-    const auto shape = LatentShape(kImages, 8, height, width);
+    const auto shape = LatentShape(kImages, {.space = 8}, {height, width});
     EXPECT_EQ(shape.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(shape.status().message()),
                 HasSubstr("multiples of 16, at most 1536, for this model: " +
                           std::to_string(height) + " x " + std::to_string(width)));
   }
+}
+
+TEST(ArchitectureTest, FramesAreTheFirstAndThoseOfEachFurtherLatentFrame) {
+  constexpr LatentFactors kWan{.time = 4, .space = 8};
+  for (const auto& [frames, latent] : {std::pair(1, 1), {5, 2}, {33, 9}, {81, 21}, {0, 5}}) {
+    const auto shape = LatentShape(kVideos, kWan, {.height = 16, .width = 64, .frames = frames});
+    ASSERT_TRUE(shape.ok()) << shape.status();
+    EXPECT_THAT(*shape, ElementsAre(4, latent, 2, 8));
+    const PictureSize decoded = DecodedSize(kWan, *shape);
+    EXPECT_EQ(decoded.frames, frames == 0 ? 17 : frames);
+    EXPECT_EQ(decoded.height, 16);
+    EXPECT_EQ(decoded.width, 64);
+  }
+  EXPECT_EQ(DecodedSize({.space = 8}, {16, 64, 96}).frames, 0);
+  EXPECT_THAT(*LatentShape(kVideos, {}, {.frames = 6}), ElementsAre(4, 6, 8, 8)) << "no decoder";
+}
+
+TEST(ArchitectureTest, FramesThatDoNotFitAreRefusedWithTheNearestThatDo) {
+  const auto why = [](const LatentGeometry& geometry, int64_t frames) {
+    const auto shape = LatentShape(geometry, {.time = 4, .space = 8}, {.frames = frames});
+    EXPECT_EQ(shape.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(shape.status().message());
+  };
+  EXPECT_THAT(why(kVideos, 32), HasSubstr("sampling.frames must be 4 k + 1 for this model: 32; "
+                                          "the nearest are 29 and 33"));
+  EXPECT_THAT(why(kVideos, 34), HasSubstr("33 and 37"));
+  EXPECT_THAT(why(kVideos, 4), HasSubstr("1 and 5"));
+  EXPECT_THAT(why(kVideos, 4'000'000'001), HasSubstr("at most 4096"));
+  LatentGeometry limited = kVideos;
+  limited.frames_max = 21;
+  EXPECT_THAT(why(limited, 85), HasSubstr("at most 81"));
+  EXPECT_THAT(why(kImages, 33), HasSubstr("sampling.frames must be 0"));
+  EXPECT_THAT(why(kImages, 1), HasSubstr("sampling.frames must be 0"));
 }
 
 TEST(ArchitectureTest, AClassWithoutARowNeedsAGraphAndIsToldHowToGetIt) {

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -263,7 +264,33 @@ class Autoencoder final : public AutoencoderKl {
   std::optional<Encoder> encoder_;
 };
 
+class Architecture final : public DecoderArchitecture {
+ public:
+  Architecture(std::string class_name, AutoencoderKlParams params)
+      : class_name_(std::move(class_name)), params_(std::move(params)) {}
+  const std::string& class_name() const override { return class_name_; }
+  int64_t latent_channels() const override { return params_.latent_channels; }
+  LatentFactors factors() const override { return {.space = params_.factor()}; }
+  Shapes shapes() const override { return AutoencoderKlShapes(params_, AutoencoderPart::kWhole); }
+  bool InDecoder(const std::string& tensor) const override {
+    return BelongsTo(AutoencoderPart::kDecoder, tensor);
+  }
+  absl::StatusOr<std::unique_ptr<ImageDecoder>> Make(const NamedTensors& tensors) const override {
+    return MakeAutoencoderKl(params_, tensors, AutoencoderPart::kDecoder);
+  }
+
+ private:
+  const std::string class_name_;
+  const AutoencoderKlParams params_;
+};
+
 }  // namespace
+
+absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> ReadAutoencoderKl(
+    const std::string& class_name, const std::string& config_json) {
+  OXBOW_ASSIGN_OR_RETURN(AutoencoderKlParams params, ParseAutoencoderKlConfig(config_json));
+  return std::make_shared<const Architecture>(class_name, std::move(params));
+}
 
 bool BelongsTo(AutoencoderPart part, const std::string& name) {
   return part == AutoencoderPart::kWhole || name.starts_with("decoder.") ||

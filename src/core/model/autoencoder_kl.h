@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/decoder_architecture.h"
 #include "core/model/image_decoder.h"
 #include "core/model/lora.h"
 #include "core/model/parameters.h"
@@ -79,5 +80,9 @@ class AutoencoderKl : public ImageDecoder {
 absl::StatusOr<std::unique_ptr<AutoencoderKl>> MakeAutoencoderKl(const AutoencoderKlParams& params,
                                                                  const NamedTensors& tensors,
                                                                  AutoencoderPart part);
+
+// The row of decoder_table.cc.
+absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> ReadAutoencoderKl(
+    const std::string& class_name, const std::string& config_json);
 
 }  // namespace oxbow::model

@@ -3,6 +3,7 @@
 
 #include "core/model/velocity_model.h"
 #include "gtest/gtest.h"
+#include "tests/golden/golden.h"
 
 namespace oxbow::model {
 namespace {
@@ -79,6 +80,34 @@ TEST(GuidanceTest, ATokenCanKeepTheNormThatItHasWithThePrompt) {
                                                 NarrowRows(prompts, row, 1));
     EXPECT_TRUE(at::equal(alone, kept.narrow(0, row, 1))) << "a row's bits";
   }
+}
+
+// Gives back the noise level that it was shown.
+class ShownLevel final : public VelocityModel {
+  at::Tensor Predict(const at::Tensor&, const at::Tensor& sigma,
+                     const Conditioning&) const override {
+    return sigma;
+  }
+};
+
+// What diffusers' scheduler hands to its network, from the levels as they are stored: float32.
+TEST(WholeTimestepsTest, AreThoseOfTheGoldenGrids) {
+  const auto model = MakeWholeTimesteps(std::make_unique<ShownLevel>());
+  for (const auto& grid : testing::UnipcGolden()["grids"]) {
+    auto sigmas = grid["sigmas"].get<std::vector<double>>();
+    sigmas.pop_back();
+    const at::Tensor sigma = at::tensor(sigmas, at::kFloat);
+    const at::Tensor whole = at::tensor(grid["timesteps"].get<std::vector<double>>(), at::kDouble);
+    EXPECT_TRUE(at::equal(model->Velocity(sigma, sigma, {}), (whole / 1000).to(at::kFloat)))
+        << grid["steps"] << " steps, shift " << grid["shift"];
+  }
+}
+
+TEST(WholeTimestepsTest, AWholeTimestepStaysAndCostsNothingMore) {
+  const auto model = MakeWholeTimesteps(std::make_unique<ShownLevel>());
+  const at::Tensor sigma = at::arange(0, 1001, at::kFloat) / 1000;
+  EXPECT_TRUE(at::equal(model->Velocity(sigma, sigma, {}), sigma));
+  EXPECT_EQ(model->rows().backward, 1001);
 }
 
 TEST(GuidanceTest, CostsTwoRowsEach) {

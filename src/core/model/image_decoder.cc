@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "core/model/autoencoder_kl.h"
+#include "core/model/decoder_architecture.h"
 
 namespace oxbow::model {
 namespace {
@@ -58,9 +58,8 @@ std::unique_ptr<ImageDecoder> MakePixelDecoder() { return std::make_unique<Pixel
 absl::StatusOr<std::unique_ptr<ImageDecoder>> MakeImageDecoder(
     const std::string& autoencoder_config_json, const NamedTensors& tensors) {
   if (autoencoder_config_json.empty()) return MakePixelDecoder();
-  OXBOW_ASSIGN_OR_RETURN(const AutoencoderKlParams params,
-                         ParseAutoencoderKlConfig(autoencoder_config_json));
-  return MakeAutoencoderKl(params, tensors, AutoencoderPart::kDecoder);
+  OXBOW_ASSIGN_OR_RETURN(const auto architecture, ReadDecoder(autoencoder_config_json));
+  return architecture->Make(tensors);
 }
 
 }  // namespace oxbow::model

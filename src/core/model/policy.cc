@@ -82,7 +82,8 @@ Policy::Policy(const Options& options)
       device_(options.device),
       graphs_(options.graphs),
       guidance_(options.guidance),
-      negative_(options.negative) {}
+      negative_(options.negative),
+      whole_timesteps_(options.whole_timesteps) {}
 
 const VelocityModel& Policy::reference() const {
   OXBOW_CHECK(reference_.model != nullptr) << "policy was made without a reference";
@@ -196,6 +197,7 @@ std::unique_ptr<VelocityModel> Policy::MakeNetwork(const NamedTensors& tensors,
     }
     network = MakeRecorded(std::move(network), std::move(weights), graphs_);
   }
+  if (whole_timesteps_) network = MakeWholeTimesteps(std::move(network));
   if (guidance_ == 1) return network;
   return MakeGuided(std::move(network), guidance_, negative_, architecture_->guidance_norm_patch());
 }

@@ -48,6 +48,7 @@ class Policy {
     Conditioning negative;  // Rows of one; with guidance.
     // The scale that the network takes as an input; see run/embedded_guidance.h.
     double embedded_guidance = 0;
+    bool whole_timesteps = false;  // For every network; see velocity_model.h.
     // The type of matrix products. A LoRA's base weights are kept in it as well: half the memory.
     at::ScalarType compute = at::kFloat;
     at::Device device = at::kCPU;         // Where all weights are.
@@ -111,6 +112,7 @@ class Policy {
   std::shared_ptr<GraphRecorder> graphs_;  // Shared by the networks.
   double guidance_;
   Conditioning negative_;
+  bool whole_timesteps_;
   NamedTensors frozen_;
   NamedTensors merged_;  // By module, weights of `current` with the adapter in them.
   Network current_, reference_, ema_, old_;

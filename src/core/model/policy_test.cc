@@ -127,6 +127,28 @@ TEST(PolicyTest, CopiesThatFollowAreOfTheTrainablePartAlone) {
   }
 }
 
+TEST(PolicyTest, WholeTimestepsAreOfEveryNetwork) {
+  const auto at_level = [](const VelocityModel& model, double sigma) {
+    return model.Velocity(
+        at::ones({2, 2, 8, 6}), at::full({2}, sigma, at::kFloat),
+        {{kPromptTokens, at::ones({2, 5, 12})}, {kPooledPrompt, at::ones({2, 10})}});
+  };
+  for (Policy::Options options : {FullOptions(), LoraOptions()}) {
+    options.old = OldPolicy::kKept;
+    options.guidance = 3;
+    options.negative = {{kPromptTokens, at::zeros({1, 5, 12})},
+                        {kPooledPrompt, at::zeros({1, 10})}};
+    const auto exact = *Policy::Create(options);
+    options.whole_timesteps = true;
+    const auto whole = *Policy::Create(std::move(options));
+    for (const VelocityModel* network :
+         {&whole->current(), &whole->reference(), &whole->ema(), &whole->old()}) {
+      EXPECT_TRUE(at::equal(at_level(*network, .98277), at_level(exact->current(), .982)));
+    }
+    EXPECT_FALSE(at::equal(at_level(exact->current(), .98277), at_level(exact->current(), .982)));
+  }
+}
+
 TEST(PolicyTest, WithoutAnOldPolicyTheCurrentOneSamples) {
   const auto policy = *Policy::Create(LoraOptions());
   EXPECT_FALSE(policy->has_old());

@@ -68,6 +68,22 @@ class Guided final : public VelocityModel {
   const int64_t norm_patch_;
 };
 
+class WholeTimesteps final : public VelocityModel {
+ public:
+  explicit WholeTimesteps(std::unique_ptr<VelocityModel> model) : model_(std::move(model)) {}
+
+ private:
+  at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
+                     const Conditioning& conditioning) const override {
+    constexpr double kTimesteps = 1000;
+    constexpr double kRounding = 5e-5;  // Half a unit of float32 below one, in timesteps, is 3e-5.
+    const at::Tensor whole = (sigma.to(at::kDouble) * kTimesteps + kRounding).floor();
+    return model_->Velocity(x, (whole / kTimesteps).to(sigma.scalar_type()), conditioning);
+  }
+
+  const std::unique_ptr<VelocityModel> model_;
+};
+
 }  // namespace
 
 at::Tensor VelocityModel::Velocity(const at::Tensor& x, const at::Tensor& sigma,
@@ -79,6 +95,10 @@ at::Tensor VelocityModel::Velocity(const at::Tensor& x, const at::Tensor& sigma,
 std::unique_ptr<VelocityModel> MakeGuided(std::unique_ptr<VelocityModel> model, double scale,
                                           Conditioning negative, int64_t norm_patch) {
   return std::make_unique<Guided>(std::move(model), scale, std::move(negative), norm_patch);
+}
+
+std::unique_ptr<VelocityModel> MakeWholeTimesteps(std::unique_ptr<VelocityModel> model) {
+  return std::make_unique<WholeTimesteps>(std::move(model));
 }
 
 }  // namespace oxbow::model

@@ -77,4 +77,9 @@ class VelocityModel {
 std::unique_ptr<VelocityModel> MakeGuided(std::unique_ptr<VelocityModel> model, double scale,
                                           Conditioning negative, int64_t norm_patch = 0);
 
+// A velocity model that shows `model` trunc(1000 sigma) / 1000 instead of sigma: the whole
+// timesteps of diffusers' UniPC schedulers. A level less than 5e-5 steps below a whole number
+// counts as that number, so that rounding sigma to float32 does not move it by one.
+std::unique_ptr<VelocityModel> MakeWholeTimesteps(std::unique_ptr<VelocityModel> model);
+
 }  // namespace oxbow::model

@@ -48,11 +48,13 @@ absl::StatusOr<LatentGeometry> GeometryOf(const Graph& graph) {
     return absl::InvalidArgumentError("symbols: H and W are multiples of different sizes");
   }
   const auto limit = [](const SymbolRange& range) { return range.max == 0 ? kSideMax : range.max; };
+  const auto frames = graph.symbols.find("F");
   return LatentGeometry{.channels = graph.inputs[0].shape[1].size,
                         .frames = graph.frames,
                         .side = graph.side,
                         .patch = height.multiple,
-                        .side_max = std::min(limit(height), limit(width))};
+                        .side_max = std::min(limit(height), limit(width)),
+                        .frames_max = frames == graph.symbols.end() ? 0 : frames->second.max};
 }
 
 absl::StatusOr<std::vector<ConditioningPart>> ConditioningOf(const Graph& graph) {

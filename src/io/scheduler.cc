@@ -1,0 +1,126 @@
+#include "io/scheduler.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "core/flow/schedule.h"
+
+namespace oxbow::io {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr double kNumberMax = 1e9;
+
+// A number of the scheduler's config, `absent` if there is none.
+absl::StatusOr<double> PositiveOr(const Json& config, const char* key, double absent) {
+  const auto found = config.find(key);
+  if (found == config.end() || found->is_null()) return absent;
+  const double value = found->is_number() ? found->get<double>() : 0;
+  if (value > 0 && value <= kNumberMax) return value;
+  return absl::DataLossError(
+      absl::StrCat("scheduler_config.json: ", key, " is not a positive number: ", found->dump()));
+}
+
+// A key of UniPC that changes the noise levels or what the network predicts.
+struct Setting {
+  const char* key;
+  Json value;   // The one that there is here.
+  Json absent;  // diffusers' default.
+};
+
+const std::vector<Setting>& UnipcSettings() {
+  static const std::vector<Setting> settings = {
+      {"use_flow_sigmas", true, false},    {"prediction_type", "flow_prediction", "epsilon"},
+      {"num_train_timesteps", 1000, 1000}, {"final_sigmas_type", "zero", "zero"},
+      {"use_karras_sigmas", false, false}, {"use_exponential_sigmas", false, false},
+      {"use_beta_sigmas", false, false},   {"use_dynamic_shifting", false, false},
+      {"thresholding", false, false},      {"shift_terminal", nullptr, nullptr},
+  };
+  return settings;
+}
+
+// Keys of the solver, and those that flow sigmas make meaningless.
+bool IsWithoutMeaning(const std::string& key) {
+  static const std::set<std::string> keys = {"beta_end",
+                                             "beta_schedule",
+                                             "beta_start",
+                                             "disable_corrector",
+                                             "dynamic_thresholding_ratio",
+                                             "lower_order_final",
+                                             "predict_x0",
+                                             "rescale_betas_zero_snr",
+                                             "sample_max_value",
+                                             "sigma_max",
+                                             "sigma_min",
+                                             "solver_order",
+                                             "solver_p",
+                                             "solver_type",
+                                             "steps_offset",
+                                             "time_shift_type",
+                                             "timestep_spacing",
+                                             "trained_betas"};
+  return keys.contains(key) || key.starts_with("_");
+}
+
+absl::StatusOr<double> UnipcShift(const Json& config) {
+  std::set<std::string> known = {"flow_shift"};
+  for (const Setting& setting : UnipcSettings()) {
+    known.insert(setting.key);
+    const Json value = config.value(setting.key, setting.absent);
+    if (value == setting.value) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("scheduler_config.json: UniPCMultistepScheduler is supported with ",
+                     setting.key, " ", setting.value.dump(), " alone: ", value.dump()));
+  }
+  for (const auto& [key, value] : config.items()) {
+    if (known.contains(key) || IsWithoutMeaning(key)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "scheduler_config.json: unknown key of UniPCMultistepScheduler, and its meaning may "
+        "matter: ",
+        key));
+  }
+  return PositiveOr(config, "flow_shift", 1.0);
+}
+
+absl::StatusOr<double> DynamicShiftOf(const Json& config, int64_t image_tokens) {
+  OXBOW_ASSIGN_OR_RETURN(const double base, PositiveOr(config, "base_shift", 0.5));
+  OXBOW_ASSIGN_OR_RETURN(const double most, PositiveOr(config, "max_shift", 1.15));
+  OXBOW_ASSIGN_OR_RETURN(const double base_tokens, PositiveOr(config, "base_image_seq_len", 256));
+  OXBOW_ASSIGN_OR_RETURN(const double most_tokens, PositiveOr(config, "max_image_seq_len", 4096));
+  const double shift =
+      flow::DynamicShift(image_tokens, base, most, static_cast<int64_t>(base_tokens),
+                         static_cast<int64_t>(most_tokens));
+  if (!(shift > 0) || !std::isfinite(shift)) {
+    return absl::DataLossError("scheduler_config.json: its shifts and sizes give no finite shift");
+  }
+  return shift;
+}
+
+}  // namespace
+
+bool IsUnipcScheduler(const DiffusersComponent& scheduler) {
+  return scheduler.class_name == "UniPCMultistepScheduler";
+}
+
+absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64_t image_tokens) {
+  const Json config = Json::parse(scheduler.config_json, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) return absl::DataLossError("scheduler_config.json: not a JSON object");
+  if (IsUnipcScheduler(scheduler)) return UnipcShift(config);
+  const auto dynamic = config.find("use_dynamic_shifting");
+  if (dynamic == config.end() || dynamic->is_null() || *dynamic == false) {
+    return PositiveOr(config, "shift", 1.0);
+  }
+  const auto type = config.find("time_shift_type");
+  if (*dynamic != true || (type != config.end() && *type != "exponential")) {
+    return absl::FailedPreconditionError(
+        "scheduler_config.json asks for a time shift other than exponential; set sampling.shift");
+  }
+  return DynamicShiftOf(config, image_tokens);
+}
+
+}  // namespace oxbow::io

@@ -1,0 +1,112 @@
+#include "io/scheduler.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/flow/schedule.h"
+
+namespace oxbow::io {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+TEST(SchedulerTest, AShiftIsStaticOrFollowsTheImagesSize) {
+  const auto shift = [](const std::string& json) {
+    return SchedulerShift({.config_json = json}, /*image_tokens=*/1024);
+  };
+  EXPECT_EQ(*shift("{}"), 1);
+  EXPECT_EQ(*shift(R"({"shift": 3.0})"), 3);
+  EXPECT_NEAR(*shift(R"({"shift": 3.0, "use_dynamic_shifting": true})"), std::exp(0.63), 1e-12);
+  EXPECT_NEAR(*shift(R"({"use_dynamic_shifting": true, "base_shift": 0.4, "max_shift": 1.3,
+                         "base_image_seq_len": 128, "max_image_seq_len": 1152})"),
+              std::exp(0.4 + 0.9 * 896 / 1024), 1e-12);
+  EXPECT_EQ(shift(R"({"use_dynamic_shifting": true, "time_shift_type": "linear"})").status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(shift(R"({"shift": 0})").status().code(), absl::StatusCode::kDataLoss);
+}
+
+absl::StatusOr<double> ShiftOfUnipc(const Json& config) {
+  const DiffusersComponent scheduler{.class_name = "UniPCMultistepScheduler",
+                                     .config_json = config.dump()};
+  EXPECT_TRUE(IsUnipcScheduler(scheduler));
+  return SchedulerShift(scheduler, /*image_tokens=*/1024);
+}
+
+// As diffusers writes the scheduler of Wan2.1 at 480 pixels.
+Json WanScheduler() {
+  return Json::parse(R"({
+      "_class_name": "UniPCMultistepScheduler", "_diffusers_version": "0.33.0.dev0",
+      "beta_end": 0.02, "beta_schedule": "linear", "beta_start": 0.0001, "disable_corrector": [],
+      "dynamic_thresholding_ratio": 0.995, "final_sigmas_type": "zero", "flow_shift": 3.0,
+      "lower_order_final": true, "num_train_timesteps": 1000, "predict_x0": true,
+      "prediction_type": "flow_prediction", "rescale_betas_zero_snr": false,
+      "sample_max_value": 1.0, "solver_order": 2, "solver_p": null, "solver_type": "bh2",
+      "steps_offset": 0, "thresholding": false, "timestep_spacing": "linspace",
+      "trained_betas": null, "use_beta_sigmas": false, "use_exponential_sigmas": false,
+      "use_flow_sigmas": true, "use_karras_sigmas": false, "sigma_max": null, "sigma_min": null,
+      "shift_terminal": null, "time_shift_type": "exponential", "use_dynamic_shifting": false})");
+}
+
+TEST(SchedulerTest, UnipcHasItsFlowShift) {
+  EXPECT_EQ(*ShiftOfUnipc(WanScheduler()), 3);
+  Json config = WanScheduler();
+  config["flow_shift"] = 5;
+  EXPECT_EQ(*ShiftOfUnipc(config), 5);
+  config.erase("flow_shift");
+  EXPECT_EQ(*ShiftOfUnipc(config), 1);
+  config["shift"] = 3;
+  EXPECT_THAT(std::string(ShiftOfUnipc(config).status().message()), HasSubstr("unknown key"));
+  config.erase("shift");
+  config["flow_shift"] = "3";
+  EXPECT_EQ(ShiftOfUnipc(config).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(SchedulerTest, UnipcOfAnotherGridIsRefusedByItsKey) {
+  const Json changes = {{"use_flow_sigmas", false},   {"prediction_type", "epsilon"},
+                        {"num_train_timesteps", 100}, {"final_sigmas_type", "sigma_min"},
+                        {"use_karras_sigmas", true},  {"use_exponential_sigmas", true},
+                        {"use_beta_sigmas", true},    {"use_dynamic_shifting", true},
+                        {"thresholding", true},       {"shift_terminal", 0.1},
+                        {"stochastic_sampling", true}};
+  for (const auto& [key, value] : changes.items()) {
+    Json config = WanScheduler();
+    config[key] = value;
+    const absl::Status status = ShiftOfUnipc(config).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << key;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(key));
+  }
+  // Their defaults are those of other models.
+  for (const char* key : {"use_flow_sigmas", "prediction_type"}) {
+    Json config = WanScheduler();
+    config.erase(key);
+    EXPECT_THAT(std::string(ShiftOfUnipc(config).status().message()), HasSubstr(key));
+  }
+}
+
+// From tools/make_scheduler_goldens.py: what diffusers' FluxPipeline samples pictures along.
+TEST(SchedulerTest, NoiseLevelsOfFluxAreThoseOfItsPipelineAtEverySize) {
+  std::ifstream file(OXBOW_SOURCE_DIR "/tests/golden/flux_sigmas.json");
+  const nlohmann::json golden = nlohmann::json::parse(file);
+  const DiffusersComponent scheduler{.config_json = golden["scheduler"].dump()};
+  ASSERT_GE(golden["cases"].size(), 4u);
+  for (const nlohmann::json& picture : golden["cases"]) {
+    const int64_t tokens =
+        picture["height"].get<int64_t>() / 16 * (picture["width"].get<int64_t>() / 16);
+    const auto expected = picture["sigmas"].get<std::vector<double>>();
+    const std::vector<double> sigmas =
+        flow::SigmaGrid(flow::ScheduleKind::kLinspace, picture["steps"].get<int>(),
+                        *SchedulerShift(scheduler, tokens));
+    ASSERT_EQ(sigmas.size(), expected.size());
+    for (size_t i = 0; i < sigmas.size(); ++i) {
+      EXPECT_NEAR(sigmas[i], expected[i], 2e-7) << tokens << " tokens, level " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace oxbow::io
