@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Loads models/digits, models/plates or models/compose with diffusers and transformers and writes their outputs.
+"""Loads a model of models/ with diffusers and transformers and writes its outputs.
 
-The golden file (tests/golden/models/WORLD_velocity.safetensors) holds prompts' token ids, their embeddings, and
-velocities at several noise levels; the C++ test compares its own with them.
+The golden file (tests/golden/models/MODEL_velocity.safetensors) holds prompts' token ids, their embeddings, and
+velocities at several noise levels; the C++ test compares its own with them. A FLUX model also goes through
+FluxPipeline as a whole.
 
-    tools/check_embedded_model.py digits|plates|compose [--model DIR] [--out FILE]
+    tools/check_embedded_model.py digits|digits_flux|plates|compose [--model DIR] [--out FILE]
 """
 import argparse
 import pathlib
@@ -14,57 +15,99 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
+NUMBERS = (0, 9, 473, 820, 999)
 PROMPTS = {
-    "digits": [f"text {number:03d}" for number in (0, 9, 473, 820, 999)],
-    "plates": [f'text "{number:03d}"' for number in (0, 9, 473, 820, 999)],
+    "digits": [f"text {number:03d}" for number in NUMBERS],
+    "digits_flux": [f"text {number:03d}" for number in NUMBERS],
+    "plates": [f'text "{number:03d}"' for number in NUMBERS],
     "compose": ["red square left of blue disc", "green triangle above yellow cross", "blue cross right of blue disc",
                 "yellow disc below red triangle", "green square left of green disc"],
 }
-PICTURE = {"digits": (1, 8, 20), "plates": (1, 16, 32), "compose": (3, 16, 16)}
-LENGTH = {"digits": 6, "plates": 8, "compose": 8}
+PICTURE = {"digits": (1, 8, 20), "digits_flux": (1, 8, 20), "plates": (1, 16, 32), "compose": (3, 16, 16)}
+LENGTH = {"digits": 6, "digits_flux": 6, "plates": 8, "compose": 8}
+THIRD_IDS = {"digits": [515, 514, 275, 278, 274, 516], "digits_flux": [515, 514, 275, 278, 274, 516],
+             "plates": [515, 514, 257, 275, 278, 274, 257, 516]}
+
+
+class Sd3:
+    def __init__(self, model, prompts, length):
+        self.transformer = diffusers.SD3Transformer2DModel.from_pretrained(model / "transformer")
+        self.encoders = [transformers.CLIPTextModelWithProjection.from_pretrained(model / "text_encoder")]
+        tokenizer = transformers.CLIPTokenizer.from_pretrained(model / "tokenizer")
+        scheduler = diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(model / "scheduler")
+        scheduler.set_timesteps(10)
+        self.sigmas = scheduler.sigmas
+        self.ids = {"ids": tokenizer(prompts, padding="max_length", max_length=length, return_tensors="pt").input_ids}
+
+    def encoded(self):
+        encoded = self.encoders[0](self.ids["ids"], output_hidden_states=True)
+        return encoded.hidden_states[-2], encoded.text_embeds
+
+    def velocity(self, x, sigma, tokens, pooled):
+        return self.transformer(hidden_states=x, timestep=sigma * 1000, encoder_hidden_states=tokens,
+                                pooled_projections=pooled, return_dict=False)[0]
+
+
+class Flux:
+    def __init__(self, model, prompts, length):
+        self.pipeline = diffusers.FluxPipeline.from_pretrained(model, vae=None)
+        self.transformer = self.pipeline.transformer
+        self.encoders = [self.pipeline.text_encoder, self.pipeline.text_encoder_2]
+        length_2 = self.pipeline.tokenizer_2.model_max_length
+        ids = {"ids": self.pipeline.tokenizer(prompts, padding="max_length", max_length=length, return_tensors="pt"),
+               "ids_2": self.pipeline.tokenizer_2(prompts, padding="max_length", max_length=length_2,
+                                                  return_tensors="pt")}
+        self.ids = {name: value.input_ids for name, value in ids.items()}
+        # The pipeline as a whole, at the size at which a pixel is a latent.
+        latents = self.pipeline(prompts, height=64, width=160, num_inference_steps=10, max_sequence_length=length_2,
+                                output_type="latent").images
+        assert latents.shape == (len(prompts), 40, 4) and latents.isfinite().all(), latents
+        self.pipeline.scheduler.set_timesteps(10)
+        self.sigmas = self.pipeline.scheduler.sigmas
+
+    def encoded(self):
+        return self.encoders[1](self.ids["ids_2"]).last_hidden_state, self.encoders[0](self.ids["ids"]).pooler_output
+
+    def velocity(self, x, sigma, tokens, pooled):
+        batch, channels, height, width = x.shape
+        packed = self.pipeline._pack_latents(x, batch, channels, height, width)
+        image_ids = self.pipeline._prepare_latent_image_ids(batch, height // 2, width // 2, x.device, x.dtype)
+        v = self.transformer(hidden_states=packed, timestep=sigma, encoder_hidden_states=tokens,
+                             pooled_projections=pooled, txt_ids=torch.zeros(tokens.shape[1], 3), img_ids=image_ids,
+                             return_dict=False)[0]
+        return self.pipeline._unpack_latents(v, height * 8, width * 8, 8)
 
 
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("world", choices=sorted(PROMPTS))
+    parser.add_argument("name", choices=sorted(PROMPTS), metavar="MODEL")
     parser.add_argument("--model", type=pathlib.Path)
     parser.add_argument("--out", type=pathlib.Path)
     flags = parser.parse_args()
-    model = flags.model or root / "models" / flags.world
-    out = flags.out or root / f"tests/golden/models/{flags.world}_velocity.safetensors"
+    model = flags.model or root / "models" / flags.name
+    out = flags.out or root / f"tests/golden/models/{flags.name}_velocity.safetensors"
     torch.manual_seed(0)
     torch.set_num_threads(1)
 
-    transformer = diffusers.SD3Transformer2DModel.from_pretrained(model / "transformer")
-    encoder = transformers.CLIPTextModelWithProjection.from_pretrained(model / "text_encoder")
-    tokenizer = transformers.CLIPTokenizer.from_pretrained(model / "tokenizer")
-    scheduler = diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(model / "scheduler")
-    scheduler.set_timesteps(10)
+    prompts = PROMPTS[flags.name]
+    loaded = (Flux if flags.name == "digits_flux" else Sd3)(model, prompts, LENGTH[flags.name])
+    if flags.name in THIRD_IDS:
+        assert loaded.ids["ids"][2].tolist() == THIRD_IDS[flags.name], loaded.ids["ids"][2]
 
-    prompts = PROMPTS[flags.world]
-    ids = tokenizer(prompts, padding="max_length", max_length=LENGTH[flags.world], return_tensors="pt").input_ids
-    if flags.world == "digits":
-        assert ids[2].tolist() == [515, 514, 275, 278, 274, 516], ids[2]
-    if flags.world == "plates":
-        assert ids[2].tolist() == [515, 514, 257, 275, 278, 274, 257, 516], ids[2]
-
-    x = torch.randn(len(prompts), *PICTURE[flags.world])
+    x = torch.randn(len(prompts), *PICTURE[flags.name])
     sigma = torch.tensor([1.0, 0.8, 0.5, 0.2, 0.01])
     with torch.no_grad():
-        encoded = encoder(ids, output_hidden_states=True)
-        tokens, pooled = encoded.hidden_states[-2], encoded.text_embeds
-        velocity = transformer(hidden_states=x, timestep=sigma * 1000, encoder_hidden_states=tokens,
-                               pooled_projections=pooled, return_dict=False)[0]
+        tokens, pooled = loaded.encoded()
+        velocity = loaded.velocity(x, sigma, tokens, pooled)
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    save_file({"ids": ids, "tokens": tokens.contiguous(), "pooled": pooled.contiguous(), "x": x, "sigma": sigma,
-               "velocity": velocity.contiguous(), "grid10": scheduler.sigmas.contiguous()}, out,
+    save_file(loaded.ids | {"tokens": tokens.contiguous(), "pooled": pooled.contiguous(), "x": x, "sigma": sigma,
+                            "velocity": velocity.contiguous(), "grid10": loaded.sigmas.contiguous()}, out,
               metadata={"prompts": ",".join(prompts), "diffusers": diffusers.__version__,
                         "transformers": transformers.__version__, "torch": torch.__version__})
-    parameters = sum(p.numel() for p in transformer.parameters())
-    print(f"{model}: transformer {parameters} parameters, "
-          f"text encoder {sum(p.numel() for p in encoder.parameters())}; wrote {out}")
+    sizes = [sum(p.numel() for p in network.parameters()) for network in [loaded.transformer, *loaded.encoders]]
+    print(f"{model}: transformer {sizes[0]} parameters, text encoders {sizes[1:]}; wrote {out}")
 
 
 if __name__ == "__main__":

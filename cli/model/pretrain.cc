@@ -4,23 +4,27 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
-#include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "base/exit_code.h"
+#include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/model/drawn_images.h"
+#include "cli/model/pretrained_directory.h"
 #include "core/flow/schedule.h"
-#include "core/model/clip_text.h"
 #include "core/model/sd3.h"
-#include "io/clip_tokenizer.h"
 #include "io/diffusers_directory.h"
-#include "io/tensor_torch.h"
+#include "io/graph_files.h"
+#include "run/model_facts.h"
+#include "tasks/pretraining/networks.h"
 #include "tasks/pretraining/pretraining.h"
 #include "tasks/pretraining/task_tensors.h"
 #include "tasks/synthetic_task.h"
@@ -38,6 +42,7 @@ constexpr uint64_t kEvaluationSeed = 1;
 
 struct PretrainFlags {
   std::string task = "digits";
+  std::string transformer;  // Empty: the task's own.
   std::string out;
   std::string prompts;   // Empty: configs/prompts/WORLD_train.txt.
   std::string held_out;  // Empty: configs/prompts/WORLD_eval.txt.
@@ -94,14 +99,15 @@ absl::StatusOr<std::unique_ptr<tasks::TaskTensors>> TaskOf(const PretrainFlags& 
 
 // Trains to the end.
 absl::StatusOr<std::unique_ptr<tasks::Pretraining>> Train(const PretrainFlags& flags,
-                                                          const tasks::TaskTensors& task) {
+                                                          const tasks::TaskTensors& task,
+                                                          const tasks::Networks& networks) {
   tasks::PretrainingOptions options;
   options.batch.seed = flags.seed;
   options.batch.caption_noise =
       flags.caption_noise < 0 ? task.caption_noise() : flags.caption_noise;
   options.steps = flags.steps > 0 ? flags.steps : task.steps();
   OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<tasks::Pretraining> run,
-                         tasks::Pretraining::Create(options, task));
+                         tasks::Pretraining::Create(options, task, networks));
   ProgressLine progress(options.steps, Clock::Steady());
   while (run->steps_done() < options.steps) {
     OXBOW_ASSIGN_OR_RETURN(const double loss, run->Step());
@@ -110,55 +116,48 @@ absl::StatusOr<std::unique_ptr<tasks::Pretraining>> Train(const PretrainFlags& f
   return run;
 }
 
-io::DiffusersContent ContentOf(const tasks::TaskTensors& task,
-                               const model::NamedTensors& transformer,
-                               const model::NamedTensors& text) {
-  const model::ClipTextParams text_params = task.text();
-  return {
-      .transformer_config_json = model::Sd3ConfigJson(task.transformer()),
-      .transformer = io::AllFromTorch(transformer),
-      .text_encoder_config_json = model::ClipTextConfigJson(text_params),
-      .text_encoder = io::AllFromTorch(text),
-      .tokenizer_files = io::ClipTokenizerFiles(task.merges(), text_params.max_position_embeddings),
-      .scheduler_config_json = "",  // A plain one: shift kPretrainedShift.
-      .metadata = {}};
+// The task's own networks, or those around the transformer of a directory.
+struct ChosenNetworks {
+  tasks::Networks networks;
+  std::string pipeline;
+  std::map<std::string, std::string> transformer_files;
+};
+
+absl::StatusOr<const io::Pipeline*> PipelineWith(const std::string& transformer) {
+  io::DiffusersComponents components;
+  components["transformer"].class_name = transformer;
+  return io::PipelineOf(components);
 }
 
-// Writes a pretrained model as a genuine diffusers directory: what diffusers and transformers load
-// component by component, and what every oxbow process reads.
-//
-//   model_index.json
-//   transformer/   config.json, diffusion_pytorch_model.safetensors
-//   text_encoder/  config.json, model.safetensors
-//   tokenizer/     vocab.json, merges.txt, tokenizer_config.json, special_tokens_map.json
-//   scheduler/     scheduler_config.json
-//
-// Writes beside `directory` and renames, so that it is there wholly or not at all. An existing
-// directory is kInvalidArgument unless `replace`.
-absl::Status WritePretrainedDirectory(const fs::path& directory, const tasks::TaskTensors& task,
-                                      const model::NamedTensors& transformer,
-                                      const model::NamedTensors& text, bool replace) {
-  const fs::path target = fs::absolute(directory).lexically_normal();
-  if (fs::exists(target) && !replace) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("directory exists (remove it or give --replace): ", target.string()));
+absl::StatusOr<ChosenNetworks> NetworksOf(const PretrainFlags& flags,
+                                          const tasks::TaskTensors& task) {
+  ChosenNetworks chosen;
+  if (flags.transformer.empty()) {
+    OXBOW_ASSIGN_OR_RETURN(chosen.networks, tasks::OwnNetworks(task));
+    chosen.transformer_files["config.json"] = model::Sd3ConfigJson(task.transformer());
+  } else {
+    const fs::path directory = flags.transformer;
+    OXBOW_ASSIGN_OR_RETURN(const std::string config, ReadFile(directory / "config.json"));
+    const auto json = nlohmann::json::parse(config, nullptr, /*allow_exceptions=*/false);
+    const io::DiffusersComponent component{
+        .class_name = json.is_object() ? json.value("_class_name", "") : "",
+        .directory = directory,
+        .config_json = config,
+        .weights_base = {}};
+    OXBOW_ASSIGN_OR_RETURN(auto architecture, run::ArchitectureOf(component));
+    OXBOW_ASSIGN_OR_RETURN(const io::Pipeline* pipeline, PipelineWith(component.class_name));
+    OXBOW_ASSIGN_OR_RETURN(chosen.networks,
+                           tasks::MakeNetworks(std::move(architecture), pipeline->text_side, task));
+    chosen.transformer_files["config.json"] = config;
+    const fs::path graph = io::FindGraphFiles(component).own;
+    if (!graph.empty()) {
+      OXBOW_ASSIGN_OR_RETURN(chosen.transformer_files[graph.filename().string()], ReadFile(graph));
+    }
   }
-  const fs::path partial = target.string() + ".partial";
-  std::error_code error;
-  fs::remove_all(partial, error);
-  const absl::Status status =
-      io::WriteDiffusersDirectory(partial, ContentOf(task, transformer, text));
-  if (!status.ok()) {
-    fs::remove_all(partial, error);
-    return status;
-  }
-  fs::remove_all(target, error);
-  fs::rename(partial, target, error);
-  if (error) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot rename (", error.message(), "): ", partial.string()));
-  }
-  return absl::OkStatus();
+  OXBOW_ASSIGN_OR_RETURN(const io::Pipeline* pipeline,
+                         PipelineWith(chosen.networks.transformer->class_name()));
+  chosen.pipeline = pipeline->class_name;
+  return chosen;
 }
 
 absl::Status Pretrain(const PretrainFlags& flags) {
@@ -170,14 +169,15 @@ absl::Status Pretrain(const PretrainFlags& flags) {
                          ReadPromptFile(PromptFile(flags.held_out, flags.task, "eval")));
   // Before hours of work: the held-out prompts must be of this task, too.
   OXBOW_RETURN_IF_ERROR(task->TokenIds(held_out).status());
+  OXBOW_ASSIGN_OR_RETURN(const ChosenNetworks chosen, NetworksOf(flags, *task));
   at::set_num_threads(flags.threads);
-  OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<tasks::Pretraining> run, Train(flags, *task));
-  const model::NamedTensors transformer = run->TransformerWeights();
-  const model::NamedTensors text = run->TextWeights();
+  OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<tasks::Pretraining> run,
+                         Train(flags, *task, chosen.networks));
+  const tasks::ComponentWeights weights = run->Weights();
   OXBOW_ASSIGN_OR_RETURN(
       const std::vector<tasks::Measure> report,
       tasks::EvaluatePretrained(
-          *task, transformer, text, held_out, kImagesPerPrompt,
+          *task, chosen.networks, weights, held_out, kImagesPerPrompt,
           flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, kSamplingSteps, kPretrainedShift),
           kEvaluationSeed));
   for (const tasks::Measure& measure : report) {
@@ -187,8 +187,12 @@ absl::Status Pretrain(const PretrainFlags& flags) {
   // A weak model is a failure of the run, not of a file: exit 1.
   if (!fit.ok() && !flags.weak) return absl::InternalError(fit.message());
   if (!fit.ok()) std::cerr << "oxbow pretrain: weak as asked for: " << fit.message() << "\n";
-  OXBOW_RETURN_IF_ERROR(
-      WritePretrainedDirectory(flags.out, *task, transformer, text, flags.replace));
+  OXBOW_RETURN_IF_ERROR(WritePretrainedDirectory(flags.out,
+                                                 {.task = *task,
+                                                  .networks = chosen.networks,
+                                                  .pipeline = chosen.pipeline,
+                                                  .transformer_files = chosen.transformer_files},
+                                                 weights, flags.replace));
   std::printf("written to         %s\n", flags.out.c_str());
   return absl::OkStatus();
 }
@@ -200,6 +204,10 @@ void AddPretrain(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "pretrain", "Make an embedded model from nothing and write it if it passes the gate");
   command->add_option("--task", flags->task, "digits, plates or compose")->capture_default_str();
+  command->add_option(
+      "--transformer", flags->transformer,
+      "directory with config.json and graph.json.gz of another transformer to train "
+      "(default: the task's own)");
   command->add_option("--out", flags->out, "directory to write")->required();
   command->add_option("--seed", flags->seed, "of every draw")->capture_default_str();
   command->add_option("--steps", flags->steps, "optimiser steps (default: as the shipped model)")

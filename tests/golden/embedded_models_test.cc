@@ -6,11 +6,13 @@
 #include "absl/strings/str_split.h"
 #include "base/file.h"
 #include "core/flow/schedule.h"
-#include "core/model/clip_text.h"
-#include "core/model/sd3.h"
+#include "core/model/velocity_model.h"
 #include "gtest/gtest.h"
+#include "io/diffusers_directory.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
+#include "run/model_facts.h"
+#include "tasks/pretraining/networks.h"
 #include "tasks/pretraining/pretraining.h"
 #include "tasks/pretraining/task_tensors.h"
 
@@ -20,11 +22,12 @@ namespace {
 const std::string kSource = OXBOW_SOURCE_DIR;
 
 struct Shipped {
+  const char* model;
   const char* task;
   std::vector<std::string> prompts;  // Those of tools/check_embedded_model.py.
 };
 
-void PrintTo(const Shipped& shipped, std::ostream* out) { *out << shipped.task; }
+void PrintTo(const Shipped& shipped, std::ostream* out) { *out << shipped.model; }
 
 model::NamedTensors TensorsOf(const std::string& path) {
   const auto file = io::ReadSafetensors(path);
@@ -35,6 +38,16 @@ model::NamedTensors TensorsOf(const std::string& path) {
   return tensors;
 }
 
+tasks::ComponentWeights WeightsOf(const io::DiffusersComponents& components) {
+  tasks::ComponentWeights weights;
+  for (const auto& [name, component] : components) {
+    if (component.weights_base.empty()) continue;
+    weights[name] =
+        TensorsOf((component.directory / (component.weights_base + ".safetensors")).string());
+  }
+  return weights;
+}
+
 class EmbeddedModelTest : public testing::TestWithParam<Shipped> {
  protected:
   std::vector<std::string> HeldOut() const {
@@ -42,16 +55,23 @@ class EmbeddedModelTest : public testing::TestWithParam<Shipped> {
     EXPECT_TRUE(lines.ok()) << lines.status();
     return absl::StrSplit(lines.value(), '\n', absl::SkipWhitespace());
   }
-  std::unique_ptr<tasks::TaskTensors> SyntheticTask() const {
-    return tasks::TensorsOf(**tasks::TaskNamed(GetParam().task), HeldOut()).value();
+  // Around the transformer in the model's own directory.
+  tasks::Networks NetworksOf(const io::DiffusersComponents& components) const {
+    auto transformer = run::ArchitectureOf(components.at("transformer"));
+    EXPECT_TRUE(transformer.ok()) << transformer.status();
+    const auto pipeline = io::PipelineOf(components);
+    EXPECT_TRUE(pipeline.ok()) << pipeline.status();
+    return tasks::MakeNetworks(*std::move(transformer), (*pipeline)->text_side, *task_).value();
   }
 
-  const std::string directory_ = kSource + "/models/" + GetParam().task;
+  const std::string directory_ = kSource + "/models/" + GetParam().model;
   const model::NamedTensors golden_ =
-      TensorsOf(kSource + "/tests/golden/models/" + GetParam().task + "_velocity.safetensors");
-  const model::NamedTensors transformer_ =
-      TensorsOf(directory_ + "/transformer/diffusion_pytorch_model.safetensors");
-  const model::NamedTensors text_ = TensorsOf(directory_ + "/text_encoder/model.safetensors");
+      TensorsOf(kSource + "/tests/golden/models/" + GetParam().model + "_velocity.safetensors");
+  const std::unique_ptr<tasks::TaskTensors> task_ =
+      tasks::TensorsOf(**tasks::TaskNamed(GetParam().task), HeldOut()).value();
+  const io::DiffusersComponents components_ = io::OpenDiffusersDirectory(directory_).value();
+  const tasks::Networks networks_ = NetworksOf(components_);
+  const tasks::ComponentWeights weights_ = WeightsOf(components_);
   const at::NoGradGuard no_grad_;
 };
 
@@ -62,20 +82,20 @@ void ExpectClose(const at::Tensor& ours, const at::Tensor& golden) {
 }
 
 TEST_P(EmbeddedModelTest, IdsEmbeddingsAndVelocitiesAreThoseOfDiffusers) {
-  const at::Tensor ids = SyntheticTask()->TokenIds(GetParam().prompts).value();
-  EXPECT_TRUE(at::equal(ids, golden_.at("ids")));
+  const std::vector<at::Tensor> ids = networks_.text->TokenIds(GetParam().prompts).value();
+  EXPECT_TRUE(at::equal(ids[0], golden_.at("ids")));
+  if (ids.size() > 1) {
+    EXPECT_TRUE(at::equal(ids[1], golden_.at("ids_2")));
+  }
 
-  const auto text_config = ReadFile(directory_ + "/text_encoder/config.json");
-  const auto encoder =
-      model::MakeClipTextEncoder(model::ParseClipTextConfig(text_config.value()).value(), text_);
-  ASSERT_TRUE(encoder.ok()) << encoder.status();
-  const model::ClipTextOutput encoded = (*encoder)->Encode(ids);
-  ExpectClose(encoded.penultimate, golden_.at("tokens"));
-  ExpectClose(encoded.pooled, golden_.at("pooled"));
+  const auto text = networks_.text->Make(weights_);
+  ASSERT_TRUE(text.ok()) << text.status();
+  const model::Conditioning encoded = networks_.text->Compose((*text)->Encode(ids));
+  ExpectClose(encoded.at(model::kPromptTokens), golden_.at("tokens"));
+  ExpectClose(encoded.at(model::kPooledPrompt), golden_.at("pooled"));
 
-  const auto config = ReadFile(directory_ + "/transformer/config.json");
   const auto transformer =
-      model::MakeSd3Transformer(model::ParseSd3Config(config.value()).value(), transformer_);
+      networks_.transformer->Make(weights_.at(tasks::kTransformer), nullptr, {});
   ASSERT_TRUE(transformer.ok()) << transformer.status();
   ExpectClose((*transformer)
                   ->Velocity(golden_.at("x"), golden_.at("sigma"),
@@ -97,10 +117,10 @@ TEST_P(EmbeddedModelTest, SchedulerGivesOurGrid) {
 // The base model of every example: sharp images, mostly the wrong ones, in all layouts.
 TEST_P(EmbeddedModelTest, ShippedModelPassesItsOwnGate) {
   const auto report = tasks::EvaluatePretrained(
-      *SyntheticTask(), transformer_, text_, HeldOut(), /*per_prompt=*/8,
+      *task_, networks_, weights_, HeldOut(), /*per_prompt=*/8,
       flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, 10, /*shift=*/1.0), /*seed=*/1);
   ASSERT_TRUE(report.ok()) << report.status();
-  const absl::Status fit = SyntheticTask()->CheckBaseModel(*report);
+  const absl::Status fit = task_->CheckBaseModel(*report);
   EXPECT_TRUE(fit.ok()) << fit;
   if (std::string(GetParam().task) == "digits") {
     EXPECT_GT(tasks::ValueOf(*report, "minority_row_share"), 0.3);
@@ -110,17 +130,22 @@ TEST_P(EmbeddedModelTest, ShippedModelPassesItsOwnGate) {
   }
 }
 
+const std::vector<std::string> kNumbers = {"text 000", "text 009", "text 473", "text 820",
+                                           "text 999"};
+
 INSTANTIATE_TEST_SUITE_P(
     Of, EmbeddedModelTest,
-    testing::Values(Shipped{"digits", {"text 000", "text 009", "text 473", "text 820", "text 999"}},
+    testing::Values(Shipped{"digits", "digits", kNumbers},
                     Shipped{"plates",
+                            "plates",
                             {"text \"000\"", "text \"009\"", "text \"473\"", "text \"820\"",
                              "text \"999\""}},
                     Shipped{"compose",
+                            "compose",
                             {"red square left of blue disc", "green triangle above yellow cross",
                              "blue cross right of blue disc", "yellow disc below red triangle",
                              "green square left of green disc"}}),
-    [](const auto& info) { return std::string(info.param.task); });
+    [](const auto& info) { return std::string(info.param.model); });
 
 }  // namespace
 }  // namespace oxbow

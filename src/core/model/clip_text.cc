@@ -128,7 +128,7 @@ absl::StatusOr<ClipTextParams> ParseClipTextConfig(const std::string& config_jso
 
 std::string ClipTextConfigJson(const ClipTextParams& params) {
   nlohmann::ordered_json json;
-  json["architectures"] = {"CLIPTextModelWithProjection"};
+  json["architectures"] = {params.projected ? "CLIPTextModelWithProjection" : "CLIPTextModel"};
   json["model_type"] = "clip_text_model";
   json["dtype"] = "float32";
   json["torch_dtype"] = "float32";

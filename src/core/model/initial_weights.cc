@@ -3,6 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 
 namespace oxbow::model {
 namespace {
@@ -34,11 +39,28 @@ int64_t FanIn(const Shapes& shapes, const std::string& name) {
   return fan_in;
 }
 
-bool StartsAtZero(const std::string& name) {
-  return name.find(".norm1.linear.") != std::string::npos ||
-         name.find(".norm1_context.linear.") != std::string::npos ||
-         name.starts_with("norm_out.linear.") || name.starts_with("proj_out.");
+at::Tensor LikePyTorch(const Shapes& shapes, const std::string& name, RandomStream& random) {
+  const double bound = 1 / std::sqrt(static_cast<double>(FanIn(shapes, name)));
+  return Uniform(shapes.at(name), bound, random);
 }
+
+// A tensor's name taken apart: "transformer_blocks.0.norm1.linear.weight" is the weight of "linear"
+// in "norm1".
+struct TensorName {
+  explicit TensorName(const std::string& name) {
+    const std::vector<std::string> parts = absl::StrSplit(name, '.');
+    const size_t count = parts.size();
+    tensor = parts[count - 1];
+    if (count >= 2) module = parts[count - 2];
+    if (count >= 3) parent = parts[count - 3];
+  }
+  bool of_module() const { return tensor == "weight" || tensor == "bias"; }
+  bool starts_at_zero() const {
+    return (module == "linear" && absl::StrContains(parent, "norm")) ||
+           (module == "proj_out" && parent.empty());
+  }
+  std::string tensor, module, parent;
+};
 
 // diffusers get_2d_sincos_pos_embed: the first half of the channels codes the column, the second
 // the row, each as sines then cosines.
@@ -66,21 +88,30 @@ at::Tensor PositionTable(const Sd3Params& params) {
 
 }  // namespace
 
-NamedTensors InitialSd3Weights(const Sd3Params& params, RandomStream& random) {
-  const Shapes shapes = Sd3Shapes(params);
+NamedTensors InitialTransformerWeights(const Shapes& shapes, RandomStream& random) {
   NamedTensors tensors;
   for (const auto& [name, shape] : shapes) {
-    if (name == kSd3PositionTable) {
-      tensors[name] = PositionTable(params);
-    } else if (StartsAtZero(name)) {
+    const TensorName parts(name);
+    if (!parts.of_module()) {
+      const double width = shape.empty() ? 1 : static_cast<double>(shape.back());
+      tensors[name] = Normal(shape, 1 / std::sqrt(width), random);
+    } else if (parts.starts_at_zero()) {
       tensors[name] = at::zeros(shape, at::kFloat);
-    } else if (name.find(".norm_") != std::string::npos) {
-      tensors[name] = at::ones(shape, at::kFloat);  // RMS norm of queries and keys.
+    } else if (absl::StrContains(parts.module, "norm") && shape.size() == 1) {
+      const bool weight = parts.tensor == "weight";
+      tensors[name] = weight ? at::ones(shape, at::kFloat) : at::zeros(shape, at::kFloat);
     } else {
-      tensors[name] =
-          Uniform(shape, 1 / std::sqrt(static_cast<double>(FanIn(shapes, name))), random);
+      tensors[name] = LikePyTorch(shapes, name, random);
     }
   }
+  return tensors;
+}
+
+NamedTensors InitialSd3Weights(const Sd3Params& params, RandomStream& random) {
+  Shapes shapes = Sd3Shapes(params);
+  shapes.erase(kSd3PositionTable);
+  NamedTensors tensors = InitialTransformerWeights(shapes, random);
+  tensors[kSd3PositionTable] = PositionTable(params);
   return tensors;
 }
 
@@ -95,8 +126,24 @@ NamedTensors InitialClipTextWeights(const ClipTextParams& params, double embeddi
       tensors[name] =
           name.ends_with(".weight") ? at::ones(shape, at::kFloat) : at::zeros(shape, at::kFloat);
     } else {
-      tensors[name] =
-          Uniform(shape, 1 / std::sqrt(static_cast<double>(FanIn(shapes, name))), random);
+      tensors[name] = LikePyTorch(shapes, name, random);
+    }
+  }
+  return tensors;
+}
+
+NamedTensors InitialT5Weights(const T5Params& params, double embedding_std, RandomStream& random) {
+  const Shapes shapes = T5Shapes(params);
+  NamedTensors tensors;
+  for (const auto& [name, shape] : shapes) {
+    if (name == "shared.weight") {
+      tensors[name] = Normal(shape, embedding_std, random);
+    } else if (absl::StrContains(name, "relative_attention_bias")) {
+      tensors[name] = Normal(shape, 1, random);
+    } else if (absl::StrContains(name, "layer_norm")) {
+      tensors[name] = at::ones(shape, at::kFloat);
+    } else {
+      tensors[name] = LikePyTorch(shapes, name, random);
     }
   }
   return tensors;

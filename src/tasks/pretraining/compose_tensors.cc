@@ -51,6 +51,8 @@ class ComposeTaskTensors final : public TaskTensors {
     return SmallTextEncoder(ComposeBeginId(), ComposeEndId(), kComposeTokens);
   }
 
+  std::vector<std::string> prompts() const override { return PromptsOf(prompts_, &ScenePrompt); }
+
   absl::StatusOr<at::Tensor> TokenIds(const std::vector<std::string>& prompts) const override {
     OXBOW_ASSIGN_OR_RETURN(const auto captions, ParseEach(prompts, &ParseScenePrompt));
     return TokenIdsOf(captions);
@@ -59,7 +61,8 @@ class ComposeTaskTensors final : public TaskTensors {
   TrainingTensors Batch(const BatchOptions& options, int64_t step) const override {
     return StackExamples(
         ComposeBatch(options, step, prompts_), {kComposeChannels, kComposeSide, kComposeSide},
-        [](const ComposeExample& example) { return RenderArrangement(example.drawn); }, TokenIdsOf);
+        [](const ComposeExample& example) { return RenderArrangement(example.drawn); },
+        ScenePrompt);
   }
 
   absl::Status CheckBaseModel(const std::vector<Measure>& report) const override {

@@ -48,6 +48,8 @@ class DigitsTaskTensors final : public TaskTensors {
     return SmallTextEncoder(kBeginToken, kEndToken, kTokens);
   }
 
+  std::vector<std::string> prompts() const override { return PromptsOf(prompts_, &DigitsPrompt); }
+
   absl::StatusOr<at::Tensor> TokenIds(const std::vector<std::string>& prompts) const override {
     OXBOW_ASSIGN_OR_RETURN(const auto captions, ParseEach(prompts, &ParseDigitsPrompt));
     return DigitsTokenIds(captions);
@@ -59,7 +61,7 @@ class DigitsTaskTensors final : public TaskTensors {
         [](const PretrainingExample& example) {
           return RenderDigits(example.drawn, example.offset);
         },
-        DigitsTokenIds);
+        DigitsPrompt);
   }
 
   // Requires that every digit position follows the prompt (a mean over positions would hide one

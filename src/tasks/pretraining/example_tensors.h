@@ -28,24 +28,31 @@ absl::StatusOr<std::vector<Caption>> ParseEach(const std::vector<std::string>& p
   return captions;
 }
 
-// A batch of examples: `render` gives the values of one image of `shape` [C, H, W], `token_ids`
-// those of all captions.
-template <typename Example, typename Render, typename TokenIds>
+// The prompts of captions.
+template <typename Caption>
+std::vector<std::string> PromptsOf(const std::vector<Caption>& captions,
+                                   std::string (*prompt)(const Caption&)) {
+  std::vector<std::string> prompts;
+  for (const Caption& caption : captions) prompts.push_back(prompt(caption));
+  return prompts;
+}
+
+// A batch of examples: `render` gives the values of one image of `shape` [C, H, W], `prompt` that
+// of a caption.
+template <typename Example, typename Render, typename Prompt>
 TrainingTensors StackExamples(const std::vector<Example>& batch, std::vector<int64_t> shape,
-                              const Render& render, const TokenIds& token_ids) {
+                              const Render& render, const Prompt& prompt) {
   const auto count = static_cast<int64_t>(batch.size());
   shape.insert(shape.begin(), count);
-  TrainingTensors tensors{.images = at::empty(shape), .ids = {}, .times = at::empty({count})};
+  TrainingTensors tensors{.images = at::empty(shape), .captions = {}, .times = at::empty({count})};
   auto* value = tensors.images.template data_ptr<float>();
   auto* time = tensors.times.template data_ptr<float>();
-  std::vector<decltype(Example::caption)> captions;
   for (const Example& example : batch) {
     const auto rendered = render(example);
     value = std::copy(rendered.begin(), rendered.end(), value);
     *time++ = static_cast<float>(example.time);
-    captions.push_back(example.caption);
+    tensors.captions.push_back(prompt(example.caption));
   }
-  tensors.ids = token_ids(captions);
   return tensors;
 }
 

@@ -50,6 +50,8 @@ class PlatesTaskTensors final : public TaskTensors {
     return SmallTextEncoder(kBeginToken, kEndToken, kTokens);
   }
 
+  std::vector<std::string> prompts() const override { return PromptsOf(prompts_, &PlatePrompt); }
+
   absl::StatusOr<at::Tensor> TokenIds(const std::vector<std::string>& prompts) const override {
     OXBOW_ASSIGN_OR_RETURN(const auto captions, ParseEach(prompts, &ParsePlatePrompt));
     return PlatesTokenIds(captions);
@@ -61,7 +63,7 @@ class PlatesTaskTensors final : public TaskTensors {
         [](const PretrainingExample& example) {
           return RenderPlate(example.drawn, example.offset);
         },
-        PlatesTokenIds);
+        PlatePrompt);
   }
 
   // As for `digits`: every position follows the prompt, most numbers are wrong, images are clean.

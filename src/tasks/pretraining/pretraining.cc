@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -12,8 +13,8 @@
 #include "base/status_macros.h"
 #include "core/model/image_decoder.h"
 #include "core/model/image_sampler.h"
-#include "core/model/initial_weights.h"
 #include "core/model/text_conditioning.h"
+#include "core/model/velocity_model.h"
 #include "core/rl/adamw.h"
 
 namespace oxbow::tasks {
@@ -68,47 +69,48 @@ double DecayFactor(const PretrainingOptions& options, int64_t step) {
 }
 
 struct Pretraining::Impl {
-  Impl(PretrainingOptions o, const TaskTensors& w, const model::NamedTensors& transformer_tensors,
-       const model::NamedTensors& text_tensors)
-      : options(std::move(o)),
-        task(w),
-        transformer(OptimizerOptions(options), transformer_tensors),
-        text(OptimizerOptions(options), text_tensors) {}
+  Impl(PretrainingOptions o, const TaskTensors& t, const Networks& n, ComponentWeights weights)
+      : options(std::move(o)), task(t), networks(n) {
+    for (const std::string& name : networks.transformer->buffers()) {
+      frozen.insert(weights.at(kTransformer).extract(name));
+    }
+    for (const auto& [component, tensors] : weights) {
+      trained.try_emplace(component, OptimizerOptions(options), tensors);
+    }
+  }
 
-  at::Tensor Loss() const;
+  // The weights of every component as they train.
+  ComponentWeights Bound() const;
+  absl::StatusOr<at::Tensor> Loss() const;
 
   const PretrainingOptions options;
   const TaskTensors& task;
-  model::NamedTensors frozen;  // Holds the position table.
-  Trained transformer;
-  Trained text;
+  const Networks& networks;
+  model::NamedTensors frozen;  // The transformer's buffers.
+  std::map<std::string, Trained> trained;
   std::unique_ptr<model::VelocityModel> velocity_model;
   std::unique_ptr<model::TextConditioning> conditioning;
   int64_t step = 0;
 };
 
+ComponentWeights Pretraining::Impl::Bound() const {
+  ComponentWeights bound;
+  for (const auto& [component, network] : trained) bound[component] = network.parameters.tensors();
+  bound[kTransformer].insert(frozen.begin(), frozen.end());
+  return bound;
+}
+
 absl::StatusOr<std::unique_ptr<Pretraining>> Pretraining::Create(PretrainingOptions options,
-                                                                 const TaskTensors& task) {
-  const uint64_t seed = options.batch.seed;
-  RandomStream transformer_random({.seed = seed, .group = 0, .step = kWeightInit});
-  RandomStream text_random({.seed = seed, .group = 1, .step = kWeightInit});
-  const model::Sd3Params transformer_params = task.transformer();
-  const model::ClipTextParams text_params = task.text();
-  model::NamedTensors transformer =
-      model::InitialSd3Weights(transformer_params, transformer_random);
-  model::NamedTensors frozen;
-  frozen.insert(transformer.extract(model::kSd3PositionTable));
-  const model::NamedTensors text =
-      model::InitialClipTextWeights(text_params, options.embedding_std, text_random);
-  auto impl = std::make_unique<Impl>(std::move(options), task, transformer, text);
-  impl->frozen = std::move(frozen);
-  model::NamedTensors bound = impl->transformer.parameters.tensors();
-  bound.insert(impl->frozen.begin(), impl->frozen.end());
-  OXBOW_ASSIGN_OR_RETURN(impl->velocity_model,
-                         model::MakeSd3Transformer(transformer_params, bound));
-  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<model::ClipTextEncoder> encoder,
-                         model::MakeClipTextEncoder(text_params, impl->text.parameters.tensors()));
-  impl->conditioning = model::MakeSingleClipConditioning(std::move(encoder));
+                                                                 const TaskTensors& task,
+                                                                 const Networks& networks) {
+  OXBOW_ASSIGN_OR_RETURN(ComponentWeights weights,
+                         InitialWeights(networks, task, options.batch.seed, options.embedding_std));
+  auto impl = std::make_unique<Impl>(std::move(options), task, networks, std::move(weights));
+  const ComponentWeights bound = impl->Bound();
+  OXBOW_ASSIGN_OR_RETURN(
+      impl->velocity_model,
+      networks.transformer->Make(bound.at(kTransformer), /*adapter=*/nullptr, /*execution=*/{}));
+  OXBOW_ASSIGN_OR_RETURN(impl->conditioning, networks.text->Make(bound));
   return std::unique_ptr<Pretraining>(new Pretraining(std::move(impl)));
 }
 
@@ -116,7 +118,7 @@ Pretraining::Pretraining(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Pretraining::~Pretraining() = default;
 int64_t Pretraining::steps_done() const { return impl_->step; }
 
-at::Tensor Pretraining::Impl::Loss() const {
+absl::StatusOr<at::Tensor> Pretraining::Impl::Loss() const {
   const TrainingTensors batch = task.Batch(options.batch, step);
   const at::Tensor noise = at::empty_like(batch.images);
   RandomStream random(
@@ -124,18 +126,21 @@ at::Tensor Pretraining::Impl::Loss() const {
   random.FillNormal({noise.data_ptr<float>(), static_cast<size_t>(noise.numel())});
   const at::Tensor t = batch.times.view({-1, 1, 1, 1});
   const at::Tensor x = (1 - t) * batch.images + t * noise;
-  const at::Tensor velocity = velocity_model->Velocity(
-      x, batch.times, model::ComposeSingleClip(conditioning->Encode({batch.ids})));
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<at::Tensor> ids,
+                         networks.text->TokenIds(batch.captions));
+  const at::Tensor velocity =
+      velocity_model->Velocity(x, batch.times, networks.text->Compose(conditioning->Encode(ids)));
   return (velocity - (noise - batch.images)).square().mean();
 }
 
 absl::StatusOr<double> Pretraining::Step() {
   Impl& self = *impl_;
-  self.transformer.parameters.ZeroGrad();
-  self.text.parameters.ZeroGrad();
-  const at::Tensor loss = self.Loss();
+  for (auto& [component, network] : self.trained) network.parameters.ZeroGrad();
+  OXBOW_ASSIGN_OR_RETURN(const at::Tensor loss, self.Loss());
   loss.backward();
-  const double norm = std::sqrt(self.transformer.GradientSquares() + self.text.GradientSquares());
+  double squares = 0;
+  for (auto& [component, network] : self.trained) squares += network.GradientSquares();
+  const double norm = std::sqrt(squares);
   const double value = loss.item<double>();
   if (!std::isfinite(value) || !std::isfinite(norm)) {
     return absl::InternalError(
@@ -144,37 +149,36 @@ absl::StatusOr<double> Pretraining::Step() {
   }
   const double scale = std::min(1.0, self.options.grad_norm_max / (norm + 1e-6));
   const double rate_factor = DecayFactor(self.options, self.step);
-  self.transformer.Update(scale, rate_factor, self.options.ema_decay);
-  self.text.Update(scale, rate_factor, self.options.ema_decay);
+  for (auto& [component, network] : self.trained) {
+    network.Update(scale, rate_factor, self.options.ema_decay);
+  }
   ++self.step;
   return value;
 }
 
-model::NamedTensors Pretraining::TransformerWeights() const {
-  model::NamedTensors weights = Copies(impl_->transformer.average.tensors());
-  for (const auto& [name, tensor] : impl_->frozen) weights[name] = tensor.clone();
+ComponentWeights Pretraining::Weights() const {
+  ComponentWeights weights;
+  for (const auto& [component, network] : impl_->trained) {
+    weights[component] = Copies(network.average.tensors());
+  }
+  weights[kTransformer].merge(Copies(impl_->frozen));
   return weights;
 }
 
-model::NamedTensors Pretraining::TextWeights() const {
-  return Copies(impl_->text.average.tensors());
-}
-
 absl::StatusOr<std::vector<Measure>> EvaluatePretrained(
-    const TaskTensors& task, const model::NamedTensors& transformer,
-    const model::NamedTensors& text, const std::vector<std::string>& prompts, int per_prompt,
-    const std::vector<double>& sigmas, uint64_t seed) {
+    const TaskTensors& task, const Networks& networks, const ComponentWeights& weights,
+    const std::vector<std::string>& prompts, int per_prompt, const std::vector<double>& sigmas,
+    uint64_t seed) {
   const at::NoGradGuard no_grad;
-  OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<model::VelocityModel> velocity_model,
-                         model::MakeSd3Transformer(task.transformer(), transformer));
-  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<model::ClipTextEncoder> encoder,
-                         model::MakeClipTextEncoder(task.text(), text));
-  OXBOW_ASSIGN_OR_RETURN(const at::Tensor ids, task.TokenIds(prompts));
-  const auto conditioning = model::MakeSingleClipConditioning(std::move(encoder));
+  OXBOW_ASSIGN_OR_RETURN(
+      const std::unique_ptr<model::VelocityModel> velocity_model,
+      networks.transformer->Make(weights.at(kTransformer), /*adapter=*/nullptr, /*execution=*/{}));
+  OXBOW_ASSIGN_OR_RETURN(const auto conditioning, networks.text->Make(weights));
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<at::Tensor> ids, networks.text->TokenIds(prompts));
   const ImageFormat format = task.synthetic_task().format();
   const at::Tensor images = model::SampleImages(
       *velocity_model, *model::MakePixelDecoder(), model::OdeSpec(sigmas),
-      model::RequestsFor(model::ComposeSingleClip(conditioning->Encode({ids})), per_prompt, seed),
+      model::RequestsFor(networks.text->Compose(conditioning->Encode(ids)), per_prompt, seed),
       {format.channels, format.height, format.width});
   OXBOW_CHECK(images.is_contiguous()) << "images are read as bytes";
   const std::unique_ptr<TaskReport> report = task.synthetic_task().NewReport();

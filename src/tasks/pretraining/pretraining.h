@@ -1,9 +1,9 @@
-// Pretrains the model of a synthetic task from random weights: transformer and text encoder
+// Pretrains the model of a synthetic task from random weights: transformer and text encoders
 // together.
 //
 //   x = (1 - t) x0 + t eps        loss = mean |v(x, t, prompt) - (eps - x0)|^2
 //
-// AdamW with warm-up and a linear decay at the end; the gradients of both networks are clipped
+// AdamW with warm-up and a linear decay at the end; the gradients of all networks are clipped
 // together. The shipped weights are a running average. All draws come from counter-based streams:
 // with one torch thread, equal options give equal bits.
 #pragma once
@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/model/parameters.h"
+#include "tasks/pretraining/networks.h"
 #include "tasks/pretraining/task_tensors.h"
 
 namespace oxbow::tasks {
@@ -34,7 +35,7 @@ struct PretrainingOptions {
   double decay_to = 0.02;    // Final share of the learning rate.
   double grad_norm_max = 1;
   double ema_decay = 0.995;
-  double embedding_std = 0.3;  // Initial std of the text encoder's embeddings.
+  double embedding_std = 0.3;  // Initial std of the text encoders' embeddings.
 };
 
 // Factor of the learning rate at `step` = 0 .. steps - 1, without the warm-up: 1, then linear to
@@ -43,9 +44,10 @@ double DecayFactor(const PretrainingOptions& options, int64_t step);
 
 class Pretraining {
  public:
-  // `task` outlives the run.
+  // `task` and `networks` outlive the run. Errors of InitialWeights.
   static absl::StatusOr<std::unique_ptr<Pretraining>> Create(PretrainingOptions options,
-                                                             const TaskTensors& task);
+                                                             const TaskTensors& task,
+                                                             const Networks& networks);
   ~Pretraining();
 
   // Takes one step and returns its loss. kInternal if loss or gradients are not finite.
@@ -53,8 +55,7 @@ class Pretraining {
   int64_t steps_done() const;
 
   // Copies of the averaged weights, under their published names.
-  model::NamedTensors TransformerWeights() const;
-  model::NamedTensors TextWeights() const;
+  ComponentWeights Weights() const;
 
  private:
   struct Impl;
@@ -65,8 +66,8 @@ class Pretraining {
 // Samples `per_prompt` images of every prompt over the noise levels `sigmas` with the ODE, and
 // measures them.
 absl::StatusOr<std::vector<Measure>> EvaluatePretrained(
-    const TaskTensors& task, const model::NamedTensors& transformer,
-    const model::NamedTensors& text, const std::vector<std::string>& prompts, int per_prompt,
-    const std::vector<double>& sigmas, uint64_t seed);
+    const TaskTensors& task, const Networks& networks, const ComponentWeights& weights,
+    const std::vector<std::string>& prompts, int per_prompt, const std::vector<double>& sigmas,
+    uint64_t seed);
 
 }  // namespace oxbow::tasks

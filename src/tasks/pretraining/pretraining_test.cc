@@ -6,6 +6,7 @@
 #include <array>
 
 #include "core/flow/schedule.h"
+#include "tasks/pretraining/piece_vocabulary.h"
 
 namespace oxbow::tasks {
 namespace {
@@ -17,10 +18,15 @@ const TaskTensors& SmallTask() {
   return *task;
 }
 
+const Networks& SmallNetworks() {
+  static const auto* const networks = new Networks(OwnNetworks(SmallTask()).value());
+  return *networks;
+}
+
 std::unique_ptr<Pretraining> Start(uint64_t seed, int64_t steps) {
   PretrainingOptions options{.batch = {.seed = seed, .size = 16}, .steps = steps};
   options.warmup_steps = 5;
-  auto run = Pretraining::Create(options, SmallTask());
+  auto run = Pretraining::Create(options, SmallTask(), SmallNetworks());
   EXPECT_TRUE(run.ok()) << run.status();
   return *std::move(run);
 }
@@ -42,8 +48,8 @@ TEST(PretrainingTest, ModelHasTheDocumentedSize) {
     }
     return numel;
   };
-  EXPECT_EQ(count(run->TransformerWeights()), 437'776);
-  EXPECT_EQ(count(run->TextWeights()), 104'640);
+  EXPECT_EQ(count(run->Weights().at("transformer")), 437'776);
+  EXPECT_EQ(count(run->Weights().at("text_encoder")), 104'640);
 }
 
 TEST(PretrainingTest, LossFallsAndEqualSeedsGiveEqualBits) {
@@ -62,18 +68,19 @@ TEST(PretrainingTest, LossFallsAndEqualSeedsGiveEqualBits) {
   }
   EXPECT_NEAR(losses[0], 2, 0.2);  // The network starts at v = 0: |eps|^2 + |x0|^2.
   EXPECT_LT(losses[23], 0.98 * losses[0]);
-  const auto expect_equal = [](const model::NamedTensors& a, const model::NamedTensors& b) {
-    for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
-  };
-  expect_equal(first->TransformerWeights(), second->TransformerWeights());
-  expect_equal(first->TextWeights(), second->TextWeights());
+  const ComponentWeights again = second->Weights();
+  for (const auto& [component, weights] : first->Weights()) {
+    for (const auto& [name, tensor] : weights) {
+      EXPECT_TRUE(at::equal(tensor, again.at(component).at(name))) << name;
+    }
+  }
 }
 
 TEST(PretrainingTest, UntrainedModelDrawsNothingReadable) {
   const auto run = Start(5, 10);
-  const auto report = EvaluatePretrained(
-      SmallTask(), run->TransformerWeights(), run->TextWeights(), kPrompts,
-      /*per_prompt=*/4, flow::SigmaGrid(flow::ScheduleKind::kLinspace, 4, 1.0), 1);
+  const auto report = EvaluatePretrained(SmallTask(), SmallNetworks(), run->Weights(), kPrompts,
+                                         /*per_prompt=*/4,
+                                         flow::SigmaGrid(flow::ScheduleKind::kLinspace, 4, 1.0), 1);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(ValueOf(*report, "images"), 12);
   EXPECT_GT(ValueOf(*report, "unreadable"), 0.9);
@@ -130,6 +137,49 @@ TEST(PretrainingTest, ComposePromptsAreATokenPerWord) {
   EXPECT_EQ(at(0, 7), end);
   EXPECT_EQ(at(1, 7), end);
   EXPECT_EQ(at(0, 0), end - 1);
+}
+
+// Words of letters are whole; a digit at the beginning of a word is another piece than one within.
+TEST(PieceVocabularyTest, APromptIsCutInOneWay) {
+  const PieceVocabulary vocabulary({"text 473", "text 4"});
+  const std::string space = "\xe2\x96\x81";
+  EXPECT_EQ(vocabulary.pieces(), (std::vector<std::string>{"<pad>", "</s>", "<unk>", "3", "7",
+                                                           space + "4", space + "text"}));
+  EXPECT_EQ(vocabulary.length(), 5);
+  const at::Tensor wanted = at::tensor({6, 5, 4, 3, 1, 6, 5, 1, 0, 0}, at::kLong).view({2, 5});
+  EXPECT_TRUE(at::equal(vocabulary.TokenIds({"text 473", "text 4"}), wanted));
+}
+
+TEST(PretrainingTest, AnotherTransformerMustFitTheTask) {
+  const auto compose = TensorsOf(**TaskNamed("compose"), {"red square above blue disc"});
+  ASSERT_TRUE(compose.ok()) << compose.status();
+  const absl::Status colours = MakeNetworks(SmallNetworks().transformer, "sd3", **compose).status();
+  EXPECT_EQ(colours.message(),
+            "SD3Transformer2DModel draws [C, H, W] of 1 channels with sides of multiples of 4; "
+            "this task's images are [3, 16, 16]");
+  const absl::Status text = MakeNetworks(SmallNetworks().transformer, "qwen", SmallTask()).status();
+  EXPECT_EQ(text.message(),
+            "no small text encoders for the text side 'qwen' (sd3, flux have some)");
+}
+
+// Around the same transformer: a CLIP without projection, and a T5, all trained.
+TEST(PretrainingTest, AllTextEncodersOfAPipelineTrain) {
+  const auto networks = MakeNetworks(SmallNetworks().transformer, "flux", SmallTask());
+  ASSERT_TRUE(networks.ok()) << networks.status();
+  PretrainingOptions options{.batch = {.seed = 2, .size = 16}, .steps = 20};
+  const auto run = Pretraining::Create(options, SmallTask(), *networks);
+  ASSERT_TRUE(run.ok()) << run.status();
+  const ComponentWeights before = (*run)->Weights();
+  EXPECT_EQ(before.at("text_encoder").count("text_projection.weight"), 0u);
+  for (int step = 0; step < 3; ++step) ASSERT_TRUE((*run)->Step().ok());
+  const ComponentWeights after = (*run)->Weights();
+  for (const char* component : {"transformer", "text_encoder", "text_encoder_2"}) {
+    bool changed = false;
+    for (const auto& [name, tensor] : before.at(component)) {
+      changed = changed || !at::equal(tensor, after.at(component).at(name));
+    }
+    EXPECT_TRUE(changed) << component;
+  }
 }
 
 }  // namespace

@@ -19,9 +19,9 @@
 namespace oxbow::tasks {
 
 struct TrainingTensors {
-  at::Tensor images;  // [B, C, H, W] float32, -1 to 1.
-  at::Tensor ids;     // [B, S] int64, token ids of the captions.
-  at::Tensor times;   // [B] float32, noise levels.
+  at::Tensor images;                  // [B, C, H, W] float32, -1 to 1.
+  std::vector<std::string> captions;  // [B]
+  at::Tensor times;                   // [B] float32, noise levels.
 };
 
 class TaskTensors {
@@ -29,15 +29,18 @@ class TaskTensors {
   virtual ~TaskTensors() = default;
 
   virtual const SyntheticTask& synthetic_task() const = 0;
+  // The networks of the task's own model; another transformer takes a text encoder from here, too.
   virtual model::Sd3Params transformer() const = 0;
   virtual model::ClipTextParams text() const = 0;
-  // The merges of the tokenizer, in order.
+  // The merges of the CLIP tokenizer, in order.
   virtual std::vector<std::string> merges() const = 0;
   // The values with which the shipped model was made.
   virtual double caption_noise() const = 0;
   virtual int64_t steps() const = 0;
 
-  // Token ids [N, S] of any prompts. kInvalidArgument names a prompt of another task.
+  // The training prompts.
+  virtual std::vector<std::string> prompts() const = 0;
+  // Token ids [N, S] of any prompts, for CLIP. kInvalidArgument names a prompt of another task.
   virtual absl::StatusOr<at::Tensor> TokenIds(const std::vector<std::string>& prompts) const = 0;
 
   // The examples of one step; captions are drawn from the training prompts.
