@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "io/diffusers_directory.h"
+#include "io/scheduler.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   oxbow::io::DiffusersComponent scheduler;

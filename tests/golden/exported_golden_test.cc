@@ -295,7 +295,7 @@ TEST_P(ExportedGoldenTest, TheMemoryOfATrainingPassIsKnown) {
   EXPECT_GT(kept, 100000u);
   EXPECT_GT(architecture_->ActivationBytes({}, many), 3 * kept);
   const uint64_t again = architecture_->ActivationBytes({.checkpoint_activations = true}, few);
-  const bool saves = blocks_ > 2;  // Of one or two nothing is saved.
+  const bool saves = blocks_ > 2;  // One or two blocks save nothing.
   EXPECT_LT(again, saves ? kept : kept + kept / 4);
 }
 

@@ -86,8 +86,8 @@ class Architecture {
   // what it is where a run names none: above 0, or 0 where only the run can say it.
   virtual bool takes_embedded_guidance() const { return false; }
   virtual double default_guidance() const { return 0; }
-  // The side of the tokens, in latents, whose guided velocity gets the norm of the velocity with the
-  // prompt (MakeGuided); 0: guidance is plain.
+  // The side of the tokens, in latents, whose guided velocity gets the norm of the velocity with
+  // the prompt (MakeGuided); 0: guidance is plain.
   virtual int64_t guidance_norm_patch() const { return 0; }
   // Tensors of a checkpoint that never train, and stay float32.
   virtual const std::set<std::string>& buffers() const = 0;

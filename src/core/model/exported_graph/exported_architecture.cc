@@ -134,12 +134,11 @@ class ExportedArchitecture final : public Architecture {
   uint64_t ActivationBytes(const Execution& execution, const ForwardSize& size) const override {
     const std::vector<int64_t>& shape = size.latent_shape;
     const int64_t block = size.on_cpu ? RowsOfBlock(program_->graph) : 1;
-    SymbolValues sizes = {
-        {"B", (size.rows + block - 1) / block * block},
-        {"H", shape[shape.size() - 2]},
-        {"W", shape.back()},
-        {"F", shape[1]},
-        {"S", std::max(size.prompt_tokens, int64_t{1})}};
+    SymbolValues sizes = {{"B", (size.rows + block - 1) / block * block},
+                          {"H", shape[shape.size() - 2]},
+                          {"W", shape.back()},
+                          {"F", shape[1]},
+                          {"S", std::max(size.prompt_tokens, int64_t{1})}};
     const auto kept = DryRun(program_, sizes);
     if (!kept.ok()) return 0;
     uint64_t loss = kImagesOfLoss * static_cast<uint64_t>(sizes["B"]);

@@ -11,7 +11,7 @@ namespace oxbow::model::exported {
 // Whether the operator is a convolution that gives its padding in numbers.
 bool IsConvolution(std::string_view name, std::string_view overload);
 
-// Replaces the arguments of such an operator by its result, x [B, C, sizes..] -> [B, O, sizes / k ..].
+// Replaces the arguments of such an operator by its result, x [B, C, sizes] -> [B, O, sizes / k].
 // False, and the arguments as they were, unless strides are the kernel's sizes k, which divide
 // x's, without padding, dilation and groups.
 bool ConvolvePatches(torch::jit::Stack& stack);
