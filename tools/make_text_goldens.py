@@ -444,8 +444,8 @@ def qwen_image(out, seed):
     half_files(root / "transformer", "diffusion_pytorch_model.safetensors")
     half_files(root / "text_encoder")
     texts = out / "texts.jsonl"
-    texts.write_text('{"prompt": "a red cat"}\n')
-    subprocess.run([sys.executable, tool, "--model", root, "--cache", room, "--tokens", "64", "--prompts", texts], check=True)
+    texts.write_text('{"prompt": "a red cat"}\n{"prompt": ""}\n')
+    subprocess.run([sys.executable, tool, "--model", root, "--cache", room, "--tokens", "256", "--prompts", texts], check=True)
     texts.unlink()
     for path in root.rglob("*.safetensors"):
         path.chmod(0o644)

@@ -37,7 +37,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr char kConfig[] = R"({"_class_name": "TestVideoTransformer", "channels": 2, "frames": 3,
+constexpr char kConfig[] = R"({"_class_name": "TestVideoTransformer", "channels": 3, "frames": 3,
                                "side": 4, "width": 16, "context_width": 5})";
 constexpr char kIndex[] = R"({"_class_name": "TestVideoPipeline",
     "transformer": ["diffusers", "TestVideoTransformer"],
@@ -220,7 +220,7 @@ std::vector<rl::Group> GroupsOf(const learner::RunSetup& setup, const rollout::R
 TEST_P(SecondArchitectureTest, TrainsThroughTheWholeStack) {
   auto setup = learner::ReadSetup(Config());
   ASSERT_TRUE(setup.ok()) << setup.status();
-  EXPECT_THAT(setup->model.latent_shape, ElementsAre(2, 3, 4, 6));
+  EXPECT_THAT(setup->model.latent_shape, ElementsAre(3, 3, 4, 6));
   auto made = learner::MakePolicy(*setup);
   ASSERT_TRUE(made.ok()) << made.status();
   model::Policy& policy = **made;
@@ -267,7 +267,7 @@ TEST_P(SecondArchitectureTest, TrainedWeightsComeBackFromAFile) {
   const auto prompts = setup.model.prompts->Get({"hop", "a long jump"});
   ASSERT_TRUE(prompts.ok()) << prompts.status();
   const at::NoGradGuard no_grad;
-  const at::Tensor x = at::ones({2, 2, 3, 4, 6}) * 0.3, sigma = at::tensor({0.9F, 0.2F});
+  const at::Tensor x = at::ones({2, 3, 3, 4, 6}) * 0.3, sigma = at::tensor({0.9F, 0.2F});
   const at::Tensor v = policy->current().Velocity(x, sigma, *prompts);
   EXPECT_TRUE(at::equal(restored->current().Velocity(x, sigma, *prompts), v));
   EXPECT_FALSE(at::equal(policy->reference().Velocity(x, sigma, *prompts), v));
@@ -277,13 +277,13 @@ TEST_P(SecondArchitectureTest, TrainedWeightsComeBackFromAFile) {
 TEST_P(SecondArchitectureTest, ItsFactsAreKnownBeforeItIsLoaded) {
   const auto facts = run::ReadModelFacts(Config());
   ASSERT_TRUE(facts.ok()) << facts.status();
-  EXPECT_THAT(facts->latent_shape, ElementsAre(2, 3, 4, 6));
+  EXPECT_THAT(facts->latent_shape, ElementsAre(3, 3, 4, 6));
   EXPECT_EQ(facts->conditioning_bytes, 4u * (7 * 5 + 7 + 1));
   EXPECT_EQ(facts->decoder_parameters, 0u);
   const uint64_t table = 3 * 16;
   EXPECT_EQ(facts->trained_parameters, std::string(GetParam()) == "full"
                                            ? facts->transformer_parameters - table
-                                           : 2u * (8 + 16) + 2u * (16 + 32));
+                                           : 2u * (12 + 16) + 2u * (16 + 32));
   const auto setup = learner::ReadSetup(Config());
   ASSERT_TRUE(setup.ok()) << setup.status();
   EXPECT_EQ(facts->shift, setup->model.shift) << "by the tokens of three frames";
