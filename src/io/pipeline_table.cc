@@ -48,13 +48,14 @@ const std::vector<PipelineComponent> kWan = {
 // A pipeline whose text encoders run outside (tools/encode_prompts).
 std::vector<PipelineComponent> EncodedElsewhere(const std::string& transformer,
                                                 const std::string& text_encoder,
-                                                const std::string& tokenizer) {
+                                                const std::string& tokenizer,
+                                                const std::string& autoencoder = "AutoencoderKL") {
   return {{"transformer", "diffusers", transformer, kConfig, kDiffusersBase, true},
           {"text_encoder", "transformers", text_encoder, kConfig, kTransformersBase, true},
           {"tokenizer", "transformers", tokenizer, "", "", true},
           {"scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler", "scheduler_config.json", "",
            true},
-          {"vae", "diffusers", "AutoencoderKL", kConfig, kDiffusersBase}};
+          {"vae", "diffusers", autoencoder, kConfig, kDiffusersBase}};
 }
 
 std::vector<PipelineComponent> HunyuanVideo() {
@@ -86,8 +87,9 @@ const std::vector<Pipeline>& PipelineTable() {
        .transformer_without = {"image_dim", "added_kv_proj_dim", "pos_embed_seq_len"}},
       {.class_name = "QwenImagePipeline",
        .text_side = kOutside,
-       .components = EncodedElsewhere("QwenImageTransformer2DModel",
-                                      "Qwen2_5_VLForConditionalGeneration", "Qwen2Tokenizer"),
+       .components =
+           EncodedElsewhere("QwenImageTransformer2DModel", "Qwen2_5_VLForConditionalGeneration",
+                            "Qwen2Tokenizer", "AutoencoderKLQwenImage"),
        .absent = {}},
       {.class_name = "ZImagePipeline",
        .text_side = kOutside,
