@@ -138,6 +138,9 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
   const uint64_t frozen = FrozenBytes(config, facts);
   const uint64_t decoder = kFloat * facts.decoder_parameters;
   const uint64_t average = config.ema().enabled() ? trained : 0;
+  // An exported graph may have operators that no dry run follows.
+  const uint64_t activations = ActivationBytes(config, facts);
+  const bool unknown = activations == 0 && facts.architecture != nullptr;
   const bool moves = config.method().reference_every() > 0;
   return {
       {"trained weights", trained},
@@ -154,7 +157,7 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
       {"text encoders, first", facts.text_encoder_bytes, Held::kAtStart},
       {"decoder of images", decoder},
       {"casts of weights", IsMixedPrecision(config) ? trained / 2 : 0, Held::kInTraining},
-      {"activations, about", ActivationBytes(config, facts), Held::kInTraining},
+      {unknown ? "activations, unknown" : "activations, about", activations, Held::kInTraining},
       {"experience, at most", config.services().sink_bytes_max(), Held::kInTraining}};
 }
 
