@@ -241,7 +241,7 @@ const std::map<std::string, uint64_t>& ResidentBytesMax() {
                                                                    {"learner", 700 * kMega},
                                                                    {"rollout_worker", 700 * kMega},
                                                                    {"replay_buffer", 150 * kMega},
-                                                                   {"reward_server", 400 * kMega}};
+                                                                   {"reward_server", 150 * kMega}};
   return bounds;
 }
 

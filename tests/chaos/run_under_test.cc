@@ -26,13 +26,11 @@ constexpr absl::Duration kBetweenMemoryLooks = absl::Milliseconds(150);
 // counts them as shared memory. The kernel keeps no peak of this number, so the caller looks often.
 uint64_t AnonymousBytesOf(pid_t pid) {
   std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
-  uint64_t all = 0;
   for (std::string word; status >> word;) {
     uint64_t kibibytes = 0;
-    if (word == "VmRSS:" && status >> kibibytes) all = kibibytes * 1024;
     if (word == "RssAnon:" && status >> kibibytes) return kibibytes * 1024;
   }
-  return all;  // A kernel that does not tell them apart.
+  return 0;
 }
 
 }  // namespace

@@ -205,7 +205,7 @@ TEST(EncodedPromptsTest, EncodersRunInShortProducts) {
     auto whole = *TextEncoders::Open(components, options);
     options.dtype = at::kBFloat16;
     auto brief = *TextEncoders::Open(components, options);
-    EXPECT_NE(whole->identity(), brief->identity()) << "each has its own room";
+    EXPECT_NE(whole->identity(), brief->identity()) << "each has a directory of its own";
     const Texts texts = {"a red cat", "text 473"};
     const model::EncodedText exact = *whole->Encode(texts), rounded = *brief->Encode(texts);
     for (const auto& [name, tensor] : rounded) {
@@ -231,7 +231,7 @@ TEST(EncodedPromptsTest, WhereARunDoesNotSayTheModelHasItsNumberOfTokens) {
   EXPECT_EQ(encoders->identity(), (*TextEncoders::Open(wan, {.t5_length = 512}))->identity());
 }
 
-// The room that tools/encode_prompts filled, for a pipeline whose encoders are not here.
+// A cache that tools/encode_prompts wrote, for a pipeline whose encoders are not here.
 TEST(EncodedPromptsTest, PromptsThatWereEncodedElsewhereAreFound) {
   const fs::path room = Fresh("elsewhere");
   fs::copy(Goldens() / "encoded_qwen_image", room, fs::copy_options::recursive);

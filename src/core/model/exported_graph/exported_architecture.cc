@@ -1,7 +1,6 @@
 #include "core/model/exported_graph/exported_architecture.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,26 +19,8 @@ constexpr int64_t kSideMax = 1 << 14;  // Where a graph sets no limit.
 constexpr int64_t kProbeTokens = 11;   // The prompt's, in the dry run of a load.
 constexpr int64_t kImagesOfLoss = 96;  // Bytes that a loss takes per element of x.
 
-// Scales of guidance of graphs that name none: the defaults of diffusers' pipelines.
-struct ClassScale {
-  const char* class_name;
-  double scale;
-};
-constexpr std::array kScales = {ClassScale{"FluxTransformer2DModel", 3.5},
-                                ClassScale{"Flux2Transformer2DModel", 4},
-                                ClassScale{"HunyuanVideoTransformer3DModel", 6}};
-
 bool IsGuidance(const GraphInput& input) {
   return input.name == kEmbeddedGuidance && input.shape.size() == 1;
-}
-
-// 0: nobody knows.
-double ScaleOf(const Graph& graph, const GraphInput& guidance) {
-  if (guidance.scale > 0) return guidance.scale;
-  for (const ClassScale& known : kScales) {
-    if (graph.class_name == known.class_name) return known.scale;
-  }
-  return 0;
 }
 
 absl::StatusOr<LatentGeometry> GeometryOf(const Graph& graph) {
@@ -113,7 +94,7 @@ class ExportedArchitecture final : public Architecture {
     for (const GraphInput& input : program_->graph.inputs) {
       if (!IsGuidance(input)) continue;
       takes_guidance_ = true;
-      default_guidance_ = ScaleOf(program_->graph, input);
+      default_guidance_ = input.scale;
     }
   }
 
