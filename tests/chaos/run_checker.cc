@@ -236,18 +236,17 @@ Violations CheckWeightsVerified(const Evidence& evidence) {
   return violations;
 }
 
-const std::map<std::string, uint64_t>& ResidentBytesMax() {
-  static const auto& bounds = *new std::map<std::string, uint64_t>{{"oxbow", 300 * kMega},
-                                                                   {"learner", 700 * kMega},
-                                                                   {"rollout_worker", 700 * kMega},
-                                                                   {"replay_buffer", 150 * kMega},
-                                                                   {"reward_server", 150 * kMega}};
-  return bounds;
+std::map<std::string, uint64_t> ResidentBytesMax(uint64_t libtorch_bytes) {
+  return {{"oxbow", libtorch_bytes + 240 * kMega},
+          {"learner", libtorch_bytes + 640 * kMega},
+          {"rollout_worker", libtorch_bytes + 640 * kMega},
+          {"replay_buffer", 150 * kMega},
+          {"reward_server", libtorch_bytes + 90 * kMega}};
 }
 
 Violations CheckMemory(const Evidence& evidence) {
   Violations violations;
-  for (const auto& [kind, bytes_max] : ResidentBytesMax()) {
+  for (const auto& [kind, bytes_max] : ResidentBytesMax(evidence.libtorch_bytes)) {
     if (kind == "reward_server" && evidence.facts.own_scorer) continue;
     const auto found = evidence.resident_peaks.find(kind);
     if (found == evidence.resident_peaks.end()) {

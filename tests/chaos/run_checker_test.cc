@@ -95,7 +95,10 @@ Evidence Kept() {
   evidence.checkpoint_steps = kSteps;
   evidence.checkpoint_version = kSteps * kUpdates;
   evidence.weights = {{"model", "abc"}};
-  for (const auto& [kind, bytes] : ResidentBytesMax()) evidence.resident_peaks[kind] = bytes;
+  evidence.libtorch_bytes = 60'000'000;
+  for (const auto& [kind, bytes] : ResidentBytesMax(evidence.libtorch_bytes)) {
+    evidence.resident_peaks[kind] = bytes;
+  }
   evidence.logs["learner"] = {Restored(""),
                               Answered(1, 11, "inserted"),
                               Answered(2, 12, "inserted"),
@@ -225,6 +228,8 @@ const Planted kPlanted[] = {
      "step 3 (epoch 2), group 6: worker sampled with version 6, which it never applied"},
     {"TooMuchMemory", [](Evidence& e) { e.resident_peaks["replay_buffer"] += 1'000'000; },
      CheckMemory, "replay_buffer had 151 MB resident, at most 150"},
+    {"TooMuchMemoryBesideLibTorch", [](Evidence& e) { e.libtorch_bytes -= 1'000'000; }, CheckMemory,
+     "reward_server had 150 MB resident, at most 149"},
     {"MemoryNeverSeen", [](Evidence& e) { e.resident_peaks.erase("learner"); }, CheckMemory,
      "the memory of learner was never seen"},
     {"OrderOfPromptsBrokenByTheResume",

@@ -21,9 +21,8 @@ namespace {
 constexpr absl::Duration kBetweenLooks = absl::Milliseconds(10);
 constexpr absl::Duration kBetweenMemoryLooks = absl::Milliseconds(150);
 
-// The memory that a process has for itself; 0 once it is gone. Pages of files do not count: they
-// are the libraries' code, the kernel can take them back at any time, and on a disk in memory it
-// counts them as shared memory. The kernel keeps no peak of this number, so the caller looks often.
+}  // namespace
+
 uint64_t AnonymousBytesOf(pid_t pid) {
   std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
   for (std::string word; status >> word;) {
@@ -32,8 +31,6 @@ uint64_t AnonymousBytesOf(pid_t pid) {
   }
   return 0;
 }
-
-}  // namespace
 
 ProcessHandle::ProcessHandle(pid_t pid)
     : descriptor_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}

@@ -32,6 +32,11 @@ class ProcessHandle {
   const int descriptor_;
 };
 
+// The memory that a process has for itself, in bytes; 0 once it is gone. Pages of files do not
+// count: they are the libraries' code, the kernel can take them back at any time, and on a disk in
+// memory it counts them as shared memory. The kernel keeps no peak of this number, so look often.
+uint64_t AnonymousBytesOf(pid_t pid);
+
 class RunUnderTest {
  public:
   struct Options {

@@ -1,6 +1,8 @@
 // One trial: a run, the faults of its plan, and the checker's judgement.
 #pragma once
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -10,6 +12,7 @@
 #include "absl/time/time.h"
 #include "tests/chaos/evidence.h"
 #include "tests/chaos/fault_plan.h"
+#include "tests/chaos/run_under_test.h"
 
 namespace oxbow::chaos {
 
@@ -20,6 +23,8 @@ struct TrialOptions {
   std::filesystem::path scratch;  // Each trial gets a subdirectory.
   absl::Duration deadline = absl::Seconds(180);
   bool keep = false;  // Keep also the directories of runs without violations.
+  // Memory that a process has once it has loaded LibTorch: measured on this one, which has too.
+  uint64_t libtorch_bytes = AnonymousBytesOf(getpid());
 };
 
 // The outcome of a fault.

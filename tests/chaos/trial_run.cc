@@ -175,6 +175,7 @@ Evidence TrialRun::Finish() {
   evidence.facts = FactsOf(plan_, options_.source);
   evidence.exit_code = code;
   evidence.resident_peaks = run_->resident_peaks();
+  evidence.libtorch_bytes = options_.libtorch_bytes;
   if (far_end.has_value()) evidence.damage.push_back(*far_end);
   evidence.second_starts = second_starts_;
   evidence.early_ends = early_ends_;
