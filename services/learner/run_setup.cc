@@ -154,7 +154,7 @@ GroupRules GroupRulesOf(const RunSetup& setup) {
           .schedule_id = setup.sampling.Id(),
           .sde = setup.sampling.sde,
           .latents_max = static_cast<int>(run::LatentsMax(setup.config)),
-          .final_latent = config::ChosenMethod(setup.config.method()).trains_final_latents(),
+          .sent = run::SentLatentsOf(setup.config),
           .group_size = setup.config.batch().group_size()};
 }
 

@@ -95,9 +95,7 @@ void SampleFresh(const RunSpec& spec, const flow::SamplingSpec& sampling,
                           VelocityOf(model, ConditioningOf(tasks, rows)));
   std::vector<std::vector<Image8>> media =
       model::DecodeFrames(decoder, paths.latents[sampling.steps()]);
-  const flow::LatentSpan span = spec.final_latent
-                                    ? flow::LatentSpan{.first = sampling.steps(), .count = 1}
-                                    : flow::SpanOf(sampling.sde);
+  const flow::LatentSpan span = flow::SentSpan(spec.sent, sampling.sde);
   for (size_t i = 0; i < rows.size(); ++i) {
     SampledGroup& group = groups[rows[i].task];
     group.trajectories.push_back(
@@ -106,12 +104,13 @@ void SampleFresh(const RunSpec& spec, const flow::SamplingSpec& sampling,
   }
 }
 
-// The latents of a tail from x_{kept_steps}, where its head ends, to the successor of its last
-// stochastic step; empty if it has no such step.
-flow::LatentSpan TailSpan(const flow::SamplingSpec& tail, int kept_steps) {
+// The latents of a tail from x_{kept_steps}, where its head ends, to the last one that is sent;
+// empty if that is none.
+flow::LatentSpan TailSpan(flow::SentLatents sent, const flow::SamplingSpec& tail, int kept_steps) {
   std::vector<bool> sde = tail.sde;
   std::fill(sde.begin(), sde.begin() + kept_steps, false);
-  const flow::LatentSpan span = flow::SpanOf(sde);
+  const bool to_the_end = sent == flow::SentLatents::kToTheEnd;
+  const flow::LatentSpan span = to_the_end ? flow::SentSpan(sent, sde) : flow::SpanOf(sde);
   if (span.count == 0) return {.first = kept_steps, .count = 0};
   return {.first = kept_steps, .count = span.end() - kept_steps};
 }
@@ -129,7 +128,7 @@ void SampleTails(const RunSpec& spec, flow::SamplingSpec tail, const model::Velo
                           spec.storage, VelocityOf(model, ConditioningOf(tasks, rows)));
   std::vector<std::vector<Image8>> media =
       model::DecodeFrames(decoder, paths.latents[paths.latents.size(0) - 1]);
-  const flow::LatentSpan span = TailSpan(tail, kept_steps);
+  const flow::LatentSpan span = TailSpan(spec.sent, tail, kept_steps);
   for (size_t i = 0; i < rows.size(); ++i) {
     const rl::Trajectory& head = *tasks[rows[i].task].head;
     rl::Trajectory sample =

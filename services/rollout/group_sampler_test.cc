@@ -149,7 +149,7 @@ TEST_F(GroupSamplerTest, OnlyTheLatentsOfTheWindowAreSent) {
 TEST_F(GroupSamplerTest, TheFinalLatentAloneIsSentWhereTrainingWantsNoTransition) {
   RunSpec spec = Spec();
   const SampledGroup all = Sample(spec, {Task(1, 2)})[0];
-  spec.final_latent = true;
+  spec.sent = flow::SentLatents::kFinal;
   const SampledGroup last = Sample(spec, {Task(1, 2)})[0];
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(last.trajectories[i].first_latent, kSteps);
@@ -157,6 +157,26 @@ TEST_F(GroupSamplerTest, TheFinalLatentAloneIsSentWhereTrainingWantsNoTransition
     EXPECT_EQ(last.media[i], all.media[i]);
     EXPECT_EQ(decoder_->Decode(last.trajectories[i].latents).numel(),
               static_cast<int64_t>(last.media[i].front().pixels.size()));
+  }
+}
+
+// An anchor noises final images again, besides the transitions that a policy gradient trains.
+TEST_F(GroupSamplerTest, TransitionsAndTheFinalLatentAreSentWhereTrainingWantsBoth) {
+  RunSpec spec = Spec();
+  const GroupTask task = MixedTask(2, 3, /*kept_steps=*/1);
+  const SampledGroup bare = Sample(spec, {task})[0];
+  spec.sent = flow::SentLatents::kToTheEnd;
+  const SampledGroup whole = Sample(spec, {task})[0];
+  for (size_t i = 0; i < 3; ++i) {
+    const rl::Trajectory& sample = whole.trajectories[i];
+    EXPECT_EQ(sample.first_latent, sample.replayed ? 1 : bare.trajectories[i].first_latent);
+    ASSERT_EQ(sample.first_latent + sample.latents.size(0), kSteps + 1);
+    EXPECT_EQ(sample.log_prob, bare.trajectories[i].log_prob);
+    EXPECT_EQ(model::DecodeFrames(*decoder_, sample.latents[-1].unsqueeze(0))[0], whole.media[i]);
+    EXPECT_EQ(whole.media[i], bare.media[i]);
+    if (sample.replayed) {
+      EXPECT_TRUE(at::equal(sample.latents[0], task.head->latents[0]));
+    }
   }
 }
 

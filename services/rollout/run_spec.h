@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/ids.h"
 #include "core/flow/dynamics.h"
+#include "core/flow/window.h"
 #include "core/model/architecture.h"
 #include "core/model/policy.h"
 #include "oxbow/v1/coordinator.pb.h"
@@ -28,8 +29,7 @@ struct RunSpec {
   at::ScalarType storage = at::kFloat;
   bool shared_start = false;  // The fresh members of a group start from the same noise.
   bool sde_tail = false;      // How tails of replayed heads are regenerated.
-  // A fresh trajectory sends x_T only, no transitions: the method adds noise to final images.
-  bool final_latent = false;
+  flow::SentLatents sent = flow::SentLatents::kTransitions;
   double duplicate_radius = 0;        // Two images of a group within it are near duplicates.
   std::vector<int64_t> latent_shape;  // [C, H, W]
 

@@ -176,13 +176,6 @@ void AnchorRules(const v1::MethodConfig& m, Findings& f) {
   f.Require(a.weight() >= 0, "method.anchor.weight", "must be at least 0", a.weight());
   f.Require(a.low() > 0 && a.low() < a.high() && a.high() <= 1, "method.anchor.low",
             "must be above 0 and below method.anchor.high, which is at most 1", a.low());
-  const rl::MethodFacts& method = ChosenMethod(m);
-  if (a.weight() > 0 && method.needs_density()) {
-    f.Error("method.anchor.weight",
-            absl::StrCat("needs final images, which only ", FinalLatentMethods(" and "),
-                         " train on; pull ", method.name,
-                         " towards the reference with method.kl_weight, got ", a.weight()));
-  }
 }
 
 // The pull towards the old policy.

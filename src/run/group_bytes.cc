@@ -16,12 +16,14 @@ uint64_t LatentBytes(const v1::SamplingConfig& sampling, const std::vector<int64
 }  // namespace
 
 uint64_t LatentsMax(const v1::RunConfig& config) {
-  if (config::ChosenMethod(config.method()).trains_final_latents()) return 1;
+  const flow::SentLatents sent = SentLatentsOf(config);
+  if (sent == flow::SentLatents::kFinal) return 1;
   const absl::StatusOr<flow::WindowPlan> window = WindowFromConfig(config.sampling());
   // A stochastic tail brings all latents from where its head ends.
   const bool tails =
       config.replay().fraction() > 0 && config.sampling().tail() == v1::TAIL_KIND_SDE;
-  if (tails || !window.ok()) return config.sampling().steps() + 1;
+  if (tails || !window.ok() || sent == flow::SentLatents::kToTheEnd)
+    return config.sampling().steps() + 1;
   return static_cast<uint64_t>(flow::LongestSpan(*window)) + 1;
 }
 

@@ -33,6 +33,12 @@ TEST(GroupBytesTest, AMethodOfFinalImagesBringsOneLatentWhateverTheTail) {
   EXPECT_EQ(LatentsMax(Config({"method.name=nft", "sampling.tail=sde"})), 1u);
 }
 
+TEST(GroupBytesTest, AnAnchorBringsTheLatentsUpToTheFinalOne) {
+  const v1::RunConfig config = Config({"method.anchor.weight=0.1"});
+  EXPECT_EQ(LatentsMax(config), uint64_t{config.sampling().steps()} + 1);
+  EXPECT_EQ(LatentsMax(Config({"method.name=nft", "method.anchor.weight=0.1"})), 1u);
+}
+
 TEST(GroupBytesTest, ExperienceGrowsWithStalenessAndShrinksWithStorage) {
   const uint64_t groups_of_a_step = kLatent * 6 * 8 * 8;  // 8 groups of 8 samples.
   EXPECT_EQ(SinkBytesNeeded(Config(), kShape), 2 * groups_of_a_step);

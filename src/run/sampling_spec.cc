@@ -182,6 +182,14 @@ absl::StatusOr<flow::SamplingSpec> EvaluationSpecFromConfig(const v1::RunConfig&
   return SamplingSpecFromConfig(ode);
 }
 
+flow::SentLatents SentLatentsOf(const v1::RunConfig& config) {
+  if (config::ChosenMethod(config.method()).trains_final_latents()) {
+    return flow::SentLatents::kFinal;
+  }
+  return config.method().anchor().weight() > 0 ? flow::SentLatents::kToTheEnd
+                                               : flow::SentLatents::kTransitions;
+}
+
 uint64_t TrainedSteps(const v1::RunConfig& config) {
   if (config::ChosenMethod(config.method()).trains_final_latents()) {
     const v1::TimesConfig& times = config.method().times();

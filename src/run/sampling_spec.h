@@ -29,6 +29,10 @@ absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConf
 // solver of `eval`. Errors as above.
 absl::StatusOr<flow::SamplingSpec> EvaluationSpecFromConfig(const v1::RunConfig& config);
 
+// Which latents of fresh trajectories the run's method trains on: transitions, final ones, or with
+// an anchor both.
+flow::SentLatents SentLatentsOf(const v1::RunConfig& config);
+
 // A row is one sample at one noise level. Rows of one sample: its trained steps, or the noise
 // levels at which its final image is trained. 0 for settings that make no window.
 uint64_t TrainedSteps(const v1::RunConfig& config);

@@ -53,7 +53,8 @@ absl::Status CheckLatents(const v1::Trajectory& trajectory, const GroupRules& ru
     return Invalid(absl::StrCat("first_latent is beyond step T: ", trajectory.first_latent()));
   }
   const int first = static_cast<int>(trajectory.first_latent());
-  if (latents.shape_size() == 0 && trajectory.replayed())
+  const bool to_the_end = rules.sent == flow::SentLatents::kToTheEnd;
+  if (latents.shape_size() == 0 && trajectory.replayed() && !to_the_end)
     return absl::OkStatus();  // Tail not kept.
   if (latents.dtype() != rules.storage) {
     return Invalid(
@@ -69,12 +70,12 @@ absl::Status CheckLatents(const v1::Trajectory& trajectory, const GroupRules& ru
                                 "], wanted [at most ", rules.steps() + 1 - first, ", ",
                                 absl::StrJoin(rules.latent_shape, ", "), "]"));
   }
-  if (trajectory.replayed()) return absl::OkStatus();
+  if (trajectory.replayed() && !to_the_end) return absl::OkStatus();
   const int end = first + static_cast<int>(latents.shape(0));
   const flow::LatentSpan needed =
-      rules.final_latent ? flow::LatentSpan{.first = rules.steps(), .count = 1}
-                         : flow::SpanOf({trajectory.sde().begin(), trajectory.sde().end()});
-  if (first > needed.first || end < needed.end()) {
+      flow::SentSpan(rules.sent, {trajectory.sde().begin(), trajectory.sde().end()});
+  // A replayed sample brings its tail alone.
+  if ((first > needed.first && !trajectory.replayed()) || end < needed.end()) {
     return Invalid(absl::StrCat("holds x_", first, " to x_", end - 1, ", training needs x_",
                                 needed.first, " to x_", needed.end() - 1));
   }

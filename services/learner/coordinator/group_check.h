@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "base/ids.h"
+#include "core/flow/window.h"
 #include "oxbow/v1/common.pb.h"
 #include "services/learner/coordinator/published_versions.h"
 #include "services/learner/coordinator/step_plan.h"
@@ -19,7 +20,7 @@ struct GroupRules {
   uint64_t schedule_id = 0;
   std::vector<bool> sde;      // T flags: the steps that may be stochastic.
   int latents_max = 0;        // Most latents in one trajectory; 0: all T + 1.
-  bool final_latent = false;  // Fresh samples bring x_T instead of their transitions.
+  flow::SentLatents sent = flow::SentLatents::kTransitions;
   uint32_t group_size = 0;
 
   int steps() const { return static_cast<int>(sde.size()); }

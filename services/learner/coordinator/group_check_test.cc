@@ -56,5 +56,38 @@ TEST(GroupCheckTest, KeptStepsBeyondTheRunAreRefusedHoweverManyTheyAre) {
   }
 }
 
+TEST(GroupCheckTest, WhatTrainingNeedsBeyondTheTransitionsMustBeThere) {
+  GroupRules rules = Rules();
+  v1::Group group = OneSample();
+  v1::Trajectory& sample = *group.mutable_trajectories(0);
+  sample.mutable_latents()->set_shape(0, kSteps);  // x_0 to x_2, whose steps are stochastic.
+  EXPECT_TRUE(CheckHeader(group, rules).ok());
+  rules.sent = flow::SentLatents::kToTheEnd;
+  EXPECT_THAT(CheckHeader(group, rules).message(),
+              HasSubstr("holds x_0 to x_2, training needs x_0 to x_3"));
+  sample.mutable_latents()->set_shape(0, kSteps + 1);
+  EXPECT_TRUE(CheckHeader(group, rules).ok());
+}
+
+TEST(GroupCheckTest, ATailMayBeLeftOutOnlyWhereTrainingDoesNotNeedItsEnd) {
+  GroupRules rules = Rules();
+  v1::Group group = OneSample();
+  v1::Trajectory& tail = *group.mutable_trajectories(0);
+  tail.set_replayed(true);
+  tail.set_kept_steps(2);
+  tail.set_first_latent(2);
+  tail.set_sde(0, false);
+  tail.set_sde(1, false);
+  tail.mutable_latents()->Clear();
+  EXPECT_TRUE(CheckHeader(group, rules).ok()) << CheckHeader(group, rules);
+  rules.sent = flow::SentLatents::kToTheEnd;
+  EXPECT_FALSE(CheckHeader(group, rules).ok());
+  tail.mutable_latents()->set_dtype(v1::DTYPE_F32);
+  for (const int64_t size : {2, 1, 2, 2}) tail.mutable_latents()->add_shape(size);  // x_2, x_3
+  EXPECT_TRUE(CheckHeader(group, rules).ok()) << CheckHeader(group, rules);
+  tail.mutable_latents()->set_shape(0, 1);
+  EXPECT_THAT(CheckHeader(group, rules).message(), HasSubstr("holds x_2 to x_2, training needs"));
+}
+
 }  // namespace
 }  // namespace oxbow::learner

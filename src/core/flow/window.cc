@@ -168,4 +168,14 @@ LatentSpan SpanOf(const std::vector<bool>& sde) {
   return {.first = begin, .count = end - begin + 1};
 }
 
+LatentSpan SentSpan(SentLatents sent, const std::vector<bool>& sde) {
+  const int steps = static_cast<int>(sde.size());
+  if (sent == SentLatents::kFinal) return {.first = steps, .count = 1};
+  LatentSpan span = SpanOf(sde);
+  if (sent == SentLatents::kTransitions) return span;
+  if (span.count == 0) span.first = steps;
+  span.count = steps + 1 - span.first;
+  return span;
+}
+
 }  // namespace oxbow::flow

@@ -64,4 +64,12 @@ struct LatentSpan {
 };
 LatentSpan SpanOf(const std::vector<bool>& sde);
 
+// What of a fresh trajectory travels to the learner.
+enum class SentLatents {
+  kTransitions,  // What trained transitions need.
+  kToTheEnd,     // That, and all later latents up to the final one.
+  kFinal,        // The final one alone.
+};
+LatentSpan SentSpan(SentLatents sent, const std::vector<bool>& sde);
+
 }  // namespace oxbow::flow

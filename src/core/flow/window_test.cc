@@ -126,5 +126,19 @@ TEST(WindowTest, SpanCoversTheTransitionsOfTheWindowAndNoMore) {
   EXPECT_EQ(span({}).count, 0);
 }
 
+TEST(WindowTest, WhatIsSentStartsAtTheWindowOrIsTheFinalLatentAlone) {
+  const std::vector<bool> sde = StepFlags({2, 3}, 10);
+  EXPECT_EQ(SentSpan(SentLatents::kTransitions, sde).first, 2);
+  EXPECT_EQ(SentSpan(SentLatents::kTransitions, sde).end(), 5);
+  EXPECT_EQ(SentSpan(SentLatents::kToTheEnd, sde).first, 2);
+  EXPECT_EQ(SentSpan(SentLatents::kToTheEnd, sde).end(), 11);
+  for (const std::vector<bool>& flags : {sde, StepFlags({}, 10)}) {
+    EXPECT_EQ(SentSpan(SentLatents::kFinal, flags).first, 10);
+    EXPECT_EQ(SentSpan(SentLatents::kFinal, flags).count, 1);
+  }
+  EXPECT_EQ(SentSpan(SentLatents::kToTheEnd, StepFlags({}, 10)).first, 10);
+  EXPECT_EQ(SentSpan(SentLatents::kToTheEnd, StepFlags({}, 10)).count, 1);
+}
+
 }  // namespace
 }  // namespace oxbow::flow
