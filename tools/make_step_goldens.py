@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whole training steps of Flow-GRPO on a tiny SD3 or FLUX with a PEFT adapter, as golden files for training_step_golden_test.
+"""Whole training steps of Flow-GRPO on a tiny SD3, FLUX or Wan with a PEFT adapter, as golden files for training_step_golden_test.
 
     make_step_goldens.py                                  the committed step_* of tests/golden/models
     make_step_goldens.py --seed 7 --out /tmp/steps        others
@@ -8,8 +8,9 @@
 diffusers makes the model and the noise levels, peft the adapter, autograd the gradients, torch.optim the updates. The
 arithmetic between them is written from the formulas of arXiv:2505.05470 and what flow_grpo's trainer for SD3 does with
 them: stochastic steps under the guided velocity (of FLUX: the scale of guidance is an input), log-probs as means over a latent's elements, advantages of groups, the
-clipped ratio, the KL of means over 2 std^2 (std without the root of the time step), a backward pass per microbatch and
-denoising step, the last step untrained, two updates per epoch. Two epochs are run; the second continues the first.
+clipped ratio, the KL of means over 2 std^2 (std without the root of the time step; with it for Wan, as in train_wan2_1.py),
+a backward pass per microbatch and denoising step, the last step untrained, two updates per epoch. Two epochs are run;
+the second continues the first.
 
 Noise and the order of samples are those of oxbow's counter-based streams, implemented here again from Philox's paper,
 so that both sides draw the same numbers independently.
@@ -26,19 +27,32 @@ import pathlib
 import numpy as np
 import peft
 import torch
-from diffusers import FlowMatchEulerDiscreteScheduler, FluxPipeline, FluxTransformer2DModel, SD3Transformer2DModel
+from diffusers import (FlowMatchEulerDiscreteScheduler, FluxPipeline, FluxTransformer2DModel, SD3Transformer2DModel,
+                       UniPCMultistepScheduler, WanTransformer3DModel)
 from diffusers.pipelines.flux.pipeline_flux import calculate_shift
 from peft.utils import get_peft_model_state_dict
 
 import make_model_goldens as goldens
 from make_sd3_goldens import TARGETS, transformer
 
-SHAPE = (4, 6, 4)
 TOKENS, STEPS, GROUPS, GROUP_SIZE, MICROBATCH, UPDATES, EPOCHS = 5, 5, 2, 4, 2, 2, 2
 ETA, SHIFT = 0.7, 3.0
 
 
-class Sd3:
+class Network:
+    """What the classes below differ in. The noise of a stochastic step is that of Flow-SDE, and its KL has no dt."""
+    shape = (4, 6, 4)
+
+    @staticmethod
+    def std(sigma, sigma_1):
+        return ETA * torch.sqrt(sigma / (1 - (sigma_1 if sigma == 1 else sigma)))
+
+    @staticmethod
+    def kl_spread(std, spread):
+        return std
+
+
+class Sd3(Network):
     config = transformer(2, 4, sample_size=8, in_channels=4, out_channels=4, num_layers=2, joint_attention_dim=12,
                          pooled_projection_dim=10, pos_embed_max_size=6, dual_attention_layers=(0,), qk_norm="rms_norm")
     targets, rank, alpha, metadata = TARGETS, 4, 8, {"shift": str(SHIFT)}
@@ -55,7 +69,7 @@ class Sd3:
         return model(hidden_states=x, timestep=timestep, encoder_hidden_states=tokens, pooled_projections=pooled).sample
 
 
-class Flux:
+class Flux(Network):
     """As FluxPipeline calls it, along its noise levels; the adapter is that of flow_grpo's train_flux.py."""
     config = dict(patch_size=1, in_channels=16, num_layers=1, num_single_layers=2, attention_head_dim=12,
                   num_attention_heads=2, joint_attention_dim=10, pooled_projection_dim=6, axes_dims_rope=(2, 4, 6),
@@ -65,7 +79,7 @@ class Flux:
                "ff_context.net.2"]
     rank, alpha = 2, 4
     make = FluxTransformer2DModel
-    mu = calculate_shift(SHAPE[1] // 2 * (SHAPE[2] // 2))
+    mu = calculate_shift(Network.shape[1] // 2 * (Network.shape[2] // 2))
     metadata = {"shift": str(math.exp(mu)), "schedule": "linspace", "graph": "exported/flux_dev_tiny/graph.json.gz"}
 
     @classmethod
@@ -85,10 +99,40 @@ class Flux:
         return FluxPipeline._unpack_latents(v, height * 8, width * 8, vae_scale_factor=8)
 
 
+class Wan(Network):
+    """As flow_grpo's train_wan2_1.py: a video, its own noise, the KL with dt; the pipeline's whole timesteps."""
+    config = dict(patch_size=[1, 2, 2], num_attention_heads=2, attention_head_dim=12, in_channels=4, out_channels=4,
+                  text_dim=10, freq_dim=16, ffn_dim=20, num_layers=2, cross_attn_norm=True, rope_max_seq_len=32)
+    shape = (4, 2, 6, 4)
+    targets, rank, alpha = ["to_q", "to_k", "to_v", "to_out.0"], 2, 4
+    make = WanTransformer3DModel
+    metadata = {"shift": str(SHIFT), "schedule": "unipc_flow_whole", "dynamics": "wan_sde", "kl": "transition",
+                "graph": "exported/wan_tiny/graph.json.gz"}
+
+    @staticmethod
+    def scheduler():
+        scheduler = UniPCMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=SHIFT)
+        scheduler.set_timesteps(STEPS)
+        return scheduler
+
+    @staticmethod
+    def velocity(model, x, timestep, tokens, pooled, settings):
+        return model(hidden_states=x, timestep=timestep, encoder_hidden_states=tokens).sample
+
+    @staticmethod
+    def std(sigma, sigma_1):
+        return sigma_1 * sigma
+
+    @staticmethod
+    def kl_spread(std, spread):
+        return spread
+
+
 CASES = {
     # name: settings by which flow_grpo's recipes differ
     "step_flux": dict(network=Flux, guidance=1.0, embedded_guidance=3.5, clip=1e-4, beta=0.04, global_std=True,
                       norm_max=1.0, run_seed=13),
+    "step_wan": dict(network=Wan, guidance=4.5, clip=1e-3, beta=0.004, global_std=False, norm_max=1.0, run_seed=14),
     "step_unguided": dict(guidance=1.0, clip=1e-4, beta=0.04, global_std=False, norm_max=1.0, run_seed=11),
     "step_guided": dict(guidance=4.5, clip=1e-3, beta=0.04, global_std=True, norm_max=0.05, run_seed=12),
 }
@@ -164,7 +208,8 @@ class Run:
             if "lora_B" in name:  # Not zero, or A would have no gradient at first.
                 p.data = (torch.randn(p.shape, generator=g) * 0.1).half().float()
         randn = lambda *shape: torch.randn(*shape, generator=g)
-        width, pooled = (self.network.config[key] for key in ("joint_attention_dim", "pooled_projection_dim"))
+        config = self.network.config
+        width, pooled = config.get("joint_attention_dim", config.get("text_dim")), config.get("pooled_projection_dim", 1)
         self.inputs = {"in.tokens": randn(GROUPS, TOKENS, width), "in.pooled": randn(GROUPS, pooled),
                        "in.negative_tokens": randn(1, TOKENS, width), "in.negative_pooled": randn(1, pooled),
                        "in.rewards": torch.rand(EPOCHS, GROUPS, GROUP_SIZE, generator=g, dtype=torch.float64)}
@@ -201,8 +246,7 @@ class Run:
     def kernel(self, x, v, step):
         """Mean and spread of the reverse SDE's step, and its diffusion coefficient."""
         sigma, dt = self.sigmas[step], self.sigmas[step + 1] - self.sigmas[step]
-        below = self.sigmas[1] if sigma == 1 else sigma
-        std = ETA * torch.sqrt(sigma / (1 - below))
+        std = self.network.std(sigma, self.sigmas[1])
         mean = x * (1 + std ** 2 / (2 * sigma) * dt) + v * (1 + std ** 2 * (1 - sigma) / (2 * sigma)) * dt
         return mean, std * torch.sqrt(-dt), std
 
@@ -214,7 +258,8 @@ class Run:
     def sample(self, epoch):
         """Samples with stochastic steps; the last one is a plain ODE step."""
         identities = [(self.s["run_seed"], epoch * GROUPS + g, s) for g in range(GROUPS) for s in range(GROUP_SIZE)]
-        noise = lambda step: torch.tensor(np.stack([normals(math.prod(SHAPE), *i, step).astype(np.float32).reshape(SHAPE)
+        shape = self.network.shape
+        noise = lambda step: torch.tensor(np.stack([normals(math.prod(shape), *i, step).astype(np.float32).reshape(shape)
                                                     for i in identities])).to(self.dtype)
         rows, noises, scores = range(len(identities)), [noise(INITIAL_LATENT)], []
         latents = [noises[0]]
@@ -259,7 +304,7 @@ class Run:
                     self.model.enable_adapters()
                 ratio = torch.exp(score - scores[step][part])
                 policy = torch.maximum(-advantage * ratio, -advantage * ratio.clamp(1 - clip, 1 + clip)).mean()
-                kl = ((mean - reference) ** 2).mean(dim=(1, 2, 3), keepdim=True) / (2 * std ** 2)
+                kl = ((mean - reference) ** 2).flatten(1).mean(dim=1) / (2 * self.network.kl_spread(std, spread) ** 2)
                 ((policy + beta * kl.mean()) / passes).backward()
                 excess = ratio.detach() - 1
                 outside = excess.abs() > clip

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
+#include "config/import/flow_factory_models.h"
 #include "config/import/foreign_settings.h"
 #include "config/import/translation.h"
 
@@ -18,17 +19,11 @@ namespace oxbow::config {
 namespace {
 
 constexpr char kUnlimitedSteps[] = "10000";
-constexpr char kFluxTokens[] = "512";  // Their T5 encoder's default.
-// The default modules of their FLUX.1.
-constexpr char kFluxTargets[] =
-    "[attn.to_k, attn.to_q, attn.to_v, attn.to_out.0, attn.add_k_proj, attn.add_q_proj, "
-    "attn.add_v_proj, attn.to_add_out, ff.net.0.proj, ff.net.2, ff_context.net.0.proj, "
-    "ff_context.net.2]";
-
 // Translates the sections for prompts, model and evaluation.
 class FileSections {
  public:
-  FileSections(Translation& t, std::string name) : t_(t), name_(std::move(name)) {}
+  FileSections(Translation& t, std::string name)
+      : t_(t), name_(std::move(name)), model_(ForeignModelOf(t)) {}
 
   void All() {
     Taken();
@@ -90,9 +85,8 @@ class FileSections {
 
   void Model() {
     const ForeignSetting type = t_.Get("model.model_type");
-    t_.Allow(type, {"sd3", "sd3-5", "sd3_5", "sd3.5", "flux1"},
-             "models here are of Stable Diffusion 3 (sd3, sd3-5) or FLUX.1 (flux1)");
-    if (IsFlux(t_)) t_.Set("prompts.t5_length", kFluxTokens, type);
+    CheckForeignModel(t_);
+    if (model_.prompt_tokens != nullptr) t_.Set("prompts.t5_length", model_.prompt_tokens, type);
     t_.Allow(t_.Get("model.target_components"), {"transformer"},
              "the transformer alone is trained");
     t_.Set("model.device", "cuda", type);  // It trains only on CUDA.
@@ -117,9 +111,9 @@ class FileSections {
     const ForeignSetting targets = t_.Get("model.target_modules");
     if (targets.yaml() == "all") {
       t_.Refuse(targets, "name the modules, or take `default`");
-    } else if (targets.yaml() == "default" && IsFlux(t_)) {
-      t_.Set("model.lora.targets", kFluxTargets, targets);
-    } else if (targets.yaml() != "default") {  // The default has the same attention projections.
+    } else if (targets.yaml() == "default") {
+      if (model_.targets != nullptr) t_.Set("model.lora.targets", model_.targets, targets);
+    } else {
       t_.Set("model.lora.targets", absl::StrCat("[", absl::StrJoin(targets.items, ", "), "]"),
              targets);
     }
@@ -146,12 +140,15 @@ class FileSections {
     const ForeignSetting steps = OfEvaluation("num_inference_steps");
     t_.Set("eval.steps", steps.text(), steps);
     const ForeignSetting guidance = OfEvaluation("guidance_scale");
-    const double least = IsFlux(t_) ? 0 : 1;
+    const double least = model_.guidance_min;
     if (guidance.present && std::max(least, guidance.number()) !=
                                 std::max(least, t_.Get("train.guidance_scale").number())) {
       t_.Differs(guidance,
-                 absl::StrCat("held-out images have the guidance of ",
-                              IsFlux(t_) ? "sampling.embedded_guidance" : "sampling.guidance"));
+                 absl::StrCat("held-out images have the guidance of ", model_.guidance_key));
+    }
+    const ForeignSetting frames = t_.Get("eval.num_frames");
+    if (frames.present && frames.text() != t_.Get("train.num_frames").text()) {
+      t_.Differs(frames, "held-out videos are as long as those that are trained on");
     }
     for (const char* key : {"resolution", "height", "width"}) {
       const ForeignSetting s = OfEvaluation(key);
@@ -181,6 +178,7 @@ class FileSections {
 
   Translation& t_;
   const std::string name_;
+  const ForeignModel& model_;
 };
 
 void AppendComments(const std::string& title, const std::vector<std::string>& lines,

@@ -161,6 +161,7 @@ constexpr ForeignKey kTable[] = {
     {"scheduler.noise_level", kNumber, "0.7", kJudged},
     {"scheduler.num_sde_steps", kCount, "1", kJudged},
     {"scheduler.sde_steps", kCounts, nullptr, kJudged},
+    {"scheduler.flow_shift", kNumber, nullptr, kJudged},
     {"scheduler.seed", kCount, nullptr, kNeedless, kSeeds},
     {"scheduler.num_train_steps", kCount, nullptr, kOldName, "scheduler.num_sde_steps"},
     {"scheduler.train_steps", kCounts, nullptr, kOldName, "scheduler.sde_steps"},

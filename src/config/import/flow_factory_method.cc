@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "config/import/flow_factory_models.h"
 #include "config/import/translation.h"
 
 namespace oxbow::config {
@@ -27,8 +28,6 @@ std::vector<std::string> FlowFactorySize(const Translation& t, const std::string
   return size;
 }
 
-bool IsFlux(const Translation& t) { return t.Get("model.model_type").text() == "flux1"; }
-
 namespace {
 
 constexpr double kGibibyte = 1 << 30;
@@ -36,7 +35,7 @@ constexpr double kAdvantageFloor = 1e-6;  // Floor of the standard deviation; co
 
 class MethodSections {
  public:
-  explicit MethodSections(Translation& t) : t_(t) {}
+  explicit MethodSections(Translation& t) : t_(t), model_(ForeignModelOf(t)) {}
 
   void All() {
     Image();
@@ -51,19 +50,17 @@ class MethodSections {
 
  private:
   void Image() {
-    for (const char* key : {"train.num_frames", "train.frame_rate", "eval.num_frames"}) {
-      t_.Allow(t_.Get(key), {}, "images are drawn here, no videos");
-    }
+    Frames();
     const std::vector<std::string> size = FlowFactorySize(t_, "train");
     const ForeignSetting height = t_.Get("train.height");
     const ForeignSetting width = t_.Get("train.width");
     t_.Set("sampling.height", size[0], height.present ? height : t_.Get("train.resolution"));
     t_.Set("sampling.width", size[1], width.present ? width : t_.Get("train.resolution"));
     const ForeignSetting guidance = t_.Get("train.guidance_scale");
-    if (IsFlux(t_)) {
-      t_.Set("sampling.embedded_guidance", guidance.text(), guidance);
+    if (model_.guidance_min == 0) {
+      t_.Set(model_.guidance_key, guidance.text(), guidance);
     } else {
-      t_.Set("sampling.guidance", std::max(1., guidance.number()), guidance);
+      t_.Set(model_.guidance_key, std::max(model_.guidance_min, guidance.number()), guidance);
     }
     const ForeignSetting storage = t_.Get("train.latent_storage_dtype");
     if (storage.null) {
@@ -72,8 +69,26 @@ class MethodSections {
       t_.Choose("sampling.storage", storage, {{"fp32", "f32"}, {"fp16", "f16"}, {"bf16", "bf16"}});
     }
     const ForeignSetting type = t_.Get("model.model_type");
-    t_.Set("sampling.schedule", "linspace", type);  // It shifts linspace(1, 1/N, N).
+    t_.Set("sampling.schedule", model_.schedule, type);
     Checkpointing();
+  }
+
+  // The frames of a video, and UniPC's whole timesteps and shift, which come with it.
+  void Frames() {
+    const ForeignSetting frames = t_.Get("train.num_frames");
+    const ForeignSetting shift = t_.Get("scheduler.flow_shift");
+    if (!model_.draws_videos) {
+      for (const char* key : {"train.num_frames", "eval.num_frames", "scheduler.flow_shift"}) {
+        t_.Allow(t_.Get(key), {}, "is for videos, and this model draws images");
+      }
+    } else {
+      if (frames.present) t_.Set("sampling.frames", frames.text(), frames);
+      if (shift.present) t_.Set("sampling.shift", shift.text(), shift);
+      t_.Set("sampling.whole_timesteps", "true", t_.Get("model.model_type"));
+    }
+    for (const char* key : {"train.frame_rate", "eval.frame_rate"}) {
+      t_.Allow(t_.Get(key), {}, "no model that runs here takes a frame rate");
+    }
   }
 
   void Checkpointing() {
@@ -345,6 +360,7 @@ class MethodSections {
   }
 
   Translation& t_;
+  const ForeignModel& model_;
   bool forward_ = false;  // nft or awm.
 };
 

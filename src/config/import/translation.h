@@ -57,9 +57,6 @@ void TranslateMethod(Translation& t);
 // Translates the lists of rewards.
 void TranslateRewards(Translation& t);
 
-// Whether the model is FLUX.1, which takes the scale of guidance as an input.
-bool IsFlux(const Translation& t);
-
 // Height and width from a section with `resolution`, `height` and `width`.
 std::vector<std::string> FlowFactorySize(const Translation& t, const std::string& section);
 
