@@ -41,7 +41,7 @@ ETA, SHIFT = 0.7, 3.0
 
 class Network:
     """What the classes below differ in. The noise of a stochastic step is that of Flow-SDE, and its KL has no dt."""
-    shape = (4, 6, 4)
+    shape, pooled = (4, 6, 4), True
 
     @staticmethod
     def std(sigma, sigma_1):
@@ -80,7 +80,7 @@ class Flux(Network):
     rank, alpha = 2, 4
     make = FluxTransformer2DModel
     mu = calculate_shift(Network.shape[1] // 2 * (Network.shape[2] // 2))
-    metadata = {"shift": str(math.exp(mu)), "schedule": "linspace", "graph": "exported/flux_dev_tiny/graph.json.gz"}
+    metadata = {"class": "FluxTransformer2DModel", "shift": str(math.exp(mu)), "schedule": "linspace", "graph": "exported/flux_dev_tiny/graph.json.gz"}
 
     @classmethod
     def scheduler(cls):
@@ -103,11 +103,11 @@ class Wan(Network):
     """As flow_grpo's train_wan2_1.py: a video, its own noise, the KL with dt; the pipeline's whole timesteps."""
     config = dict(patch_size=[1, 2, 2], num_attention_heads=2, attention_head_dim=12, in_channels=4, out_channels=4,
                   text_dim=10, freq_dim=16, ffn_dim=20, num_layers=2, cross_attn_norm=True, rope_max_seq_len=32)
-    shape = (4, 2, 6, 4)
+    shape, pooled = (4, 2, 6, 4), False
     targets, rank, alpha = ["to_q", "to_k", "to_v", "to_out.0"], 2, 4
     make = WanTransformer3DModel
-    metadata = {"shift": str(SHIFT), "schedule": "unipc_flow_whole", "dynamics": "wan_sde", "kl": "transition",
-                "graph": "exported/wan_tiny/graph.json.gz"}
+    metadata = {"class": "WanTransformer3DModel", "shift": str(SHIFT), "schedule": "unipc_flow_whole",
+                "dynamics": "wan_sde", "kl": "transition", "graph": "exported/wan_tiny/graph.json.gz"}
 
     @staticmethod
     def scheduler():
@@ -360,7 +360,8 @@ def main():
         metadata = {k: str(v) for k, v in settings.items() if k != "network"} | run.network.metadata | {
             "rank": str(run.network.rank), "alpha": str(run.network.alpha), "targets": json.dumps(run.network.targets),
             "eta": str(ETA), "learning_rate": str(LEARNING_RATE), "weight_decay": str(WEIGHT_DECAY), "peft": peft.__version__}
-        goldens.save(args.out / f"{name}.safetensors", run.weights | run.adapter | run.inputs | run.out,
+        inputs = {k: v for k, v in run.inputs.items() if run.network.pooled or "pooled" not in k}
+        goldens.save(args.out / f"{name}.safetensors", run.weights | run.adapter | inputs | run.out,
                      json.dumps(dict(run.model.config)), args.seed, metadata)
 
 

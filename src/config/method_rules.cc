@@ -80,6 +80,11 @@ void KlRules(const v1::MethodConfig& m, Findings& f) {
   f.Require(m.kl_weight() >= 0, "method.kl_weight", "must be at least 0", m.kl_weight());
   f.Require(m.old_kl_weight() >= 0, "method.old_kl_weight", "must be at least 0",
             m.old_kl_weight());
+  if (m.kl_space() == v1::KL_SPACE_TRANSITION && !ChosenMethod(m).needs_density()) {
+    f.Error("method.kl_space",
+            absl::StrCat("transition is of stochastic steps, which ", ChosenMethod(m).name,
+                         " does not train: set velocity or mean"));
+  }
   if (m.reference_every() > 0 && m.kl_weight() == 0) {
     f.Warn("method.reference_every",
            "has no effect without a pull towards the reference: set method.kl_weight");

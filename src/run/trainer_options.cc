@@ -27,7 +27,7 @@ static_assert(static_cast<int>(rl::Sharing::kStep) == v1::SHARING_STEP - 1);
 static_assert(static_cast<int>(rl::DecayShape::kWarmupCosine) == v1::DECAY_SHAPE_WARMUP_COSINE - 1);
 static_assert(static_cast<int>(rl::RateShape::kCosine) == v1::RATE_SHAPE_COSINE - 1);
 static_assert(static_cast<int>(rl::WeightScale::kSum) == v1::WEIGHT_SCALE_SUM - 1);
-static_assert(static_cast<int>(rl::KlSpace::kMean) == v1::KL_SPACE_MEAN - 1);
+static_assert(static_cast<int>(rl::KlSpace::kTransition) == v1::KL_SPACE_TRANSITION - 1);
 
 void SetAdvantages(const v1::RunConfig& config, rl::TrainerOptions& options) {
   const v1::MethodConfig& method = config.method();

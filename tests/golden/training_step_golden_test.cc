@@ -1,5 +1,5 @@
-// Whole training steps against PyTorch: what our sampler and trainer make of a tiny SD3 or FLUX
-// with an adapter, and what diffusers, peft, autograd and torch.optim make of it by Flow-GRPO's
+// Whole training steps against PyTorch: what our sampler and trainer make of a tiny SD3, FLUX or
+// Wan with an adapter, and what diffusers, peft, autograd and torch.optim make of it by Flow-GRPO's
 // arithmetic (tools/make_step_goldens.py). Same weights, noise and rewards; two epochs of two
 // updates.
 #include <ATen/ATen.h>
@@ -45,6 +45,10 @@ double RelativeDistance(const at::Tensor& ours, const at::Tensor& golden) {
 class TrainingStepGoldenTest : public testing::TestWithParam<std::string> {
  protected:
   double Number(const std::string& key) const { return std::stod(golden_.metadata.at(key)); }
+  std::string Word(const std::string& key) const {  // Empty where the case does not say it.
+    const auto found = golden_.metadata.find(key);
+    return found == golden_.metadata.end() ? "" : found->second;
+  }
   double EmbeddedGuidance() const {
     return golden_.metadata.contains("embedded_guidance") ? Number("embedded_guidance") : 0;
   }
@@ -59,14 +63,19 @@ class TrainingStepGoldenTest : public testing::TestWithParam<std::string> {
   int64_t group_size() const { return golden_.in.at("rewards").size(2); }
 
   flow::SamplingSpec Spec() const {
-    const flow::ScheduleKind schedule = golden_.metadata.contains("schedule")
-                                            ? flow::ScheduleKind::kLinspace
-                                            : flow::ScheduleKind::kDiffusersDefault;
-    flow::SamplingSpec spec{.sigmas = flow::SigmaGrid(schedule, kSteps, Number("shift")),
-                            .eta = Number("eta"),
-                            .sde = std::vector<bool>(kSteps, true),
-                            .guidance = Number("guidance"),
-                            .embedded_guidance = EmbeddedGuidance()};
+    const std::map<std::string, flow::ScheduleKind> schedules = {
+        {"", flow::ScheduleKind::kDiffusersDefault},
+        {"linspace", flow::ScheduleKind::kLinspace},
+        {"unipc_flow_whole", flow::ScheduleKind::kUnipcFlowWhole}};
+    const bool of_wan = Word("dynamics") == "wan_sde";
+    flow::SamplingSpec spec{
+        .sigmas = flow::SigmaGrid(schedules.at(Word("schedule")), kSteps, Number("shift")),
+        .dynamics = of_wan ? flow::DynamicsKind::kWanSde : flow::DynamicsKind::kFlowSde,
+        .eta = Number("eta"),
+        .sde = std::vector<bool>(kSteps, true),
+        .guidance = Number("guidance"),
+        .embedded_guidance = EmbeddedGuidance(),
+        .whole_timesteps = of_wan};
     spec.sde.back() = false;
     return spec;
   }
@@ -77,7 +86,7 @@ class TrainingStepGoldenTest : public testing::TestWithParam<std::string> {
     options.advantage.std = golden_.metadata.at("global_std") == "True" ? rl::AdvantageStd::kGlobal
                                                                         : rl::AdvantageStd::kGroup;
     options.kl.weight = Number("beta");
-    options.kl.space = rl::KlSpace::kMean;
+    options.kl.space = Word("kl") == "transition" ? rl::KlSpace::kTransition : rl::KlSpace::kMean;
     options.kl.all_steps = true;
     options.adamw.learning_rate = Number("learning_rate");
     options.adamw.weight_decay = Number("weight_decay");
@@ -86,12 +95,12 @@ class TrainingStepGoldenTest : public testing::TestWithParam<std::string> {
     return options;
   }
 
-  // FLUX's is read from its exported graph.
+  // FLUX's and Wan's are read from their exported graphs.
   std::shared_ptr<const Architecture> MadeArchitecture() const {
     const auto graph = golden_.metadata.find("graph");
     ArchitectureSource source{.class_name = "SD3Transformer2DModel", .config_json = golden_.config};
     if (graph != golden_.metadata.end()) {
-      source.class_name = "FluxTransformer2DModel";
+      source.class_name = Word("class");
       source.graph_json = *io::ReadGraphFile(OXBOW_SOURCE_DIR "/tests/golden/" + graph->second);
     }
     auto architecture = ReadArchitecture(source);
@@ -109,8 +118,7 @@ class TrainingStepGoldenTest : public testing::TestWithParam<std::string> {
                                  .targets = nlohmann::json::parse(golden_.metadata.at("targets"))},
                         .with_ema = false,
                         .guidance = Number("guidance"),
-                        .negative = {{kPromptTokens, golden_.in.at("negative_tokens")},
-                                     {kPooledPrompt, golden_.in.at("negative_pooled")}},
+                        .negative = Named("negative_", at::zeros({1}, at::kLong)),
                         .embedded_guidance = EmbeddedGuidance()});
     EXPECT_TRUE(policy.ok()) << policy.status();
     EXPECT_TRUE((*policy)->Load(golden_.adapter).ok());
@@ -132,8 +140,17 @@ class TrainingStepGoldenTest : public testing::TestWithParam<std::string> {
   // The conditioning of samples, which are numbered through all groups.
   Conditioning ConditioningOf(const at::Tensor& samples) const {
     const at::Tensor group = at::div(samples, group_size(), "floor");
-    return {{kPromptTokens, golden_.in.at("tokens").index_select(0, group)},
-            {kPooledPrompt, golden_.in.at("pooled").index_select(0, group)}};
+    return Named("", group);
+  }
+  // Rows of the inputs whose names start with `prefix`. Wan has no pooled prompt.
+  Conditioning Named(const std::string& prefix, const at::Tensor& rows) const {
+    Conditioning conditioning;
+    conditioning[kPromptTokens] = golden_.in.at(prefix + "tokens").index_select(0, rows);
+    const auto pooled = golden_.in.find(prefix + "pooled");
+    if (pooled != golden_.in.end()) {
+      conditioning[kPooledPrompt] = pooled->second.index_select(0, rows);
+    }
+    return conditioning;
   }
 
   std::vector<flow::NoiseKey> Keys(int epoch) const {

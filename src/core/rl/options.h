@@ -45,7 +45,7 @@ struct MethodSettings {
 };
 
 // In which space the KL to the reference is measured; see penalties.h.
-enum class KlSpace { kVelocity, kMean };
+enum class KlSpace { kVelocity, kMean, kTransition };
 
 struct KlOptions {
   double weight = 0;

@@ -12,8 +12,9 @@ namespace oxbow::rl {
 
 double KlScale(KlSpace space, const flow::StepKernel& kernel) {
   if (space == KlSpace::kVelocity) return 1;
-  OXBOW_CHECK(kernel.std > 0) << "mean-space KL of a deterministic step; sigma " << kernel.sigma;
-  return kernel.cv * kernel.cv / (2 * kernel.std * kernel.std);
+  const double spread = space == KlSpace::kMean ? kernel.std : kernel.scale;
+  OXBOW_CHECK(spread > 0) << "KL of the means of a deterministic step; sigma " << kernel.sigma;
+  return kernel.cv * kernel.cv / (2 * spread * spread);
 }
 
 at::Tensor RowKl(const at::Tensor& v, const at::Tensor& v_reference, const at::Tensor& scale) {

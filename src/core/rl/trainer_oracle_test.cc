@@ -266,7 +266,8 @@ double KlOf(const OracleRow& row, const Vector& weights, KlSpace space) {
   double kl = 0;
   for (size_t d = 0; d < kDims; ++d) {
     const double difference = v[d] - row.v_reference[d];
-    const double of_means = row.kernel.cv * difference / row.kernel.std;
+    const double spread = space == KlSpace::kMean ? row.kernel.std : row.kernel.scale;
+    const double of_means = row.kernel.cv * difference / spread;
     kl += (space == KlSpace::kVelocity ? difference * difference : of_means * of_means / 2) / kDims;
   }
   return kl;
@@ -344,6 +345,7 @@ INSTANTIATE_TEST_SUITE_P(
     Methods, TrainerOracleTest,
     ::testing::Values(Case{"Sequence", Correction::kSequence},
                       Case{"SequenceMeanSpaceKl", Correction::kSequence, KlSpace::kMean},
+                      Case{"SequenceTransitionKl", Correction::kSequence, KlSpace::kTransition},
                       Case{"SequenceSqrtGeometric", Correction::kSequence, KlSpace::kVelocity,
                            WeightScale::kSqrt, true},
                       Case{"None", Correction::kNone}, Case{"Naive", Correction::kNaive},
