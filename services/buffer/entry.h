@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/ids.h"
@@ -18,11 +19,13 @@ struct Entry {
   std::string table = replay::kBestTable;
   uint64_t place = 0;  // In the order of its table; set by the store.
   PromptId prompt;
-  LearnerStep birth;      // Step whose weights made it.
-  double reward = 0;      // Raw; age never changes it.
-  uint64_t uses = 0;      // Committed steps that trained on it.
-  LearnerStep last_used;  // Step of the last use; meaningless while uses is 0.
-  bool retired = false;   // In no table any more, kept because an uncommitted step has drawn it.
+  LearnerStep birth;               // Step whose weights made it.
+  double reward = 0;               // Raw, of its first picture; never changes.
+  std::optional<double> rescored;  // Raw, of the picture that was generated last.
+  uint64_t failures = 0;           // Regenerations in a row that failed.
+  uint64_t uses = 0;               // Committed steps that trained on it.
+  LearnerStep last_used;           // Step of the last use; meaningless while uses is 0.
+  bool retired = false;  // In no table any more, kept because an uncommitted step has drawn it.
   uint32_t latent_count = 0;  // 0 only in queues.
   uint64_t latent_bytes = 0;  // Size of one latent; the store sets this and the sizes below.
   uint64_t header_bytes = 0;
@@ -33,11 +36,22 @@ struct Entry {
   std::string conditioning;  // Read only where asked for.
   std::string latents;       // Offered only: latent_count of equal size. ReadLatents reads them.
 
-  std::string invalid;  // Offered only: why it cannot be stored; then no field but the id counts.
-  double priority = 0;  // Read only: at the store's step.
+  bool unproven = false;  // Offered only: no better than the rest of its group.
+  std::string invalid;    // Offered only: why it cannot be stored; then no field but the id counts.
+  double priority = 0;    // Read only: at the store's step.
 
+  double value() const {
+    return rescored.value_or(reward);
+  }  // What it counts; age does not matter.
   uint64_t bytes() const { return latent_count * latent_bytes + header_bytes + conditioning_bytes; }
   bool operator==(const Entry&) const = default;
+};
+
+// What a step found out by generating an entry's picture again.
+struct Rescored {
+  EntryId entry;
+  std::optional<double> reward;  // The entry's value from now on; none: it keeps its own.
+  bool failed = false;
 };
 
 }  // namespace oxbow::buffer

@@ -36,6 +36,7 @@ absl::StatusOr<Entry> EntryFromProto(const v1::ReplayEntry& header) {
   entry.prompt = PromptId(header.prompt().id());
   entry.birth = LearnerStep(header.birth_step());
   entry.reward = header.raw_reward();
+  entry.unproven = header.unproven();
   entry.latent_count = none ? 0 : static_cast<uint32_t>(latents.shape(0));
   entry.conditioning = header.conditioning().SerializeAsString();
   v1::ReplayEntry rest = header;
@@ -55,6 +56,8 @@ absl::StatusOr<v1::ReplayEntry> EntryToProto(const Entry& entry) {
     return absl::DataLossError(
         absl::StrCat("replay store is damaged: conditioning of entry ", entry.id.value));
   }
+  message.set_raw_reward(entry.value());
+  message.set_failures(static_cast<uint32_t>(entry.failures));
   message.set_uses(static_cast<uint32_t>(entry.uses));
   message.set_last_used_step(entry.last_used.value);
   message.set_priority(entry.priority);

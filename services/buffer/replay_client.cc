@@ -203,13 +203,21 @@ absl::StatusOr<v1::ReplayEntry> ReplayClient::Read(const v1::ReadRequest& reques
 }
 
 absl::Status ReplayClient::Advance(Epoch epoch, LearnerStep step, const std::vector<EntryId>& used,
-                                   const std::vector<EntryId>& evict) {
+                                   const std::vector<EntryId>& evict,
+                                   const std::vector<Rescored>& rescored, uint32_t failures_max) {
   v1::AdvanceRequest request;
   request.set_epoch(epoch.value);
   request.set_run_uid(impl_->run);
   request.set_step(step.value);
   for (const EntryId id : used) request.add_used_entry_ids(id.value);
   for (const EntryId id : evict) request.add_evict_entry_ids(id.value);
+  request.set_failures_max(failures_max);
+  for (const Rescored& one : rescored) {
+    v1::AdvanceRequest::Rescored& added = *request.add_rescored();
+    added.set_entry_id(one.entry.value);
+    if (one.reward.has_value()) added.set_reward(*one.reward);
+    added.set_failed(one.failed);
+  }
   v1::AdvanceResponse response;
   return impl_->Call("Advance", [&](grpc::ClientContext& context) {
     return impl_->stub->Advance(&context, request, &response);

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/ids.h"
 #include "oxbow/v1/replay_buffer.pb.h"
+#include "services/buffer/entry.h"
 #include "services/buffer/ownership.h"
 
 namespace oxbow::buffer {
@@ -47,7 +48,8 @@ class ReplayClient {
   // An entry with latents [first, first + count).
   absl::StatusOr<v1::ReplayEntry> Read(EntryId entry, uint32_t first, uint32_t count);
   absl::Status Advance(Epoch epoch, LearnerStep step, const std::vector<EntryId>& used,
-                       const std::vector<EntryId>& evict);
+                       const std::vector<EntryId>& evict,
+                       const std::vector<Rescored>& rescored = {}, uint32_t failures_max = 0);
   absl::Status Checkpoint(Epoch epoch, const std::string& name, uint32_t keep);
   absl::Status Restore(Epoch epoch, const std::string& name, const RestoreFor& wanted = {});
   absl::StatusOr<v1::InfoResponse> Info();

@@ -33,7 +33,15 @@ std::vector<TablePolicy> Policies(DrawPolicy draw) {
 
 struct Plain {
   uint64_t id = 0, prompt = 0, birth = 0, uses = 0, last_used = 0;
+  double reward = 0;      // The newest one.
+  bool unproven = false;  // Nothing shows that it is a success.
+  uint64_t failures = 0;
+};
+
+struct Regeneration {
   double reward = 0;
+  bool taken = false;  // The entry counts the new reward.
+  bool failed = false;
 };
 
 std::vector<uint64_t> Values(const std::vector<EntryId>& ids) {
@@ -58,9 +66,10 @@ struct Reference {
     if (decay.form == replay::DecayForm::kSubtractive) {
       return entry.reward - decay.rate * static_cast<double>(age);
     }
-    if (age == 0 || entry.reward <= decay.floor) return entry.reward;
-    return decay.floor +
-           std::pow(decay.rate, static_cast<double>(age)) * (entry.reward - decay.floor);
+    if (age == 0) return entry.reward;
+    const double kept = std::pow(decay.rate, static_cast<double>(age));
+    const double distance = entry.reward - decay.floor;
+    return decay.floor + (distance > 0 ? distance * kept : distance / kept);
   }
 
   // From best the lowest once all are born, equal ones by id; from a queue the oldest.
@@ -133,6 +142,9 @@ struct Reference {
       const auto other = std::find_if(table.begin(), table.end(),
                                       [&](const Plain& plain) { return plain.id == *rival; });
       if (better && !(entry.reward > Priority(*other, step))) return Outcome::kRejectedLower;
+      if (better && entry.unproven && other->reward >= entry.reward) {
+        return Outcome::kRejectedLower;
+      }
       Drop(*rival);
       replaced = *rival;
     }
@@ -174,8 +186,8 @@ struct Reference {
     return Values(replay::DrawWeighted(weighted, count, seed, LearnerStep(at)));
   }
 
-  void Advance(uint64_t committed, const std::set<uint64_t>& used,
-               const std::set<uint64_t>& evict) {
+  void Advance(uint64_t committed, const std::set<uint64_t>& used, const std::set<uint64_t>& evict,
+               const std::map<uint64_t, Regeneration>& again = {}, uint64_t failures_max = 0) {
     if (committed + 1 == step) return;
     const auto count_use = [&](Plain& entry) {
       if (used.count(entry.id) == 0) return;
@@ -188,7 +200,17 @@ struct Reference {
     if (step > kRemembered) forgotten = std::max(forgotten, step - kRemembered);
     std::erase_if(draws, [&](const auto& draw) { return draw.first <= committed; });
     std::erase_if(held, [&](const auto& entry) { return !Drawn(entry.first); });
-    for (const uint64_t id : evict) Drop(id);
+    std::set<uint64_t> leave = evict;
+    for (auto& [_, table] : tables) {
+      for (Plain& entry : table) {
+        const auto found = again.find(entry.id);
+        if (found == again.end()) continue;
+        if (found->second.taken) entry.reward = found->second.reward;
+        entry.failures = found->second.failed ? entry.failures + 1 : 0;
+        if (failures_max > 0 && entry.failures >= failures_max) leave.insert(entry.id);
+      }
+    }
+    for (const uint64_t id : leave) Drop(id);
     for (const TablePolicy& policy : policies) {
       std::vector<Plain>& table = tables[policy.name];
       while (policy.age_max > 0 && !table.empty() && step > table[0].birth + policy.age_max) {
@@ -247,7 +269,8 @@ class ModelRun {
     for (size_t i = 0; i < entries.size(); ++i) {
       ASSERT_EQ(entries[i].id.value, table[i].id) << "in this order";
       ASSERT_EQ(entries[i].prompt.value, table[i].prompt);
-      ASSERT_EQ(entries[i].reward, table[i].reward);
+      ASSERT_EQ(entries[i].value(), table[i].reward);
+      ASSERT_EQ(entries[i].failures, table[i].failures);
       ASSERT_EQ(entries[i].birth.value, table[i].birth);
       ASSERT_EQ(entries[i].uses, table[i].uses);
       ASSERT_EQ(entries[i].last_used.value, table[i].last_used);
@@ -297,6 +320,7 @@ class ModelRun {
     // Quarters, with subtractive decay in sixteenths: equal priorities are equal as doubles too.
     plain.reward = random_.NextBelow(2) == 0 ? static_cast<double>(random_.NextBelow(5)) / 4 - 0.25
                                              : random_.NextNormal();
+    plain.unproven = random_.NextBelow(4) == 0;
     made_[plain.id] = plain;
     return plain;
   }
@@ -313,6 +337,7 @@ class ModelRun {
       const size_t latent_bytes = random_.NextBelow(3) == 0 ? 1500 : 40;
       entries.push_back(TestEntry(plain.id, plain.prompt, plain.birth, plain.reward, latent_bytes));
       entries.back().table = policy.name;
+      entries.back().unproven = plain.unproven;
       if (policy.name != kPrompts) continue;
       entries.back().latent_count = 0;
       entries.back().latents.clear();
@@ -361,8 +386,13 @@ class ModelRun {
     last_ = "advance";
     std::set<uint64_t> used;
     std::set<uint64_t> evict;
+    std::map<uint64_t, Regeneration> again;
     for (const auto& [_, ids] : reference_.draws) {
       for (const uint64_t id : ids) {
+        if (random_.NextBelow(2) == 0) {
+          again[id] = {static_cast<double>(random_.NextBelow(5)) / 4 - 0.25,
+                       random_.NextBelow(2) == 0, random_.NextBelow(2) == 0};
+        }
         if (random_.NextBelow(3) > 0) used.insert(id);
         if (random_.NextBelow(6) == 0) evict.insert(id);
       }
@@ -384,9 +414,17 @@ class ModelRun {
       for (const uint64_t value : values) out.push_back(EntryId(value));
       return out;
     };
-    const auto report = store_->Advance(epoch_, LearnerStep(committed), ids(used), ids(evict));
+    std::vector<Rescored> rescored = {{.entry = EntryId(999), .reward = 1}};  // Ignored, too.
+    for (const auto& [id, one] : again) {
+      rescored.push_back({.entry = EntryId(id),
+                          .reward = one.taken ? std::optional(one.reward) : std::nullopt,
+                          .failed = one.failed});
+    }
+    const uint64_t failures_max = random_.NextBelow(3);
+    const auto report = store_->Advance(epoch_, LearnerStep(committed), ids(used), ids(evict),
+                                        rescored, failures_max);
     ASSERT_TRUE(report.ok()) << report.status();
-    reference_.Advance(committed, used, evict);
+    reference_.Advance(committed, used, evict, again, failures_max);
     if (reference_.step > 1) {
       const LearnerStep older(reference_.step - 2);
       ASSERT_TRUE(absl::IsOutOfRange(store_->Advance(epoch_, older, {}, {}).status()));

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <initializer_list>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -13,6 +15,7 @@ namespace {
 constexpr uint8_t kVersion = 1;
 constexpr char kBestLetter = 'e';
 constexpr char kQueueLetter = 'q';
+constexpr double kNoReward = std::numeric_limits<double>::quiet_NaN();
 
 template <typename T>
 void Put(std::string& out, T value) {
@@ -116,6 +119,9 @@ std::string Encode(const Entry& entry) {
   Put(out, std::bit_cast<uint64_t>(entry.reward));
   Put(out, entry.uses);
   Put(out, entry.last_used.value);
+  if (entry.failures == 0 && !entry.rescored.has_value()) return out;
+  Put(out, entry.failures);
+  Put(out, std::bit_cast<uint64_t>(entry.rescored.value_or(kNoReward)));
   return out;
 }
 
@@ -199,6 +205,11 @@ std::optional<Entry> DecodeEntry(std::string_view key, std::string_view value) {
   entry.reward = std::bit_cast<double>(reader.Take<uint64_t>());
   entry.uses = reader.Take<uint64_t>();
   entry.last_used = LearnerStep(reader.Take<uint64_t>());
+  if (reader.left() > 0) {
+    entry.failures = reader.Take<uint64_t>();
+    const auto reward = std::bit_cast<double>(reader.Take<uint64_t>());
+    if (!std::isnan(reward)) entry.rescored = reward;
+  }
   return reader.done() ? std::optional(std::move(entry)) : std::nullopt;
 }
 

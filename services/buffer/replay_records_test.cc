@@ -52,6 +52,21 @@ TEST(ReplayRecordsTest, ARecordOfBestAndOneOfAQueueDifferByKeyAndName) {
   EXPECT_EQ(DecodeEntry(RecordKey(entry), Encode(entry)), entry);
 }
 
+TEST(ReplayRecordsTest, ARecordTellsOfItsRegenerationsOnceThereAreSome) {
+  Entry entry = TestRecord();
+  const std::string before = Encode(entry);
+  entry.failures = 3;
+  EXPECT_EQ(Hex(Encode(entry)).substr(2 * before.size()), "00000000000000037ff8000000000000");
+  EXPECT_EQ(DecodeEntry(RecordKey(entry), Encode(entry)), entry) << "the reward stayed";
+  entry.rescored = 0.5;
+  EXPECT_EQ(Hex(Encode(entry)).substr(2 * before.size()), "00000000000000033fe0000000000000");
+  EXPECT_EQ(DecodeEntry(RecordKey(entry), Encode(entry)), entry);
+  const std::string record = Encode(entry);
+  for (size_t size = before.size() + 1; size < record.size(); ++size) {
+    EXPECT_FALSE(DecodeEntry(RecordKey(entry), record.substr(0, size)).has_value()) << size;
+  }
+}
+
 TEST(ReplayRecordsTest, OtherBytesAreNoRecord) {
   const std::string clock = Encode(ClockRecord{LearnerStep(3), Epoch(4)});
   EXPECT_EQ(DecodeClock(clock), (ClockRecord{LearnerStep(3), Epoch(4)}));

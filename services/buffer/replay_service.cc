@@ -32,6 +32,16 @@ std::string OutcomeName(size_t outcome) {
   return v1::OfferOutcome_Name(ToProto(static_cast<Outcome>(outcome)));
 }
 
+std::vector<Rescored> RescoredOf(const v1::AdvanceRequest& request) {
+  std::vector<Rescored> all;
+  for (const v1::AdvanceRequest::Rescored& one : request.rescored()) {
+    all.push_back({.entry = EntryId(one.entry_id()),
+                   .reward = one.has_reward() ? std::optional(one.reward()) : std::nullopt,
+                   .failed = one.failed()});
+  }
+  return all;
+}
+
 }  // namespace
 
 ReplayService::ReplayService(Options options, ReplayStore& store, ReplayMetrics& metrics,
@@ -193,7 +203,7 @@ absl::Status ReplayService::DoAdvance(const v1::AdvanceRequest& request) {
   OXBOW_ASSIGN_OR_RETURN(
       const AdvanceReport report,
       store_.Advance(CallerOf(request), LearnerStep(request.step()), Ids(request.used_entry_ids()),
-                     Ids(request.evict_entry_ids())));
+                     Ids(request.evict_entry_ids()), RescoredOf(request), request.failures_max()));
   metrics_.Advanced(report);
   OXBOW_LOG(Debug) << "step advanced" << Field("step", request.step())
                    << Field("used", request.used_entry_ids_size())

@@ -59,7 +59,9 @@ absl::Status ReplayState::LoadBest() {
   return database_.ForEach('e', [&](const std::string& key, const std::string& value) {
     const std::optional<Entry> entry = DecodeEntry(key, value);
     const uint64_t id = EntryOfKey(key).value;
-    if (!entry.has_value() || !std::isfinite(entry->reward)) return Damaged("entry", id);
+    if (!entry.has_value() || !std::isfinite(entry->value())) {
+      return Damaged("entry", id);
+    }
     if (entry->retired) {
       retired_[entry->id] = *entry;
       return absl::OkStatus();
@@ -238,6 +240,12 @@ void ReplayState::CountUse(EntryId id, LearnerStep step, rocksdb::WriteBatch& ba
     ++found->second.uses;
     found->second.last_used = step;
     WriteRecord(found->second, batch);
+  }
+}
+
+void ReplayState::Rescore(const Rescored& rescored, rocksdb::WriteBatch& batch) {
+  if (Table* table = Holder(rescored.entry); table != nullptr) {
+    WriteRecord(table->Rescore(rescored), batch);
   }
 }
 

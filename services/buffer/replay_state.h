@@ -60,6 +60,9 @@ class ReplayState {
   // Does nothing for an unknown id.
   void CountUse(EntryId id, LearnerStep step, rocksdb::WriteBatch& batch);
 
+  // Notes a regeneration; does nothing for an entry that is in no table.
+  void Rescore(const Rescored& rescored, rocksdb::WriteBatch& batch);
+
   void SetClock(ClockRecord clock, rocksdb::WriteBatch& batch);
   void SetOwner(Owner owner, rocksdb::WriteBatch& batch);
 

@@ -225,9 +225,35 @@ absl::StatusOr<DrawReport> ReplayStore::Draw(const Caller& caller, LearnerStep s
   return Read(draw);
 }
 
+// An entry that the learner wants no more; one that has left already stays as it is.
+void ReplayStore::Leave(EntryId id, AdvanceReport& report, rocksdb::WriteBatch& batch) {
+  const Entry* entry = state_->Find(id);
+  if (entry == nullptr || entry->retired) return;
+  if (entry->table == replay::kBestTable) ++report.evicted;
+  state_->Drop(id, batch);
+}
+
+void ReplayStore::NoteRegenerations(std::span<const Rescored> rescored, uint64_t failures_max,
+                                    AdvanceReport& report, rocksdb::WriteBatch& batch) {
+  for (const Rescored& one : rescored) {
+    state_->Rescore(one, batch);
+    report.failed += one.failed ? 1 : 0;
+    const Entry* entry = state_->Find(one.entry);
+    if (entry == nullptr || failures_max == 0 || entry->failures < failures_max) continue;
+    Leave(one.entry, report, batch);
+  }
+}
+
 absl::StatusOr<AdvanceReport> ReplayStore::Advance(const Caller& caller, LearnerStep step,
                                                    std::span<const EntryId> used,
-                                                   std::span<const EntryId> evict) {
+                                                   std::span<const EntryId> evict,
+                                                   std::span<const Rescored> rescored,
+                                                   uint64_t failures_max) {
+  for (const Rescored& one : rescored) {
+    if (std::isfinite(one.reward.value_or(0))) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("new reward of entry ", one.entry.value, " is ", *one.reward));
+  }
   absl::MutexLock lock(&mutex_);
   OXBOW_RETURN_IF_ERROR(Begin(caller));
   const ClockRecord clock = state_->clock();
@@ -248,12 +274,8 @@ absl::StatusOr<AdvanceReport> ReplayStore::Advance(const Caller& caller, Learner
   }
   state_->SetClock({next, clock.epoch}, batch);
   state_->ReleaseDraws(step, batch);
-  for (const EntryId id : evict) {
-    const Entry* entry = state_->Find(id);
-    if (entry == nullptr || entry->retired) continue;
-    if (entry->table == replay::kBestTable) ++report.evicted;
-    state_->Drop(id, batch);
-  }
+  NoteRegenerations(rescored, failures_max, report, batch);
+  for (const EntryId id : evict) Leave(id, report, batch);
   for (const auto& [_, table] : state_->tables()) {
     while (const Entry* old = table.TooOld(next)) Evict(table, old->id, batch);
   }

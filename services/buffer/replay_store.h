@@ -77,7 +77,8 @@ struct DrawReport {
 
 struct AdvanceReport {
   std::vector<uint64_t> used_ages;  // Ages of the used entries, in steps. Empty for a step it knew.
-  uint64_t evicted = 0;             // From best, as the caller asked.
+  uint64_t evicted = 0;             // From best: as the caller asked, and what failed too often.
+  uint64_t failed = 0;              // Regenerations that failed.
 };
 
 struct TableState {
@@ -156,11 +157,14 @@ class ReplayStore {
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Counts `used`, moves the clock to step + 1, lets go of what steps up to `step` had drawn,
-  // deletes `evict`, and what is too old for its table. Unknown ids are ignored. kOutOfRange if a
-  // later step was committed before.
+  // deletes `evict`, what has failed `failures_max` times in a row with `rescored` (0: nothing),
+  // and what is too old for its table. Unknown ids are ignored. kOutOfRange if a later step was
+  // committed before, kInvalidArgument for a reward that is not finite.
   absl::StatusOr<AdvanceReport> Advance(const Caller& caller, LearnerStep step,
                                         std::span<const EntryId> used,
-                                        std::span<const EntryId> evict) ABSL_LOCKS_EXCLUDED(mutex_);
+                                        std::span<const EntryId> evict,
+                                        std::span<const Rescored> rescored = {},
+                                        uint64_t failures_max = 0) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // An entry with its conditioning. kNotFound unless a table has it or a step holds it, kDataLoss
   // if it is damaged: then it leaves its table.
@@ -218,6 +222,11 @@ class ReplayStore {
   OfferResult DecideOne(Entry& entry, rocksdb::WriteBatch& batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Evict(const Table& table, EntryId id, rocksdb::WriteBatch& batch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Leave(EntryId id, AdvanceReport& report, rocksdb::WriteBatch& batch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteRegenerations(std::span<const Rescored> rescored, uint64_t failures_max,
+                         AdvanceReport& report, rocksdb::WriteBatch& batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MakeRoomForIds(uint64_t count, rocksdb::WriteBatch& batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

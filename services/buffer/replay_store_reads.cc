@@ -22,7 +22,7 @@ void Describe(const Table& table, StoreInfo& info) {
   for (const auto& [_, entry] : table.entries()) {
     const auto age = static_cast<double>(replay::AgeAt(info.step, entry.birth));
     priorities.push_back(table.PriorityOf(entry, info.step));
-    info.reward_mean += share * entry.reward;
+    info.reward_mean += share * entry.value();
     info.priority_mean += share * priorities.back();
     info.age_mean_steps += share * age;
     info.age_max_steps = std::max(info.age_max_steps, age);
@@ -60,7 +60,7 @@ absl::StatusOr<std::string> ReplayStore::Part(EntryId id, rocksdb::ColumnFamilyH
 
 absl::StatusOr<Entry> ReplayStore::Read(Entry record, bool conditioning) const {
   const uint64_t age = replay::AgeAt(state_->clock().step, record.birth);
-  record.priority = replay::PriorityAt(options_.decay, record.reward, age);
+  record.priority = replay::PriorityAt(options_.decay, record.value(), age);
   OXBOW_ASSIGN_OR_RETURN(record.header, Part(record.id, database_->index(), HeaderKey(record.id)));
   if (!conditioning) return record;
   OXBOW_ASSIGN_OR_RETURN(record.conditioning, Part(record.id, database_->payload(),

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/testing/replay_entries.h"
 #include "tests/testing/scoped_directory.h"
 
@@ -42,6 +44,57 @@ TEST(ReplayStoreTest, UndeclaredTablesAreRefusedAndEmptiedAtTheStart) {
       ReplayStore::Open({.directory = directory.path(), .tables = WithBest({.name = kGroups})})
           .value();
   EXPECT_EQ(again->Info().tables[1].entries, 0u);
+}
+
+TEST(ReplayStoreTest, ASuccessThatItsNewTailsDestroyCountsLessAndThenLeaves) {
+  const testing::ScopedDirectory directory{testing::ScopedDirectory::Memory()};
+  const auto open = [&] { return ReplayStore::Open({.directory = directory.path()}).value(); };
+  const auto advance = [](ReplayStore& store, uint64_t step, Rescored rescored) {
+    EXPECT_TRUE(store.Advance(Epoch(1), LearnerStep(step), {}, {}, {&rescored, 1}, 2).ok());
+  };
+  const EntryId kept(7), lost(8);
+  {
+    const auto store = open();
+    ASSERT_TRUE(store->Offer(Epoch(1), {TestEntry(7, 1, 0, 1), TestEntry(8, 2, 0, 1)}).ok());
+    advance(*store, 1, {.entry = kept, .reward = 0, .failed = true});
+    EXPECT_EQ(store->Info().priority_min, 0) << "the new reward orders the table";
+    EXPECT_EQ(store->Info().reward_mean, .5);
+    advance(*store, 2, {.entry = kept, .reward = .75, .failed = false});
+    advance(*store, 3, {.entry = lost, .reward = 0, .failed = true});
+  }
+  const auto store = open();  // Counts outlive the process.
+  EXPECT_EQ(store->Find(kept)->value(), .75);
+  EXPECT_EQ(store->Find(kept)->reward, 1) << "its first picture stays what it was";
+  EXPECT_EQ(store->Find(lost)->failures, 1u);
+  advance(*store, 4, {.entry = kept, .reward = 0, .failed = true});
+  EXPECT_TRUE(store->Find(kept).ok()) << "a success between two failures starts again";
+  advance(*store, 5, {.entry = lost, .reward = 0, .failed = true});
+  EXPECT_TRUE(absl::IsNotFound(store->Find(lost).status()));
+  const Rescored odd{.entry = kept, .reward = std::nan("")};
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      store->Advance(Epoch(1), LearnerStep(6), {}, {}, {&odd, 1}).status()));
+}
+
+TEST(ReplayStoreTest, AFailureNeverTakesThePlaceOfASuccessHoweverOld) {
+  for (const replay::Decay& decay : {replay::Decay{replay::DecayForm::kSubtractive, .05, 0},
+                                     replay::Decay{replay::DecayForm::kMultiplicative, .9, -1}}) {
+    const testing::ScopedDirectory directory{testing::ScopedDirectory::Memory()};
+    const auto store =
+        ReplayStore::Open(
+            {.directory = directory.path(), .tables = {replay::BestTable(1)}, .decay = decay})
+            .value();
+    ASSERT_TRUE(store->Offer(Epoch(1), {TestEntry(7, 1, 0, 1)}).ok());
+    ASSERT_TRUE(store->Advance(Epoch(1), LearnerStep(100), {}, {}).ok());
+    ASSERT_LT(store->Info().priority_min, 0);
+    for (const uint64_t prompt : {1, 2}) {
+      Entry failure = TestEntry(8 + prompt, prompt, 100, 0);
+      failure.unproven = true;
+      EXPECT_EQ(store->Offer(Epoch(1), {failure})->results[0].outcome, Outcome::kRejectedLower);
+    }
+    EXPECT_EQ(store->Offer(Epoch(1), {TestEntry(11, 2, 100, .5)})->results[0].outcome,
+              Outcome::kReplaced)
+        << "what beat its group is compared with the decayed priority";
+  }
 }
 
 TEST(ReplayStoreTest, PoliciesThatAreNoQueueAreRefused) {

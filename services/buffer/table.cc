@@ -10,18 +10,19 @@
 namespace oxbow::buffer {
 
 replay::PriorityKey Table::KeyOf(const Entry& entry) const {
-  return replay::KeyOf(decay_, entry.reward, entry.birth, entry.id);
+  return replay::KeyOf(decay_, entry.value(), entry.birth, entry.id);
 }
 
 replay::Decision Table::Decide(const Entry& candidate, LearnerStep now) const {
   const auto occupant = [&](const Entry* entry) -> std::optional<replay::Occupant> {
     if (entry == nullptr) return std::nullopt;
-    return replay::Occupant{entry->id, PriorityOf(*entry, now)};
+    return replay::Occupant{entry->id, PriorityOf(*entry, now), entry->value()};
   };
   const Entry* same_prompt = NewestOfPrompt(candidate.prompt);
   switch (policy_.insert) {
     case replay::InsertPolicy::kBetter:
-      return replay::Decide({.candidate_reward = candidate.reward,
+      return replay::Decide({.candidate_reward = candidate.value(),
+                             .unproven = candidate.unproven,
                              .same_prompt = occupant(same_prompt),
                              .lowest = occupant(NextToLeave()),
                              .size = size(),
@@ -62,6 +63,15 @@ const Entry& Table::CountUse(EntryId id, LearnerStep step) {
   Entry& entry = entries_.at(places_.at(id));
   ++entry.uses;
   entry.last_used = step;
+  return entry;
+}
+
+const Entry& Table::Rescore(const Rescored& rescored) {
+  Entry& entry = entries_.at(places_.at(rescored.entry));
+  if (evicts_lowest()) priorities_.erase(KeyOf(entry));
+  if (rescored.reward.has_value()) entry.rescored = rescored.reward;
+  entry.failures = rescored.failed ? entry.failures + 1 : 0;
+  if (evicts_lowest()) priorities_.insert(KeyOf(entry));
   return entry;
 }
 
@@ -123,7 +133,7 @@ replay::Drawn Table::Draw(LearnerStep step, uint64_t count, uint64_t seed) const
 }
 
 double Table::PriorityOf(const Entry& entry, LearnerStep now) const {
-  return replay::PriorityAt(decay_, entry.reward, replay::AgeAt(now, entry.birth));
+  return replay::PriorityAt(decay_, entry.value(), replay::AgeAt(now, entry.birth));
 }
 
 }  // namespace oxbow::buffer

@@ -39,6 +39,9 @@ class Table {
   // Counts a use in `step`. Requires that the id is there.
   const Entry& CountUse(EntryId id, LearnerStep step);
 
+  // Notes a regeneration of an entry. Requires that the id is there and a finite reward.
+  const Entry& Rescore(const Rescored& rescored);
+
   // Null if there is none; valid until the next change.
   const Entry* Find(EntryId id) const;
   const Entry* NewestOfPrompt(PromptId prompt) const;

@@ -40,7 +40,7 @@ class EntryCheck {
       : database_(database), record_(record), found_(found) {}
 
   void Run() {
-    if (!std::isfinite(record_.reward)) Found("reward is not finite");
+    if (!std::isfinite(record_.value())) Found("reward is not finite");
     CheckHeader();
     CheckConditioning();
     CheckLatents();

@@ -31,18 +31,19 @@ uint64_t AgeAt(LearnerStep now, LearnerStep birth) {
 double PriorityAt(const Decay& decay, double reward, uint64_t age) {
   const double steps = static_cast<double>(age);
   if (decay.form == DecayForm::kSubtractive) return reward - decay.rate * steps;
-  if (reward <= decay.floor) return reward;
   // The sum may round past the reward itself, and a tie must stay a tie.
-  const double kept = std::pow(decay.rate, steps);
-  return kept == 1 ? reward : std::min(reward, decay.floor + kept * (reward - decay.floor));
+  const double factor = std::pow(decay.rate, reward > decay.floor ? steps : -steps);
+  return factor == 1 ? reward : std::min(reward, decay.floor + factor * (reward - decay.floor));
 }
 
 PriorityKey KeyOf(const Decay& decay, double reward, LearnerStep birth, EntryId id) {
   OXBOW_CHECK(std::isfinite(reward)) << id << " " << reward;
   const double steps = static_cast<double>(birth.value);
   if (decay.form == DecayForm::kSubtractive) return {0, reward + decay.rate * steps, id};
-  if (reward <= decay.floor) return {0, reward, id};
-  return {1, std::log(reward - decay.floor) - steps * std::log(decay.rate), id};
+  if (reward == decay.floor) return {1, 0, id};
+  const double newer = -steps * std::log(decay.rate);
+  if (reward < decay.floor) return {0, newer - std::log(decay.floor - reward), id};
+  return {2, newer + std::log(reward - decay.floor), id};
 }
 
 }  // namespace oxbow::replay

@@ -2,19 +2,24 @@
 //
 // An entry of raw reward R that is `age` learner steps old has the priority
 //
-//   multiplicative   p(age) = floor + rate^age (R - floor)   for R > floor,   p = R otherwise
+//   multiplicative   p(age) = floor + rate^age (R - floor)    for R > floor
+//                    p(age) = floor - (floor - R) / rate^age  for R <= floor
 //   subtractive      p(age) = R - rate * age
 //
-// A reward at or below the floor does not decay: multiplying its distance to the floor would raise
-// it. Priority decides replacement only; advantages use the raw reward.
+// Below the floor the distance to it grows at the rate at which it shrinks above: age lowers every
+// reward but one that is the floor. Priority decides replacement only; advantages use the raw
+// reward.
 //
 // Two entries keep their order for ever: at any step s the priority is an increasing function,
 // which depends only on s, of the quantities below. So a sorted set keeps the order and decay
 // writes nothing:
 //
-//   multiplicative   band 1: log(R - floor) - birth * log(rate)
-//                    band 0: R, where R <= floor; always below band 1
+//   multiplicative   band 2: log(R - floor) - birth * log(rate)
+//                    band 1: 0, where R is the floor
+//                    band 0: -log(floor - R) - birth * log(rate), where R < floor
 //   subtractive      band 0: R + rate * birth
+//
+// Higher bands are higher priorities.
 #pragma once
 
 #include <compare>

@@ -118,6 +118,15 @@ TEST(PriorityTest, BelowTheFloorStaysBelowEverythingAboveIt) {
             KeyOf(decay, -2, LearnerStep(0), EntryId(2)));
 }
 
+TEST(PriorityTest, RewardsBelowTheFloorAgeToo) {
+  const Decay decay{DecayForm::kMultiplicative, 0.5, 0};
+  EXPECT_EQ(PriorityAt(decay, -1, 2), -4);
+  EXPECT_EQ(PriorityAt(decay, 0, 2), 0) << "the floor itself has no distance to grow";
+  EXPECT_LT(KeyOf(decay, -1, LearnerStep(0), EntryId(1)),
+            KeyOf(decay, -1, LearnerStep(9), EntryId(2)))
+      << "the newer of two equal rewards stays";
+}
+
 TEST(PriorityTest, RefusesRatesThatWouldRaiseOrLoseRewards) {
   EXPECT_FALSE(Validate({DecayForm::kMultiplicative, 1.01, 0}).ok());
   EXPECT_FALSE(Validate({DecayForm::kMultiplicative, 0, 0}).ok());

@@ -5,9 +5,11 @@
 namespace oxbow::replay {
 namespace {
 
-Decision Challenge(double candidate_reward, const Occupant& occupant) {
-  if (candidate_reward > occupant.priority) return {Verdict::kReplace, occupant.id};
-  return {Verdict::kReject, EntryId()};
+Decision Challenge(const Situation& situation, const Occupant& occupant) {
+  const double reward = situation.candidate_reward;
+  const bool better =
+      reward > occupant.priority && (!situation.unproven || reward > occupant.raw_reward);
+  return better ? Decision{Verdict::kReplace, occupant.id} : Decision{};
 }
 
 }  // namespace
@@ -16,10 +18,10 @@ Decision Decide(const Situation& situation) {
   OXBOW_CHECK(situation.capacity > 0) << "capacity";
   OXBOW_CHECK(situation.lowest.has_value() == (situation.size > 0)) << situation.size;
   if (situation.same_prompt.has_value()) {
-    return Challenge(situation.candidate_reward, *situation.same_prompt);
+    return Challenge(situation, *situation.same_prompt);
   }
   if (situation.size < situation.capacity) return {Verdict::kInsert, EntryId()};
-  return Challenge(situation.candidate_reward, *situation.lowest);
+  return Challenge(situation, *situation.lowest);
 }
 
 }  // namespace oxbow::replay
