@@ -136,6 +136,7 @@ const std::vector<std::string> kNumbers = {"text 000", "text 009", "text 473", "
 INSTANTIATE_TEST_SUITE_P(
     Of, EmbeddedModelTest,
     testing::Values(Shipped{"digits", "digits", kNumbers},
+                    Shipped{"digits_flux", "digits", kNumbers},
                     Shipped{"plates",
                             "plates",
                             {"text \"000\"", "text \"009\"", "text \"473\"", "text \"820\"",
