@@ -127,6 +127,14 @@ absl::Status WriteMerged(const fs::path& out, const TrainedPart& trained) {
   return WriteFileAtomically(folder / "config.json", transformer.config_json);
 }
 
+// ComfyUI's names depend on the class of the base model.
+absl::Status WriteComfy(const fs::path& out, const TrainedPart& trained) {
+  OXBOW_ASSIGN_OR_RETURN(const io::DiffusersComponents components,
+                         io::OpenDiffusersDirectory(trained.config.model().path()));
+  return io::WriteComfyLora(out, trained.config.run().name(),
+                            components.at("transformer").class_name, AdapterOf(trained));
+}
+
 }  // namespace
 
 absl::StatusOr<fs::path> ExportRun(const ExportRequest& request) {
@@ -147,7 +155,7 @@ absl::StatusOr<fs::path> ExportRun(const ExportRequest& request) {
   } else if (request.format == "peft") {
     status = io::WritePeftLora(out, AdapterOf(trained));
   } else if (request.format == "comfyui") {
-    status = io::WriteComfyLora(out, trained.config.run().name(), AdapterOf(trained));
+    status = WriteComfy(out, trained);
   } else {
     status = absl::InvalidArgumentError("unknown format: " + request.format);
   }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "io/comfy_names.h"
 #include "io/safetensors.h"
 
 namespace oxbow::io {
@@ -35,12 +36,15 @@ TensorBytes Scaled(TensorBytes tensor, double scale) {
   return tensor;
 }
 
-// Diffusers' keys with alpha / r in B.
-Safetensors Folded(const LoraExport& lora) {
+// Diffusers' keys with alpha / r in B, or ComfyUI's of a transformer's class.
+Safetensors Folded(const LoraExport& lora, std::string_view comfy_class = {}) {
   const double scale = lora.alpha / static_cast<double>(lora.rank);
   Safetensors file{.metadata = lora.provenance};
   for (const auto& [name, tensor] : lora.tensors) {
-    file.tensors["transformer." + name] = name.ends_with(kUp) ? Scaled(tensor, scale) : tensor;
+    const std::string_view matrix(name.end() - kUp.size(), name.end());  // Both are as long.
+    const std::string module = name.substr(0, name.size() - kUp.size());
+    file.tensors[ComfyName(comfy_class, module) + std::string(matrix)] =
+        matrix == kUp ? Scaled(tensor, scale) : tensor;
   }
   return file;
 }
@@ -107,10 +111,10 @@ absl::Status WriteDiffusersLora(const fs::path& directory, const LoraExport& lor
 }
 
 absl::Status WriteComfyLora(const fs::path& directory, const std::string& name,
-                            const LoraExport& lora) {
+                            const std::string& transformer_class, const LoraExport& lora) {
   OXBOW_RETURN_IF_ERROR(CheckLora(lora));
   OXBOW_RETURN_IF_ERROR(MakeDirectory(directory));
-  return WriteSafetensors(directory / (name + ".safetensors"), Folded(lora));
+  return WriteSafetensors(directory / (name + ".safetensors"), Folded(lora, transformer_class));
 }
 
 absl::Status WritePeftLora(const fs::path& directory, const LoraExport& lora) {

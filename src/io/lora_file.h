@@ -1,7 +1,7 @@
 // Trained weights as files that other tools load.
 //
 //   diffusers  pytorch_lora_weights.safetensors   transformer.{module}.lora_A.weight
-//   ComfyUI    {name}.safetensors                 the same keys
+//   ComfyUI    {name}.safetensors                 the same keys, or its own (comfy_names.h)
 //   PEFT       adapter_model.safetensors          base_model.model.{module}.lora_A.weight
 //              adapter_config.json
 //
@@ -39,7 +39,7 @@ absl::Status CheckLora(const LoraExport& lora);
 // and those of writing.
 absl::Status WriteDiffusersLora(const std::filesystem::path& directory, const LoraExport& lora);
 absl::Status WriteComfyLora(const std::filesystem::path& directory, const std::string& name,
-                            const LoraExport& lora);
+                            const std::string& transformer_class, const LoraExport& lora);
 absl::Status WritePeftLora(const std::filesystem::path& directory, const LoraExport& lora);
 
 // Writes DIRECTORY/transformer/{config.json,diffusion_pytorch_model.safetensors}: all weights.
