@@ -122,6 +122,7 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
                                 .negative = setup.negative,
                                 .embedded_guidance = setup.sampling.embedded_guidance,
                                 .whole_timesteps = setup.sampling.whole_timesteps,
+                                .rows_per_forward = setup.config.sampling().rows_per_forward(),
                                 .compute = setup.compute,
                                 .device = setup.device,
                                 .checkpoint_activations = config.model().checkpoint_activations()});

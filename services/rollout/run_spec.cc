@@ -49,6 +49,7 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
   spec.shared_start = config.sampling().noise() == v1::SHARING_GROUP;
   spec.sde_tail = config.sampling().tail() == v1::TAIL_KIND_SDE;
   spec.duplicate_radius = config.method().diversity().radius();
+  spec.rows_per_forward = config.sampling().rows_per_forward();
   spec.sent = run::SentLatentsOf(config);
   spec.latent_shape = {response.latent_shape().begin(), response.latent_shape().end()};
   OXBOW_RETURN_IF_ERROR(model::CheckDimensions(spec.architecture->latent(), spec.latent_shape));

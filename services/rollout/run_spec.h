@@ -30,6 +30,7 @@ struct RunSpec {
   bool shared_start = false;  // The fresh members of a group start from the same noise.
   bool sde_tail = false;      // How tails of replayed heads are regenerated.
   flow::SentLatents sent = flow::SentLatents::kTransitions;
+  int64_t rows_per_forward = 0;       // Rows of the network at a time; 0: no limit.
   double duplicate_radius = 0;        // Two images of a group within it are near duplicates.
   std::vector<int64_t> latent_shape;  // [C, H, W]
 

@@ -79,6 +79,7 @@ absl::Status SamplerModel::Load(const weights::VerifiedSnapshot& snapshot) {
              .negative = spec_.negative,
              .embedded_guidance = spec_.sampling.embedded_guidance,
              .whole_timesteps = spec_.sampling.whole_timesteps,
+             .rows_per_forward = spec_.rows_per_forward,
              .compute = spec_.compute,
              .device = spec_.device,
              .graphs = spec_.graphs ? model::MakeCudaGraphRecorder(spec_.device) : nullptr}));

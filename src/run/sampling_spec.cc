@@ -208,7 +208,12 @@ uint64_t RowsOfPass(const v1::RunConfig& config) {
   const uint64_t samples = (of_update + ranks - 1) / ranks;
   const uint64_t steps = TrainedSteps(config);
   if (batch.rows_per_pass() == 0 || steps == 0) return samples * steps;
-  return steps * std::min(samples, std::max<uint64_t>(1, batch.rows_per_pass() / steps));
+  const uint64_t whole = batch.rows_per_pass() / steps;
+  const rl::MethodFacts& method = config::ChosenMethod(config.method());
+  if (whole == 0 && !rl::NeedsWholeSamples(method, config::OwnSettings(config.method()))) {
+    return batch.rows_per_pass();
+  }
+  return steps * std::min(samples, std::max<uint64_t>(1, whole));
 }
 
 }  // namespace oxbow::run

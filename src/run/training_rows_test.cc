@@ -13,12 +13,22 @@ v1::RunConfig Config(const std::vector<std::string>& overrides = {}) {
   return resolved->config;
 }
 
-TEST(TrainingRowsTest, RowsOfAPassAreThoseOfAnUpdateOrWholeSamplesOfIt) {
+TEST(TrainingRowsTest, RowsOfAPassAreThoseOfAnUpdateOrSamplesOrAPartOfOne) {
   EXPECT_EQ(RowsOfPass(Config()), 32u * 5);  // Two updates of 32 images, five trained steps.
   EXPECT_EQ(RowsOfPass(Config({"learner.ranks=2"})), 16u * 5);
   EXPECT_EQ(RowsOfPass(Config({"batch.rows_per_pass=12"})), 10u);
-  EXPECT_EQ(RowsOfPass(Config({"batch.rows_per_pass=1"})), 5u);
+  EXPECT_EQ(RowsOfPass(Config({"batch.rows_per_pass=3"})), 3u) << "of the five of a sample";
   EXPECT_EQ(RowsOfPass(Config({"batch.rows_per_pass=1000"})), 32u * 5);
+}
+
+TEST(TrainingRowsTest, AMethodThatNeedsWholeSamplesHasAtLeastOne) {
+  const auto rows = [](const std::string& method, const std::string& mean_first) {
+    return RowsOfPass(Config({"method.name=" + method, "method.times.count=4",
+                              "method.awm.mean_first=" + mean_first, "batch.rows_per_pass=2"}));
+  };
+  EXPECT_EQ(rows("v_grpo", "false"), 4u);
+  EXPECT_EQ(rows("awm", "true"), 4u);
+  EXPECT_EQ(rows("awm", "false"), 2u);
 }
 
 TEST(TrainingRowsTest, AMethodOfFinalImagesTrainsItsNoiseLevels) {

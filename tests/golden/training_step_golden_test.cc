@@ -119,7 +119,8 @@ class TrainingStepGoldenTest : public testing::TestWithParam<std::string> {
                         .with_ema = false,
                         .guidance = Number("guidance"),
                         .negative = Named("negative_", at::zeros({1}, at::kLong)),
-                        .embedded_guidance = EmbeddedGuidance()});
+                        .embedded_guidance = EmbeddedGuidance(),
+                        .whole_timesteps = Spec().whole_timesteps});
     EXPECT_TRUE(policy.ok()) << policy.status();
     EXPECT_TRUE((*policy)->Load(golden_.adapter).ok());
     return *std::move(policy);

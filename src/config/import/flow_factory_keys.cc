@@ -100,7 +100,7 @@ constexpr ForeignKey kTable[] = {
     {"train.width", kCount, nullptr, kJudged},
     {"train.num_frames", kCount, nullptr, kJudged},
     {"train.frame_rate", kNumber, nullptr, kJudged},
-    {"train.per_device_batch_size", kCount, "1", kTaken, "batch.rows_per_pass"},
+    {"train.per_device_batch_size", kCount, "1", kJudged},
     {"train.group_size", kCount, "1", kTaken, "batch.group_size"},
     {"train.unique_sample_num_per_epoch", kCount, "8", kTaken, "batch.groups"},
     {"train.gradient_step_per_epoch", kCount, "2", kJudged},

@@ -46,6 +46,7 @@ class MethodSections {
     Averages();
     Optimizer();
     Experience();
+    Memory();
   }
 
  private:
@@ -71,6 +72,19 @@ class MethodSections {
     const ForeignSetting type = t_.Get("model.model_type");
     t_.Set("sampling.schedule", model_.schedule, type);
     Checkpointing();
+  }
+
+  // Their batch of a device counts images, a pass here the trained steps of images.
+  void Memory() {
+    const v1::RunConfig& config = t_.config();
+    const v1::SamplingConfig& sampling = config.sampling();
+    const bool all = sampling.window().kind() == v1::WINDOW_KIND_ALL;
+    const uint64_t steps = forward_ ? config.method().times().count()
+                           : all    ? sampling.sde_count()
+                                    : sampling.window().size();
+    const ForeignSetting images = t_.Get("train.per_device_batch_size");
+    t_.Set("batch.rows_per_pass", absl::StrCat(images.count() * std::max<uint64_t>(1, steps)),
+           images);
   }
 
   // The frames of a video, and UniPC's whole timesteps and shift, which come with it.

@@ -1,5 +1,8 @@
 // Guidance against its formula, row by row.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
 
 #include "core/model/velocity_model.h"
 #include "gtest/gtest.h"
@@ -51,6 +54,44 @@ TEST(GuidanceTest, FollowsTheFormulaWithBothGradients) {
   a.mutable_grad().zero_();
   (4.5 * with - 3.5 * without).square().sum().backward();
   EXPECT_TRUE(at::allclose(gradient, a.grad(), 1e-4));
+}
+
+// Counts the rows of its largest batch.
+class CountedModel final : public VelocityModel {
+ public:
+  CountedModel(at::Tensor a, int64_t* most) : model_(std::move(a)), most_(most) {}
+
+ private:
+  at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
+                     const Conditioning& conditioning) const override {
+    *most_ = std::max(*most_, x.size(0));
+    return model_.Velocity(x, sigma, conditioning);
+  }
+  const LinearModel model_;
+  int64_t* const most_;
+};
+
+TEST(BoundedTest, NoForwardPassHasMoreRowsAndTheResultIsTheSame) {
+  at::manual_seed(9);
+  const at::Tensor a = at::full({1}, 0.5);
+  const Conditioning prompts = Random(7, 4);
+  const Conditioning negative = Random(1, 4);
+  const at::Tensor x = at::randn({7, 1, 2, 3}), sigma = at::rand({7});
+  const at::Tensor want =
+      MakeGuided(std::make_unique<LinearModel>(a), 3, negative)->Velocity(x, sigma, prompts);
+  for (const int64_t rows_max : {1, 4, 14, 15}) {
+    int64_t most = 0;
+    const auto guided =
+        MakeGuided(MakeBounded(std::make_unique<CountedModel>(a, &most), rows_max), 3, negative);
+    {
+      const at::NoGradGuard no_grad;
+      EXPECT_TRUE(at::equal(guided->Velocity(x, sigma, prompts), want));
+      EXPECT_EQ(most, std::min<int64_t>(rows_max, 14)) << "two rows for each of seven";
+      EXPECT_EQ(guided->rows().forward, 14);
+    }
+    guided->Velocity(x, sigma, prompts);
+    EXPECT_EQ(most, 14) << "a gradient goes through the whole batch";
+  }
 }
 
 TEST(GuidanceTest, ATokenCanKeepTheNormThatItHasWithThePrompt) {

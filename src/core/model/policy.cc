@@ -83,7 +83,8 @@ Policy::Policy(const Options& options)
       graphs_(options.graphs),
       guidance_(options.guidance),
       negative_(options.negative),
-      whole_timesteps_(options.whole_timesteps) {}
+      whole_timesteps_(options.whole_timesteps),
+      rows_per_forward_(options.rows_per_forward) {}
 
 const VelocityModel& Policy::reference() const {
   OXBOW_CHECK(reference_.model != nullptr) << "policy was made without a reference";
@@ -198,6 +199,7 @@ std::unique_ptr<VelocityModel> Policy::MakeNetwork(const NamedTensors& tensors,
     network = MakeRecorded(std::move(network), std::move(weights), graphs_);
   }
   if (whole_timesteps_) network = MakeWholeTimesteps(std::move(network));
+  if (rows_per_forward_ > 0) network = MakeBounded(std::move(network), rows_per_forward_);
   if (guidance_ == 1) return network;
   return MakeGuided(std::move(network), guidance_, negative_, architecture_->guidance_norm_patch());
 }

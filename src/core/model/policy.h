@@ -49,6 +49,7 @@ class Policy {
     // The scale that the network takes as an input; see run/embedded_guidance.h.
     double embedded_guidance = 0;
     bool whole_timesteps = false;  // For every network; see velocity_model.h.
+    int64_t rows_per_forward = 0;  // Rows of a network at a time, without gradients; 0: all.
     // The type of matrix products. A LoRA's base weights are kept in it as well: half the memory.
     at::ScalarType compute = at::kFloat;
     at::Device device = at::kCPU;         // Where all weights are.
@@ -113,6 +114,7 @@ class Policy {
   double guidance_;
   Conditioning negative_;
   bool whole_timesteps_;
+  int64_t rows_per_forward_;
   NamedTensors frozen_;
   NamedTensors merged_;  // By module, weights of `current` with the adapter in them.
   Network current_, reference_, ema_, old_;

@@ -84,6 +84,35 @@ class WholeTimesteps final : public VelocityModel {
   const std::unique_ptr<VelocityModel> model_;
 };
 
+class Bounded final : public VelocityModel {
+ public:
+  Bounded(std::unique_ptr<VelocityModel> model, int64_t rows_max)
+      : model_(std::move(model)), rows_max_(rows_max) {}
+
+ private:
+  at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
+                     const Conditioning& conditioning) const override {
+    const int64_t rows = x.size(0);
+    if (rows <= rows_max_ || at::GradMode::is_enabled()) {
+      return model_->Velocity(x, sigma, conditioning);
+    }
+    std::vector<at::Tensor> parts;
+    for (int64_t first = 0; first < rows; first += rows_max_) {
+      const int64_t count = std::min(rows_max_, rows - first);
+      Conditioning part;
+      for (const auto& [name, tensor] : conditioning) {
+        part[name] = tensor.narrow(0, first, count);
+      }
+      parts.push_back(
+          model_->Velocity(x.narrow(0, first, count), sigma.narrow(0, first, count), part));
+    }
+    return at::cat(parts);
+  }
+
+  const std::unique_ptr<VelocityModel> model_;
+  const int64_t rows_max_;
+};
+
 }  // namespace
 
 at::Tensor VelocityModel::Velocity(const at::Tensor& x, const at::Tensor& sigma,
@@ -95,6 +124,10 @@ at::Tensor VelocityModel::Velocity(const at::Tensor& x, const at::Tensor& sigma,
 std::unique_ptr<VelocityModel> MakeGuided(std::unique_ptr<VelocityModel> model, double scale,
                                           Conditioning negative, int64_t norm_patch) {
   return std::make_unique<Guided>(std::move(model), scale, std::move(negative), norm_patch);
+}
+
+std::unique_ptr<VelocityModel> MakeBounded(std::unique_ptr<VelocityModel> model, int64_t rows_max) {
+  return std::make_unique<Bounded>(std::move(model), rows_max);
 }
 
 std::unique_ptr<VelocityModel> MakeWholeTimesteps(std::unique_ptr<VelocityModel> model) {

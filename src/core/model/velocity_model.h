@@ -82,4 +82,9 @@ std::unique_ptr<VelocityModel> MakeGuided(std::unique_ptr<VelocityModel> model, 
 // counts as that number, so that rounding sigma to float32 does not move it by one.
 std::unique_ptr<VelocityModel> MakeWholeTimesteps(std::unique_ptr<VelocityModel> model);
 
+// A velocity model that gives `model` at most `rows_max` rows at a time where no gradient is
+// wanted. Its results are the same, on CPUs bit for bit. A batch that a gradient goes through stays
+// whole.
+std::unique_ptr<VelocityModel> MakeBounded(std::unique_ptr<VelocityModel> model, int64_t rows_max);
+
 }  // namespace oxbow::model

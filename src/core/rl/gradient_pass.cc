@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "core/model/policy.h"
 #include "core/rl/penalties.h"
 
@@ -17,11 +19,18 @@ std::vector<int64_t> RowsInKl(const std::vector<RowRef>& refs) {
   return index;
 }
 
-// The first row of every sample. Rows of a sample are neighbours.
+// Whether it is the first trained row of its sample.
+bool IsFirst(const RowRef& ref) {
+  const std::vector<PlannedRow>& rows = ref.trajectory->rows;
+  return ref.row == &*std::find_if(rows.begin(), rows.end(),
+                                   [](const PlannedRow& row) { return row.trained; });
+}
+
+// The places of the samples' first rows. A pass that begins within a sample may have none.
 std::vector<size_t> FirstRows(const std::vector<RowRef>& refs) {
   std::vector<size_t> first;
   for (size_t r = 0; r < refs.size(); ++r) {
-    if (r == 0 || refs[r].trajectory != refs[r - 1].trajectory) first.push_back(r);
+    if (IsFirst(refs[r])) first.push_back(r);
   }
   return first;
 }
@@ -85,8 +94,9 @@ std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy
       outcomes[static_cast<size_t>(index[i])].kl = values[i];
     }
   }
-  if (options.anchor.weight > 0) {
-    const std::vector<size_t> first = FirstRows(refs);
+  const std::vector<size_t> first =
+      options.anchor.weight > 0 ? FirstRows(refs) : std::vector<size_t>();
+  if (!first.empty()) {
     const at::Tensor pull =
         AnchorPull(options.anchor, options.run_seed, policy, inputs.groups, RowsAt(refs, first));
     loss = loss + pull.sum() / denominators.trajectories * options.anchor.weight;

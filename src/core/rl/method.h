@@ -68,8 +68,8 @@ class Method {
   virtual RowBatch Gather(LearnerStep step, const std::vector<Group>& groups,
                           const std::vector<RowRef>& refs) const = 0;
 
-  // `v` are the current velocities of `batch`, which is Gather of `refs`. All rows of a sample that
-  // an update trains are among them.
+  // `v` are the current velocities of `batch`, which is Gather of `refs`. For a method that needs
+  // whole samples, all rows of a sample that an update trains are among them.
   virtual RowTerms Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
                          const at::Tensor& v) const = 0;
 

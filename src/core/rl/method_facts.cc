@@ -42,6 +42,7 @@ constexpr MethodFacts kMethods[] = {
                       "nothing"},
      .old_copy = OldCopy::kForItsPull,
      .pulls_to_old = true,
+     .whole_samples_if = "mean_first",
      .setting_rules = kAwmRules},
     {.name = "v_grpo",
      .data = TrainedData::kFinalLatents,
@@ -51,12 +52,19 @@ constexpr MethodFacts kMethods[] = {
                       "of a step; 6e-3 to 1e-2 is usual",
               .no_max_if = "sum_norms"},
      .pulls_to_old = true,
-     .compares_images = true},
+     .compares_images = true,
+     .whole_samples = true},
 };
 
 }  // namespace
 
 std::span<const MethodFacts> AllMethods() { return kMethods; }
+
+bool NeedsWholeSamples(const MethodFacts& method, const std::map<std::string, double>& section) {
+  if (method.whole_samples || method.whole_samples_if == nullptr) return method.whole_samples;
+  const auto flag = section.find(method.whole_samples_if);
+  return flag != section.end() && flag->second != 0;
+}
 
 const MethodFacts& FactsOf(MethodKind kind) {
   const auto place = static_cast<size_t>(kind);

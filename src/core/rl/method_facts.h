@@ -4,7 +4,9 @@
 // method_table.cc.
 #pragma once
 
+#include <map>
 #include <span>
+#include <string>
 
 namespace oxbow::rl {
 
@@ -59,6 +61,9 @@ struct MethodFacts {
   bool compares_images = false;
   // The flag of its section under which a backward pass needs whole groups; null: it never does.
   const char* whole_groups_if = nullptr;
+  // A row's loss depends on the other rows of its sample: always, or under a flag of its section.
+  bool whole_samples = false;
+  const char* whole_samples_if = nullptr;
   std::span<const SettingRule> setting_rules = {};
 
   bool trains_final_latents() const { return data == TrainedData::kFinalLatents; }
@@ -69,5 +74,9 @@ struct MethodFacts {
 std::span<const MethodFacts> AllMethods();
 
 const MethodFacts& FactsOf(MethodKind kind);
+
+// Whether the rows of a sample must go through one backward pass; `section` has the settings of the
+// method's own section (MethodSettings), or is empty where they are the defaults.
+bool NeedsWholeSamples(const MethodFacts& method, const std::map<std::string, double>& section);
 
 }  // namespace oxbow::rl

@@ -67,8 +67,8 @@ struct TrainerOptions {
   uint64_t run_seed = 0;
   int updates = 2;  // Per pass.
   int passes = 1;   // Over the samples of a learner step.
-  // Rows of one backward pass: whole samples and at least one; 0: all rows of an update. Not with
-  // Guard's batch_bias, whose loss needs whole groups.
+  // Rows of one backward pass; 0: all rows of an update. At least a whole sample for a method that
+  // needs its rows together. Not with Guard's batch_bias, whose loss needs whole groups.
   int rows_per_pass = 0;
   // Rows of one forward pass without gradients.
   size_t RowsPerForward() const {

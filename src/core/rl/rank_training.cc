@@ -29,9 +29,9 @@ struct Pass {
   size_t begin, end;
 };
 
-// Whole samples, at least one and at most `rows_max` rows; 0: all at once. Rows of a sample are
-// neighbours.
-std::vector<Pass> PassesOf(const std::vector<RowRef>& refs, size_t rows_max) {
+// At most `rows_max` rows each, 0: all at once. Rows of a sample are neighbours, and stay together
+// where there is room for them, or where they must: then a pass has at least one whole sample.
+std::vector<Pass> PassesOf(const std::vector<RowRef>& refs, size_t rows_max, bool whole_samples) {
   std::vector<Pass> passes;
   for (size_t begin = 0, end = 0; begin < refs.size(); begin = end) {
     const auto sample_end = [&](size_t r) {
@@ -43,6 +43,7 @@ std::vector<Pass> PassesOf(const std::vector<RowRef>& refs, size_t rows_max) {
       if (end > begin && rows_max > 0 && next - begin > rows_max) break;
       end = next;
     } while (end < refs.size());
+    if (rows_max > 0 && !whole_samples) end = std::min(end, begin + rows_max);
     passes.push_back({begin, end});
   }
   return passes;
@@ -142,7 +143,9 @@ absl::Status RankGradient::AddPart(const UpdateInputs& inputs, const std::vector
     places.push_back(r);
   }
   if (chosen.empty()) before_last();
-  for (const Pass& pass : PassesOf(chosen, static_cast<size_t>(options_.rows_per_pass))) {
+  for (const Pass& pass :
+       PassesOf(chosen, static_cast<size_t>(options_.rows_per_pass),
+                NeedsWholeSamples(FactsOf(options_.method), options_.settings.values))) {
     if (ranks_.size() == 1 && inputs.interrupted && inputs.interrupted()) {
       return absl::CancelledError("interrupted");
     }
