@@ -51,11 +51,12 @@ absl::StatusOr<FoundGraph> GraphOf(const fs::path& directory, const std::string&
     if (graph.ok()) return FoundGraph{*std::move(graph), std::move(json)};
     last = graph.status();
   }
+  const std::string place = fs::absolute(directory).string();
   return absl::FailedPreconditionError(absl::StrCat(
       directory.string(), ": no graph of this ", class_name,
       last.ok() ? "" : absl::StrCat(" (the one that comes with oxbow: ", last.message(), ")"),
-      "; `cd tools && python3 -m export_model export ", class_name, " --config ",
-      (directory / "config.json").string(), " --out ", directory.string(), "` makes it"));
+      "; `cd tools && python3 -m export_model export ", class_name, " --config ", place,
+      "/config.json --out ", place, "` makes it"));
 }
 
 std::string IdentityOf(const std::string& graph, const io::WeightFiles& files,
