@@ -2,19 +2,22 @@
 """Compares `oxbow score` with the published Python packages, on published weights and on pictures of yours.
 
     check_published_rewards.py --oxbow build/release/bin/oxbow --prompt TEXT PICTURE.png ... \\
-        [--pickscore DIR] [--clip DIR] [--aesthetic-head FILE.pth] [--hpsv2 DIR] [--tolerance 1e-3]
+        [--pickscore DIR] [--clip DIR] [--aesthetic-head FILE.pth] [--hpsv2 DIR] [--imagereward DIR]
+        [--tolerance 1e-3]
 
     --pickscore        yuvalkirstain/PickScore_v1 with the tokenizer of CLIP-ViT-H-14-laion2B-s32B-b79K
     --clip             openai/clip-vit-large-patch14
     --aesthetic-head   sac+logos+ava1-l14-linearMSE.pth; needs --clip
+    --imagereward      what `oxbow convert-weights` made of ImageReward.pt, with vocab.txt of bert-base-uncased
     --hpsv2            what `oxbow convert-weights` made of HPS_v2.1_compressed.pt, with config and tokenizer
 
-Each model that is named is asked, by oxbow and by Python: transformers for the first three, the package hpsv2 (which
-fetches its own checkpoint) for the last. Prints both values and their difference for every picture; exit code 1 if one is
-above the tolerance, 2 if nothing is compared. Needs torch, transformers, torchvision, Pillow; hpsv2 for --hpsv2.
+Each model that is named is asked, by oxbow and by Python: transformers for the first three, the packages ImageReward and
+hpsv2 (which fetch their own checkpoints) for the others. Prints both values and their difference for every picture; exit code 1 if one is
+above the tolerance, 2 if nothing is compared. Needs torch, transformers, torchvision, Pillow; hpsv2 for --hpsv2;
+ImageReward for --imagereward.
 
 The published weights were not at hand where oxbow is built, so this was run there on random
-models alone, and without the package hpsv2.
+models alone, and without the packages hpsv2 and ImageReward.
 """
 import argparse
 import json
@@ -106,6 +109,11 @@ def comparisons(args, pictures):
                                stdout=subprocess.DEVNULL)
                 ours = oxbow_scores(args, "aesthetic", args.clip, [f"head={head}"])
             yield "aesthetic", *ours, aesthetic_head(args.aesthetic_head, features).tolist()
+    if args.imagereward:
+        import ImageReward
+        model = ImageReward.load("ImageReward-v1.0")
+        wanted = [float(model.score(args.prompt, path)) for path in args.pictures]
+        yield "imagereward", *oxbow_scores(args, "imagereward", args.imagereward), wanted
     if args.hpsv2:
         import hpsv2
         wanted = [float(hpsv2.score(picture, args.prompt, hps_version="v2.1")[0]) for picture in pictures]
@@ -121,12 +129,13 @@ def main():
     parser.add_argument("--clip")
     parser.add_argument("--aesthetic-head")
     parser.add_argument("--hpsv2")
+    parser.add_argument("--imagereward")
     parser.add_argument("--tolerance", type=float, default=1e-3)
     args = parser.parse_args()
     if args.aesthetic_head and not args.clip:
         parser.error("--aesthetic-head needs --clip")
-    if not (args.pickscore or args.clip or args.hpsv2):
-        parser.error("name a model: --pickscore, --clip or --hpsv2")
+    if not (args.pickscore or args.clip or args.hpsv2 or args.imagereward):
+        parser.error("name a model: --pickscore, --clip, --hpsv2 or --imagereward")
     import torch
     from PIL import Image
     pictures = [Image.open(path).convert("RGB") for path in args.pictures]

@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 
 from export_model.graph_file import exported_graph, write_graph
 from export_model.tracing import example_inputs, full_config, make_transformer, shapes_at
-from export_model.wrappers import TINY, WRAPPERS
+from export_model.wrappers import TINY, TINY_TRANSFORMERS, WRAPPERS
 from make_model_goldens import randomise
 
 GRADIENT_NUMEL_MAX = 64  # All gradients would be larger than the model.
@@ -122,7 +122,7 @@ def drawn(class_name, config, draw):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=list(TINY), help="of " + ", ".join(TINY))
+    parser.add_argument("names", nargs="*", default=TINY_TRANSFORMERS, help="of " + ", ".join(TINY_TRANSFORMERS))
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("tests/golden/exported"))
     parser.add_argument("--seed", type=int, default=20260101)
     parser.add_argument("--random", type=int, default=0, metavar="N", help="draw N configurations for each name")

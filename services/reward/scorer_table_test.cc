@@ -167,6 +167,27 @@ TEST(ScorerTableTest, AModelIsARewardFromAnEntryAndGivesOneScoreUnderAnyName) {
   config.set_model(goldens);  // No model is in this directory.
   EXPECT_FALSE(MakeScorer(config).ok());
 }
+
+TEST(ScorerTableTest, ANetworkIsARewardFromAnEntry) {
+  v1::ScorerConfig config;
+  config.set_name("imagereward");
+  EXPECT_EQ(CheckScorer(config).message(), "reward imagereward needs the key `model`");
+  config.set_model(OXBOW_SOURCE_DIR "/tests/golden/scorers/imagereward/0");
+  config.set_dtype("f64");
+  EXPECT_EQ(CheckScorer(config).message(),
+            "reward imagereward: dtype is f32, bf16 or f16, got f64");
+  config.clear_dtype();
+  const auto scorer = MakeScorer(config);
+  ASSERT_TRUE(scorer.ok()) << scorer.status();
+  const Image8 image{.width = 2, .height = 2, .channels = 1, .pixels = {0, 90, 180, 255}};
+  const auto score = ScoreOne(**scorer, "a red cube", "", image);
+  ASSERT_TRUE(score.ok()) << score.status();
+  EXPECT_GT(score->value, -10);
+  config.set_model(OXBOW_SOURCE_DIR "/tests/golden/scorers/clip");
+  const std::string message(MakeScorer(config).status().message());
+  EXPECT_EQ(message.find("reward imagereward: "), 0u) << message;
+  EXPECT_NE(message.find("vocab.txt"), std::string::npos) << message;
+}
 #endif
 
 TEST(ScorerTableTest, EveryScorerHasAnIdentityOfItsOwn) {

@@ -87,7 +87,8 @@ class Aesthetic final : public ClipScorer {
         layers_(std::move(layers)) {}
 
  private:
-  std::vector<double> Values(absl::Span<const reward::Item* const> items) const override {
+  absl::StatusOr<std::vector<double>> Values(
+      absl::Span<const reward::Item* const> items) const override {
     const at::NoGradGuard no_gradients;
     std::vector<const Image8*> images;
     for (const reward::Item* const item : items) images.push_back(&item->picture());
@@ -95,7 +96,7 @@ class Aesthetic final : public ClipScorer {
     for (const auto& [number, layer] : layers_) x = layer(x);
     const at::Tensor values = x.select(1, 0).contiguous();
     const float* const first = values.const_data_ptr<float>();
-    return {first, first + items.size()};
+    return std::vector<double>(first, first + items.size());
   }
 
   const Layers layers_;

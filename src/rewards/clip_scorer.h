@@ -1,22 +1,16 @@
-// What the rewards over CLIP's embeddings share: checks of items, one pass for all that can be
-// scored, and an error in place of a score that is not finite.
+// What the rewards over CLIP's embeddings share: the images that towers take, and cosines.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "core/reward/scorer.h"
+#include "rewards/batch_scorer.h"
 #include "rewards/clip_towers.h"
 
 namespace oxbow::rewards {
 
-class ClipScorer : public reward::Scorer {
- public:
-  const reward::RewardFacts& facts() const final { return facts_; }
-  std::vector<absl::StatusOr<reward::Score>> ScoreBatch(absl::Span<const reward::Item> items) final;
-  int concurrency_max() const final { return 1; }
-
+class ClipScorer : public BatchScorer {
  protected:
   // The towers' identity is added to that of `facts`.
   ClipScorer(reward::RewardFacts facts, std::shared_ptr<ClipTowers> towers);
@@ -31,11 +25,9 @@ class ClipScorer : public reward::Scorer {
   std::vector<double> Cosines(const std::vector<std::string>& texts,
                               absl::Span<const reward::Item* const> items, ClipInput input) const;
 
-  // One value per item. The images are ones that the towers take.
-  virtual std::vector<double> Values(absl::Span<const reward::Item* const> items) const = 0;
-
  private:
-  reward::RewardFacts facts_;
+  absl::Status CheckImage(const Image8& image) const final { return towers_->CheckImage(image); }
+
   const std::shared_ptr<ClipTowers> towers_;
 };
 

@@ -18,6 +18,7 @@
 #include "core/reward/clip_crop.h"
 #include "io/tensor_torch.h"
 #include "io/weight_files.h"
+#include "rewards/batch_scorer.h"
 
 namespace oxbow::rewards {
 namespace {
@@ -131,15 +132,7 @@ absl::Status ClipTowers::Bind(model::NamedTensors tensors) {
 }
 
 absl::Status ClipTowers::CheckImage(const Image8& image) const {
-  const auto side = static_cast<int>(vision_params_.image_size);
-  const bool channels = image.channels == 1 || image.channels == 3;
-  if (channels && reward::CanClipCrop({image.width, image.height}, side) &&
-      image.pixels.size() == static_cast<size_t>(image.width) * image.height * image.channels) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "CLIP takes no such image: ", image.width, " x ", image.height, ", ", image.channels,
-      " channels, ", image.pixels.size(), " bytes, to be resized to ", side));
+  return CheckCropped(image, vision_params_.image_size, "CLIP");
 }
 
 at::Tensor ClipTowers::InputOf(const Image8& image, ClipInput input) const {

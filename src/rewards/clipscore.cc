@@ -57,7 +57,8 @@ class ClipScore final : public ClipScorer {
         convention_(convention) {}
 
  private:
-  std::vector<double> Values(absl::Span<const reward::Item* const> items) const override {
+  absl::StatusOr<std::vector<double>> Values(
+      absl::Span<const reward::Item* const> items) const override {
     std::vector<double> values = Cosines(items, convention_.input, convention_.prefix);
     for (double& value : values) value = std::max(convention_.factor * value, convention_.minimum);
     return values;

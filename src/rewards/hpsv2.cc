@@ -19,7 +19,8 @@ class Hpsv2 final : public ClipScorer {
                    std::move(towers)) {}
 
  private:
-  std::vector<double> Values(absl::Span<const reward::Item* const> items) const override {
+  absl::StatusOr<std::vector<double>> Values(
+      absl::Span<const reward::Item* const> items) const override {
     std::vector<std::string> prompts;
     prompts.reserve(items.size());
     for (const reward::Item* const item : items) {

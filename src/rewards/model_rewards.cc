@@ -13,6 +13,7 @@
 #include "rewards/clip_towers.h"
 #include "rewards/clipscore.h"
 #include "rewards/hpsv2.h"
+#include "rewards/imagereward.h"
 #include "rewards/pickscore.h"
 #include "rewards/pickscore_rank.h"
 
@@ -92,6 +93,14 @@ OpenedReward OpenClipScoreReward(const ModelRewardSettings& settings) {
   OXBOW_ASSIGN_OR_RETURN(const ClipScoreVariant variant, VariantNamed(settings.variant));
   OXBOW_ASSIGN_OR_RETURN(std::shared_ptr<ClipTowers> towers, TowersOf(settings));
   return MakeClipScore(std::move(towers), variant);
+}
+
+OpenedReward OpenImageRewardReward(const ModelRewardSettings& settings) {
+  model::exported::NetworkOptions options;
+  OXBOW_ASSIGN_OR_RETURN(options.compute, TypeNamed(settings.dtype));
+  OXBOW_ASSIGN_OR_RETURN(options.device,
+                         model::DeviceNamed(settings.device.empty() ? "cpu" : settings.device));
+  return OpenImageReward(settings.model, options);
 }
 
 OpenedReward OpenAestheticReward(const ModelRewardSettings& settings) {

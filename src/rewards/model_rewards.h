@@ -12,7 +12,7 @@
 namespace oxbow::rewards {
 
 struct ModelRewardSettings {
-  std::string model;    // Directory of a CLIP model (rewards/clip_towers.h).
+  std::string model;    // Directory of a CLIP model (rewards/clip_towers.h), or as the reward says.
   std::string head;     // Safetensors file of the aesthetic head.
   std::string device;   // As model.device; empty: cpu.
   std::string dtype;    // f32, bf16 or f16; empty: f32.
@@ -21,12 +21,13 @@ struct ModelRewardSettings {
 
 using OpenedReward = absl::StatusOr<std::unique_ptr<reward::Scorer>>;
 
-// kInvalidArgument for an unknown device, type or variant; else the errors of ClipTowers::Open and
-// OpenAesthetic.
+// kInvalidArgument for an unknown device, type or variant; else the errors of ClipTowers::Open,
+// OpenAesthetic and OpenImageReward.
 OpenedReward OpenPickScoreReward(const ModelRewardSettings& settings);
 OpenedReward OpenPickScoreRankReward(const ModelRewardSettings& settings);
 OpenedReward OpenHpsv2Reward(const ModelRewardSettings& settings);
 OpenedReward OpenClipScoreReward(const ModelRewardSettings& settings);
+OpenedReward OpenImageRewardReward(const ModelRewardSettings& settings);
 OpenedReward OpenAestheticReward(const ModelRewardSettings& settings);
 
 // The part of these errors that needs no file.

@@ -20,7 +20,8 @@ class PickScore final : public ClipScorer {
                    towers) {}
 
  private:
-  std::vector<double> Values(absl::Span<const reward::Item* const> items) const override {
+  absl::StatusOr<std::vector<double>> Values(
+      absl::Span<const reward::Item* const> items) const override {
     std::vector<double> values = Cosines(items, ClipInput::kProcessor);
     for (double& value : values) value *= towers().scale() / kDivisor;
     return values;

@@ -7,12 +7,14 @@ import math
 
 import diffusers
 import torch
+import transformers
 from torch.export.graph_signature import InputKind
 
 from export_model.lowering import lowered
 from export_model.nodes import Value, block_runs, values_in
-from export_model.tracing import ExportError, class_defaults, full_config, plain, trace, transformer_class
-from export_model.wrapper import INNER
+from export_model.tracing import (ExportError, class_defaults, example_inputs, full_config, plain, shapes_at, trace,
+                                  transformer_class)
+from export_model.wrapper import INNER, Network
 
 FORMAT, VERSION = "oxbow-graph", 1
 
@@ -25,25 +27,26 @@ def config_hash(config):
 def exported_graph(wrapper, transformer):
     """The whole file as a dict, of a transformer whose parameters may be fake."""
     config, cls = full_config(transformer), transformer_class(wrapper)
-    wanted = wrapper.inputs(config)
+    network = issubclass(wrapper, Network)
     program = trace(wrapper, transformer)
-    nodes, output, bound = lowered(program)
-    used = {value for node in nodes for value in node.inputs()} | {output}
+    nodes, outputs, bound = lowered(program, len(wrapper.outputs) if network else 1)
+    used = {value for node in nodes for value in node.inputs()} | set(outputs)
     inputs, weights, constants = sorted_by_kind(program, bound, used)
     slots = number_slots([*inputs.values(), *(v for v in weights.values() if v in used), *(v for v, _ in constants)], nodes, used)
     return {
         "format": FORMAT, "version": VERSION, "class": cls.__name__, "config_hash": config_hash(config),
-        "torch": torch.__version__.split("+")[0], "diffusers": diffusers.__version__,
-        "config": config, "defaults": plain(class_defaults(cls)), "latent": wrapper.latent_size(config) | ({"guidance_norm": True} if wrapper.guidance_norm else {}),
+        "torch": torch.__version__.split("+")[0],
+        **({"transformers": transformers.__version__} if network else {"diffusers": diffusers.__version__}),
+        "config": config, "defaults": plain(class_defaults(cls)),
+        **({} if network else {"latent": wrapper.latent_size(config) | ({"guidance_norm": True} if wrapper.guidance_norm else {})}),
         "operators": sorted({node.name for node in nodes}),
-        "inputs": [{"name": name, "slot": value.slot, "shape": wanted[name], "dtype": "float32"}
-                   | ({"default": wrapper.guidance} if name == "guidance" and wrapper.guidance else {})
-                   for name, value in inputs.items()],
+        "inputs": [input_entry(wrapper, config, name, value.slot) for name, value in inputs.items()],
         "symbols": {name: symbol.header() for name, symbol in wrapper.symbols(config).items()},
         "slots": slots,
-        "parameters": parameters(transformer, weights, nodes),
+        "parameters": parameters(wrapper, transformer, weights, nodes),
         "constants": [constant(f"c{index}", value.slot, tensor) for index, (value, tensor) in enumerate(constants)],
-        "output": output.slot,
+        **({"outputs": [{"name": name, "slot": value.slot} for name, value in zip(wrapper.outputs, outputs)]} if network
+           else {"output": outputs[0].slot}),
         "blocks": [{"name": name, "first": first, "end": end}
                    for name, first, end in block_runs(nodes, module_lists(transformer))],
         "nodes": [written(node) for node in nodes]}
@@ -62,11 +65,20 @@ def sorted_by_kind(program, bound, used):
     return inputs, weights, constants
 
 
+def input_entry(wrapper, config, name, slot):
+    shape = wrapper.inputs(config)[name]
+    dtype = example_inputs(wrapper, shapes_at(wrapper, config, 0), seed=0)[name].dtype
+    entry = {"name": name, "slot": slot, "shape": shape, "dtype": str(dtype).removeprefix("torch.")}
+    if name == "guidance" and wrapper.guidance:
+        entry["default"] = wrapper.guidance
+    return entry
+
+
 def module_lists(transformer):
     return {name for name, module in transformer.named_modules() if isinstance(module, torch.nn.ModuleList)}
 
 
-def parameters(transformer, weights, nodes):
+def parameters(wrapper, transformer, weights, nodes):
     """Every tensor of a checkpoint; those that the graph does not read have no slot."""
     elsewhere = {value for node in nodes for key, argument in node.args.items()
                  if not (node.op == "aten::linear" and key == "weight") for value in values_in(argument)}
@@ -74,7 +86,7 @@ def parameters(transformer, weights, nodes):
     entries = []
     for name, tensor in transformer.state_dict(keep_vars=True).items():
         value = weights.get(name)
-        entry = {"name": name, "slot": value.slot if value else None, "shape": list(tensor.shape)}
+        entry = {"name": wrapper.published_name(name), "slot": value.slot if value else None, "shape": list(tensor.shape)}
         if not isinstance(tensor, torch.nn.Parameter):
             entry["buffer"] = True
         if name in linears and value not in elsewhere:

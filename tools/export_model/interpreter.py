@@ -44,7 +44,7 @@ def call(node, slots):
 
 
 def run(graph, tensors, inputs):
-    """The graph's output for `tensors` by parameter name and `inputs` by name."""
+    """The graph's velocity, or its outputs in order, for `tensors` by parameter name and `inputs` by name."""
     slots = [None] * graph["slots"]
     for entry in graph["inputs"]:
         slots[entry["slot"]] = inputs[entry["name"]]
@@ -59,4 +59,6 @@ def run(graph, tensors, inputs):
         for slot, value in zip(node["out"] if isinstance(node["out"], list) else [node["out"]], results):
             if slot is not None:
                 slots[slot] = value
+    if "outputs" in graph:
+        return tuple(slots[entry["slot"]] for entry in graph["outputs"])
     return slots[graph["output"]]

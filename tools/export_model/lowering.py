@@ -161,12 +161,12 @@ def encoded(target, key, value):
     raise ExportError(f"{target}: argument '{key}' is a {type(value).__name__}, which a graph cannot hold")
 
 
-def lowered(program):
-    """(nodes, output, [(input spec, Value)]) of an ExportedProgram."""
+def lowered(program, count):
+    """(nodes, outputs, [(input spec, Value)]) of an ExportedProgram that returns `count` tensors."""
     specs = program.graph_signature.input_specs
     values = [Value(spec.arg.name) for spec in specs]
     lowering = Lowering()
     outputs = lowering.graph(program.graph_module, values)
-    if len(outputs) != 1:
-        raise ExportError("a wrapper returns one tensor, and writes into no buffer and no input")
-    return without_dead_nodes(lowering.nodes, outputs[0]), outputs[0], list(zip(specs, values))
+    if len(outputs) != count:
+        raise ExportError("a wrapper returns one tensor, a network those that it names; neither writes into a buffer or an input")
+    return without_dead_nodes(lowering.nodes, *outputs), list(outputs), list(zip(specs, values))

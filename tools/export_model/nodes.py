@@ -44,9 +44,9 @@ def values_in(argument):
     return []
 
 
-def without_dead_nodes(nodes, output):
+def without_dead_nodes(nodes, *outputs):
     """Nodes whose results are used, and writes into tensors that are."""
-    live, kept = {output}, []
+    live, kept = set(outputs), []
     for node in reversed(nodes):
         if node.writes or any(value in live for value in node.outputs()):
             live.update(node.inputs())

@@ -31,4 +31,5 @@ PUBLISHED = {
     "ltx-video-13b": ("LTXVideoTransformer3DModel", dict(
         num_layers=48, attention_head_dim=128, cross_attention_dim=4096)),
     "qwen-image": ("QwenImageTransformer2DModel", {}),
+    "imagereward": ("ImageReward", {}),
 }

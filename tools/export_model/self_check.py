@@ -4,6 +4,7 @@ import torch
 from export_model.graph_file import exported_graph
 from export_model.interpreter import run
 from export_model.tracing import ExportError, example_inputs, full_config, make_transformer, shapes_at
+from export_model.wrapper import Network
 
 VELOCITY_MAX, GRADIENT_MAX = 1e-5, 1e-4  # Relative to the largest velocity, and to the gradient's norm.
 NORM_LEAST = 1e-5  # Smaller gradients, relative to the largest, are rounding: a key's bias has none.
@@ -58,8 +59,32 @@ def verdict(what, errors):
     return f"ok  {what}: {len(errors)} cases, velocities {velocity:.1e}, gradients {gradient:.1e}"
 
 
+def network_error(found, expected):
+    """The largest error of several outputs, each relative to its own largest element."""
+    if [t.shape for t in found] != [t.shape for t in expected]:
+        raise ExportError(f"outputs have shapes {[list(t.shape) for t in found]}, the module's {[list(t.shape) for t in expected]}")
+    return max(velocity_error(t, e) for t, e in zip(found, expected))
+
+
+def check_network(wrapper, name, config, seed=0):
+    """As check_graph, of a network that runs forward alone."""
+    graph = exported_graph(wrapper, make_transformer(wrapper, config, fake=True))
+    module = randomised(make_transformer(wrapper, config), seed)
+    tensors = {wrapper.published_name(key): value for key, value in module.state_dict().items()}
+    errors = []
+    for index in range(1, 1 + SHAPES):
+        inputs = example_inputs(wrapper, shapes_at(wrapper, full_config(module), index), seed + index)
+        with torch.no_grad():
+            errors.append(network_error(run(graph, tensors, inputs), wrapper(module)(**inputs)))
+    if not max(errors) <= VELOCITY_MAX:
+        raise ExportError(f"{name}: outputs differ by {max(errors):.1e} (relative)")
+    return f"ok  {name} against its module: {len(errors)} cases, outputs {max(errors):.1e}"
+
+
 def check_graph(wrapper, name, config, seed=0):
     """One line, or ExportError. Batches of one and rows with prompts of unequal length are among the cases."""
+    if issubclass(wrapper, Network):
+        return check_network(wrapper, name, config, seed)
     graph = exported_graph(wrapper, make_transformer(wrapper, config, fake=True))
     transformer = randomised(make_transformer(wrapper, config), seed)
     tensors, errors = transformer.state_dict(keep_vars=True), []

@@ -61,6 +61,11 @@ class Wrapper(torch.nn.Module):
         setattr(self, INNER, transformer)
 
     @classmethod
+    def class_name(cls):
+        named = cls.transformer_class
+        return named if isinstance(named, str) else named.__name__
+
+    @classmethod
     def symbols(cls, config):
         """Name -> Symbol. Names used by oxbow: B rows, H and W, F latent frames, S text tokens."""
         raise NotImplementedError
@@ -94,5 +99,20 @@ class Wrapper(torch.nn.Module):
         """Replaces what cannot be traced, or would end as a large constant, while the graph is made."""
         yield
 
+    @classmethod
+    def published_name(cls, name):
+        """The name in a checkpoint of a parameter of the module."""
+        return name
+
     def forward(self, x, sigma, tokens):
         raise NotImplementedError
+
+
+class Network(Wrapper):
+    """Base of networks that are no velocity, such as rewards: tensors in by name, float32 tensors out by name.
+
+    They run forward alone. `inputs` has any names; each begins with the rows, B. One that `example` makes of integers
+    is int64 in the file.
+    """
+
+    outputs = ()  # Names, in the order in which forward returns the tensors.

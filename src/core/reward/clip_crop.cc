@@ -1,6 +1,7 @@
 #include "core/reward/clip_crop.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "base/check.h"
@@ -11,10 +12,15 @@ namespace {
 
 bool Fits(int64_t length) { return length >= 1 && length <= kResizeSideMax; }
 
-Image8 CutMiddle(const Image8& image, int side) {
+size_t BorderOf(int difference, CropBorder border) {
+  if (border == CropBorder::kDown) return static_cast<size_t>(difference / 2);
+  return static_cast<size_t>(std::nearbyint(difference / 2.0));
+}
+
+Image8 CutMiddle(const Image8& image, int side, CropBorder border) {
   const auto channels = static_cast<size_t>(image.channels);
-  const auto left = static_cast<size_t>((image.width - side) / 2);
-  const auto top = static_cast<size_t>((image.height - side) / 2);
+  const size_t left = BorderOf(image.width - side, border);
+  const size_t top = BorderOf(image.height - side, border);
   Image8 cut{side, side, image.channels, {}};
   cut.pixels.reserve(static_cast<size_t>(side) * side * channels);
   for (size_t y = 0; y < static_cast<size_t>(side); ++y) {
@@ -49,12 +55,13 @@ bool CanClipCrop(ImageSize size, int side) {
   return Fits(resized.width) && Fits(resized.height);
 }
 
-Image8 ClipCrop(const Image8& image, int side) {
+Image8 ClipCrop(const Image8& image, int side, CropBorder border) {
   const ImageSize size{image.width, image.height};
   OXBOW_CHECK(CanClipCrop(size, side)) << size.width << "x" << size.height << " to " << side;
   const ImageSize resized = ShorterSideTo(size, side);
   return CutMiddle(
-      ResizeAsPillow(ToRgb(image), resized.width, resized.height, ResizeKernel::kBicubic), side);
+      ResizeAsPillow(ToRgb(image), resized.width, resized.height, ResizeKernel::kBicubic), side,
+      border);
 }
 
 }  // namespace oxbow::reward

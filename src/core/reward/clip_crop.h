@@ -1,7 +1,8 @@
 // The 8-bit half of CLIP's image preprocessing: what Hugging Face's CLIPImageProcessor does with
 // Pillow. Grey becomes RGB; the shorter side becomes `side` and the longer one keeps the
 // proportion, rounded down, by Pillow's bicubic resizing; the middle is cut out, with the
-// left and upper border rounded down.
+// left and upper border rounded down. torchvision does the same to Pillow's images, but for the
+// borders.
 #pragma once
 
 #include "base/image8.h"
@@ -24,7 +25,12 @@ Image8 ToRgb(const Image8& image);
 // longer one after resizing, so that a thin strip does not become a giant.
 bool CanClipCrop(ImageSize size, int side);
 
+enum class CropBorder {
+  kDown,      // Hugging Face's processors: half of an odd difference is rounded down.
+  kHalfEven,  // torchvision's CenterCrop: to the even neighbour.
+};
+
 // [side, side] RGB. Requires CanClipCrop and a valid image.
-Image8 ClipCrop(const Image8& image, int side);
+Image8 ClipCrop(const Image8& image, int side, CropBorder border = CropBorder::kDown);
 
 }  // namespace oxbow::reward

@@ -32,6 +32,20 @@ TEST(ClipCropTest, AnImageOfTheSizeIsCutUnchanged) {
   EXPECT_EQ(ClipCrop(image, 16), image);
 }
 
+// Columns 0, 1, 2, ... of an image that is one row high: the first that is kept is the border.
+TEST(ClipCropTest, TorchvisionsBorderIsRoundedToTheEvenNeighbour) {
+  const auto left = [](int width, CropBorder border) {
+    Image8 image{width, 1, 1, {}};
+    for (int x = 0; x < width; ++x) image.pixels.push_back(static_cast<uint8_t>(x));
+    return static_cast<int>(ClipCrop(image, 1, border).pixels[0]);
+  };
+  const int down[] = {0, 0, 1, 1, 2, 2, 3, 3}, even[] = {0, 0, 1, 2, 2, 2, 3, 4};
+  for (int difference = 0; difference < 8; ++difference) {
+    EXPECT_EQ(left(1 + difference, CropBorder::kDown), down[difference]) << difference;
+    EXPECT_EQ(left(1 + difference, CropBorder::kHalfEven), even[difference]) << difference;
+  }
+}
+
 TEST(ClipCropTest, GreyIsThreeEqualChannels) {
   const Image8 grey = DrawnPicture("scene", 3, 20, 31, 1);
   const Image8 cut = ClipCrop(grey, 8);

@@ -103,6 +103,30 @@ class GraphOfOnesOwnClass(unittest.TestCase):
         self.assertEqual(graph_bytes(drift()), graph_bytes(drift()))
 
 
+class GraphOfANetwork(unittest.TestCase):
+    name = "image_reward_tiny"
+
+    def test_it_is_the_module_under_published_names(self):
+        wrapper = WRAPPERS["ImageReward"]
+        self.assertIn("ok  image_reward_tiny", self_check.check_graph(wrapper, self.name, wrapper.tiny[self.name]))
+        graph = exported_graph(wrapper, make_transformer(wrapper, wrapper.tiny[self.name], fake=True))
+        self.assertNotIn("latent", graph)
+        self.assertNotIn("output", graph)
+        self.assertEqual([entry["name"] for entry in graph["outputs"]], ["value"])
+        self.assertEqual({entry["name"]: entry["dtype"] for entry in graph["inputs"]},
+                         {"pixels": "float32", "ids": "int64", "mask": "float32"})
+        names = {entry["name"] for entry in graph["parameters"]}
+        self.assertTrue({"blip.visual_encoder.cls_token", "blip.visual_encoder.blocks.0.norm1.bias",
+                         "blip.text_encoder.encoder.layer.1.crossattention.self.query.weight", "mlp.layers.7.bias"} <= names)
+        self.assertFalse([name for name in names if not name.startswith(("blip.", "mlp.layers."))])
+
+    def test_a_wrong_graph_is_found(self):
+        wrapper = WRAPPERS["ImageReward"]
+        with mock.patch.object(self_check, "run", lambda *args: tuple(t * 1.001 for t in run(*args))), \
+                self.assertRaisesRegex(ExportError, "outputs differ by 1.0e-03"):
+            self_check.check_graph(wrapper, self.name, wrapper.tiny[self.name])
+
+
 class Refusals(unittest.TestCase):
     def refused(self, pattern, function, *args):
         with self.assertRaisesRegex(ExportError, pattern), contextlib.redirect_stderr(io.StringIO()):

@@ -29,16 +29,6 @@ NamedTensors Weights(const Graph& graph) {
   return weights;
 }
 
-std::map<std::string, Linear> Linears(const NamedTensors& weights, const Graph& graph) {
-  std::map<std::string, Linear> linears;
-  for (const auto& [module, widths] : LinearsOf(graph)) {
-    const auto bias = weights.find(module + ".bias");
-    linears[module] = {.weight = weights.at(module + ".weight"),
-                       .bias = bias == weights.end() ? at::Tensor() : bias->second};
-  }
-  return linears;
-}
-
 std::vector<at::Tensor> Inputs(const Graph& graph, const SymbolValues& sizes) {
   std::vector<at::Tensor> inputs;
   for (const GraphInput& input : graph.inputs) {
@@ -120,12 +110,12 @@ absl::StatusOr<KeptBytes> DryRun(const std::shared_ptr<const Program>& program,
     const NamedTensors weights = Weights(graph);
     const std::vector<at::Tensor> inputs = Inputs(graph, sizes);
     if (const absl::Status fit = CheckInputs(graph, inputs); !fit.ok()) return fit;
-    const Interpreter interpreter(program, weights, Linears(weights, graph), Nowhere(), {});
+    const Interpreter interpreter(program, weights, PlainLinears(graph, weights), Nowhere(), {});
     Ledger ledger(*program);
     for (const auto& [name, weight] : weights) ledger.Ignore(weight);
     for (const at::Tensor& input : inputs) ledger.Ignore(input);
     const at::Tensor v = interpreter.Run(
-        inputs, [&](size_t node, const SlotValues& values) { ledger.Watch(node, values); });
+        inputs, [&](size_t node, const SlotValues& values) { ledger.Watch(node, values); })[0];
     if (v.sizes() != inputs[0].sizes()) {
       return absl::InvalidArgumentError(
           absl::StrCat("output: not of x's shape but [", absl::StrJoin(v.sizes(), ", "), "]"));

@@ -150,6 +150,8 @@ absl::StatusOr<std::shared_ptr<const Architecture>> FromGraph(const Architecture
     return absl::InvalidArgumentError(
         absl::StrCat("class: ", graph.class_name, " instead of ", source.class_name));
   }
+  if (!graph.velocity)
+    return absl::InvalidArgumentError("latent: missing: not a transformer's graph");
   OXBOW_RETURN_IF_ERROR(CheckConfig(graph, source.config_json));
   OXBOW_ASSIGN_OR_RETURN(const LatentGeometry latent, GeometryOf(graph));
   OXBOW_ASSIGN_OR_RETURN(std::vector<ConditioningPart> parts, ConditioningOf(graph));

@@ -92,7 +92,7 @@ class ExportedTransformer final : public VelocityModel {
     }
     const absl::Status fit = CheckInputs(program_->graph, inputs);
     OXBOW_CHECK(fit.ok()) << program_->graph.class_name << ": " << fit.message();
-    const at::Tensor v = interpreter_.Run(inputs).to(x.device(), at::kFloat);
+    const at::Tensor v = interpreter_.Run(inputs)[0].to(x.device(), at::kFloat);
     OXBOW_CHECK(v.sizes() == inputs[0].sizes())
         << "the graph's output " << v.sizes() << " is no velocity of " << inputs[0].sizes();
     return v.size(0) == rows ? v : v.narrow(0, 0, rows);
@@ -131,6 +131,16 @@ int64_t RowsOfBlock(const Graph& graph) {
 Shapes ShapesOf(const Graph& graph) { return Recorded(graph).shapes(); }
 
 LinearModules LinearsOf(const Graph& graph) { return Recorded(graph).linears(); }
+
+std::map<std::string, Linear> PlainLinears(const Graph& graph, const NamedTensors& weights) {
+  std::map<std::string, Linear> linears;
+  for (const auto& [module, widths] : LinearsOf(graph)) {
+    const auto bias = weights.find(module + ".bias");
+    linears[module] = {.weight = weights.at(module + ".weight"),
+                       .bias = bias == weights.end() ? at::Tensor() : bias->second};
+  }
+  return linears;
+}
 
 absl::Status CheckInputs(const Graph& graph, const std::vector<at::Tensor>& inputs) {
   SymbolValues symbols;

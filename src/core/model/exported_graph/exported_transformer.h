@@ -20,6 +20,9 @@ inline constexpr char kEmbeddedGuidance[] = "guidance";
 Shapes ShapesOf(const Graph& graph);
 LinearModules LinearsOf(const Graph& graph);
 
+// The linear layers of weights by module, without adapters.
+std::map<std::string, Linear> PlainLinears(const Graph& graph, const NamedTensors& weights);
+
 // On CPUs a batch is padded to a multiple of so many rows. Products of few columns take the rows in
 // blocks of 8, and loops over elements take 32 at once: what is left over has other bits.
 int64_t RowsOfBlock(const Graph& graph);

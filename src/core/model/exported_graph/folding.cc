@@ -126,7 +126,7 @@ class Folder {
       }
       for (const Slot slot : ReadsOf(node)) Take(slot, made, taken);
     }
-    Take(program_.graph.output, made, taken);
+    for (const GraphOutput& output : program_.graph.outputs) Take(output.slot, made, taken);
   }
 
   void Take(Slot slot, const std::vector<bool>& made, std::vector<bool>& taken) {

@@ -73,7 +73,10 @@ absl::Status CheckSlots(const Graph& graph) {
         writers.Write(graph.constants[i].slot, absl::StrCat("constants[", i, "]")));
   }
   for (size_t i = 0; i < graph.nodes.size(); ++i) OXBOW_RETURN_IF_ERROR(writers.Node(i));
-  return writers.Read(graph.output, "output");
+  for (const GraphOutput& output : graph.outputs) {
+    OXBOW_RETURN_IF_ERROR(writers.Read(output.slot, "output " + output.name));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReadHeader(const Field& root, Graph& graph) {
@@ -96,14 +99,13 @@ absl::Status ReadHeader(const Field& root, Graph& graph) {
   OXBOW_ASSIGN_OR_RETURN(const Field slots, root.At("slots"));
   OXBOW_ASSIGN_OR_RETURN(const int64_t count, slots.Integer(1, kSlotsMax));
   graph.slots = static_cast<size_t>(count);
-  OXBOW_ASSIGN_OR_RETURN(const Field output, root.At("output"));
-  OXBOW_ASSIGN_OR_RETURN(const int64_t slot, output.Integer(0, count - 1));
-  graph.output = static_cast<Slot>(slot);
+  graph.velocity = root.Find("latent").has_value();
   return absl::OkStatus();
 }
 
 // The size that is used where none is asked for.
 absl::Status ReadLatent(const Field& root, Graph& graph) {
+  if (!graph.velocity) return absl::OkStatus();
   OXBOW_ASSIGN_OR_RETURN(const Field latent, root.At("latent"));
   OXBOW_RETURN_IF_ERROR(latent.ExpectObject({"side", "frames", "guidance_norm"}));
   OXBOW_ASSIGN_OR_RETURN(const Field side, latent.At("side"));
@@ -141,6 +143,7 @@ absl::StatusOr<Graph> ParseGraph(std::string_view json) {
   OXBOW_RETURN_IF_ERROR(ReadHeader(root, graph));
   OXBOW_RETURN_IF_ERROR(ReadSymbols(root, graph));
   OXBOW_RETURN_IF_ERROR(ReadInputs(root, graph));
+  OXBOW_RETURN_IF_ERROR(ReadOutputs(root, graph));
   OXBOW_RETURN_IF_ERROR(ReadParameters(root, graph));
   OXBOW_RETURN_IF_ERROR(ReadConstants(root, graph));
   OXBOW_RETURN_IF_ERROR(ReadNodes(root, graph));

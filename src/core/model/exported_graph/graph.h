@@ -1,5 +1,6 @@
-// An exported graph as its file says it (docs/formats.md, exported graphs): what a transformer of
-// one config computes, node by node, with its weights named and not included.
+// An exported graph as its file says it (docs/formats.md, exported graphs): what a network of one
+// config computes, node by node, with its weights named and not included. It is a velocity of x,
+// sigma and parts, or any other function of named tensors (exported_network.h).
 //
 // ParseGraph checks all that needs no operator: sizes, slots (each written once, and before it is
 // read), blocks, shapes. What a node's arguments mean is checked when operators are resolved
@@ -57,7 +58,13 @@ struct GraphInput {
   std::string name;
   Slot slot = kNoSlot;
   std::vector<Dimension> shape;
+  at::ScalarType type = at::kFloat;  // Or kLong, of a network that is no velocity.
   double scale = 0;  // The default of an input that scales guidance; 0: none is named.
+};
+
+struct GraphOutput {
+  std::string name;
+  Slot slot = kNoSlot;
 };
 
 // A tensor of the checkpoint.
@@ -95,13 +102,15 @@ struct Graph {
   std::string config_json;    // Every key of the class with its value.
   std::string defaults_json;  // What a key means that a config leaves out.
   std::map<std::string, SymbolRange> symbols;
-  std::vector<GraphInput> inputs;  // "x" and "sigma" first.
+  bool velocity = false;
+  std::vector<GraphInput> inputs;    // "x" and "sigma" first in a velocity.
+  std::vector<GraphOutput> outputs;  // "v" alone in a velocity.
   std::vector<GraphParameter> parameters;
   std::vector<GraphConstant> constants;
   std::vector<GraphNode> nodes;
   std::vector<GraphBlock> blocks;  // In order; none overlaps another.
   size_t slots = 0;
-  Slot output = kNoSlot;
+  // For a velocity:
   int64_t side = 0;    // Height and width by default, in latents.
   int64_t frames = 0;  // By default, in latents; 0: images.
   bool guidance_norm = false;

@@ -18,6 +18,7 @@ absl::StatusOr<at::ScalarType> ScalarTypeFrom(const Field& name);
 // graph_tensors.cc. Requires graph.slots.
 absl::Status ReadSymbols(const Field& root, Graph& graph);
 absl::Status ReadInputs(const Field& root, Graph& graph);  // After the symbols.
+absl::Status ReadOutputs(const Field& root, Graph& graph);
 absl::Status ReadParameters(const Field& root, Graph& graph);
 absl::Status ReadConstants(const Field& root, Graph& graph);
 

@@ -17,6 +17,7 @@ namespace {
 // What one input or tensor may have at most.
 constexpr size_t kTensorsMax = 1 << 17;
 constexpr size_t kInputsMax = 16;
+constexpr size_t kOutputsMax = 16;
 constexpr size_t kSymbolsMax = 16;
 
 struct NamedType {
@@ -85,7 +86,11 @@ absl::StatusOr<GraphInput> InputFrom(const Field& field, const Graph& graph) {
   OXBOW_ASSIGN_OR_RETURN(const Field slot, field.At("slot"));
   OXBOW_ASSIGN_OR_RETURN(input.slot, SlotFrom(slot, graph));
   OXBOW_ASSIGN_OR_RETURN(const Field dtype, field.At("dtype"));
-  if (dtype.json() != "float32") return dtype.Error("an input is not float32");
+  if (dtype.json() == "int64" && !graph.velocity) {
+    input.type = at::kLong;
+  } else if (dtype.json() != "float32") {
+    return dtype.Error(graph.velocity ? "an input is not float32" : "not float32 or int64");
+  }
   OXBOW_ASSIGN_OR_RETURN(const Field shape, field.At("shape"));
   OXBOW_RETURN_IF_ERROR(shape.ExpectList(kDimensionsMax));
   for (size_t i = 0; i < shape.size(); ++i) {
@@ -207,6 +212,7 @@ absl::Status ReadSymbols(const Field& root, Graph& graph) {
     OXBOW_RETURN_IF_ERROR(AddSymbol(range, symbol.key(), graph));
   }
   for (const char* needed : {"B", "H", "W"}) {
+    if (!graph.velocity && needed != std::string_view("B")) continue;
     if (!graph.symbols.contains(needed)) return symbols.Error(absl::StrCat("no symbol ", needed));
   }
   return absl::OkStatus();
@@ -222,7 +228,32 @@ absl::Status ReadInputs(const Field& root, Graph& graph) {
     if (!names.insert(input.name).second) return element.Error("twice: " + input.name);
     graph.inputs.push_back(std::move(input));
   }
-  return CheckLatents(inputs, graph);
+  return graph.velocity ? CheckLatents(inputs, graph) : absl::OkStatus();
+}
+
+absl::Status ReadOutputs(const Field& root, Graph& graph) {
+  if (graph.velocity) {
+    OXBOW_ASSIGN_OR_RETURN(const Field output, root.At("output"));
+    OXBOW_ASSIGN_OR_RETURN(const Slot slot, SlotFrom(output, graph));
+    graph.outputs = {{.name = "v", .slot = slot}};
+    return absl::OkStatus();
+  }
+  OXBOW_ASSIGN_OR_RETURN(const Field outputs, root.At("outputs"));
+  OXBOW_RETURN_IF_ERROR(outputs.ExpectList(kOutputsMax));
+  if (outputs.size() == 0) return outputs.Error("there is none");
+  std::set<std::string> names;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Field element = outputs.Element(i);
+    OXBOW_RETURN_IF_ERROR(element.ExpectObject({"name", "slot"}));
+    GraphOutput output;
+    OXBOW_ASSIGN_OR_RETURN(const Field name, element.At("name"));
+    OXBOW_ASSIGN_OR_RETURN(output.name, name.Text());
+    OXBOW_ASSIGN_OR_RETURN(const Field slot, element.At("slot"));
+    OXBOW_ASSIGN_OR_RETURN(output.slot, SlotFrom(slot, graph));
+    if (!names.insert(output.name).second) return element.Error("twice: " + output.name);
+    graph.outputs.push_back(std::move(output));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReadParameters(const Field& root, Graph& graph) {

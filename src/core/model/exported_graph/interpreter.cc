@@ -192,7 +192,8 @@ void Interpreter::Fold(const SymbolValues& symbols, SlotValues& values) const {
   }
 }
 
-at::Tensor Interpreter::Run(const std::vector<at::Tensor>& inputs, const Watch& watch) const {
+std::vector<at::Tensor> Interpreter::Run(const std::vector<at::Tensor>& inputs,
+                                         const Watch& watch) const {
   SlotValues values(program_->graph.slots);
   SymbolValues symbols;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -212,7 +213,11 @@ at::Tensor Interpreter::Run(const std::vector<at::Tensor>& inputs, const Watch& 
       RunNodes(section.first, section.end, /*folded=*/false, values, watch);
     }
   }
-  return values[Index(program_->graph.output)].toTensor();
+  std::vector<at::Tensor> outputs;
+  for (const GraphOutput& output : program_->graph.outputs) {
+    outputs.push_back(values[Index(output.slot)].toTensor());
+  }
+  return outputs;
 }
 
 }  // namespace oxbow::model::exported

@@ -27,11 +27,12 @@ class Interpreter {
               const std::map<std::string, Linear>& linears, at::Device device,
               const Execution& execution);
 
-  // The inputs, in the graph's order, on the device. Throws c10::Error, which names the node, where
-  // an operator throws.
+  // The outputs in the graph's order, of the inputs in theirs, on the device. Throws c10::Error,
+  // which names the node, where an operator throws.
   // `watch`, unless null, sees all values after every node outside recomputed blocks.
   using Watch = std::function<void(size_t node, const SlotValues& values)>;
-  at::Tensor Run(const std::vector<at::Tensor>& inputs, const Watch& watch = nullptr) const;
+  std::vector<at::Tensor> Run(const std::vector<at::Tensor>& inputs,
+                              const Watch& watch = nullptr) const;
 
  private:
   // A linear layer, in place of its node's call.

@@ -35,8 +35,11 @@ absl::Status ResolveSteps(Program& program) {
                               ? add(SymbolicCall::Resolve(node, types), i)
                               : add(OperatorCall::Resolve(node, types), i));
   }
-  if (types[Index(graph.output)] == SlotType::kTensor) return absl::OkStatus();
-  return absl::InvalidArgumentError("output: not a tensor");
+  for (const GraphOutput& output : graph.outputs) {
+    if (types[Index(output.slot)] == SlotType::kTensor) continue;
+    return absl::InvalidArgumentError("output: not a tensor: " + output.name);
+  }
+  return absl::OkStatus();
 }
 
 Slot SlotOf(const GraphNode& node, std::string_view argument) {
@@ -104,7 +107,7 @@ void FindLives(Program& program) {
     }
     for (const Slot slot : ReadsOf(graph.nodes[i])) read[Index(slot)] = i;
   }
-  read[Index(graph.output)] = kNever;  // After all nodes.
+  for (const GraphOutput& output : graph.outputs) read[Index(output.slot)] = kNever;  // At the end.
   program.last.resize(graph.nodes.size());
   for (size_t slot = 0; slot < graph.slots; ++slot) {
     if (made[slot] != kNever && read[slot] != kNever) {

@@ -114,4 +114,28 @@ inline at::Tensor SmallVelocity(const NamedTensors& weights, const at::Tensor& x
   return x + out.transpose(1, 2).reshape(x.sizes());
 }
 
+// A network that is no velocity: ids [B, 3] of whole numbers and x [B, 2] to
+//
+//   both = mean of Embedding(ids) + Linear(x)  [B, 4]      total = its sum  [B]
+inline nlohmann::json SmallNetwork() {
+  return nlohmann::json::parse(R"({
+    "format": "oxbow-graph", "version": 1, "class": "SmallReward", "config": {"width": 4},
+    "defaults": {"width": 4}, "symbols": {"B": {"min": 1}},
+    "inputs": [{"name": "ids", "slot": 0, "shape": ["B", 3], "dtype": "int64"},
+               {"name": "x", "slot": 1, "shape": ["B", 2], "dtype": "float32"}],
+    "parameters": [{"name": "words.weight", "slot": 2, "shape": [5, 4]},
+                   {"name": "in.weight", "slot": 3, "shape": [4, 2], "linear": true}],
+    "slots": 9, "outputs": [{"name": "total", "slot": 8}, {"name": "both", "slot": 7}],
+    "blocks": [],
+    "nodes": [
+      {"op": "aten::embedding", "args": {"weight": {"v": 2}, "indices": {"v": 0}}, "out": 4},
+      {"op": "aten::mean", "overload": "dim", "args": {"self": {"v": 4}, "dim": [1]}, "out": 5},
+      {"op": "aten::linear", "args": {"input": {"v": 1}, "weight": {"v": 3}}, "out": 6},
+      {"op": "aten::add", "overload": "Tensor", "args": {"self": {"v": 5}, "other": {"v": 6}},
+         "out": 7},
+      {"op": "aten::sum", "overload": "dim_IntList", "args": {"self": {"v": 7}, "dim": [1]},
+         "out": 8}
+    ]})");
+}
+
 }  // namespace oxbow::model::exported

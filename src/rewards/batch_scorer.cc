@@ -1,0 +1,55 @@
+#include "rewards/batch_scorer.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "core/reward/clip_crop.h"
+
+namespace oxbow::rewards {
+
+using reward::Item;
+using reward::Score;
+
+std::vector<absl::StatusOr<Score>> BatchScorer::ScoreBatch(absl::Span<const Item> items) {
+  std::vector<absl::StatusOr<Score>> scores(items.size(), Score{});
+  std::vector<const Item*> sound;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (absl::Status status = CheckImage(items[i].picture()); !status.ok()) {
+      scores[i] = std::move(status);
+      continue;
+    }
+    sound.push_back(&items[i]);
+    places.push_back(i);
+  }
+  if (sound.empty()) return scores;
+  const absl::StatusOr<std::vector<double>> values = Values(sound);
+  OXBOW_CHECK(!values.ok() || values->size() == sound.size()) << facts_.name;
+  for (size_t i = 0; i < sound.size(); ++i) {
+    if (!values.ok()) {
+      scores[places[i]] = values.status();
+    } else if (std::isfinite((*values)[i])) {
+      scores[places[i]] = Score{.value = (*values)[i]};
+    } else {
+      scores[places[i]] =
+          absl::InternalError(absl::StrCat(facts_.name, " is not finite: ", (*values)[i],
+                                           "; in 16 bits, weights may overflow: try float32"));
+    }
+  }
+  return scores;
+}
+
+absl::Status CheckCropped(const Image8& image, int64_t side, const std::string& who) {
+  const bool channels = image.channels == 1 || image.channels == 3;
+  if (channels && reward::CanClipCrop({image.width, image.height}, static_cast<int>(side)) &&
+      image.pixels.size() == static_cast<size_t>(image.width) * image.height * image.channels) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      who, " takes no such image: ", image.width, " x ", image.height, ", ", image.channels,
+      " channels, ", image.pixels.size(), " bytes, to be resized to ", side));
+}
+
+}  // namespace oxbow::rewards

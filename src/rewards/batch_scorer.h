@@ -1,0 +1,37 @@
+// What rewards that are models share: checks of items, one pass for all that can be scored, and an
+// error in place of a score that is not finite.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/reward/scorer.h"
+
+namespace oxbow::rewards {
+
+class BatchScorer : public reward::Scorer {
+ public:
+  const reward::RewardFacts& facts() const final { return facts_; }
+  std::vector<absl::StatusOr<reward::Score>> ScoreBatch(absl::Span<const reward::Item> items) final;
+  int concurrency_max() const final { return 1; }
+
+ protected:
+  explicit BatchScorer(reward::RewardFacts facts) : facts_(std::move(facts)) {}
+
+  // kInvalidArgument for an image that the model does not take.
+  virtual absl::Status CheckImage(const Image8& image) const = 0;
+
+  // One value per item, of images that CheckImage takes. An error is that of all of them.
+  virtual absl::StatusOr<std::vector<double>> Values(
+      absl::Span<const reward::Item* const> items) const = 0;
+
+ private:
+  const reward::RewardFacts facts_;
+};
+
+// Whether a CLIP-like crop to `side` takes the image: its bytes, its channels, and no strip that
+// would be a giant once its shorter side is resized. kInvalidArgument begins with `who`.
+absl::Status CheckCropped(const Image8& image, int64_t side, const std::string& who);
+
+}  // namespace oxbow::rewards

@@ -1,0 +1,84 @@
+#include "rewards/network_files.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/checksum.h"
+#include "base/file.h"
+#include "base/sha256.h"
+#include "base/status_macros.h"
+#include "io/graph_files.h"
+#include "io/tensor_torch.h"
+#include "io/weight_files.h"
+
+namespace oxbow::rewards {
+namespace {
+
+namespace fs = std::filesystem;
+using model::exported::ExportedNetwork;
+using model::exported::Graph;
+using model::exported::NetworkOptions;
+using model::exported::ParseNetwork;
+
+constexpr uint64_t kConfigBytesMax = 1 << 20;
+
+// A file's JSON; empty where there is none.
+absl::StatusOr<std::string> ConfigOf(const fs::path& directory) {
+  absl::StatusOr<std::string> config = ReadFile(directory / "config.json", kConfigBytesMax);
+  return absl::IsNotFound(config.status()) ? std::string() : config;
+}
+
+struct FoundGraph {
+  Graph graph;
+  std::string json;
+};
+
+// A directory's own graph must fit; among the shipped ones the config chooses.
+absl::StatusOr<FoundGraph> GraphOf(const fs::path& directory, const std::string& class_name) {
+  OXBOW_ASSIGN_OR_RETURN(const std::string config, ConfigOf(directory));
+  const io::GraphFiles files = io::FindGraphFiles(
+      {.class_name = class_name, .directory = directory, .config_json = {}, .weights_base = {}});
+  if (!files.own.empty()) {
+    OXBOW_ASSIGN_OR_RETURN(std::string json, io::ReadGraphFile(files.own));
+    absl::StatusOr<Graph> graph = ParseNetwork(json, class_name, config);
+    if (!graph.ok()) return io::DataError(graph.status(), files.own);
+    return FoundGraph{*std::move(graph), std::move(json)};
+  }
+  absl::Status last = absl::OkStatus();
+  for (const fs::path& path : files.shipped) {
+    OXBOW_ASSIGN_OR_RETURN(std::string json, io::ReadGraphFile(path));
+    absl::StatusOr<Graph> graph = ParseNetwork(json, class_name, config);
+    if (graph.ok()) return FoundGraph{*std::move(graph), std::move(json)};
+    last = graph.status();
+  }
+  const std::string place = fs::absolute(directory).string();
+  return absl::FailedPreconditionError(absl::StrCat(
+      directory.string(), ": no graph of this ", class_name,
+      last.ok() ? "" : absl::StrCat(" (the one that comes with oxbow: ", last.message(), ")"),
+      "; `cd tools && python3 -m export_model export ", class_name, " --config ", place,
+      "/config.json --out ", place, "` makes it"));
+}
+
+std::string IdentityOf(const std::string& graph, const io::WeightFiles& files,
+                       at::ScalarType compute) {
+  std::string all = absl::StrCat(Sha256Hex(graph), "\n", c10::toString(compute), "\n");
+  for (const auto& [name, header] : files.headers()) {
+    absl::StrAppend(&all, name, " ", HexOf(Checksum128(files.BytesOf(name))), "\n");
+  }
+  return Sha256Hex(all).substr(0, 16);
+}
+
+}  // namespace
+
+absl::StatusOr<OpenedNetwork> OpenNetwork(const fs::path& directory, const std::string& class_name,
+                                          const NetworkOptions& options) {
+  OXBOW_ASSIGN_OR_RETURN(const io::WeightFiles files, io::WeightFiles::Open(directory, "model"));
+  OXBOW_ASSIGN_OR_RETURN(FoundGraph found, GraphOf(directory, class_name));
+  OXBOW_ASSIGN_OR_RETURN(model::NamedTensors weights, io::LoadTensors(files));
+  auto network = ExportedNetwork::Make(std::move(found.graph), std::move(weights), options);
+  if (!network.ok()) return io::DataError(network.status(), directory.string());
+  return OpenedNetwork{.network = *std::move(network),
+                       .identity = IdentityOf(found.json, files, options.compute)};
+}
+
+}  // namespace oxbow::rewards

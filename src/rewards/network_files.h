@@ -1,0 +1,28 @@
+// A reward's network from a directory:
+//
+//   DIRECTORY/model.safetensors   its weights (io/weight_files.h)
+//   DIRECTORY/config.json         where it is not the published one
+//   DIRECTORY/graph.json(.gz)     its exported graph; else one of models/graphs, which oxbow ships
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/model/exported_graph/exported_network.h"
+
+namespace oxbow::rewards {
+
+struct OpenedNetwork {
+  std::unique_ptr<model::exported::ExportedNetwork> network;
+  std::string identity;  // A hash of graph, weights and type.
+};
+
+// `class_name` of the graph. kNotFound, kDataLoss or kFailedPrecondition, naming the file; where
+// there is no graph for the config, the command that makes one.
+absl::StatusOr<OpenedNetwork> OpenNetwork(const std::filesystem::path& directory,
+                                          const std::string& class_name,
+                                          const model::exported::NetworkOptions& options);
+
+}  // namespace oxbow::rewards
