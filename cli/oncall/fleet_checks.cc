@@ -124,11 +124,20 @@ class FleetJudge {
       Add("numbers", Verdict::kFail, absl::StrCat("not finite: ", broken),
           "oxbow rollback RUN --to an earlier step, lower optimizer.learning_rate");
     }
+    // Where ratios are exact, no limit is.
+    const double tolerance =
+        facts_.ratio_tolerance == 0
+            ? 0
+            : Metric(status, metric::kTrainOnpolicyRatioLimit).value_or(facts_.ratio_tolerance);
     if (const auto error = Metric(status, metric::kTrainOnpolicyRatioErr);
-        error && *error > facts_.ratio_tolerance) {
+        error && *error > tolerance) {
       Add("on-policy ratio", Verdict::kWarn, absl::StrFormat("off from 1 by %.3g", *error),
           "worker and learner compute differently: same binaries, device and precision "
           "everywhere");
+    }
+    if (Metric(status, metric::kTrainSamplesTrained) == 0.) {
+      Add("training", Verdict::kWarn, "the last step trained no sample",
+          "see the reason in the learner's log: \"step trained no sample\"");
     }
     if (const auto share = Metric(status, metric::kTrainRewardZeroStdRatio);
         share && *share > 0.8) {

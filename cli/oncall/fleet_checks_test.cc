@@ -204,6 +204,18 @@ TEST(FleetChecksTest, RoundingIsNoBiasWhereTheRunRounds) {
   EXPECT_EQ(WorstOf(JudgeFleet(facts)), Verdict::kOk);
   Set(*facts.status, "train/onpolicy_ratio_err", 3e-4);
   EXPECT_EQ(WorstOf(JudgeFleet(facts)), Verdict::kWarn);
+  Set(*facts.status, "train/onpolicy_ratio_limit", 5e-4);
+  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Verdict::kOk) << "the run's clip range bears it";
+  Set(*facts.status, "train/onpolicy_ratio_limit", 5e-6);
+  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Verdict::kWarn);
+}
+
+TEST(FleetChecksTest, AStepThatTrainedNothingIsSaid) {
+  FleetFacts facts = Good();
+  Set(*facts.status, "train/samples_trained", 64);
+  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Verdict::kOk);
+  Set(*facts.status, "train/samples_trained", 0);
+  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Verdict::kWarn);
 }
 
 TEST(FleetChecksTest, ASlowCallIsNoSkew) {

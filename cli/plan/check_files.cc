@@ -11,8 +11,10 @@
 #include "core/model/device.h"
 #include "run/embedded_guidance.h"
 #include "run/group_bytes.h"
+#include "run/kept_steps.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"
+#include "run/sampling_spec.h"
 #include "services/buffer/replay_client.h"
 #include "services/reward/scorer_table.h"
 
@@ -67,6 +69,17 @@ void CheckGuidance(const v1::RunConfig& config, const run::ModelFacts& facts,
       {Severity::kError, kKey, std::string(absl::StripPrefix(said, absl::StrCat(kKey, " ")))});
 }
 
+// What i_off leaves depends on the model's shift.
+void CheckKept(const v1::RunConfig& config, const run::ModelFacts& facts,
+               std::vector<Problem>& problems) {
+  v1::SamplingConfig sampling = config.sampling();
+  run::ResolveSampling(facts.shift, facts.unipc_scheduler, sampling);
+  const auto spec = run::SamplingSpecFromConfig(sampling);
+  if (!spec.ok()) return;  // Printing the plan reports it.
+  for (Problem& problem : run::CheckKeptSteps(config, *spec))
+    problems.push_back(std::move(problem));
+}
+
 void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
   if (config.model().path().empty()) return;  // A rule reports it.
   const absl::StatusOr<run::ModelFacts> facts = run::ReadModelFacts(config);
@@ -75,6 +88,7 @@ void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
     CheckSink(config, *facts, problems);
     CheckLora(config, *facts, problems);
     CheckGuidance(config, *facts, problems);
+    CheckKept(config, *facts, problems);
     return;
   }
   problems.push_back({Severity::kError, "model.path", std::string(facts.status().message()),

@@ -13,6 +13,7 @@
 #include "core/flow/window.h"
 #include "run/embedded_guidance.h"
 #include "run/group_bytes.h"
+#include "run/kept_steps.h"
 #include "run/rewards.h"
 #include "run/sampling_spec.h"
 #include "run/trainer_options.h"
@@ -113,10 +114,13 @@ std::string StepTable(const v1::RunConfig& config, const flow::SamplingSpec& sam
                                            i < kept ? "kept" : ""));
   }
   const bool chosen = config.method().kept_steps() > 0;
-  absl::StrAppend(&text, "kept steps i_off = ", kept, ", by ",
-                  chosen ? std::string("method.kept_steps")
-                         : absl::StrCat("kc < ", config.method().kept_kc_max()),
-                  "\n");
+  absl::StrAppend(
+      &text, "kept steps i_off = ", kept, ", by ",
+      chosen ? std::string("method.kept_steps")
+             : absl::StrCat("kc < ", config.method().kept_kc_max()),
+      "\n", "the clip's centre is ",
+      run::RecomputesOldLogProbs(config) ? "recomputed by the learner" : "the worker's log-prob",
+      ", method.old_log_prob\n");
   return text;
 }
 

@@ -71,6 +71,9 @@ std::string ProgressLine(const v1::StatusResponse& status, std::optional<double>
   if (const auto stale = Metric(status, metric::kBufferStalenessMean)) {
     absl::StrAppend(&line, absl::StrFormat("  staleness %.1f", *stale));
   }
+  if (Metric(status, metric::kTrainSamplesTrained) == 0.) {
+    absl::StrAppend(&line, "  the last step trained no sample");
+  }
   std::string trouble = TroubleOf(status);
   if (!trouble.empty()) trouble = absl::StrCat("  ", FirstPart(trouble));
   if (!steps_per_second || *steps_per_second <= 0) {

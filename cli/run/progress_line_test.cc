@@ -34,6 +34,18 @@ TEST(ProgressLineTest, ARunWithoutNumbersIsStillALine) {
   EXPECT_EQ(Bottleneck(status), "");
 }
 
+TEST(ProgressLineTest, AStepThatTrainedNothingIsOnTheLine) {
+  v1::StatusResponse status = Status();
+  auto& trained = *status.add_metrics();
+  trained.set_name("train/samples_trained");
+  trained.set_value(0);
+  EXPECT_EQ(ProgressLine(status, std::nullopt, 64),
+            "step 37/100  reward 0.900  clip 0.4 %  staleness 1.5  the last step trained no sample"
+            "  waiting");
+  trained.set_value(64);
+  EXPECT_EQ(ProgressLine(status, std::nullopt, 64), ProgressLine(Status(), std::nullopt, 64));
+}
+
 TEST(ProgressLineTest, TheLargestTimeShareLimits) {
   v1::StatusResponse status;
   for (const auto& [name, value] : std::map<std::string, double>{{"update", 0.3}, {"wait", 0.62}}) {

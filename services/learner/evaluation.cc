@@ -116,9 +116,10 @@ absl::StatusOr<Evaluation::Samples> Evaluation::Draw(const model::VelocityModel&
       if (cancelled_) return Cancelled();
       OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
                              conditioning_.Get(prompts_[i % count]));
-      requests.push_back(
-          {.conditioning = entry->tensors,
-           .key = {.run_seed = options_.seed, .group = i % count, .sample = i / count}});
+      requests.push_back({.conditioning = entry->tensors,
+                          .key = {.run_seed = options_.seed,
+                                  .group = kEvaluationGroups + i % count,
+                                  .sample = i / count}});
     }
     Samples drawn = model::SampleFrames(
         UntilEnded(model, cancelled_), DecoderUntilEnded(decoder_, cancelled_), spec, requests,

@@ -19,6 +19,10 @@
 
 namespace oxbow::learner {
 
+// Held-out pictures start from noises of their own: the group of prompt i is this plus i. Groups of
+// training count from 0.
+inline constexpr uint64_t kEvaluationGroups = uint64_t{1} << 63;
+
 struct EvaluationResult {
   std::map<std::string, double> metrics;  // "eval/reward_mean", "eval/strict_mean", ...
   io::Film sheet;                         // The first samples, framed by right and wrong.

@@ -133,8 +133,10 @@ TEST(EvaluationTest, ImagesAreThoseOfOneBatchAndConditioningIsHeldForSixtyFour) 
 
   std::vector<model::ImageRequest> requests;
   for (uint32_t i = 0; i < kImages; ++i) {
-    requests.push_back({.conditioning = (*cache.Get(prompts[i % kPrompts]))->tensors,
-                        .key = {.run_seed = 5, .group = i % kPrompts, .sample = i / kPrompts}});
+    requests.push_back(
+        {.conditioning = (*cache.Get(prompts[i % kPrompts]))->tensors,
+         .key = {
+             .run_seed = 5, .group = (uint64_t{1} << 63) + i % kPrompts, .sample = i / kPrompts}});
   }
   const at::Tensor drawn =
       model::SampleImages(WatchingModel(nullptr), *decoder, model::OdeSpec(options.sigmas),

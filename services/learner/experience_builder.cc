@@ -27,6 +27,15 @@ absl::Status JoinLatents(const rl::Trajectory& head, rl::Trajectory& sample) {
   return absl::OkStatus();
 }
 
+absl::Status CheckEnd(const rl::Trajectory& head, int kept) {
+  if (head.first_latent + head.latents.size(0) != kept + 1) {
+    return absl::InvalidArgumentError(absl::StrCat("stored head does not end at x_", kept,
+                                                   " but has ", head.latents.size(0),
+                                                   " latents from x_", head.first_latent));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CompleteHead(const ReplayedHead& planned, const rl::Trajectory& head,
                           rl::Trajectory& sample) {
   const int kept = static_cast<int>(planned.kept_steps);
@@ -34,11 +43,7 @@ absl::Status CompleteHead(const ReplayedHead& planned, const rl::Trajectory& hea
     return absl::InvalidArgumentError(
         absl::StrCat("stored trajectory has ", head.log_prob.size(), " steps"));
   }
-  if (head.first_latent + head.latents.size(0) != kept + 1) {
-    return absl::InvalidArgumentError(absl::StrCat("stored head does not end at x_", kept,
-                                                   " but has ", head.latents.size(0),
-                                                   " latents from x_", head.first_latent));
-  }
+  OXBOW_RETURN_IF_ERROR(CheckEnd(head, kept));
   OXBOW_RETURN_IF_ERROR(JoinLatents(head, sample));
   for (size_t i = 0; i < static_cast<size_t>(kept); ++i) {
     sample.log_prob[i] = head.log_prob[i];
@@ -49,11 +54,30 @@ absl::Status CompleteHead(const ReplayedHead& planned, const rl::Trajectory& hea
   return absl::OkStatus();
 }
 
+using ReadTrajectory = std::function<absl::StatusOr<rl::Trajectory>(const v1::Trajectory&)>;
+
+// The stored sample as it is becomes the last member of its group.
+absl::Status AddWhole(const PlannedGroup& planned, const ReadTrajectory& read, rl::Group& group) {
+  for (const rl::Trajectory& sample : group.trajectories) {
+    if (sample.replayed) return absl::InvalidArgumentError("a whole head was sampled again");
+  }
+  const ReplayedHead& head = *planned.head;
+  OXBOW_ASSIGN_OR_RETURN(rl::Trajectory sample, read(head.trajectory));
+  OXBOW_RETURN_IF_ERROR(Annotate(CheckEnd(sample, static_cast<int>(head.kept_steps)),
+                                 absl::StrCat("group ", planned.id.value)));
+  sample.index = static_cast<uint32_t>(group.trajectories.size());
+  sample.replayed = true;
+  sample.entry_id = head.entry;
+  sample.kept_steps = static_cast<int>(head.kept_steps);
+  sample.stored_reward = head.stored_reward;
+  group.trajectories.push_back(std::move(sample));
+  return absl::OkStatus();
+}
+
 // Adds the head to every replayed member. `read` makes a sample of the stored trajectory.
-absl::Status CompleteHeads(
-    const PlannedGroup& planned,
-    const std::function<absl::StatusOr<rl::Trajectory>(const v1::Trajectory&)>& read,
-    rl::Group& group) {
+absl::Status CompleteHeads(const PlannedGroup& planned, const ReadTrajectory& read,
+                           rl::Group& group) {
+  if (planned.head.has_value() && planned.head->whole) return AddWhole(planned, read, group);
   for (rl::Trajectory& sample : group.trajectories) {
     if (!sample.replayed) continue;
     if (!planned.head.has_value())
@@ -85,6 +109,7 @@ absl::StatusOr<rl::Group> BuildGroup(const v1::Group& received, const PlannedGro
                                      const model::Conditioning& conditioning) {
   OXBOW_ASSIGN_OR_RETURN(rl::Group group, rpc::GroupFromProto(received));
   group.conditioning = conditioning;
+  group.from_data_set = !planned.head.has_value() && !planned.waited.has_value();
   OXBOW_RETURN_IF_ERROR(CompleteHeads(planned, rpc::TrajectoryFromProto, group));
   return group;
 }
@@ -96,6 +121,7 @@ absl::StatusOr<rl::Group> BuildOutline(const v1::Group& received, const PlannedG
   for (size_t i = 0; i < group.trajectories.size(); ++i) {
     group.trajectories[i].latents = Outline(received.trajectories(static_cast<int>(i)).latents());
   }
+  group.from_data_set = !planned.head.has_value() && !planned.waited.has_value();
   OXBOW_RETURN_IF_ERROR(CompleteHeads(planned, SampleOutline, group));
   return group;
 }

@@ -11,9 +11,9 @@
 
 namespace oxbow::learner {
 
-// The trainer's group. A replayed member becomes complete: the buffer gives its head (latents,
-// log-probs, SDE flags and versions of the steps below i_off), the worker its tail.
-// kInvalidArgument if the parts do not fit together.
+// The trainer's group. A head that is whole becomes its last member. Any other replayed member
+// becomes complete: the buffer gives its head (latents, log-probs, SDE flags and versions of the
+// steps below i_off), the worker its tail. kInvalidArgument if the parts do not fit together.
 absl::StatusOr<rl::Group> BuildGroup(const v1::Group& received, const PlannedGroup& planned,
                                      const model::Conditioning& conditioning);
 

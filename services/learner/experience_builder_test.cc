@@ -94,6 +94,34 @@ TEST(ExperienceBuilderTest, AHeadMayBeginAtItsFirstStochasticStep) {
   }
 }
 
+TEST(ExperienceBuilderTest, AWholeHeadIsASampleOfItsOwn) {
+  Mixed mixed = MakeMixed({});
+  mixed.planned.head->whole = true;
+  EXPECT_FALSE(BuildGroup(mixed.group, mixed.planned, {}).ok()) << "nobody was asked for its tail";
+  mixed.group.mutable_trajectories()->RemoveLast();
+  v1::NamedValue& score = *mixed.planned.head->trajectory.add_rewards();
+  score.set_name("digits_ocr");
+  score.set_value(0.75);
+  for (const bool outline : {false, true}) {
+    const auto group = outline ? BuildOutline(mixed.group, mixed.planned)
+                               : BuildGroup(mixed.group, mixed.planned, {});
+    ASSERT_TRUE(group.ok()) << group.status();
+    ASSERT_EQ(group->trajectories.size(), 2u);
+    EXPECT_FALSE(group->from_data_set);
+    const rl::Trajectory& whole = group->trajectories[1];
+    EXPECT_TRUE(whole.replayed);
+    EXPECT_EQ(whole.index, 1u);
+    EXPECT_EQ(whole.entry_id, EntryId(9));
+    EXPECT_EQ(whole.kept_steps, kKept);
+    EXPECT_EQ(whole.reward, 0.5) << "of its first picture";
+    EXPECT_EQ(whole.rewards.at("digits_ocr"), 0.75);
+    EXPECT_EQ(whole.behaviour_version, (std::vector<uint64_t>{4, 4, 4, 4}));
+    EXPECT_EQ(whole.latents.size(0), kKept + 1);
+  }
+  mixed.planned.head->kept_steps = kKept + 1;
+  EXPECT_FALSE(BuildGroup(mixed.group, mixed.planned, {}).ok());
+}
+
 TEST(ExperienceBuilderTest, TailOfAnotherHeadIsRefused) {
   const Mixed mixed = MakeMixed(Path().slice(0, kKept).add(1e-6));
   EXPECT_EQ(BuildGroup(mixed.group, mixed.planned, {}).status().code(),

@@ -19,6 +19,7 @@
 #include "run/rewards.h"
 #include "services/learner/coordinator/group_check.h"
 #include "services/learner/experience_builder.h"
+#include "services/learner/replay/regenerations.h"
 
 namespace oxbow::learner {
 namespace {
@@ -288,6 +289,9 @@ absl::StatusOr<bool> LearnerLoop::RefillOnce(LearnerStep step, StepGroups& group
   std::vector<PlannedGroup> planned = parts_.coordinator.TakePlanned(step);
   for (size_t i = 0; i < count; ++i) {
     const size_t place = planned[i].place;
+    // Afterwards nothing tells of the head of a dead group.
+    const auto again = RegenerationOf(groups.received[place].group, options_.refresh);
+    if (again.has_value()) groups.rescored.push_back(*again);
     groups.received[place] = std::move(received[i]);
     groups.planned[place] = std::move(planned[i]);
   }
@@ -327,9 +331,12 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   if (adaptation_.has_value()) {
     OXBOW_RETURN_IF_ERROR(adaptation_->Choose(step, received, planned, groups));
   }
+  StepChoice choice = adaptation_.has_value() ? adaptation_->choice() : StepChoice();
+  for (const PlannedGroup& group : planned) {
+    if (group.head.has_value() && group.head->whole) choice.whole[group.id] = group.head->entry;
+  }
   OXBOW_RETURN_IF_ERROR(
-      parts_.step_log.Freeze(options_.epoch, step, parts_.trainer.version(), received,
-                             adaptation_.has_value() ? adaptation_->choice() : StepChoice()));
+      parts_.step_log.Freeze(options_.epoch, step, parts_.trainer.version(), received, choice));
   parts_.announce(step, received, planned);
   OXBOW_ASSIGN_OR_RETURN(rl::StepResult result,
                          parts_.trainer.Step(step, groups, [this] { return DrainOverdue(); }));
@@ -339,28 +346,60 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
     numbers_.insert(adaptation_->numbers().begin(), adaptation_->numbers().end());
   }
   Measure(step, received, planned);
+  WarnOfLostSteps(step);
   numbers_[metric::kTrainRefilledGroups] = collected.refills;
   parts_.coordinator.AddCounts(numbers_);
   committed_ = step.value + 1;
   parts_.coordinator.Commit(step);
   positions_.erase(positions_.begin(), positions_.lower_bound(committed_));
   OXBOW_RETURN_IF_ERROR(PublishIfDue());
-  CommitToBuffer(step, received, planned, result);
+  CommitToBuffer(step, collected, result);
   return parts_.buffer == nullptr ? absl::OkStatus() : parts_.buffer->ended();
 }
 
-void LearnerLoop::CommitToBuffer(LearnerStep step, const std::vector<ReceivedGroup>& received,
-                                 const std::vector<PlannedGroup>& planned,
+// A step may commit without having moved the weights as it should. Nothing else would say so.
+void LearnerLoop::WarnOfLostSteps(LearnerStep step) {
+  if (numbers_[metric::kTrainSamplesTrained] == 0) {
+    const bool signal = numbers_[metric::kTrainRewardZeroStdRatio] < 1;
+    parts_.metrics.StepTrainedNothing(signal ? "no_rows" : "no_signal");
+    OXBOW_LOG(Warning) << "step trained no sample" << Field("step", step)
+                       << Field("reason", signal ? "no sample has a step to train: they are older "
+                                                   "than method.kept_steps allows, or have weight 0"
+                                                 : "all rewards are equal in every group");
+  }
+  const auto rms = numbers_.find(metric::kTrainGradRms);
+  if (epsilon_warned_ || rms == numbers_.end() || rms->second >= options_.adamw_epsilon) return;
+  epsilon_warned_ = true;
+  OXBOW_LOG(Warning) << "optimizer.epsilon exceeds the gradients: AdamW's steps shrink with them"
+                     << Field("step", step) << Field("epsilon", options_.adamw_epsilon)
+                     << Field("gradient_rms", rms->second);
+}
+
+void LearnerLoop::CommitToBuffer(LearnerStep step, const StepGroups& groups,
                                  const rl::StepResult& result) {
+  const std::vector<ReceivedGroup>& received = groups.received;
+  const std::vector<PlannedGroup>& planned = groups.planned;
   if (parts_.buffer == nullptr) return;
   parts_.progress.Enter("offer");
-  ReplayLink::StepCommit commit{
-      .step = step, .offers = {}, .groups = {}, .used = result.used, .evict = result.evict};
+  ReplayLink::StepCommit commit{.step = step,
+                                .offers = {},
+                                .groups = {},
+                                .used = result.used,
+                                .evict = result.evict,
+                                .rescored = groups.rescored,
+                                .failures_max = options_.failures_max};
+  for (const ReceivedGroup& item : received) {
+    const auto again = RegenerationOf(item.group, options_.refresh);
+    if (again.has_value()) commit.rescored.push_back(*again);
+  }
   for (size_t i = 0; options_.replays && i < received.size(); ++i) {
     auto offer = MakeOffer(received[i].group, planned[i], options_.offers);
     if (offer.has_value()) commit.offers.push_back(*std::move(offer));
   }
   numbers_[metric::kBufferOffers] = static_cast<double>(commit.offers.size());
+  numbers_[metric::kBufferHeadsFailed] =
+      static_cast<double>(std::count_if(commit.rescored.begin(), commit.rescored.end(),
+                                        [](const buffer::Rescored& one) { return one.failed; }));
   if (adaptation_.has_value()) adaptation_->AddTo(commit, received, planned);
   parts_.buffer->Commit(std::move(commit));
   numbers_[metric::kBufferAttached] = parts_.buffer->attached() ? 1 : 0;
@@ -409,6 +448,10 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
       ages.push_back(static_cast<double>(planned[i].head->age));
       uses.push_back(static_cast<double>(planned[i].head->uses + 1));
       other_windows += planned[i].head->other_window ? 1 : 0;
+      if (planned[i].head->whole) {  // It is in no received group.
+        ++samples;
+        parts_.metrics.SampleConsumed(0, /*replayed=*/true);
+      }
     }
   }
   MeasureProduction(received, numbers_);

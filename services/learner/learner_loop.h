@@ -26,6 +26,7 @@
 #include "core/flow/window.h"
 #include "core/rl/trainer.h"
 #include "oxbow/v1/config.pb.h"
+#include "services/buffer/replay_client.h"
 #include "services/learner/checkpoint_store.h"
 #include "services/learner/conditioning_cache.h"
 #include "services/learner/coordinator/coordinator.h"
@@ -67,11 +68,14 @@ class LearnerLoop {
     double wall_seconds_before = 0;  // Time of the run before it was resumed.
     OfferRules offers;
     uint64_t run_seed = 0;
-    std::optional<flow::WindowPlan> window;         // None: no step is stochastic.
+    std::optional<flow::WindowPlan> window;  // None: no step is stochastic.
+    bool refresh = false;       // Entries take the rewards of their regenerated pictures.
+    uint32_t failures_max = 0;  // Regenerations in a row that may fail; 0: any number.
     std::optional<rl::BatchAdaptation> adaptation;  // None: a step trains on all its groups.
     uint32_t group_size = 0;                        // G
     v1::RewardConfig reward;
-    int rows_per_step = 1;  // Network rows per sampling step; guidance takes two.
+    double adamw_epsilon = 0;  // A warning says when it exceeds the gradients.
+    int rows_per_step = 1;     // Network rows per sampling step; guidance takes two.
     absl::Duration drain_grace = absl::Seconds(10);  // For an update, once a drain is requested.
   };
 
@@ -128,6 +132,7 @@ class LearnerLoop {
     std::vector<ReceivedGroup> received;
     std::vector<PlannedGroup> planned;
     uint32_t refills = 0;  // Extra groups made in place of groups without a signal.
+    std::vector<buffer::Rescored> rescored;  // What the replaced ones said of their heads.
   };
   absl::StatusOr<StepGroups> Collect(LearnerStep step);
   absl::StatusOr<bool> RefillOnce(LearnerStep step, StepGroups& groups, std::set<uint64_t>& taken);
@@ -138,10 +143,10 @@ class LearnerLoop {
   absl::StatusOr<std::vector<rl::Group>> Build(const std::vector<ReceivedGroup>& received,
                                                const std::vector<PlannedGroup>& planned);
   void Evaluate();
-  void CommitToBuffer(LearnerStep step, const std::vector<ReceivedGroup>& received,
-                      const std::vector<PlannedGroup>& planned, const rl::StepResult& result);
+  void CommitToBuffer(LearnerStep step, const StepGroups& groups, const rl::StepResult& result);
   void Measure(LearnerStep step, const std::vector<ReceivedGroup>& received,
                const std::vector<PlannedGroup>& planned);
+  void WarnOfLostSteps(LearnerStep step);
   absl::Status WriteCheckpoint();
   bool last() const { return committed_ >= options_.steps || drain_; }
   bool DrainOverdue() const;
@@ -155,6 +160,7 @@ class LearnerLoop {
   uint64_t committed_;
   uint64_t planned_;
   uint64_t checkpointed_;
+  bool epsilon_warned_ = false;
   bool publication_owed_ = false;                 // Weights were withheld.
   std::optional<uint64_t> evaluated_;             // Committed steps at the last evaluation.
   std::map<uint64_t, PromptPosition> positions_;  // Prompt positions before each planned step.

@@ -33,6 +33,7 @@ std::vector<GaugeOfStep> GaugesOfStep(const std::vector<std::string>& rewards) {
       {metric::kTrainIwMin, exported::kLearnerSequenceWeightMin},
       {metric::kTrainIwEss, exported::kLearnerSequenceWeightEss},
       {metric::kTrainOnpolicyRatioErr, exported::kLearnerOnpolicyRatioError},
+      {metric::kTrainOnpolicyRatioLimit, exported::kLearnerOnpolicyRatioLimit},
       {metric::kTrainGradNorm, exported::kLearnerGradNorm},
       {metric::kTrainLoss, exported::kLearnerLoss},
       {metric::kTrainKlLoss, exported::kLearnerKlLoss},
@@ -149,6 +150,8 @@ struct LearnerMetrics::Impl {
         step_seconds(Metric(r, exported::kLearnerStepDurationSeconds, kStepSeconds)),
         phase_seconds(r, exported::kLearnerPhaseSecondsTotal, "phase",
                       {"plan", "wait", "update", "publish", "offer", "eval", "checkpoint", "log"}),
+        idle_steps(r, exported::kLearnerStepsWithoutSamplesTotal, "reason",
+                   {"no_signal", "no_rows"}),
         staleness(Metric(r, exported::kLearnerSampleStalenessSteps, kStalenessSteps)),
         staleness_budget(Metric(r, exported::kLearnerStalenessBudgetSteps)),
         samples(r, exported::kLearnerSamplesTotal, "origin", {"fresh", "replay"}),
@@ -190,6 +193,7 @@ struct LearnerMetrics::Impl {
   Gauge& published;
   Histogram& step_seconds;
   Counters phase_seconds;
+  Counters idle_steps;
   Histogram& staleness;
   Gauge& staleness_budget;
   Counters samples;
@@ -270,6 +274,10 @@ void LearnerMetrics::StepCommitted(double seconds, const std::map<std::string, d
 
 void LearnerMetrics::PhaseTook(const std::string& phase, double seconds) {
   impl_->phase_seconds.Add(phase, seconds);
+}
+
+void LearnerMetrics::StepTrainedNothing(const std::string& reason) {
+  impl_->idle_steps.Add(reason);
 }
 
 void LearnerMetrics::SampleConsumed(uint64_t staleness_steps, bool replayed) {

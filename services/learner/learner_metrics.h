@@ -39,6 +39,7 @@ class LearnerMetrics {
   // gauge whose number is missing goes away, but for those of evaluations, which are rarer.
   void StepCommitted(double seconds, const std::map<std::string, double>& metrics);
   void PhaseTook(const std::string& phase, double seconds);
+  void StepTrainedNothing(const std::string& reason);  // no_signal | no_rows
   void SampleConsumed(uint64_t staleness_steps, bool replayed);
   void StalenessBudgetIs(uint64_t steps);
   void PolicyVersionIs(uint64_t version);     // After each step's updates.

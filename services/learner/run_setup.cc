@@ -11,6 +11,7 @@
 #include "config/validate.h"
 #include "core/model/device.h"
 #include "run/group_bytes.h"
+#include "run/kept_steps.h"
 #include "run/prompt_files.h"
 #include "run/sampling_spec.h"
 #include "run/scalar_type.h"
@@ -80,6 +81,7 @@ absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
   OXBOW_ASSIGN_OR_RETURN(setup.device, model::DeviceNamed(config.model().device()));
   OXBOW_ASSIGN_OR_RETURN(setup.compute, run::ScalarTypeFromConfig(config.model().compute_dtype(),
                                                                   "model.compute_dtype"));
+  OXBOW_RETURN_IF_ERROR(config::FirstError(run::CheckKeptSteps(config, setup.sampling), {}));
   config.mutable_method()->set_kept_steps(
       static_cast<uint32_t>(run::KeptStepsOf(config, setup.sampling)));
   OXBOW_ASSIGN_OR_RETURN(setup.train,
@@ -192,7 +194,8 @@ ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
           .images = config::ChosenMethod(setup.config.method()).trains_final_latents(),
           .schedule_id = rules.schedule_id,
           .latent_bytes = rules.LatentBytes(),
-          .same_window = setup.config.replay().same_window()};
+          .same_window = setup.config.replay().same_window(),
+          .stored_tail = setup.config.sampling().tail() == v1::TAIL_KIND_STORED};
 }
 
 LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerStep first_step,
@@ -215,18 +218,20 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
           .checkpoints_kept = config.checkpoint().keep(),
           .wall_seconds_before = wall_seconds_before,
           .offers = {.run_seed = config.run().seed(),
-                     .run_fingerprint = Fingerprint64(config.run().name()),
                      .requires_std = config.replay().insert_requires_std(),
                      .kept_steps = run::KeptStepsOf(config, setup.sampling),
                      .images = config::ChosenMethod(config.method()).trains_final_latents(),
                      .sigmas = setup.sampling.sigmas},
           .run_seed = config.run().seed(),
           .window = setup.window,
+          .refresh = config.replay().refresh(),
+          .failures_max = config.replay().failures_max(),
           .adaptation = config.adaptation().enabled()
                             ? std::optional(AdaptationOf(config.adaptation()))
                             : std::nullopt,
           .group_size = config.batch().group_size(),
           .reward = config.reward(),
+          .adamw_epsilon = config.optimizer().epsilon(),
           .rows_per_step = setup.sampling.guidance == 1 ? 1 : 2};
 }
 

@@ -116,6 +116,7 @@ absl::Status StepAdaptation::AddReused(const std::vector<v1::ReplayEntry>& recen
     OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
                            conditioning_.Get(group->prompt()));
     OXBOW_ASSIGN_OR_RETURN(rl::Group built, BuildGroup(*group, PlannedGroup(), entry->tensors));
+    built.from_data_set = false;
     groups.push_back(std::move(built));
     choice_.reused.push_back(GroupId(group->group_id()));
     reused_.push_back(EntryId(recent[place].entry_id()));

@@ -52,6 +52,10 @@ absl::Status StepLog::Freeze(Epoch epoch, LearnerStep step, PolicyVersion versio
     for (const v1::Trajectory& trajectory : received.group.trajectories()) {
       if (trajectory.replayed()) item["entry"] = trajectory.entry_id();
     }
+    if (const auto whole = choice.whole.find(GroupId(received.group.group_id()));
+        whole != choice.whole.end()) {
+      item["entry"] = whole->second.value;
+    }
     list.push_back(std::move(item));
   }
   nlohmann::json line = {{"epoch", epoch.value},

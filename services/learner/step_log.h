@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,8 @@ namespace oxbow::learner {
 struct StepChoice {
   std::vector<GroupId> left_out;  // Groups of this step that it does not train on.
   std::vector<GroupId> reused;    // Groups of earlier steps.
+  // Entries of the replayed samples that no worker made, by group: they came whole from the buffer.
+  std::map<GroupId, EntryId> whole;
 };
 
 class StepLog {

@@ -48,11 +48,16 @@ TEST(StepLogTest, ManifestNamesWhatTheStepChose) {
   const ScopedDirectory directory;
   absl::StatusOr<StepLog> log = StepLog::Open(directory.path() / "steps.jsonl");
   ASSERT_TRUE(log.ok()) << log.status();
-  const StepChoice choice{.left_out = {GroupId(56)}, .reused = {GroupId(41), GroupId(40)}};
-  ASSERT_TRUE(log->Freeze(Epoch(3), LearnerStep(7), PolicyVersion(14), {}, choice).ok());
+  const StepChoice choice{.left_out = {GroupId(56)},
+                          .reused = {GroupId(41), GroupId(40)},
+                          .whole = {{GroupId(57), EntryId(99)}}};
+  std::vector<ReceivedGroup> groups;
+  groups.push_back(Received(57, 14));
+  ASSERT_TRUE(log->Freeze(Epoch(3), LearnerStep(7), PolicyVersion(14), groups, choice).ok());
   const auto line = nlohmann::json::parse(ReadFile(directory.path() / "steps.jsonl").value());
   EXPECT_EQ(line["left_out"], nlohmann::json({56}));
   EXPECT_EQ(line["reused"], nlohmann::json({41, 40}));
+  EXPECT_EQ(line["groups"][0]["entry"], 99) << "a replayed sample that no worker made";
 }
 
 TEST(StepLogTest, ReopeningAddsAndLosesNothing) {

@@ -240,6 +240,10 @@ void ForwardProcessRules(const RunConfig& c, Findings& f) {
                            " trains no denoising steps: set step_weight to none and "
                            "step_fraction to 1, and choose times with method.times"));
     }
+    if (m.old_log_prob() == v1::OLD_LOG_PROB_RECOMPUTE) {
+      f.Warn("method.old_log_prob",
+             absl::StrCat("has no effect: ", method.name, " compares with no worker's log-prob"));
+    }
     if (m.correction() != v1::CORRECTION_SEQUENCE) {
       f.Warn("method.correction",
              absl::StrCat("has no effect: ", method.name, " has no density to correct"));

@@ -58,6 +58,9 @@ inline constexpr Counter kLearnerPhaseSecondsTotal{
     "Time of the learner by phase."};
 inline constexpr Counter kLearnerSamplesTotal{
     "oxbow_learner_samples_total", "origin: fresh, replay", "Samples trained on, by origin."};
+inline constexpr Counter kLearnerStepsWithoutSamplesTotal{
+    "oxbow_learner_steps_without_samples_total", "reason: no_rows, no_signal",
+    "Committed learner steps that trained no sample."};
 inline constexpr Counter kLearnerBufferFailuresTotal{
     "oxbow_learner_buffer_failures_total", "call: checkpoint, commit, draw, read, restore",
     "Calls to the replay buffer that failed after retries."};
@@ -122,6 +125,9 @@ inline constexpr Gauge kLearnerSequenceWeightEss{
 inline constexpr Gauge kLearnerOnpolicyRatioError{
     "oxbow_learner_onpolicy_ratio_error", "",
     "Largest |ratio - 1| of on-policy samples before the first update."};
+inline constexpr Gauge kLearnerOnpolicyRatioLimit{
+    "oxbow_learner_onpolicy_ratio_limit", "",
+    "What oxbow_learner_onpolicy_ratio_error may be; it follows from the clip range."};
 inline constexpr Gauge kLearnerGradNorm{
     "oxbow_learner_grad_norm", "", "Gradient norm before clipping."};
 inline constexpr Gauge kLearnerLoss{"oxbow_learner_loss", "", "Loss of the last step."};

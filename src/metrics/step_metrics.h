@@ -100,7 +100,13 @@ inline constexpr StepMetric kTrainRefilledGroups{
     "groups made in place of groups whose rewards were all equal (`batch.dynamic_sampling_max`)"};
 inline constexpr StepMetric kTrainRewardMean{
     "train/reward_mean", "reward",
-    "mean of the weighted sum over samples whose reward did not fail"};
+    "mean of the weighted sum over samples whose reward did not fail, of fresh groups on the data "
+    "set's next prompts; over all where a step has no such group"};
+inline constexpr StepMetric kTrainChosenRewardMean{
+    "train/chosen_reward_mean", "reward",
+    "the same mean over the other groups: those with a replayed head, on prompts that were hard "
+    "before, and reused ones",
+    "no such group"};
 inline constexpr StepMetric kTrainRewardStd{
     "train/reward_std", "reward", "standard deviation of the same"};
 inline constexpr StepMetricFamily kTrainRewardNameMean{
@@ -165,6 +171,11 @@ inline constexpr StepMetric kTrainAnchorDiv{
     "`method.anchor.weight` is 0"};
 inline constexpr StepMetric kTrainGradNorm{
     "train/grad_norm", "1", "gradient norm before clipping, mean over updates"};
+inline constexpr StepMetric kTrainGradRms{
+    "train/grad_rms", "1",
+    "root mean square of the gradient's elements after clipping, mean over updates; below "
+    "`optimizer.epsilon` AdamW's steps shrink with the gradient",
+    "no sample was trained"};
 inline constexpr StepMetric kTrainUpdateNorm{
     "train/update_norm", "1", "Euclidean distance the trained parameters moved in this step"};
 inline constexpr StepMetric kTrainLr{"train/lr", "1", "learning rate at the start of the step"};
@@ -217,6 +228,11 @@ inline constexpr StepMetric kTrainOnpolicyRatioErr{
     "largest abs(ratio - 1) of on-policy rows in the first update; exactly 0 on CPUs, rounding on "
     "GPUs and with `model.lora.merge_for_rollouts`",
     "no such row"};
+inline constexpr StepMetric kTrainOnpolicyRatioLimit{
+    "train/onpolicy_ratio_limit", "1",
+    "what `train/onpolicy_ratio_err` may be: half the clip range where the clip's centre is the "
+    "worker's log-prob; at least ten times the rounding of the device where it is recomputed",
+    "as `train/onpolicy_ratio_err`"};
 inline constexpr StepMetric kTrainIwMean{
     "train/iw_mean", "1", "mean weight W of off-policy samples (replayed and stale)",
     "no weighted sample"};
@@ -269,6 +285,11 @@ inline constexpr StepMetric kBufferAttached{
     "`replay.fraction: 0` without adaptation, line 0"};
 inline constexpr StepMetric kBufferOffers{
     "buffer/offers", "count", "entries offered by this step", "as `buffer/attached`"};
+inline constexpr StepMetric kBufferHeadsFailed{
+    "buffer/heads_failed", "count",
+    "heads of this step whose regenerated image is worse than the stored one was, and no better "
+    "than the mean of its group's fresh samples",
+    "as `buffer/attached`"};
 inline constexpr StepMetric kBufferSize{
     "buffer/size", "entries", "live entries",
     "as `buffer/attached`, and while the buffer is away"};

@@ -1,8 +1,10 @@
 #include "run/trainer_options.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "config/chosen_method.h"
-#include "core/flow/sampler.h"
+#include "run/kept_steps.h"
 
 namespace oxbow::run {
 namespace {
@@ -128,6 +130,8 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
   options.clip_range = method.clip_range();
   options.clip_range_high = method.clip_range_high();
   options.kept_steps = KeptStepsOf(config, sampling);
+  options.recompute_on_policy = RecomputesOldLogProbs(config);
+  options.onpolicy_ratio_limit = OnPolicyRatioLimit(config);
   options.kl = {.weight = method.kl_weight(),
                 .space = FromWire<rl::KlSpace>(method.kl_space()),
                 .all_steps = method.kl_all_steps()};
@@ -137,6 +141,45 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
   SetForwardProcess(method, options);
   SetOptimizer(config, options);
   return options;
+}
+
+namespace {
+
+// How far a log-prob of a worker may be from the learner's own, in ratios: 0 where both have the
+// same bits. Estimates: of float32 the upper end of what products of other shapes give, of bfloat16
+// ten times as much.
+double RatioRounding(const v1::ModelConfig& model) {
+  if (model.compute_dtype() != v1::STORAGE_D_TYPE_F32) return 1e-4;
+  const bool merged = model.trained() == v1::TRAINED_PART_LORA && model.lora().merge_for_rollouts();
+  return model.device() == "cpu" && !merged ? 0 : 1e-5;
+}
+
+double SmallerClipRange(const v1::MethodConfig& method) {
+  const double high = method.clip_range_high();
+  return high > 0 ? std::min(high, method.clip_range()) : method.clip_range();
+}
+
+constexpr double kRoundingsInRange = 10;  // A clip range above so many does not feel rounding.
+constexpr double kUnclippedLimit = 1e-4;
+constexpr double kRatioErrorMax = 1e-3;  // More than that is another model, whatever the clip.
+
+}  // namespace
+
+bool RecomputesOldLogProbs(const v1::RunConfig& config) {
+  const v1::MethodConfig& method = config.method();
+  if (!config::ChosenMethod(method).needs_density()) return false;
+  if (method.old_log_prob() != v1::OLD_LOG_PROB_AUTO) {
+    return method.old_log_prob() == v1::OLD_LOG_PROB_RECOMPUTE;
+  }
+  const bool clips = config::ChosenMethod(method).ratio == rl::RatioUse::kClipped;
+  return clips && SmallerClipRange(method) <= kRoundingsInRange * RatioRounding(config.model());
+}
+
+double OnPolicyRatioLimit(const v1::RunConfig& config) {
+  if (config::ChosenMethod(config.method()).ratio != rl::RatioUse::kClipped) return kUnclippedLimit;
+  const double range = std::min(kRatioErrorMax, SmallerClipRange(config.method()) / 2);
+  if (!RecomputesOldLogProbs(config)) return range;
+  return std::max(range, kRoundingsInRange * RatioRounding(config.model()));
 }
 
 model::OldPolicy OldPolicyOf(const v1::MethodConfig& method) {
@@ -149,13 +192,6 @@ model::OldPolicy OldPolicyOf(const v1::MethodConfig& method) {
       return model::OldPolicy::kSamples;
   }
   OXBOW_CHECK(false) << "old copy of method " << method.name();
-}
-
-int KeptStepsOf(const v1::RunConfig& config, const flow::SamplingSpec& sampling) {
-  // A method of final latents replays finished images.
-  if (!config::ChosenMethod(config.method()).needs_density()) return sampling.steps();
-  const int configured = static_cast<int>(config.method().kept_steps());
-  return configured > 0 ? configured : flow::KeptSteps(sampling, config.method().kept_kc_max());
 }
 
 }  // namespace oxbow::run

@@ -20,8 +20,13 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
 // The copy of the policy that a method keeps.
 model::OldPolicy OldPolicyOf(const v1::MethodConfig& method);
 
-// i_off, from the config or the rule kc < kept_kc_max over all steps that may be stochastic: a
-// replayed head ends there, or after its last stochastic step before.
-int KeptStepsOf(const v1::RunConfig& config, const flow::SamplingSpec& sampling);
+// method.old_log_prob, with `auto` decided: whether the clip's centre of on-policy rows is a
+// forward pass of the learner. That costs one pass a sample. It is needed where the clip range is
+// at most ten times what a log-prob differs between worker and learner: on CPUs in float32 they are
+// equal.
+bool RecomputesOldLogProbs(const v1::RunConfig& config);
+
+// The error of on-policy ratios beyond which something is wrong; see train/onpolicy_ratio_limit.
+double OnPolicyRatioLimit(const v1::RunConfig& config);
 
 }  // namespace oxbow::run

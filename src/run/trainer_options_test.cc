@@ -165,6 +165,40 @@ TEST(TrainerOptionsTest, KeptStepsArriveWhereHeadsAreReplayed) {
   EXPECT_EQ(MakeTrainerOptions(config, sampling, std::nullopt).kept_steps, 4);
 }
 
+TEST(TrainerOptionsTest, TheClipsCentreIsRecomputedWhereRoundingFillsTheRange) {
+  const auto resolved = [](std::vector<std::string> settings) {
+    return config::LoadRunConfig({}, settings, {})->config;
+  };
+  struct Case {
+    std::vector<std::string> settings;
+    bool recomputes;
+    double limit;
+  };
+  const Case cases[] = {
+      {{"method.clip_range=1e-5"}, false, 5e-6},  // CPUs in float32 round alike.
+      {{"method.clip_range=1e-2"}, false, 1e-3},
+      {{"method.clip_range=1e-4", "model.compute_dtype=bf16"}, true, 1e-3},
+      {{"method.clip_range=2e-3", "model.compute_dtype=bf16"}, false, 1e-3},
+      {{"method.clip_range=1e-5", "model.device=cuda"}, true, 1e-4},
+      {{"method.clip_range=1e-3", "model.device=cuda"}, false, 5e-4},
+      {{"method.clip_range=1e-3", "method.clip_range_high=1e-5", "model.device=cuda"}, true, 1e-4},
+      {{"method.clip_range=1e-5", "model.device=cuda", "method.old_log_prob=behaviour"},
+       false,
+       5e-6},
+      {{"method.clip_range=1e-3", "method.old_log_prob=recompute"}, true, 5e-4},
+      {{"method.clip_range=1e-5", "model.trained=lora", "model.lora.merge_for_rollouts=true"},
+       true,
+       1e-4},
+      {{"method.name=dppo", "method.clip_range=1e-5", "model.device=cuda"}, false, 1e-4},
+      {{"method.name=awm", "method.old_log_prob=recompute"}, false, 5e-5},
+  };
+  for (const Case& c : cases) {
+    const v1::RunConfig config = resolved(c.settings);
+    EXPECT_EQ(RecomputesOldLogProbs(config), c.recomputes) << c.settings.back();
+    EXPECT_DOUBLE_EQ(OnPolicyRatioLimit(config), c.limit) << c.settings.back();
+  }
+}
+
 TEST(TrainerOptionsTest, EverySettingOfForwardProcessMethodsArrives) {
   flow::SamplingSpec sampling;
   sampling.sigmas = {1, 0.5, 0};

@@ -200,6 +200,7 @@ struct Linked {
 inline v1::ReplayEntry Entry(uint64_t id, uint64_t prompt, uint64_t birth, double reward) {
   v1::ReplayEntry entry = buffer::TestMessage(id, prompt, birth, reward, kLatentBytes);
   entry.mutable_trajectory()->set_schedule_id(kSchedule);
+  entry.mutable_trajectory()->set_reward(reward);
   for (int step = 0; step < kSteps; ++step) entry.mutable_trajectory()->add_sde(step < 2);
   return entry;
 }

@@ -54,11 +54,12 @@ v1::Lease Coordinator::Describe(const lease::LeaseGrant& grant) const {
   lease.set_attempt(grant.attempt);
   *lease.mutable_prompt() = planned.prompt;
   *lease.mutable_conditioning() = planned.conditioning;
-  lease.set_group_size(options_.rules.group_size);
+  const bool whole = planned.head.has_value() && planned.head->whole;
+  lease.set_group_size(options_.rules.group_size - (whole ? 1 : 0));
   for (size_t i = 0; i < planned.sde.size(); ++i) {
     if (planned.sde[i]) lease.add_sde_steps(static_cast<uint32_t>(i));
   }
-  if (planned.head.has_value()) {
+  if (planned.head.has_value() && !whole) {
     v1::Lease::Head& head = *lease.mutable_head();
     head.set_entry_id(planned.head->entry.value);
     head.set_buffer_shard(planned.head->shard);

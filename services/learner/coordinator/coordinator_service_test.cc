@@ -119,6 +119,26 @@ TEST_F(CoordinatorServiceTest, MixedGroupWhoseHeadCannotBeReadGoesOnWithoutIt) {
   EXPECT_FALSE(fresh.has_head());
 }
 
+// Its sample is complete: workers make the others.
+TEST_F(CoordinatorServiceTest, NobodySamplesAWholeHead) {
+  WorkerStreams worker(server_->endpoint(), "a");
+  worker.Credit(0, 2);
+  for (int i = 0; i < 2; ++i) {
+    const v1::Lease lease = worker.Next().lease();
+    EXPECT_EQ(lease.group_size(), 2u);
+    EXPECT_EQ(worker.Insert(worker.Result(lease, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
+  }
+  StepPlan plan = PlanOf(1);
+  plan.groups[0].head = ReplayedHead{.entry = EntryId(9), .kept_steps = 2, .whole = true};
+  coordinator_.Plan(plan);
+  coordinator_.Published(PolicyVersion(2), LearnerStep(1));
+  worker.Credit(2, 1);
+  const v1::Lease lease = worker.Next().lease();
+  EXPECT_EQ(lease.group_id(), 2u);
+  EXPECT_EQ(lease.group_size(), 1u);
+  EXPECT_FALSE(lease.has_head());
+}
+
 TEST_F(CoordinatorServiceTest, AnotherEpochIsAborted) {
   auto stub = v1::Coordinator::NewStub(rpc::Connect(server_->endpoint()));
   const auto context = rpc::ContextWithDeadline(absl::Seconds(10));

@@ -22,19 +22,26 @@ StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<ReplayedHead> h
                            .waited = std::nullopt,
                            .sde = sde});
   };
-  for (ReplayedHead& head : heads) {
-    if (plan.groups.size() == groups) break;
-    if (!taken.insert(head.prompt.id()).second) continue;
-    v1::Prompt prompt = head.prompt;
-    add(std::move(prompt), std::move(head));
+  std::erase_if(heads, [&](const ReplayedHead& head) {
+    return taken.size() == groups || !taken.insert(head.prompt.id()).second;
+  });
+  std::erase_if(waiting, [&](const WaitingPrompt& waited) {
+    return taken.size() == groups || !taken.insert(waited.prompt.id()).second;
+  });
+  size_t head = 0;
+  size_t waited = 0;
+  while (plan.groups.size() < groups) {
+    // Head h of H has place h U / H, rounded down.
+    if (head < heads.size() && plan.groups.size() == head * groups / heads.size()) {
+      v1::Prompt prompt = heads[head].prompt;
+      add(std::move(prompt), std::move(heads[head++]));
+    } else if (waited < waiting.size()) {
+      add(std::move(waiting[waited].prompt), std::nullopt);
+      plan.groups.back().waited = waiting[waited++].entry;
+    } else {
+      add(order.TakeNext(taken), std::nullopt);
+    }
   }
-  for (WaitingPrompt& waited : waiting) {
-    if (plan.groups.size() == groups) break;
-    if (!taken.insert(waited.prompt.id()).second) continue;
-    add(std::move(waited.prompt), std::nullopt);
-    plan.groups.back().waited = waited.entry;
-  }
-  while (plan.groups.size() < groups) add(order.TakeNext(taken), std::nullopt);
   return plan;
 }
 

@@ -20,7 +20,9 @@ struct ReplayedHead {
   uint32_t shard = 0;  // The shard of the buffer that holds the entry.
   v1::Prompt prompt;
   uint32_t kept_steps = 0;  // i_off
-  double stored_reward = 0;
+  // It is a complete sample: no worker generates its tail, and its first picture's rewards count.
+  bool whole = false;
+  double stored_reward = 0;   // The reward of the entry's first picture.
   uint64_t age = 0;           // Steps since birth.
   uint64_t uses = 0;          // Earlier steps that replayed it.
   bool other_window = false;  // Its stochastic steps are not those of the learner step.
@@ -50,11 +52,11 @@ struct StepPlan {
   PromptPosition before;  // Where the prompt order stood: a resumed run plans again from here.
 };
 
-// Gives the first groups of step `step` the drawn heads, the next ones the prompts that waited, and
-// the others the next prompts of the order. All prompts are distinct: if two heads or waiting
-// prompts have the same one, the first is taken. At most `groups` heads and waiting prompts are
-// taken. All groups are sampled with the step's window (flow::WindowAt) `sde`. A step reserves
-// `dynamic_sampling_max` more ids than it has groups.
+// Gives groups of step `step` the drawn heads, evenly spread, so that ranks get equal shares; the
+// next places the prompts that waited, and the others the next prompts of the order. All prompts
+// are distinct: if two heads or waiting prompts have the same one, the first is taken. At most
+// `groups` heads and waiting prompts are taken. All groups are sampled with the step's window
+// (flow::WindowAt) `sde`. A step reserves `dynamic_sampling_max` more ids than it has groups.
 StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<ReplayedHead> heads,
                   PromptOrder& order, const std::vector<bool>& sde = {},
                   uint32_t dynamic_sampling_max = 0, std::vector<WaitingPrompt> waiting = {});

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -95,6 +96,26 @@ TEST(StepPlanTest, PromptsThatWaitedComeAfterHeadsAndBeforeTheOrder) {
   EXPECT_EQ(plan.groups[2].waited, EntryId(3));
   EXPECT_EQ(plan.groups[3].waited, std::nullopt);
   EXPECT_EQ(PlanStep(LearnerStep(4), 2, {}, order, {}, 0, waiting).groups.size(), 2u);
+}
+
+// Ranks hold neighbouring groups: 32 ranks must not find all heads on four of them.
+TEST(StepPlanTest, HeadsAreSpreadEvenly) {
+  for (const uint32_t count : {1u, 2u, 5u, 6u, 48u}) {
+    PromptOrder order(Prompts(100), 3);
+    std::vector<ReplayedHead> heads(count);
+    for (uint32_t h = 0; h < count; ++h) heads[h].prompt.set_id(200 + h);
+    const StepPlan plan = PlanStep(LearnerStep(3), 48, heads, order);
+    ASSERT_EQ(plan.groups.size(), 48u);
+    for (const uint32_t ranks : {2u, 3u, 8u, 16u}) {
+      for (uint32_t rank = 0; rank < ranks; ++rank) {
+        double own = 0;
+        for (uint32_t g = rank * 48 / ranks; g < (rank + 1) * 48 / ranks; ++g) {
+          own += plan.groups[g].head.has_value() ? 1 : 0;
+        }
+        EXPECT_LE(std::abs(own - static_cast<double>(count) / ranks), 1) << count << " " << ranks;
+      }
+    }
+  }
 }
 
 TEST(StepPlanTest, AllGroupsHaveTheStepsWindow) {

@@ -23,8 +23,10 @@ v1::StepManifest MakeManifest(LearnerStep step, const std::vector<ReceivedGroup>
     item.set_mixed(true);
     *item.mutable_head() = head.trajectory;
     item.mutable_head()->mutable_latents()->clear_data();
+    item.mutable_head()->set_entry_id(head.entry.value);
     item.set_kept_steps(head.kept_steps);
     item.set_stored_reward(head.stored_reward);
+    item.set_whole(head.whole);
   }
   return manifest;
 }
@@ -74,7 +76,9 @@ PlannedGroup PlannedFrom(LearnerStep step, const v1::StepManifest::Item& item) {
   PlannedGroup planned{
       .id = GroupId(item.group().group_id()), .step = step, .prompt = item.group().prompt()};
   if (!item.mixed()) return planned;
-  planned.head = ReplayedHead{.kept_steps = item.kept_steps(),
+  planned.head = ReplayedHead{.entry = EntryId(item.head().entry_id()),
+                              .kept_steps = item.kept_steps(),
+                              .whole = item.whole(),
                               .stored_reward = item.stored_reward(),
                               .trajectory = item.head()};
   return planned;

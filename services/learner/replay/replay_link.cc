@@ -136,6 +136,8 @@ void ReplayLink::Commit(StepCommit commit) {
     part.step = commit.step;
     part.used = commit.used;
     part.evict = commit.evict;
+    part.rescored = commit.rescored;
+    part.failures_max = commit.failures_max;
   }
   for (v1::ReplayEntry& offer : commit.offers) {
     parts[offer.prompt().id() % parts.size()].offers.push_back(std::move(offer));

@@ -42,6 +42,7 @@ class ReplayLink {
     uint64_t schedule_id = 0;   // Entries of another schedule are not used.
     uint64_t latent_bytes = 0;  // A latent's size as stored.
     bool same_window = false;   // Use only heads whose stochastic steps are those of the step.
+    bool stored_tail = false;   // Heads with all stochastic steps keep their picture and rewards.
   };
 
   using StepCommit = learner::StepCommit;

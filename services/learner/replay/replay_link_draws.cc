@@ -13,6 +13,18 @@
 
 namespace oxbow::learner {
 
+namespace {
+
+// Whether a head has every stochastic step of its trajectory: what follows has no density.
+bool IsWhole(const v1::Trajectory& stored, const flow::LatentSpan& head) {
+  for (int i = head.end() - 1; i < stored.sde_size(); ++i) {
+    if (stored.sde(i)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 std::nullopt_t ReplayLink::RefuseHead(const v1::ReplayEntry& entry, const char* reason) {
   ++heads_refused_;
   metrics_.HeadRefused(reason);
@@ -49,7 +61,8 @@ std::optional<ReplayedHead> ReplayLink::ReadHead(uint32_t shard, LearnerStep ste
                     .shard = shard,
                     .prompt = entry.prompt(),
                     .kept_steps = static_cast<uint32_t>(span.end() - 1),
-                    .stored_reward = entry.raw_reward(),
+                    .whole = options_.stored_tail && IsWhole(stored, span),
+                    .stored_reward = stored.reward(),
                     .age = step.value - std::min(step.value, entry.birth_step()),
                     .uses = entry.uses(),
                     .other_window = !same,

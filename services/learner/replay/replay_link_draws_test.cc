@@ -57,6 +57,26 @@ TEST(ReplayLinkDrawsTest, AHeadIsTheEntryUpToTheLastKeptTransition) {
             LatentsOf(entry).substr(0, (kKept + 1) * kLatentBytes));
 }
 
+// The entry counts its newest picture, a sample with the first one keeps that one's reward.
+TEST(ReplayLinkDrawsTest, ARegenerationIsWrittenBack) {
+  Linked linked;
+  linked.link->Commit({.step = LearnerStep(0), .offers = {Entry(1, 9, 0, 1), Entry(2, 8, 0, 1)}});
+  const auto tell = [&](uint64_t step, bool failed) {
+    linked.link->Commit({.step = LearnerStep(step),
+                         .rescored = {{.entry = EntryId(1), .reward = .25, .failed = failed}},
+                         .failures_max = 2});
+  };
+  tell(1, true);
+  EXPECT_EQ(linked.link->Info()->raw_reward_mean(), (1 + .25) / 2);
+  for (const ReplayedHead& head : linked.link->Draw(LearnerStep(2), 2)) {
+    EXPECT_EQ(head.stored_reward, 1);
+  }
+  tell(2, true);
+  const std::vector<ReplayedHead> left = linked.link->Draw(LearnerStep(3), 2);
+  ASSERT_THAT(left, SizeIs(1));
+  EXPECT_EQ(left[0].entry, EntryId(2));
+}
+
 // Windows move from step to step: a head brings its own stochastic steps, those before i_off count.
 TEST(ReplayLinkDrawsTest, AHeadOfAnotherWindowKeepsItsOwnStochasticSteps) {
   Linked linked(/*shard_count=*/1, /*commits_max=*/64, /*same_window=*/false, /*kept_steps=*/2);
@@ -79,6 +99,20 @@ TEST(ReplayLinkDrawsTest, AHeadOfAnotherWindowKeepsItsOwnStochasticSteps) {
   EXPECT_EQ(linked.link->heads_refused(), 1u);
   EXPECT_THAT(linked.Metrics(),
               HasSubstr("oxbow_learner_heads_refused_total{reason=\"no_density\"} 1\n"));
+}
+
+TEST(ReplayLinkDrawsTest, AHeadWithAllStochasticStepsIsWholeWhereTailsAreNotMadeAgain) {
+  for (const bool stored_tail : {false, true}) {
+    Linked linked(/*shard_count=*/1, /*commits_max=*/64, /*same_window=*/false, /*kept_steps=*/2);
+    ReplayLink::Options options = linked.options;
+    options.stored_tail = stored_tail;
+    ReplayLink link(options, linked.metrics);
+    link.Commit(
+        {.step = LearnerStep(0), .offers = {WindowEntry(1, {0, 1}), WindowEntry(2, {1, 2})}});
+    for (const ReplayedHead& head : link.Draw(LearnerStep(1), 2)) {
+      EXPECT_EQ(head.whole, stored_tail && head.entry == EntryId(1)) << head.entry;
+    }
+  }
 }
 
 TEST(ReplayLinkDrawsTest, ARunMayAskForHeadsOfItsOwnWindowOnly) {

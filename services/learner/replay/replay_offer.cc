@@ -8,14 +8,19 @@
 namespace oxbow::learner {
 namespace {
 
-bool RewardsDiffer(const v1::Group& group) {
-  std::optional<double> first;
+// Whether the best fresh sample of a group says more than luck: a replayed success beside it is no
+// evidence for it, and a bar to pass.
+bool IsSuccess(const v1::Group& group, double best) {
+  bool differ = false;
+  double sum = 0;
+  double count = 0;
   for (const v1::Trajectory& trajectory : group.trajectories()) {
     if (trajectory.reward_failed()) continue;
-    if (first.has_value() && trajectory.reward() != *first) return true;
-    first = trajectory.reward();
+    differ |= !trajectory.replayed() && trajectory.reward() != best;
+    sum += trajectory.reward();
+    ++count;
   }
-  return false;
+  return differ && best > sum / count;
 }
 
 }  // namespace
@@ -53,16 +58,16 @@ flow::LatentSpan ImageSpan(const v1::Trajectory& trajectory) {
 }
 
 EntryId EntryIdOf(const OfferRules& rules, GroupId group, uint32_t sample) {
-  const uint64_t run = Mix64(Mix64(rules.run_seed) ^ rules.run_fingerprint);
-  const uint64_t id = Mix64(Mix64(run ^ group.value) ^ sample);
+  const uint64_t id = Mix64(Mix64(Mix64(Mix64(rules.run_seed)) ^ group.value) ^ sample);
   return EntryId(id == 0 ? 1 : id);
 }
 
 std::optional<v1::ReplayEntry> MakeOffer(const v1::Group& group, const PlannedGroup& planned,
                                          const OfferRules& rules) {
-  if (rules.requires_std && !RewardsDiffer(group)) return std::nullopt;
   const v1::Trajectory* best = BestFresh(group);
   if (best == nullptr) return std::nullopt;
+  const bool success = IsSuccess(group, best->reward());
+  if (rules.requires_std && !success) return std::nullopt;
   const flow::LatentSpan head = rules.images ? ImageSpan(*best) : HeadSpan(*best, rules.kept_steps);
   if (head.count == 0) return std::nullopt;
   v1::ReplayEntry offer;
@@ -71,6 +76,7 @@ std::optional<v1::ReplayEntry> MakeOffer(const v1::Group& group, const PlannedGr
   *offer.mutable_conditioning() = planned.conditioning;
   offer.set_birth_step(planned.step.value);
   offer.set_raw_reward(best->reward());
+  offer.set_unproven(!success);
   offer.set_group_id(planned.id.value);
   offer.mutable_sigmas()->Add(rules.sigmas.begin(), rules.sigmas.end());
   v1::Trajectory& kept = *offer.mutable_trajectory();

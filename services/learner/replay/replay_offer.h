@@ -1,9 +1,10 @@
 // Which trajectory of a group goes to the replay buffer, and what is kept of it. Pure.
 //
 // The best fresh sample is offered (ties: the lowest index), never a replayed one, whose head is
-// not of one policy version. The entry keeps per-step log-probs, the noise levels and the latents
-// that a replay needs: from the first stochastic step to the successor of the last one before
-// i_off; or only the final latent, where training noises images again.
+// not of one policy version. It is a success if its group's fresh samples differ and it is better
+// than the mean of all; any other is unproven. The entry keeps per-step log-probs, the noise levels
+// and the latents that a replay needs: from the first stochastic step to the successor of the last
+// one before i_off; or only the final latent, where training noises images again.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +21,14 @@ namespace oxbow::learner {
 
 struct OfferRules {
   uint64_t run_seed = 0;
-  uint64_t run_fingerprint = 0;  // Tells runs with the same seed apart.
-  bool requires_std = true;      // Offer nothing from a group whose rewards are all equal.
-  int kept_steps = 0;            // i_off
-  bool images = false;           // Keep final latents, not heads: training noises them again.
-  std::vector<double> sigmas;    // T + 1
+  bool requires_std = true;    // Offer successes only.
+  int kept_steps = 0;          // i_off
+  bool images = false;         // Keep final latents, not heads: training noises them again.
+  std::vector<double> sigmas;  // T + 1
 };
 
-// Unique for all time; the same for a repeated attempt at the same sample. Never 0.
+// Unique in a buffer, which belongs to one run; the same for a repeated attempt at the same sample.
+// Draws follow from ids, so an id follows from the seed alone and not from the run's name. Never 0.
 EntryId EntryIdOf(const OfferRules& rules, GroupId group, uint32_t sample);
 
 // The latents of a trajectory's head: from its first stochastic step to the successor of the last

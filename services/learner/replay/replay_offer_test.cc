@@ -114,9 +114,11 @@ TEST(ReplayOfferTest, ReplayedAndFailedSamplesAreNeverOffered) {
   v1::Group group = GroupOf({.1, .9, .8});
   group.mutable_trajectories(1)->set_replayed(true);
   group.mutable_trajectories(2)->set_reward_failed(true);
-  EXPECT_EQ(MakeOffer(group, Planned(), kRules)->trajectory().sample(), 0u);
+  OfferRules rules = kRules;
+  rules.requires_std = false;  // One fresh sample is no contrast.
+  EXPECT_EQ(MakeOffer(group, Planned(), rules)->trajectory().sample(), 0u);
   group.mutable_trajectories(0)->set_reward_failed(true);
-  EXPECT_FALSE(MakeOffer(group, Planned(), kRules).has_value());
+  EXPECT_FALSE(MakeOffer(group, Planned(), rules).has_value());
 }
 
 TEST(ReplayOfferTest, GroupsWithoutVarianceOfferNothingUnlessAllowed) {
@@ -124,6 +126,27 @@ TEST(ReplayOfferTest, GroupsWithoutVarianceOfferNothingUnlessAllowed) {
   OfferRules rules = kRules;
   rules.requires_std = false;
   EXPECT_TRUE(MakeOffer(GroupOf({.5, .5}), Planned(), rules).has_value());
+}
+
+// Else a replayed success lends its reward to a group that failed whole.
+TEST(ReplayOfferTest, OnlyFreshSamplesMakeASuccess) {
+  v1::Group failed = GroupOf({0, 0, 1});
+  failed.mutable_trajectories(2)->set_replayed(true);
+  EXPECT_FALSE(MakeOffer(failed, Planned(), kRules).has_value());
+  failed.mutable_trajectories(2)->set_reward(-1);  // Worse than all: still no evidence.
+  EXPECT_FALSE(MakeOffer(failed, Planned(), kRules).has_value());
+  v1::Group weak = GroupOf({0, .1, 1});
+  weak.mutable_trajectories(2)->set_replayed(true);
+  EXPECT_FALSE(MakeOffer(weak, Planned(), kRules).has_value()) << "below the mean of its group";
+  weak.mutable_trajectories(1)->set_reward(.9);
+  EXPECT_EQ(MakeOffer(weak, Planned(), kRules)->raw_reward(), .9);
+}
+
+TEST(ReplayOfferTest, WhatIsOfferedWithoutAContrastIsUnproven) {
+  OfferRules rules = kRules;
+  rules.requires_std = false;
+  EXPECT_TRUE(MakeOffer(GroupOf({0, 0}), Planned(), rules)->unproven());
+  EXPECT_FALSE(MakeOffer(GroupOf({0, 1}), Planned(), rules)->unproven());
 }
 
 TEST(ReplayOfferTest, EntryIdsAreStableAndDistinct) {
@@ -138,6 +161,8 @@ TEST(ReplayOfferTest, EntryIdsAreStableAndDistinct) {
   OfferRules other = kRules;
   other.run_seed = 2;
   EXPECT_NE(EntryIdOf(kRules, GroupId(3), 4), EntryIdOf(other, GroupId(3), 4));
+  // Stored ids name entries of checkpoints; nothing but seed, group and sample is in them.
+  EXPECT_EQ(EntryIdOf({.run_seed = 1}, GroupId(3), 4).value, 8123399789946284194u);
 }
 
 }  // namespace

@@ -178,7 +178,8 @@ absl::Status ShardLink::HandCommit(const StepCommit& commit) {
                            client_.Offer(options_.epoch, {group}));
     Answered(commit.step, group, response.results(0));
   }
-  OXBOW_RETURN_IF_ERROR(client_.Advance(options_.epoch, commit.step, commit.used, commit.evict));
+  OXBOW_RETURN_IF_ERROR(client_.Advance(options_.epoch, commit.step, commit.used, commit.evict,
+                                        commit.rescored, commit.failures_max));
   for (const EntryId entry : commit.evict) {
     if (options_.shard > 0) break;  // All shards are told; one line is enough.
     OXBOW_LOG(Debug) << "entry evicted" << Field("step", commit.step) << Field("entry", entry);

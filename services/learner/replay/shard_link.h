@@ -30,6 +30,8 @@ struct StepCommit {
   std::vector<v1::ReplayEntry> groups;  // Large ones: each a call of its own.
   std::vector<EntryId> used;
   std::vector<EntryId> evict;
+  std::vector<buffer::Rescored> rescored;
+  uint32_t failures_max = 0;  // Regenerations in a row that may fail; 0: any number.
 };
 
 class ShardLink {

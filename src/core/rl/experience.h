@@ -42,6 +42,9 @@ struct Group {
   std::string prompt_metadata_json;
   model::Conditioning conditioning;  // Rows of one.
   std::vector<Trajectory> trajectories;
+  // Its prompt is the data set's next one, and all its samples are fresh: no choice of what was
+  // solved or failed before is in its rewards.
+  bool from_data_set = true;
 };
 
 }  // namespace oxbow::rl

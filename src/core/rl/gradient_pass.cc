@@ -107,6 +107,10 @@ std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy
   Note(terms.log_ratio, &RowOutcome::log_ratio, outcomes);
   Note(terms.loss, &RowOutcome::policy_loss, outcomes);
   Note(terms.old_kl, &RowOutcome::old_kl, outcomes);
+  for (size_t r = 0; r < refs.size(); ++r) {
+    outcomes[r].centre_error = static_cast<double>(refs[r].row->log_prob_old) -
+                               static_cast<double>(refs[r].row->log_prob_behaviour);
+  }
   return outcomes;
 }
 

@@ -35,9 +35,10 @@ struct UpdateInputs {
 struct RowOutcome {
   double log_ratio = 0;  // The log of the ratio that is clipped.
   double policy_loss = 0;
-  double kl = 0;      // To the reference; 0 for a row outside the KL.
-  double old_kl = 0;  // To the old policy.
-  double anchor = 0;  // The anchor pull of the row's sample, on its first row.
+  double kl = 0;            // To the reference; 0 for a row outside the KL.
+  double old_kl = 0;        // To the old policy.
+  double centre_error = 0;  // The clip's centre minus the worker's log-prob.
+  double anchor = 0;        // The anchor pull of the row's sample, on its first row.
 };
 
 // Adds the gradient of

@@ -100,6 +100,11 @@ struct TrainerOptions {
 
   // Policy gradients.
   Correction correction = Correction::kSequence;
+  // The clip's centre of on-policy rows: the worker's log-prob, or one forward pass of the trainer
+  // before the first update, which no difference between devices reaches.
+  bool recompute_on_policy = false;
+  // Error of on-policy ratios, worker against trainer, beyond which something is wrong.
+  double onpolicy_ratio_limit = 1e-4;
   WeightOptions weight;
   int kept_steps = 0;  // i_off of stale fresh trajectories; 0: the steps with kc < kept_kc_max.
   double kept_kc_max = 0.3;

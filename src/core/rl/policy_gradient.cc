@@ -95,15 +95,26 @@ PlannedTrajectory PolicyGradient::Plan(LearnerStep step, PolicyVersion version, 
                             .sigma = options_.sampling.sigmas[at_step],
                             .weight = weights_[at_step],
                             .on_policy = on_policy,
-                            .in_weight = planned.weighted && i < head,
-                            .needs_old = recompute && !on_policy,
+                            .in_weight = planned.weighted && (i < head || !on_policy),
+                            .needs_old = on_policy ? options_.recompute_on_policy : recompute,
                             .log_prob_behaviour = trajectory.log_prob[at_step],
                             .log_prob_old = trajectory.log_prob[at_step]});
   }
   if (planned.rows.empty()) return planned;
   planned.drawn = trajectory.behaviour_version[static_cast<size_t>(planned.rows[0].step)];
   ThinOut(step, group, trajectory, planned);
+  if (planned.origin == Origin::kStale) FillUp(step, planned);
   return planned;
+}
+
+// A sample that lost steps to i_off counts as much as a whole one: the loss divides by the rows of
+// whole samples, and the learning rate must not move with staleness.
+void PolicyGradient::FillUp(LearnerStep step, PlannedTrajectory& planned) const {
+  const auto trained = std::count_if(planned.rows.begin(), planned.rows.end(),
+                                     [](const PlannedRow& row) { return row.trained; });
+  const int whole = RowsPerSample(step);
+  if (trained >= whole) return;
+  for (PlannedRow& row : planned.rows) row.weight *= whole / static_cast<double>(trained);
 }
 
 // Leaves RowsPerSample rows to train, drawn from all; the others only weigh.

@@ -29,12 +29,13 @@ class PolicyGradient : public Method {
   int RowsPerSample(LearnerStep step) const override;
 
   // Fresh samples train every stochastic step; stale ones (drawn by an older policy) only steps
-  // before i_off; replayed ones their stored head and, where it was regenerated stochastically,
-  // their tail. With step_fraction, a random subset of those.
+  // before i_off, which then count for those that are left out; replayed ones their stored head
+  // and, where it was regenerated stochastically, their tail. With step_fraction, a random subset
+  // of those.
   PlannedTrajectory Plan(LearnerStep step, PolicyVersion version, const Group& group,
                          const Trajectory& trajectory) const override;
 
-  // lp_old of transitions other policies drew, and W.
+  // lp_old of transitions other policies drew (with recompute_on_policy: of all), and W.
   absl::StatusOr<Preparation> Prepare(LearnerStep step, TrainingPlan& plan,
                                       const std::vector<Group>& groups,
                                       const std::function<bool()>& interrupted) override;
@@ -55,6 +56,7 @@ class PolicyGradient : public Method {
   parallel::Ranks& ranks_;
 
  private:
+  void FillUp(LearnerStep step, PlannedTrajectory& planned) const;
   void ThinOut(LearnerStep step, const Group& group, const Trajectory& trajectory,
                PlannedTrajectory& planned) const;
   void ScoreUnderOldPolicy(TrainingPlan& plan, const std::vector<Group>& groups,

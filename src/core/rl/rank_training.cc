@@ -11,7 +11,7 @@
 namespace oxbow::rl {
 namespace {
 
-constexpr size_t kOutcomeNumbers = 5;
+constexpr size_t kOutcomeNumbers = 6;
 
 // Sums columns of numbers over ranks in place. One rank has nothing to wait for.
 absl::Status SumOverRanks(parallel::Ranks& ranks, std::vector<double>& values) {
@@ -86,15 +86,19 @@ absl::Status ShareOutcomes(parallel::Ranks& ranks, std::vector<RowOutcome>& outc
   std::vector<double> values;
   for (const RowOutcome& outcome : outcomes) {
     values.insert(values.end(), {outcome.log_ratio, outcome.policy_loss, outcome.kl, outcome.old_kl,
-                                 outcome.anchor});
+                                 outcome.centre_error, outcome.anchor});
   }
   values.push_back(stop ? 1 : 0);
   OXBOW_RETURN_IF_ERROR(SumOverRanks(ranks, values));
   stop = values.back() != 0;
   for (size_t i = 0; i < outcomes.size(); ++i) {
     const double* of = &values[kOutcomeNumbers * i];
-    outcomes[i] = {
-        .log_ratio = of[0], .policy_loss = of[1], .kl = of[2], .old_kl = of[3], .anchor = of[4]};
+    outcomes[i] = {.log_ratio = of[0],
+                   .policy_loss = of[1],
+                   .kl = of[2],
+                   .old_kl = of[3],
+                   .centre_error = of[4],
+                   .anchor = of[5]};
   }
   return absl::OkStatus();
 }

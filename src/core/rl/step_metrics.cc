@@ -33,18 +33,24 @@ struct Summary {
 void AppendRewards(const std::vector<Group>& groups, const TrainingPlan& plan,
                    std::map<std::string, double>& metrics) {
   Summary reward;
+  Summary of_chosen;
   Summary change;
   Summary distance;
   Summary duplicates;
   std::map<std::string, Summary> by_name;
+  // A step may have none, where the groups that it chose displace all others.
+  const bool any = std::any_of(groups.begin(), groups.end(),
+                               [](const Group& group) { return group.from_data_set; });
   for (const Group& group : groups) {
     for (const Trajectory& trajectory : group.trajectories) {
       if (trajectory.reward_failed) continue;
-      reward.Add(trajectory.reward);
       distance.Add(trajectory.group_distance);
       duplicates.Add(trajectory.duplicate_share);
-      for (const auto& [name, value] : trajectory.rewards) by_name[name].Add(value);
       if (trajectory.replayed) change.Add(trajectory.reward - trajectory.stored_reward);
+      if (!group.from_data_set) of_chosen.Add(trajectory.reward);
+      if (any && !group.from_data_set) continue;
+      reward.Add(trajectory.reward);
+      for (const auto& [name, value] : trajectory.rewards) by_name[name].Add(value);
     }
   }
   Summary group_std;
@@ -62,6 +68,7 @@ void AppendRewards(const std::vector<Group>& groups, const TrainingPlan& plan,
   metrics[metric::kTrainDuplicateShareMean] = duplicates.mean();
   metrics[metric::kTrainRewardZeroStdRatio] = without_variance.mean();
   metrics[metric::kTrainRewardGroupStdMean] = group_std.mean();
+  if (of_chosen.count > 0) metrics[metric::kTrainChosenRewardMean] = of_chosen.mean();
   if (change.count > 0) metrics[metric::kTrainReplayRewardChange] = change.mean();
 }
 
@@ -175,7 +182,7 @@ double StepTotals::Count(size_t update, const std::vector<RowRef>& refs,
     ratios_.Add(ref.trajectory->origin, ref.row->step, log_ratio, ref.trajectory->advantage,
                 options_.clip());
     if (update == 0 && ref.trajectory->origin == Origin::kFresh && ref.row->on_policy) {
-      const double error = std::abs(std::expm1(log_ratio));
+      const double error = std::abs(std::expm1(log_ratio + outcomes[r].centre_error));
       onpolicy_error_ = std::max(onpolicy_error_.value_or(0), error);
     }
   }
@@ -191,8 +198,9 @@ double StepTotals::Count(size_t update, const std::vector<RowRef>& refs,
          options_.anchor.weight * anchor;
 }
 
-void StepTotals::Moved(double grad_norm) {
+void StepTotals::Moved(double grad_norm, double grad_rms) {
   grad_norm_ += grad_norm;
+  grad_rms_ += grad_rms;
   ++updates_;
 }
 
@@ -207,8 +215,11 @@ void StepTotals::AppendMetrics(std::map<std::string, double>& metrics) const {
   if (options_.old_kl_weight > 0) metrics[metric::kTrainOldKlDiv] = old_kl_ / updates;
   if (options_.anchor.weight > 0) metrics[metric::kTrainAnchorDiv] = anchor_ / updates;
   metrics[metric::kTrainGradNorm] = grad_norm_ / updates;
+  if (updates_ > 0) metrics[metric::kTrainGradRms] = grad_rms_ / updates;
   ratios_.AppendMetrics(metrics);
-  if (onpolicy_error_) metrics[metric::kTrainOnpolicyRatioErr] = *onpolicy_error_;
+  if (!onpolicy_error_) return;
+  metrics[metric::kTrainOnpolicyRatioErr] = *onpolicy_error_;
+  metrics[metric::kTrainOnpolicyRatioLimit] = options_.onpolicy_ratio_limit;
 }
 
 }  // namespace oxbow::rl

@@ -71,8 +71,9 @@ class StepTotals {
   double Count(size_t update, const std::vector<RowRef>& refs,
                const std::vector<RowOutcome>& outcomes, const LossDenominators& denominators);
 
-  // The update counted last moved the weights.
-  void Moved(double grad_norm);
+  // The update counted last moved the weights: the gradient's norm before its limit, and the root
+  // mean square of its elements after it.
+  void Moved(double grad_norm, double grad_rms);
 
   // train/loss, policy_loss, kl_div, kl_loss, old_kl_div, anchor_div, grad_norm,
   // onpolicy_ratio_err, ratios.
@@ -86,6 +87,7 @@ class StepTotals {
   double old_kl_ = 0;
   double anchor_ = 0;
   double grad_norm_ = 0;
+  double grad_rms_ = 0;
   int updates_ = 0;  // Updates that moved the weights.
   RatioStatistics ratios_;
   std::optional<double> onpolicy_error_;  // Unset: the first update had no fresh on-policy row.

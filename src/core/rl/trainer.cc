@@ -158,7 +158,8 @@ absl::Status Trainer::Impl::Update(size_t update, const UpdateInputs& inputs, Tr
     UpdateEma(policy.ema_parameters().flat(), policy.parameters().flat(),
               EmaDecay(optimizer.updates(), options.ema_decay_max));
   }
-  totals.Moved(norm);
+  const double limited = options.grad_norm_max > 0 ? std::min(norm, options.grad_norm_max) : norm;
+  totals.Moved(norm, limited / std::sqrt(static_cast<double>(policy.parameters().flat().numel())));
   return absl::OkStatus();
 }
 

@@ -237,9 +237,12 @@ std::vector<OracleRow> RowsOf(const World& world, const std::vector<Group>& grou
           (stale || trajectory.replayed) && Weighted(correction, trajectory.replayed);
       const bool as_drawn =
           correction == Correction::kNaive || (stale && correction == Correction::kBypass);
+      // A stale sample has steps before i_off alone, and counts as much as one with all of them.
+      const bool cut = stale && correction != Correction::kBypass;
+      const double share = cut ? static_cast<double>(kTrained) / kKept : 1;
       for (int i = 0; i < kTrained; ++i) {
         if (!trajectory.sde[static_cast<size_t>(i)]) continue;
-        if (stale && correction != Correction::kBypass && i >= kKept) continue;
+        if (cut && i >= kKept) continue;
         const bool drawn_now = trajectory.behaviour_version[static_cast<size_t>(i)] == kNow;
         OracleRow row{
             .trajectory = g * 5 + s,
@@ -252,7 +255,7 @@ std::vector<OracleRow> RowsOf(const World& world, const std::vector<Group>& grou
                           ? static_cast<double>(trajectory.log_prob[static_cast<size_t>(i)])
                           : world.LogProb(world.theta, groups[g], trajectory, i),
             .advantage = (trajectory.reward - mean) / (std::sqrt(variance) + 1e-4),
-            .weight = weighted ? WeightOf(world, groups[g], trajectory) : 1};
+            .weight = share * (weighted ? WeightOf(world, groups[g], trajectory) : 1)};
         row.v_reference = VelocityOf(world.reference, row.x, row.tokens, row.sigma);
         rows.push_back(std::move(row));
       }

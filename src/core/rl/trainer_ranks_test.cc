@@ -73,15 +73,21 @@ struct Outcome {
 // kSteps steps over `ranks` ranks; what each of them ended with. The last rank interrupts each step
 // of `interrupted` once, at this question; then it is trained again.
 std::vector<Outcome> Train(int ranks, bool deterministic, bool shard = false,
-                           const std::map<uint64_t, int>& interrupted = {}) {
+                           const std::map<uint64_t, int>& interrupted = {},
+                           bool recompute = false) {
   std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
   parallel::ThreadWorld(ranks).Run([&](parallel::Ranks& world) {
     ToyPolicy policy;
-    Trainer trainer(Options(deterministic, shard), policy, world);
+    TrainerOptions options = Options(deterministic, shard);
+    options.recompute_on_policy = recompute;
+    Trainer trainer(options, policy, world);
     Outcome& mine = outcomes[static_cast<size_t>(world.rank())];
     for (uint64_t step = 0; step < kSteps; ++step) {
-      const auto groups = SeenBy(Rollout(policy.current(), step, trainer.version().value),
-                                 world.rank(), world.size());
+      std::vector<Group> made = Rollout(policy.current(), step, trainer.version().value);
+      for (Group& group : made) {  // A worker that rounds otherwise than the ranks.
+        if (recompute) group.trajectories[0].log_prob[1] += 1e-3F;
+      }
+      const auto groups = SeenBy(std::move(made), world.rank(), world.size());
       if (interrupted.contains(step)) {
         int asked = 0;
         const auto stop = [&] {
@@ -115,6 +121,17 @@ TEST_P(TrainerRanksTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRank
       for (const auto& [name, value] : alone.metrics[step]) {
         EXPECT_EQ(outcome.metrics[step].at(name), value) << name << " at step " << step;
       }
+    }
+  }
+}
+
+TEST_P(TrainerRanksTest, RecomputedCentresHaveTheSameBitsForEveryNumberOfRanks) {
+  const Outcome alone = Train(1, true, false, {}, /*recompute=*/true)[0];
+  EXPECT_NEAR(alone.metrics[0].at("train/onpolicy_ratio_err"), 1e-3, 1e-4);
+  for (const Outcome& outcome : Train(GetParam(), true, true, {}, /*recompute=*/true)) {
+    EXPECT_TRUE(at::equal(outcome.weights, alone.weights));
+    for (const char* name : {"train/onpolicy_ratio_err", "train/loss", "train/ratio_max"}) {
+      EXPECT_EQ(outcome.metrics[0].at(name), alone.metrics[0].at(name)) << name;
     }
   }
 }

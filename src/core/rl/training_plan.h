@@ -24,7 +24,7 @@ struct PlannedRow {
   double weight = 1;       // What the row counts in its sample's loss.
   bool trained = true;     // False: part of W alone.
   bool on_policy = false;  // Drawn by the policy as it is at the start of the step.
-  bool in_weight = false;  // Part of W: a kept transition of a trajectory that is not on-policy.
+  bool in_weight = false;  // Part of W: a kept transition, or one that an older policy drew.
   bool needs_old = false;  // lp_old is to be computed; otherwise the behaviour's is taken.
   float log_prob_behaviour = 0;
   float log_prob_old = 0;     // The clip's centre.

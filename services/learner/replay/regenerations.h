@@ -1,0 +1,20 @@
+// What a step found out about the entries whose pictures it generated again. Pure.
+//
+// A stored head was once the path of a success. Its tail is of the present policy, so its new
+// picture may be worse. A regeneration *failed* if its reward is below that of the entry's first
+// picture and no better than the mean of the fresh samples beside it: the head then brings its
+// group nothing that the policy does not have.
+#pragma once
+
+#include <optional>
+
+#include "oxbow/v1/common.pb.h"
+#include "services/buffer/replay_client.h"
+
+namespace oxbow::learner {
+
+// Nothing for a group without a replayed sample that has a score. With `refresh` the entry takes
+// its new reward.
+std::optional<buffer::Rescored> RegenerationOf(const v1::Group& group, bool refresh);
+
+}  // namespace oxbow::learner

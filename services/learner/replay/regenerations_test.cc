@@ -1,0 +1,48 @@
+#include "services/learner/replay/regenerations.h"
+
+#include <gtest/gtest.h>
+
+namespace oxbow::learner {
+namespace {
+
+// Fresh samples with these rewards, and a replayed one whose first picture had `stored`.
+v1::Group Mixed(const std::vector<double>& fresh, double stored, double again,
+                bool reward_failed = false) {
+  v1::Group group;
+  for (const double reward : fresh) group.add_trajectories()->set_reward(reward);
+  v1::Trajectory& replayed = *group.add_trajectories();
+  replayed.set_replayed(true);
+  replayed.set_entry_id(7);
+  replayed.set_stored_reward(stored);
+  replayed.set_reward(again);
+  replayed.set_reward_failed(reward_failed);
+  return group;
+}
+
+bool Failed(const v1::Group& group) { return RegenerationOf(group, true).value().failed; }
+
+TEST(RegenerationsTest, ALostSuccessFailedUnlessItStillBeatsItsGroup) {
+  EXPECT_TRUE(Failed(Mixed({0, 0, 0}, 1, 0))) << "a dead group";
+  EXPECT_TRUE(Failed(Mixed({0, 1, 0}, 1, 0))) << "the policy is pushed away from it";
+  EXPECT_FALSE(Failed(Mixed({0, 0, 0}, 1, 1)));
+  EXPECT_FALSE(Failed(Mixed({1, 1, 1}, 1, 1))) << "as good as ever; its prompt is solved";
+  EXPECT_FALSE(Failed(Mixed({.2, .5, .3}, .9, .8))) << "a little worse, and still the best";
+  EXPECT_FALSE(Failed(Mixed({.2, .5, .3}, 0, .1))) << "better than it ever was";
+}
+
+TEST(RegenerationsTest, NamesTheEntryAndItsNewReward) {
+  const auto kept = RegenerationOf(Mixed({0, 1}, 1, .25), false);
+  EXPECT_EQ(kept->entry, EntryId(7));
+  EXPECT_FALSE(kept->reward.has_value());
+  EXPECT_EQ(RegenerationOf(Mixed({0, 1}, 1, .25), true)->reward, .25);
+}
+
+TEST(RegenerationsTest, WhatHasNoScoreTellsNothing) {
+  EXPECT_FALSE(RegenerationOf(Mixed({0, 1}, 1, 0, /*reward_failed=*/true), true).has_value());
+  v1::Group fresh = Mixed({0, 1}, 1, 0);
+  fresh.mutable_trajectories()->RemoveLast();
+  EXPECT_FALSE(RegenerationOf(fresh, true).has_value());
+}
+
+}  // namespace
+}  // namespace oxbow::learner
