@@ -1,5 +1,6 @@
 # make train   install missing packages, build, train the embedded model, write runs/digits/report.html;
 #              an earlier run that has ended is renamed to runs/digits.1, a live one is left alone (exit code 3)
+# make demo-video   the same with the video model: runs/clip/report.html shows its clips before and after, animated
 # make test    install missing packages, build, run every test
 # make check-cuda   build and link the CUDA and NCCL code against CUDA LibTorch (4.6 GB in .deps/cuda-venv);
 #                     its tests need a GPU and are skipped without one
@@ -26,7 +27,7 @@ RUN ?= configs/digits.yaml
 INSTALL ?= yes
 INSTALL_FLAGS ?=
 
-.PHONY: all build train test check-cuda test-gpu gpu-fleets check-observe check-python check-export-model chaos soak kills fuzz images deploy-test bench lint quick-lint format clean deps
+.PHONY: all build train demo-video test check-cuda test-gpu gpu-fleets check-observe check-python check-export-model chaos soak kills fuzz images deploy-test bench lint quick-lint format clean deps
 all: build
 
 deps:
@@ -43,6 +44,9 @@ build: deps $(BUILD)/build.ninja
 train: deps $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS) --target oxbow learner rollout_worker replay_buffer reward_server
 	@$(BUILD)/bin/oxbow train $(RUN) --set-aside $(TRAIN_FLAGS)
+
+demo-video: RUN = configs/clip.yaml
+demo-video: train
 
 test: build
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)

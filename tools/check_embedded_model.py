@@ -2,10 +2,10 @@
 """Loads a model of models/ with diffusers and transformers and writes its outputs.
 
 The golden file (tests/golden/models/MODEL_velocity.safetensors) holds prompts' token ids, their embeddings, and
-velocities at several noise levels; the C++ test compares its own with them. A FLUX model also goes through
-FluxPipeline as a whole.
+velocities at several noise levels; the C++ test compares its own with them. A FLUX and a Wan also go through their
+pipelines as a whole.
 
-    tools/check_embedded_model.py digits|digits_flux|plates|compose [--model DIR] [--out FILE]
+    tools/check_embedded_model.py digits|digits_flux|plates|compose|clip [--model DIR] [--out FILE]
 """
 import argparse
 import pathlib
@@ -22,9 +22,10 @@ PROMPTS = {
     "plates": [f'text "{number:03d}"' for number in NUMBERS],
     "compose": ["red square left of blue disc", "green triangle above yellow cross", "blue cross right of blue disc",
                 "yellow disc below red triangle", "green square left of green disc"],
+    "clip": [f"clip {number:02d}" for number in (0, 9, 47, 82, 99)],
 }
-PICTURE = {"digits": (1, 8, 20), "digits_flux": (1, 8, 20), "plates": (1, 16, 32), "compose": (3, 16, 16)}
-LENGTH = {"digits": 6, "digits_flux": 6, "plates": 8, "compose": 8}
+PICTURE = {"digits": (1, 8, 20), "digits_flux": (1, 8, 20), "plates": (1, 16, 32), "compose": (3, 16, 16), "clip": (1, 3, 8, 20)}
+LENGTH = {"digits": 6, "digits_flux": 6, "plates": 8, "compose": 8, "clip": 4}
 THIRD_IDS = {"digits": [515, 514, 275, 278, 274, 516], "digits_flux": [515, 514, 275, 278, 274, 516],
              "plates": [515, 514, 257, 275, 278, 274, 257, 516]}
 
@@ -78,6 +79,34 @@ class Flux:
         return self.pipeline._unpack_latents(v, height * 8, width * 8, 8)
 
 
+class Wan:
+    def __init__(self, model, prompts, length):
+        self.pipeline = diffusers.WanPipeline.from_pretrained(model, vae=None)
+        self.transformer = self.pipeline.transformer
+        self.encoders = [self.pipeline.text_encoder]
+        assert self.pipeline.tokenizer.model_max_length == length
+        self.prompts, self.length = prompts, length
+        ids = self.pipeline.tokenizer(prompts, padding="max_length", max_length=length, return_tensors="pt")
+        self.ids = {"ids": ids.input_ids, "mask": ids.attention_mask.bool()}
+        # The pipeline as a whole, of pictures whose sides it takes: without an autoencoder it counts 8 pixels a latent.
+        latents = self.pipeline(prompts, height=64, width=160, num_frames=9, num_inference_steps=10, guidance_scale=1.0,
+                                max_sequence_length=length, output_type="latent").frames
+        assert latents.shape == (len(prompts), 1, 3, 8, 20) and latents.isfinite().all(), latents
+        self.pipeline.scheduler.set_timesteps(10)
+        self.sigmas = self.pipeline.scheduler.sigmas
+
+    def encoded(self):
+        return self.pipeline.encode_prompt(self.prompts, do_classifier_free_guidance=False,
+                                           max_sequence_length=self.length)[0], None
+
+    def velocity(self, x, sigma, tokens, pooled):
+        return self.transformer(hidden_states=x, timestep=sigma * 1000, encoder_hidden_states=tokens,
+                                return_dict=False)[0]
+
+
+KINDS = {"digits_flux": Flux, "clip": Wan}
+
+
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     parser = argparse.ArgumentParser(description=__doc__)
@@ -91,7 +120,7 @@ def main():
     torch.set_num_threads(1)
 
     prompts = PROMPTS[flags.name]
-    loaded = (Flux if flags.name == "digits_flux" else Sd3)(model, prompts, LENGTH[flags.name])
+    loaded = KINDS.get(flags.name, Sd3)(model, prompts, LENGTH[flags.name])
     if flags.name in THIRD_IDS:
         assert loaded.ids["ids"][2].tolist() == THIRD_IDS[flags.name], loaded.ids["ids"][2]
 
@@ -102,8 +131,9 @@ def main():
         velocity = loaded.velocity(x, sigma, tokens, pooled)
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    save_file(loaded.ids | {"tokens": tokens.contiguous(), "pooled": pooled.contiguous(), "x": x, "sigma": sigma,
-                            "velocity": velocity.contiguous(), "grid10": loaded.sigmas.contiguous()}, out,
+    encoded = {"tokens": tokens.contiguous()} | ({} if pooled is None else {"pooled": pooled.contiguous()})
+    save_file(loaded.ids | encoded | {"x": x, "sigma": sigma, "velocity": velocity.contiguous(),
+                                      "grid10": loaded.sigmas.contiguous()}, out,
               metadata={"prompts": ",".join(prompts), "diffusers": diffusers.__version__,
                         "transformers": transformers.__version__, "torch": torch.__version__})
     sizes = [sum(p.numel() for p in network.parameters()) for network in [loaded.transformer, *loaded.encoders]]

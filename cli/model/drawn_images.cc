@@ -45,6 +45,7 @@ v1::RunConfig ConfigOfModel(const ModelSource& source, const std::string& prompt
   if (const tasks::SyntheticTask* const task = tasks::TaskOfPrompt(prompt)) {
     config.mutable_sampling()->set_height(task->format().height);
     config.mutable_sampling()->set_width(task->format().width);
+    config.mutable_sampling()->set_frames(task->format().frames);
   }
   return config;
 }

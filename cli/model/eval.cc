@@ -66,7 +66,7 @@ absl::StatusOr<std::vector<tasks::Measure>> Evaluate(EvalFlags flags) {
                          DrawImages(flags.source, prompts, flags.drawing));
   const std::unique_ptr<tasks::TaskReport> report = task->NewReport();
   for (const DrawnImage& drawn : images) {
-    OXBOW_RETURN_IF_ERROR(report->Add(drawn.prompt, drawn.frames.front().pixels));
+    OXBOW_RETURN_IF_ERROR(report->Add(drawn.prompt, tasks::PixelsOf(drawn.frames)));
   }
   return report->Report();
 }

@@ -42,7 +42,7 @@ constexpr uint64_t kEvaluationSeed = 1;
 
 struct PretrainFlags {
   std::string task = "digits";
-  std::string transformer;  // Empty: the task's own.
+  std::string transformer;  // Empty: the task's own, or models/WORLD/transformer.
   std::string out;
   std::string prompts;   // Empty: configs/prompts/WORLD_train.txt.
   std::string held_out;  // Empty: configs/prompts/WORLD_eval.txt.
@@ -132,11 +132,12 @@ absl::StatusOr<const io::Pipeline*> PipelineWith(const std::string& transformer)
 absl::StatusOr<ChosenNetworks> NetworksOf(const PretrainFlags& flags,
                                           const tasks::TaskTensors& task) {
   ChosenNetworks chosen;
-  if (flags.transformer.empty()) {
+  if (flags.transformer.empty() && task.transformer()) {
     OXBOW_ASSIGN_OR_RETURN(chosen.networks, tasks::OwnNetworks(task));
-    chosen.transformer_files["config.json"] = model::Sd3ConfigJson(task.transformer());
+    chosen.transformer_files["config.json"] = model::Sd3ConfigJson(*task.transformer());
   } else {
-    const fs::path directory = flags.transformer;
+    const fs::path directory =
+        flags.transformer.empty() ? "models/" + flags.task + "/transformer" : flags.transformer;
     OXBOW_ASSIGN_OR_RETURN(const std::string config, ReadFile(directory / "config.json"));
     const auto json = nlohmann::json::parse(config, nullptr, /*allow_exceptions=*/false);
     const io::DiffusersComponent component{
@@ -203,11 +204,12 @@ void AddPretrain(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<PretrainFlags>();
   CLI::App* command = app.add_subcommand(
       "pretrain", "Make an embedded model from nothing and write it if it passes the gate");
-  command->add_option("--task", flags->task, "digits, plates or compose")->capture_default_str();
+  command->add_option("--task", flags->task, "digits, plates, compose or clip")
+      ->capture_default_str();
   command->add_option(
       "--transformer", flags->transformer,
       "directory with config.json and graph.json.gz of another transformer to train "
-      "(default: the task's own)");
+      "(default: the task's own; of clip models/clip/transformer)");
   command->add_option("--out", flags->out, "directory to write")->required();
   command->add_option("--seed", flags->seed, "of every draw")->capture_default_str();
   command->add_option("--steps", flags->steps, "optimiser steps (default: as the shipped model)")

@@ -31,7 +31,7 @@ struct SampleFlags {
 std::optional<io::Colour> FrameOf(const DrawnImage& drawn) {
   const tasks::SyntheticTask* const task = tasks::TaskOfPrompt(drawn.prompt);
   if (task == nullptr) return std::nullopt;
-  const absl::StatusOr<bool> right = task->IsRight(drawn.prompt, drawn.frames.front().pixels);
+  const absl::StatusOr<bool> right = task->IsRight(drawn.prompt, tasks::PixelsOf(drawn.frames));
   if (!right.ok()) return std::nullopt;
   return *right ? io::kRightColour : io::kWrongColour;
 }

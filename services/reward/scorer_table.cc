@@ -17,6 +17,7 @@
 #include "rewards/ocr_scorer.h"
 #include "rewards/picture_guards.h"
 #include "services/reward/remote_scorers.h"
+#include "tasks/clip_scorer.h"
 #include "tasks/compose_scorer.h"
 #include "tasks/digits_ocr.h"
 #include "tasks/plates_scorer.h"
@@ -110,6 +111,8 @@ const std::vector<Row>& Table() {
       {"compose_strict", Plain<MakeComposeStrict>},
       {"plates_reader", Plain<MakePlatesReader>},
       {"plates_strict", Plain<MakePlatesStrict>},
+      {"clip_ocr", Plain<MakeClipOcr>},
+      {"clip_steady", Plain<MakeClipSteady>},
       {"ocr", Ocr, {}, {"engine", "variant"}, CheckOcr},
       {"jpeg_size", JpegSize, {}, {"variant"}, CheckJpegSize},
       {"brightness", Plain<rewards::MakeBrightness>},

@@ -44,11 +44,7 @@ std::vector<PretrainingExample> PretrainingBatch(const BatchOptions& options, in
     example.caption = prompts[random.NextBelow(prompts.size())];
     example.drawn = example.caption;
     // The image is changed, not the caption, so that held-out prompts stay unseen.
-    for (int& digit : example.drawn) {
-      const bool replaced = random.NextUniform() < options.caption_noise;
-      const int other = static_cast<int>(random.NextBelow(10));
-      if (replaced) digit = other;
-    }
+    for (int& digit : example.drawn) digit = Replaced(digit, 10, options.caption_noise, random);
     example.offset = static_cast<int>(random.NextBelow(offsets));
     example.time = static_cast<float>(PretrainingTime(step, random));
   }
@@ -71,6 +67,22 @@ std::vector<ComposeExample> ComposeBatch(const BatchOptions& options, int64_t st
     const auto [first_cell, second_cell] = places[random.NextBelow(places.size())];
     example.drawn[first_cell] = first;
     example.drawn[second_cell] = second;
+    example.time = static_cast<float>(PretrainingTime(step, random));
+  }
+  return batch;
+}
+
+std::vector<ClipExample> ClipBatch(const BatchOptions& options, int64_t step,
+                                   const std::vector<ClipNumber>& prompts) {
+  OXBOW_CHECK(!prompts.empty()) << "no prompts to pretrain on";
+  RandomStream random(
+      {.seed = options.seed, .group = static_cast<uint64_t>(step), .step = kTaskData});
+  std::vector<ClipExample> batch(options.size);
+  for (ClipExample& example : batch) {
+    example.caption = prompts[random.NextBelow(prompts.size())];
+    example.drawn = example.caption;
+    for (int& digit : example.drawn) digit = Replaced(digit, 10, options.caption_noise, random);
+    example.layout = static_cast<int>(random.NextBelow(kClipLayouts));
     example.time = static_cast<float>(PretrainingTime(step, random));
   }
   return batch;

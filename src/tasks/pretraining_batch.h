@@ -1,9 +1,9 @@
 // The examples of one pretraining step on a synthetic task, a pure function of (seed, step).
 //
-// Captions are wrong on purpose: each digit of an image of `digits` or `plates`, each colour and
-// shape and the relation of an image of `compose` is replaced by a random one with probability
-// `caption_noise`. The model then learns to draw sharp images, but mostly the wrong ones: the
-// situation of a real text-to-image model before reinforcement learning.
+// Captions are wrong on purpose: each digit of an image of `digits` or `plates` or of a video of
+// `clip`, each colour and shape and the relation of an image of `compose` is replaced by a random
+// one with probability `caption_noise`. The model then learns to draw sharp images, but mostly the
+// wrong ones: the situation of a real text-to-image model before reinforcement learning.
 //
 // Times alternate: uniform in even steps, logit-normal(.2, 1.2) in odd ones.
 #pragma once
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "tasks/clips.h"
 #include "tasks/compose.h"
 #include "tasks/digits.h"
 
@@ -44,5 +45,16 @@ struct ComposeExample {
 // As PretrainingBatch. The objects' places are drawn from the four that the drawn relation allows.
 std::vector<ComposeExample> ComposeBatch(const BatchOptions& options, int64_t step,
                                          const std::vector<Scene>& prompts);
+
+struct ClipExample {
+  ClipNumber caption;  // What the prompt says.
+  ClipNumber drawn;    // What all frames show.
+  int layout = 0;      // Way and row.
+  float time = 0;      // Noise level in (0, 1).
+};
+
+// As PretrainingBatch.
+std::vector<ClipExample> ClipBatch(const BatchOptions& options, int64_t step,
+                                   const std::vector<ClipNumber>& prompts);
 
 }  // namespace oxbow::tasks

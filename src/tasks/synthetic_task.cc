@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "tasks/clips_reading.h"
 #include "tasks/compose_reading.h"
 #include "tasks/digits_reading.h"
 #include "tasks/plates_reading.h"
@@ -10,11 +11,11 @@ namespace oxbow::tasks {
 namespace {
 
 absl::Status CheckSize(const ImageFormat& format, std::span<const uint8_t> pixels) {
-  const size_t wanted = static_cast<size_t>(format.width) * format.height * format.channels;
-  if (pixels.size() == wanted) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("image does not have the size of its task, ", format.width, " x ", format.height,
-                   " with ", format.channels, " channels: ", pixels.size(), " bytes"));
+  if (pixels.size() == format.bytes()) return absl::OkStatus();
+  const std::string frames = format.frames == 0 ? "" : absl::StrCat(format.frames, " frames of ");
+  return absl::FailedPreconditionError(absl::StrCat(
+      "image does not have the size of its task, ", frames, format.width, " x ", format.height,
+      " with ", format.channels, " channels: ", pixels.size(), " bytes"));
 }
 
 // The measures that every task has.
@@ -94,6 +95,35 @@ struct ComposeTraits {
   }
 };
 
+struct ClipTraits {
+  using Wanted = ClipNumber;
+  using Counter = ClipCounter;
+  static constexpr const char* kName = "clip";
+  static constexpr ImageFormat kFormat = {kClipWidth, kClipHeight, 1, kClipFrames};
+  static ClipCounter NewCounter() { return {}; }
+  static void Count(ClipCounter& counter, const ClipNumber& wanted,
+                    std::span<const uint8_t> pixels) {
+    counter.Add(wanted, pixels);
+  }
+  static absl::StatusOr<ClipNumber> Parse(const std::string& prompt) {
+    return ParseClipPrompt(prompt);
+  }
+  static bool Right(const ClipNumber& wanted, std::span<const uint8_t> pixels) {
+    const std::vector<FrameReading> frames = ReadClip(pixels);
+    return Steady(frames) && RightDigits(frames.front(), wanted) == kClipDigits;
+  }
+  static std::vector<Measure> OwnMeasures(const ClipReport& report) {
+    return {{"steady", report.steady},
+            {"minority_way_share", report.minority_way_share},
+            {"minority_row_share", report.minority_row_share},
+            {"digit_1_accuracy", report.digit_accuracy[0]},
+            {"digit_2_accuracy", report.digit_accuracy[1]},
+            {"frame_1_accuracy", report.frame_accuracy[0]},
+            {"frame_2_accuracy", report.frame_accuracy[1]},
+            {"frame_3_accuracy", report.frame_accuracy[2]}};
+  }
+};
+
 template <typename Traits>
 class CountedReport final : public TaskReport {
  public:
@@ -145,21 +175,36 @@ const SyntheticTask& ComposeTask() {
   return task;
 }
 
+const SyntheticTask& ClipTask() {
+  static const TaskOf<ClipTraits> task;
+  return task;
+}
+
 }  // namespace
+
+std::vector<uint8_t> PixelsOf(const std::vector<Image8>& frames) {
+  std::vector<uint8_t> pixels;
+  for (const Image8& frame : frames) {
+    pixels.insert(pixels.end(), frame.pixels.begin(), frame.pixels.end());
+  }
+  return pixels;
+}
 
 const SyntheticTask* TaskOfPrompt(const std::string& prompt) {
   if (ParseDigitsPrompt(prompt).ok()) return &DigitsTask();
   if (ParsePlatePrompt(prompt).ok()) return &PlatesTask();
   if (ParseScenePrompt(prompt).ok()) return &ComposeTask();
+  if (ParseClipPrompt(prompt).ok()) return &ClipTask();
   return nullptr;
 }
 
 absl::StatusOr<const SyntheticTask*> TaskNamed(std::string_view name) {
-  for (const SyntheticTask* const task : {&DigitsTask(), &PlatesTask(), &ComposeTask()}) {
+  for (const SyntheticTask* const task :
+       {&DigitsTask(), &PlatesTask(), &ComposeTask(), &ClipTask()}) {
     if (task->name() == name) return task;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown task (there are digits, plates, compose): ", std::string(name)));
+      absl::StrCat("unknown task (there are digits, plates, compose, clip): ", std::string(name)));
 }
 
 }  // namespace oxbow::tasks

@@ -2,6 +2,7 @@
 // images.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -10,13 +11,20 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/image8.h"
 
 namespace oxbow::tasks {
 
+// Pictures, or videos of some frames.
 struct ImageFormat {
   int width = 0;
   int height = 0;
   int channels = 0;
+  int frames = 0;  // 0: pictures.
+
+  size_t bytes() const {
+    return static_cast<size_t>(width) * height * channels * (frames == 0 ? 1 : frames);
+  }
 };
 
 struct Measure {
@@ -24,13 +32,17 @@ struct Measure {
   double value = 0;
 };
 
+// The pixels of a picture, or of the frames of a video one after another: what a task reads.
+std::vector<uint8_t> PixelsOf(const std::vector<Image8>& frames);
+
 // Counts images one by one.
 class TaskReport {
  public:
   virtual ~TaskReport() = default;
 
-  // `pixels`: 8-bit, channels interleaved, in the task's format. kInvalidArgument if the prompt is
-  // of another task, kFailedPrecondition if the image has another size.
+  // `pixels`: 8-bit, channels interleaved, frame after frame, in the task's format.
+  // kInvalidArgument if the prompt is of another task, kFailedPrecondition if the image has another
+  // size.
   virtual absl::Status Add(const std::string& prompt, std::span<const uint8_t> pixels) = 0;
   // Measures of the images so far; "images" first, then "reward".
   virtual std::vector<Measure> Report() const = 0;

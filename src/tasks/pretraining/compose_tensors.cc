@@ -31,7 +31,7 @@ class ComposeTaskTensors final : public TaskTensors {
   int64_t steps() const override { return 12000; }
   std::vector<std::string> merges() const override { return ComposeMerges(); }
 
-  model::Sd3Params transformer() const override {
+  std::optional<model::Sd3Params> transformer() const override {
     model::Sd3Params params;
     params.sample_size = kComposeSide;
     params.patch_size = 4;

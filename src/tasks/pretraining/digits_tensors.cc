@@ -28,7 +28,7 @@ class DigitsTaskTensors final : public TaskTensors {
   // The merges that make the word "text" one token.
   std::vector<std::string> merges() const override { return {"t e", "x t</w>", "te xt</w>"}; }
 
-  model::Sd3Params transformer() const override {
+  std::optional<model::Sd3Params> transformer() const override {
     model::Sd3Params params;
     params.sample_size = 20;
     params.patch_size = 4;

@@ -37,8 +37,8 @@ std::vector<std::string> PromptsOf(const std::vector<Caption>& captions,
   return prompts;
 }
 
-// A batch of examples: `render` gives the values of one image of `shape` [C, H, W], `prompt` that
-// of a caption.
+// A batch of examples: `render` gives the values of one image of `shape` [C, H, W] or of one video
+// of [C, F, H, W], `prompt` that of a caption.
 template <typename Example, typename Render, typename Prompt>
 TrainingTensors StackExamples(const std::vector<Example>& batch, std::vector<int64_t> shape,
                               const Render& render, const Prompt& prompt) {

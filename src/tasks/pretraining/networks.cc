@@ -22,20 +22,24 @@ struct TextRow {
 
 // One row per text side.
 const std::vector<TextRow>& TextTable() {
-  static const std::vector<TextRow> table = {{"sd3", MakeSingleClipText}, {"flux", MakeFluxText}};
+  static const std::vector<TextRow> table = {
+      {"sd3", MakeSingleClipText}, {"flux", MakeFluxText}, {"wan", MakeWanText}};
   return table;
 }
 
 absl::Status CheckImages(const model::Architecture& transformer, const ImageFormat& format) {
   const model::LatentGeometry& latent = transformer.latent();
-  if (latent.frames == 0 && latent.channels == format.channels &&
+  const bool videos = format.frames != 0;
+  if ((latent.frames != 0) == videos && latent.channels == format.channels &&
       format.height % latent.patch == 0 && format.width % latent.patch == 0) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      transformer.class_name(), " draws ", latent.layout(), " of ", latent.channels,
-      " channels with sides of multiples of ", latent.patch, "; this task's images are [",
-      format.channels, ", ", format.height, ", ", format.width, "]"));
+  const std::string frames = videos ? absl::StrCat(format.frames, ", ") : "";
+  return absl::InvalidArgumentError(
+      absl::StrCat(transformer.class_name(), " draws ", latent.layout(), " of ", latent.channels,
+                   " channels with sides of multiples of ", latent.patch, "; this task's ",
+                   videos ? "videos" : "images", " are [", format.channels, ", ", frames,
+                   format.height, ", ", format.width, "]"));
 }
 
 }  // namespace
@@ -56,10 +60,14 @@ absl::StatusOr<Networks> MakeNetworks(std::shared_ptr<const model::Architecture>
 }
 
 absl::StatusOr<Networks> OwnNetworks(const TaskTensors& task) {
+  if (!task.transformer()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("task ", task.synthetic_task().name(), " has no transformer without a graph"));
+  }
   OXBOW_ASSIGN_OR_RETURN(
       auto transformer,
       model::ReadArchitecture({.class_name = model::kSd3ClassName,
-                               .config_json = model::Sd3ConfigJson(task.transformer()),
+                               .config_json = model::Sd3ConfigJson(*task.transformer()),
                                .graph_json = {}}));
   return MakeNetworks(std::move(transformer), TextTable().front().text_side, task);
 }
@@ -71,8 +79,8 @@ absl::StatusOr<ComponentWeights> InitialWeights(const Networks& networks, const 
   ComponentWeights weights;
   if (transformer.buffers().empty()) {
     weights[kTransformer] = model::InitialTransformerWeights(transformer.shapes(), random);
-  } else if (transformer.shapes() == model::Sd3Shapes(task.transformer())) {
-    weights[kTransformer] = model::InitialSd3Weights(task.transformer(), random);
+  } else if (task.transformer() && transformer.shapes() == model::Sd3Shapes(*task.transformer())) {
+    weights[kTransformer] = model::InitialSd3Weights(*task.transformer(), random);
   } else {
     return absl::InvalidArgumentError(absl::StrCat(
         transformer.class_name(),

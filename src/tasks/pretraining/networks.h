@@ -36,7 +36,8 @@ class PretrainedText {
   virtual ~PretrainedText() = default;
 
   virtual const std::vector<PretrainedEncoder>& encoders() const = 0;
-  // One tensor per encoder. kInvalidArgument names a prompt of another task.
+  // One tensor of ids per encoder, and where one takes a mask, its mask. kInvalidArgument names a
+  // prompt of another task.
   virtual absl::StatusOr<std::vector<at::Tensor>> TokenIds(
       const std::vector<std::string>& prompts) const = 0;
   // Binds the weights of the encoders.

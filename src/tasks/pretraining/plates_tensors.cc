@@ -30,7 +30,7 @@ class PlatesTaskTensors final : public TaskTensors {
   int64_t steps() const override { return 3500; }
   std::vector<std::string> merges() const override { return {"t e", "x t</w>", "te xt</w>"}; }
 
-  model::Sd3Params transformer() const override {
+  std::optional<model::Sd3Params> transformer() const override {
     model::Sd3Params params;
     params.sample_size = kPlateWidth;
     params.patch_size = 4;

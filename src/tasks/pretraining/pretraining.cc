@@ -124,7 +124,9 @@ absl::StatusOr<at::Tensor> Pretraining::Impl::Loss() const {
   RandomStream random(
       {.seed = options.batch.seed, .group = static_cast<uint64_t>(step), .step = kInitialLatent});
   random.FillNormal({noise.data_ptr<float>(), static_cast<size_t>(noise.numel())});
-  const at::Tensor t = batch.times.view({-1, 1, 1, 1});
+  std::vector<int64_t> per_row(batch.images.dim(), 1);
+  per_row[0] = -1;
+  const at::Tensor t = batch.times.view(per_row);
   const at::Tensor x = (1 - t) * batch.images + t * noise;
   OXBOW_ASSIGN_OR_RETURN(const std::vector<at::Tensor> ids,
                          networks.text->TokenIds(batch.captions));
@@ -176,16 +178,15 @@ absl::StatusOr<std::vector<Measure>> EvaluatePretrained(
   OXBOW_ASSIGN_OR_RETURN(const auto conditioning, networks.text->Make(weights));
   OXBOW_ASSIGN_OR_RETURN(const std::vector<at::Tensor> ids, networks.text->TokenIds(prompts));
   const ImageFormat format = task.synthetic_task().format();
-  const at::Tensor images = model::SampleImages(
+  std::vector<int64_t> latent_shape = {format.channels, format.height, format.width};
+  if (format.frames != 0) latent_shape.insert(latent_shape.begin() + 1, format.frames);
+  const std::vector<std::vector<Image8>> images = model::SampleFrames(
       *velocity_model, *model::MakePixelDecoder(), model::OdeSpec(sigmas),
       model::RequestsFor(networks.text->Compose(conditioning->Encode(ids)), per_prompt, seed),
-      {format.channels, format.height, format.width});
-  OXBOW_CHECK(images.is_contiguous()) << "images are read as bytes";
+      latent_shape);
   const std::unique_ptr<TaskReport> report = task.synthetic_task().NewReport();
-  const size_t bytes = static_cast<size_t>(images[0].numel());
-  const auto* pixels = images.data_ptr<uint8_t>();
-  for (int64_t i = 0; i < images.size(0); ++i) {
-    OXBOW_RETURN_IF_ERROR(report->Add(prompts[i / per_prompt], {pixels + i * bytes, bytes}));
+  for (size_t i = 0; i < images.size(); ++i) {
+    OXBOW_RETURN_IF_ERROR(report->Add(prompts[i / per_prompt], PixelsOf(images[i])));
   }
   return report->Report();
 }

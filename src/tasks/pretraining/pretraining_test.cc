@@ -159,7 +159,7 @@ TEST(PretrainingTest, AnotherTransformerMustFitTheTask) {
             "this task's images are [3, 16, 16]");
   const absl::Status text = MakeNetworks(SmallNetworks().transformer, "qwen", SmallTask()).status();
   EXPECT_EQ(text.message(),
-            "no small text encoders for the text side 'qwen' (sd3, flux have some)");
+            "no small text encoders for the text side 'qwen' (sd3, flux, wan have some)");
 }
 
 // Around the same transformer: a CLIP without projection, and a T5, all trained.
@@ -180,6 +180,36 @@ TEST(PretrainingTest, AllTextEncodersOfAPipelineTrain) {
     }
     EXPECT_TRUE(changed) << component;
   }
+}
+
+TEST(PretrainingTest, ATaskWithoutATransformerSaysSo) {
+  const auto task = TensorsOf(**TaskNamed("clip"), {"clip 47"});
+  ASSERT_TRUE(task.ok()) << task.status();
+  EXPECT_EQ(OwnNetworks(**task).status().message(), "task clip has no transformer without a graph");
+  EXPECT_EQ(MakeNetworks(SmallNetworks().transformer, "sd3", **task).status().message(),
+            "SD3Transformer2DModel draws [C, H, W] of 1 channels with sides of multiples of 4; "
+            "this task's videos are [1, 3, 8, 20]");
+}
+
+// A mean would hide a frame that does not follow the prompt.
+TEST(PretrainingTest, GateRefusesAModelOfClipsThatIgnoresOneFrame) {
+  const auto task = TensorsOf(**TaskNamed("clip"), {"clip 47"});
+  const auto fit = [&](double steady, std::array<double, 3> frames) {
+    return (*task)
+        ->CheckBaseModel({{"reward", 0.52},
+                          {"unreadable", 0.1},
+                          {"speckle", 0.016},
+                          {"steady", steady},
+                          {"digit_1_accuracy", 0.52},
+                          {"digit_2_accuracy", 0.52},
+                          {"frame_1_accuracy", frames[0]},
+                          {"frame_2_accuracy", frames[1]},
+                          {"frame_3_accuracy", frames[2]}})
+        .ok();
+  };
+  EXPECT_TRUE(fit(0.9, {0.52, 0.52, 0.52}));
+  EXPECT_FALSE(fit(0.9, {0.10, 0.72, 0.72}));
+  EXPECT_FALSE(fit(0.2, {0.52, 0.52, 0.52}));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,7 +20,7 @@
 namespace oxbow::tasks {
 
 struct TrainingTensors {
-  at::Tensor images;                  // [B, C, H, W] float32, -1 to 1.
+  at::Tensor images;                  // [B, C, H, W] or [B, C, F, H, W] float32, -1 to 1.
   std::vector<std::string> captions;  // [B]
   at::Tensor times;                   // [B] float32, noise levels.
 };
@@ -30,7 +31,8 @@ class TaskTensors {
 
   virtual const SyntheticTask& synthetic_task() const = 0;
   // The networks of the task's own model; another transformer takes a text encoder from here, too.
-  virtual model::Sd3Params transformer() const = 0;
+  // None: the task's model has an exported graph, in models/NAME/transformer.
+  virtual std::optional<model::Sd3Params> transformer() const = 0;
   virtual model::ClipTextParams text() const = 0;
   // The merges of the CLIP tokenizer, in order.
   virtual std::vector<std::string> merges() const = 0;
@@ -67,11 +69,13 @@ at::Tensor DigitsTokenIds(const std::vector<Digits>& prompts);
 // a quotation mark, end.
 at::Tensor PlatesTokenIds(const std::vector<Digits>& prompts);
 
-// The tasks as tensors, from which models/digits, models/plates and models/compose are trained.
+// The tasks as tensors, from which models/digits, models/plates, models/compose and
+// models/clip are trained.
 // They require prompts.
 std::unique_ptr<TaskTensors> DigitsTensors(std::vector<Digits> prompts);
 std::unique_ptr<TaskTensors> PlatesTensors(std::vector<Digits> prompts);
 std::unique_ptr<TaskTensors> ComposeTensors(std::vector<Scene> prompts);
+std::unique_ptr<TaskTensors> ClipTensors(std::vector<ClipNumber> prompts);
 
 // Tensors with these training prompts. kInvalidArgument if there are none, or if one is of another
 // task.

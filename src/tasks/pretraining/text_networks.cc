@@ -7,25 +7,13 @@
 #include "core/model/initial_weights.h"
 #include "core/model/t5.h"
 #include "tasks/pretraining/piece_vocabulary.h"
-
-namespace oxbow::model {
-std::string T5ConfigJson(const T5Params& params);
-}  // namespace oxbow::model
+#include "tasks/pretraining/small_t5.h"
 
 namespace oxbow::tasks {
 namespace {
 
 constexpr char kFirst[] = "text_encoder";
 constexpr char kSecond[] = "text_encoder_2";
-
-// The features that a transformer takes under this name.
-absl::StatusOr<int64_t> WidthOf(const model::Architecture& transformer, const std::string& name) {
-  for (const model::ConditioningPart& part : transformer.conditioning()) {
-    if (part.name == name && !part.shape.empty()) return part.shape.back();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat(transformer.class_name(), " takes no prompt as '", name, "'"));
-}
 
 PretrainedEncoder ClipEncoder(const model::ClipTextParams& params) {
   return {.component = kFirst,
@@ -69,8 +57,8 @@ class FluxText final : public PretrainedText {
       : task_(task),
         vocabulary_(task.prompts()),
         clip_(ClipParams(task, pooled_width)),
-        t5_(T5ParamsOf(vocabulary_, token_width)),
-        encoders_{ClipEncoder(clip_), T5EncoderOf(t5_, vocabulary_)} {}
+        t5_(SmallT5(vocabulary_, token_width, /*bias_per_block=*/false)),
+        encoders_{ClipEncoder(clip_), SmallT5Encoder(kSecond, t5_, vocabulary_)} {}
 
   const std::vector<PretrainedEncoder>& encoders() const override { return encoders_; }
   absl::StatusOr<std::vector<at::Tensor>> TokenIds(
@@ -96,26 +84,6 @@ class FluxText final : public PretrainedText {
     params.intermediate_size = 2 * width;
     return params;
   }
-  static model::T5Params T5ParamsOf(const PieceVocabulary& vocabulary, int64_t width) {
-    model::T5Params params;
-    params.vocab_size = static_cast<int64_t>(vocabulary.pieces().size());
-    params.d_model = width;
-    params.d_kv = 16;
-    params.d_ff = 2 * width;
-    params.num_layers = 2;
-    params.num_heads = 4;
-    return params;
-  }
-  static PretrainedEncoder T5EncoderOf(const model::T5Params& params,
-                                       const PieceVocabulary& vocabulary) {
-    return {.component = kSecond,
-            .config_json = model::T5ConfigJson(params),
-            .pieces = vocabulary.pieces(),
-            .length = vocabulary.length(),
-            .initial = [params](double embedding_std, RandomStream& random) {
-              return model::InitialT5Weights(params, embedding_std, random);
-            }};
-  }
 
   const TaskTensors& task_;
   const PieceVocabulary vocabulary_;
@@ -129,8 +97,8 @@ class FluxText final : public PretrainedText {
 absl::StatusOr<std::unique_ptr<PretrainedText>> MakeSingleClipText(
     const model::Architecture& transformer, const TaskTensors& task) {
   const model::ClipTextParams params = task.text();
-  OXBOW_ASSIGN_OR_RETURN(const int64_t tokens, WidthOf(transformer, model::kPromptTokens));
-  OXBOW_ASSIGN_OR_RETURN(const int64_t pooled, WidthOf(transformer, model::kPooledPrompt));
+  OXBOW_ASSIGN_OR_RETURN(const int64_t tokens, PromptWidth(transformer, model::kPromptTokens));
+  OXBOW_ASSIGN_OR_RETURN(const int64_t pooled, PromptWidth(transformer, model::kPooledPrompt));
   if (tokens != params.hidden_size || pooled != params.projection_dim) {
     return absl::InvalidArgumentError(
         absl::StrCat(transformer.class_name(), " takes prompts ", tokens, " and ", pooled,
@@ -142,8 +110,8 @@ absl::StatusOr<std::unique_ptr<PretrainedText>> MakeSingleClipText(
 
 absl::StatusOr<std::unique_ptr<PretrainedText>> MakeFluxText(const model::Architecture& transformer,
                                                              const TaskTensors& task) {
-  OXBOW_ASSIGN_OR_RETURN(const int64_t tokens, WidthOf(transformer, model::kPromptTokens));
-  OXBOW_ASSIGN_OR_RETURN(const int64_t pooled, WidthOf(transformer, model::kPooledPrompt));
+  OXBOW_ASSIGN_OR_RETURN(const int64_t tokens, PromptWidth(transformer, model::kPromptTokens));
+  OXBOW_ASSIGN_OR_RETURN(const int64_t pooled, PromptWidth(transformer, model::kPooledPrompt));
   if (pooled % task.text().num_attention_heads != 0) {
     return absl::InvalidArgumentError(absl::StrCat("a pooled prompt must be a multiple of ",
                                                    task.text().num_attention_heads,

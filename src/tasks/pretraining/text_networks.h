@@ -16,4 +16,8 @@ absl::StatusOr<std::unique_ptr<PretrainedText>> MakeSingleClipText(
 absl::StatusOr<std::unique_ptr<PretrainedText>> MakeFluxText(const model::Architecture& transformer,
                                                              const TaskTensors& task);
 
+// A UMT5 of two layers.
+absl::StatusOr<std::unique_ptr<PretrainedText>> MakeWanText(const model::Architecture& transformer,
+                                                            const TaskTensors& task);
+
 }  // namespace oxbow::tasks
