@@ -54,7 +54,8 @@ TEST(ChosenMethodTest, RulesReadSettingsThatTheSectionHas) {
     for (const rl::SettingRule& rule : method.setting_rules) {
       EXPECT_TRUE(settings.contains(rule.key)) << method.name << "." << rule.key;
     }
-    for (const char* flag : {method.clip.no_max_if, method.whole_groups_if, method.whole_samples_if}) {
+    for (const char* flag :
+         {method.clip.no_max_if, method.whole_groups_if, method.whole_samples_if}) {
       EXPECT_TRUE(flag == nullptr || settings.contains(flag)) << method.name << "." << flag;
     }
   }

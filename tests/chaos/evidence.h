@@ -85,8 +85,8 @@ struct Evidence {
   uint64_t checkpoint_steps = 0;                             // Step of the newest checkpoint.
   uint64_t checkpoint_version = 0;
   std::map<std::string, uint64_t>
-      resident_peaks;           // Bytes without pages of files, by kind of process.
-  uint64_t libtorch_bytes = 0;  // Of the same kind: what a process has once it has loaded LibTorch.
+      resident_peaks;                          // Bytes without pages of files, by kind of process.
+  uint64_t libtorch_bytes = 0;                 // As above: what loading LibTorch alone takes.
   std::map<std::string, std::string> weights;  // File below weights/ -> SHA-256.
   std::vector<SecondStart> second_starts;
   std::vector<std::string> neighbours;  // Beside the run's directory, and not the harness's.

@@ -37,7 +37,8 @@ class LoraGoldenTest : public testing::TestWithParam<std::string> {
                               .base_model = "base",
                               .provenance = {{"oxbow.step", "7"}}};
     EXPECT_TRUE(io::WriteDiffusersLora(directory, lora).ok());
-    EXPECT_TRUE(io::WriteComfyLora(directory / "comfyui", "adapter", "SD3Transformer2DModel", lora).ok());
+    EXPECT_TRUE(
+        io::WriteComfyLora(directory / "comfyui", "adapter", "SD3Transformer2DModel", lora).ok());
     EXPECT_TRUE(io::WritePeftLora(directory / "peft", lora).ok());
     return directory;
   }

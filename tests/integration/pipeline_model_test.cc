@@ -309,9 +309,9 @@ fs::path TinyWan(const fs::path& model) {
 TEST(PipelineTest, WanTrainsAnAdapterOnVideosFromItsExportedGraph) {
   const ScopedDirectory scratch;
   std::vector<std::string> settings = FluxSettings(TinyWan(scratch.path() / "model"));
-  settings.insert(settings.end(),
-                  {"model.lora.targets=[to_q, to_v]", "sampling.frames=5", "sampling.guidance=4.5",
-                   "sampling.dynamics=wan_sde", "method.kl_weight=0.004", "method.kl_space=transition"});
+  settings.insert(settings.end(), {"model.lora.targets=[to_q, to_v]", "sampling.frames=5",
+                                   "sampling.guidance=4.5", "sampling.dynamics=wan_sde",
+                                   "method.kl_weight=0.004", "method.kl_space=transition"});
   TrainingRun run(settings);
   ExpectTrained(run);
   ExpectReplayed(run);
