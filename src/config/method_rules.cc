@@ -176,11 +176,18 @@ void DiversityRules(const RunConfig& c, Findings& f) {
   }
 }
 
-void AnchorRules(const v1::MethodConfig& m, Findings& f) {
-  const v1::AnchorConfig& a = m.anchor();
+void AnchorRules(const RunConfig& c, Findings& f) {
+  const v1::AnchorConfig& a = c.method().anchor();
   f.Require(a.weight() >= 0, "method.anchor.weight", "must be at least 0", a.weight());
   f.Require(a.low() > 0 && a.low() < a.high() && a.high() <= 1, "method.anchor.low",
             "must be above 0 and below method.anchor.high, which is at most 1", a.low());
+  if (a.weight() > 0 && ChosenMethod(c.method()).needs_density() && c.replay().fraction() > 0 &&
+      c.sampling().tail() == v1::TAIL_KIND_STORED) {
+    f.Error("method.anchor.weight",
+            absl::StrCat("needs final images, which a replayed trajectory with sampling.tail: "
+                         "stored does not have: set sampling.tail to ode, got ",
+                         a.weight()));
+  }
 }
 
 // The pull towards the old policy.
@@ -213,7 +220,7 @@ void WholeGroupRules(const RunConfig& c, Findings& f) {
 
 void MethodRules(const RunConfig& c, Findings& f) {
   DiversityRules(c, f);
-  AnchorRules(c.method(), f);
+  AnchorRules(c, f);
   ClipRules(c.method(), f);
   AdvantageRules(c, f);
   WeightRules(c.method(), f);
