@@ -134,9 +134,8 @@ absl::StatusOr<std::vector<std::vector<Image8>>> ImageDrawer::Draw(
   std::vector<model::ImageRequest> requests =
       model::RequestsFor(conditioning, static_cast<int>(per_prompt), seed);
   for (model::ImageRequest& request : requests) request.key.group += first;
-  const int64_t at_once = loaded.latent_shape.size() == 4 ? 1 : 64;  // Videos one by one.
   return model::SampleFrames(drawing_->policy->current(), *loaded.decoder, drawing_->spec, requests,
-                             loaded.latent_shape, at_once);
+                             loaded.latent_shape, model::SamplesAtOnce(loaded.latent_shape));
 }
 
 absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path) {

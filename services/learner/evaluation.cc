@@ -123,7 +123,7 @@ absl::StatusOr<Evaluation::Samples> Evaluation::Draw(const model::VelocityModel&
     }
     Samples drawn = model::SampleFrames(
         UntilEnded(model, cancelled_), DecoderUntilEnded(decoder_, cancelled_), spec, requests,
-        options_.latent_shape, options_.latent_shape.size() == 4 ? 1 : kImagesAtOnce);
+        options_.latent_shape, model::SamplesAtOnce(options_.latent_shape));
     if (cancelled_) return Cancelled();
     for (std::vector<Image8>& frames : drawn) images.push_back(std::move(frames));
   }

@@ -9,6 +9,7 @@
 #include "core/model/velocity_model.h"
 #include "gtest/gtest.h"
 #include "io/diffusers_directory.h"
+#include "io/prompts/text_encoders.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
 #include "run/model_facts.h"
@@ -107,6 +108,12 @@ TEST_P(EmbeddedModelTest, IdsEmbeddingsAndVelocitiesAreThoseOfDiffusers) {
   ASSERT_TRUE(transformer.ok()) << transformer.status();
   ExpectClose((*transformer)->Velocity(golden_.at("x"), golden_.at("sigma"), golden),
               golden_.at("velocity"));
+}
+
+// Padding that the model never saw would spoil what it draws.
+TEST_P(EmbeddedModelTest, APromptHasTheTokensThatItWasTrainedWith) {
+  EXPECT_EQ(io::PromptTokens(components_, /*t5_length=*/0).value(),
+            golden_.at(model::kPromptTokens).size(1));
 }
 
 TEST_P(EmbeddedModelTest, SchedulerGivesOurGrid) {

@@ -13,7 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kRise = 0.1;
+// About half of the rise of the recipe in eight steps.
+constexpr double kRise = 0.2;
 
 TEST(ClipRunTest, ClipsShowTheirNumberMoreOftenAndTheSheetsOfTheReportMove) {
   const std::string source = OXBOW_SOURCE_DIR;

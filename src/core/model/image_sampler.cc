@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <utility>
@@ -35,6 +36,13 @@ std::vector<ImageRequest> RequestsFor(const Conditioning& conditioning, int per_
     }
   }
   return requests;
+}
+
+int64_t SamplesAtOnce(at::IntArrayRef latent_shape) {
+  constexpr int64_t kSamples = 64;
+  constexpr int64_t kElements = 32768;
+  if (latent_shape.size() < 4) return kSamples;
+  return std::clamp(kElements / c10::multiply_integers(latent_shape), int64_t{1}, kSamples);
 }
 
 namespace {

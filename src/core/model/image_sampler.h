@@ -34,6 +34,10 @@ struct ImageRequest {
 std::vector<ImageRequest> RequestsFor(const Conditioning& conditioning, int per_prompt,
                                       uint64_t seed);
 
+// Samples of that latent shape that are drawn in one batch without much memory: 64 pictures, or as
+// many videos as have 32,768 elements together, 1 to 64.
+int64_t SamplesAtOnce(at::IntArrayRef latent_shape);
+
 // The frames of each request's picture or video, in order, without gradients. `latent_shape` is of
 // one sample. Runs at most `batch_max` requests at once; the result does not depend on it. Requires
 // requests.

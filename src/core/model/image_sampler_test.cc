@@ -66,6 +66,13 @@ TEST(ImageSamplerTest, ImagesDoNotDependOnTheBatchTheyAreDrawnIn) {
   EXPECT_FALSE(at::equal(together[0], together[3]));
 }
 
+TEST(ImageSamplerTest, LargeVideosAreDrawnOneByOne) {
+  EXPECT_EQ(SamplesAtOnce({16, 64, 64}), 64);
+  EXPECT_EQ(SamplesAtOnce({1, 3, 8, 20}), 64);
+  EXPECT_EQ(SamplesAtOnce({16, 3, 16, 16}), 2);
+  EXPECT_EQ(SamplesAtOnce({16, 9, 30, 52}), 1);
+}
+
 // Frame f of sample b is of value 10 b + f.
 TEST(ImageDecoderTest, TheFramesOfAVideoComeOutInOrder) {
   const at::Tensor value = at::arange(2).view({2, 1, 1, 1, 1}) * 10 + at::arange(3).view({3, 1, 1});

@@ -1,7 +1,10 @@
 #include "io/prompts/text_encoders.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "io/added_tokens.h"
 #include "io/diffusers_directory.h"
 
 namespace oxbow::io {
@@ -16,6 +19,15 @@ absl::StatusOr<const TextSide*> TextSideOf(const DiffusersComponents& components
                                        pipeline->class_name);
 }
 
+// A tokenizer that cannot be read is another's error.
+int64_t T5LengthOf(const TextSide& side, const DiffusersComponents& components) {
+  const auto tokenizer = components.find(side.t5_tokenizer);
+  if (tokenizer == components.end()) return side.t5_length;
+  const auto settings = ReadTokenizerSettings(tokenizer->second.directory, {});
+  const int64_t most = settings.ok() ? settings->model_max_length.value_or(0) : 0;
+  return most < 1 ? side.t5_length : std::min(side.t5_length, most);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TextEncoders>> TextEncoders::Open(
@@ -24,13 +36,14 @@ absl::StatusOr<std::unique_ptr<TextEncoders>> TextEncoders::Open(
   OXBOW_CHECK(options.dtype == at::kFloat || options.dtype == at::kBFloat16) << options.dtype;
   OXBOW_ASSIGN_OR_RETURN(const TextSide* const side, TextSideOf(components));
   Options known = options;
-  if (known.t5_length == 0) known.t5_length = side->t5_length;
+  if (known.t5_length == 0) known.t5_length = T5LengthOf(*side, components);
   return side->open(components, known);
 }
 
 absl::StatusOr<int64_t> PromptTokens(const DiffusersComponents& components, int64_t t5_length) {
   OXBOW_ASSIGN_OR_RETURN(const TextSide* const side, TextSideOf(components));
-  return side->prompt_tokens(components, t5_length == 0 ? side->t5_length : t5_length);
+  return side->prompt_tokens(components,
+                             t5_length == 0 ? T5LengthOf(*side, components) : t5_length);
 }
 
 }  // namespace oxbow::io

@@ -29,7 +29,7 @@ inline constexpr int64_t kT5LengthMax = 512;
 class TextEncoders {
  public:
   struct Options {
-    int64_t t5_length = 0;  // Tokens of T5, which pads and cuts to it; 0: TextSide::t5_length.
+    int64_t t5_length = 0;         // Tokens of T5, which pads and cuts to it; 0: as TextSide says.
     at::Device device = at::kCPU;  // Where weights are; results are on the CPU.
     // kFloat: CLIP in float32, T5 in the type it is stored in. kBFloat16: weights and products of
     // all encoders, whatever they are stored in.
@@ -82,7 +82,10 @@ struct TextSide {
   // Tokens that the conditioning of a prompt has, by the configs alone.
   absl::StatusOr<int64_t> (*prompt_tokens)(const DiffusersComponents& components,
                                            int64_t t5_length);
-  int64_t t5_length = kT5LengthOfRecipes;  // Where a run does not say.
+  // Where a run does not say: so many tokens of T5, but no more than the settings of its tokenizer
+  // (model_max_length), which is in that folder, allow.
+  int64_t t5_length = kT5LengthOfRecipes;
+  std::string t5_tokenizer = {};  // Empty: none here.
 };
 
 // One row per way. text_side_table.cc defines nothing else, so that a binary which defines its own

@@ -8,9 +8,9 @@ namespace oxbow::io {
 
 const std::vector<TextSide>& TextSideTable() {
   static const std::vector<TextSide> table = {
-      {"sd3", OpenSd3TextSide, Sd3PromptTokens},
-      {"flux", OpenFluxTextSide, FluxPromptTokens, 512},
-      {"wan", OpenWanTextSide, WanPromptTokens, 512},
+      {"sd3", OpenSd3TextSide, Sd3PromptTokens, kT5LengthOfRecipes, "tokenizer_3"},
+      {"flux", OpenFluxTextSide, FluxPromptTokens, 512, "tokenizer_2"},
+      {"wan", OpenWanTextSide, WanPromptTokens, 512, "tokenizer"},
       {"encoded_elsewhere", OpenEncodedElsewhere, TokensEncodedElsewhere, 512},
   };
   return table;
