@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/status_macros.h"
-#include "config/chosen_method.h"
 #include "core/model/policy.h"
 #include "core/parallel/ranks.h"
 #include "core/rl/trainer.h"
@@ -83,7 +82,7 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
   sampling.set_embedded_guidance(loaded.embedded_guidance);
   OXBOW_ASSIGN_OR_RETURN(impl->spec.sampling, run::SamplingSpecFromConfig(sampling));
   OXBOW_ASSIGN_OR_RETURN(impl->spec.storage, run::StorageFromConfig(sampling));
-  impl->spec.final_latent = config::ChosenMethod(config.method()).trains_final_latents();
+  impl->spec.sent = run::SentLatentsOf(config);
   impl->spec.run_seed = config.run().seed();
   impl->spec.latent_shape = loaded.latent_shape;
   OXBOW_ASSIGN_OR_RETURN(impl->window, run::WindowFromConfig(impl->config.sampling()));
