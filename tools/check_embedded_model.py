@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Loads a model of models/ with diffusers and transformers and writes its outputs.
 
-The golden file (tests/golden/models/MODEL_velocity.safetensors) holds prompts' token ids, their embeddings, and
+The golden file (tests/golden/models/velocity_MODEL.safetensors) holds prompts' token ids, their embeddings, and
 velocities at several noise levels; the C++ test compares its own with them. A FLUX and a Wan also go through their
 pipelines as a whole.
 
@@ -115,7 +115,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path)
     flags = parser.parse_args()
     model = flags.model or root / "models" / flags.name
-    out = flags.out or root / f"tests/golden/models/{flags.name}_velocity.safetensors"
+    out = flags.out or root / f"tests/golden/models/velocity_{flags.name}.safetensors"
     torch.manual_seed(0)
     torch.set_num_threads(1)
 

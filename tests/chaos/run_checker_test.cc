@@ -229,7 +229,7 @@ const Planted kPlanted[] = {
     {"TooMuchMemory", [](Evidence& e) { e.resident_peaks["replay_buffer"] += 1'000'000; },
      CheckMemory, "replay_buffer had 151 MB resident, at most 150"},
     {"TooMuchMemoryBesideLibTorch", [](Evidence& e) { e.libtorch_bytes -= 1'000'000; }, CheckMemory,
-     "reward_server had 150 MB resident, at most 149"},
+     "learner had 700 MB resident, at most 699"},
     {"MemoryNeverSeen", [](Evidence& e) { e.resident_peaks.erase("learner"); }, CheckMemory,
      "the memory of learner was never seen"},
     {"OrderOfPromptsBrokenByTheResume",

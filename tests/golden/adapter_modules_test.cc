@@ -24,7 +24,8 @@ nlohmann::json ReadPacked(const std::string& file) {
 }
 
 TEST(AdapterModulesTest, RecipesTrainTheModulesThatPeftWouldTrain) {
-  for (const auto& [recipe, golden] : ReadPacked("/tests/golden/adapters.json.gz").items()) {
+  const nlohmann::json goldens = ReadPacked("/tests/golden/adapters.json.gz");
+  for (const auto& [recipe, golden] : goldens.items()) {
     const std::string file = "/models/graphs/" + golden["graph"].get<std::string>() + ".json.gz";
     const nlohmann::json header = ReadPacked(file);
     const auto architecture = ReadArchitecture({.class_name = header["class"],

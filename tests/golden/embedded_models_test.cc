@@ -67,7 +67,7 @@ class EmbeddedModelTest : public testing::TestWithParam<Shipped> {
 
   const std::string directory_ = kSource + "/models/" + GetParam().model;
   const model::NamedTensors golden_ =
-      TensorsOf(kSource + "/tests/golden/models/" + GetParam().model + "_velocity.safetensors");
+      TensorsOf(kSource + "/tests/golden/models/velocity_" + GetParam().model + ".safetensors");
   const std::unique_ptr<tasks::TaskTensors> task_ =
       tasks::TensorsOf(**tasks::TaskNamed(GetParam().task), HeldOut()).value();
   const io::DiffusersComponents components_ = io::OpenDiffusersDirectory(directory_).value();
