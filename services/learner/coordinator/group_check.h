@@ -18,8 +18,8 @@ struct GroupRules {
   std::vector<int64_t> latent_shape;  // [C, H, W]
   v1::DType storage = v1::DTYPE_F32;  // The latents' type.
   uint64_t schedule_id = 0;
-  std::vector<bool> sde;      // T flags: the steps that may be stochastic.
-  int latents_max = 0;        // Most latents in one trajectory; 0: all T + 1.
+  std::vector<bool> sde;  // T flags: the steps that may be stochastic.
+  int latents_max = 0;    // Most latents in one trajectory; 0: all T + 1.
   flow::SentLatents sent = flow::SentLatents::kTransitions;
   uint32_t group_size = 0;
 
