@@ -21,6 +21,7 @@ struct Network {
   double sampling_steps;
   double trained_steps;
   double group_size;
+  uint64_t groups_per_step = 48;
 };
 
 double PassSeconds(const Network& n) {
@@ -34,7 +35,7 @@ RunModel ModelOf(const Network& n, double trajectory_bytes, double weight_bytes,
   model.groups_in_flight = 2;
   model.batch_groups_max = 1;  // One group fills the GPU's memory.
   model.ranks = 8;
-  model.groups_per_step = 48;
+  model.groups_per_step = n.groups_per_step;
   model.checkpoint_every = 25;
   Costs& c = model.costs;
   c.group_s = n.group_size * n.sampling_steps * n.passes * PassSeconds(n);
@@ -91,6 +92,32 @@ Network WanSmall() {
           .group_size = 8};
 }
 
+// FLUX.1-dev at 512 px: 11.9e9 parameters, of which 3.2e9 modulate and see one row an image; 1024
+// image and 128 text tokens; 57 blocks, d = 3072. As flow_grpo's pickscore_flux: 6 steps, 5
+// trained.
+Network FluxDev() {
+  return {.parameters = 8.7e9,
+          .tokens = 1152,
+          .attention_flops = 57 * 4 * 1152.0 * 1152.0 * 3072,
+          .passes = 1,
+          .sampling_steps = 6,
+          .trained_steps = 5,
+          .group_size = 24};
+}
+
+// Wan2.1 1.3B at 240 x 416, 33 frames: 9 x 15 x 26 latent tokens. As flow_grpo's
+// general_ocr_wan2_1: 20 steps, 19 trained, 32 groups of 4.
+Network WanClips() {
+  return {.parameters = 1.3e9,
+          .tokens = 3510,
+          .attention_flops = 30 * 4 * 3510.0 * 3510.0 * 1536,
+          .passes = 2,
+          .sampling_steps = 20,
+          .trained_steps = 19,
+          .group_size = 4,
+          .groups_per_step = 32};
+}
+
 // The measured run: configs/recipes/digits-op-grpo.yaml with one worker on two virtual cores.
 RunModel Digits() {
   RunModel model;
@@ -132,6 +159,13 @@ std::vector<Preset> Make() {
                      ModelOf(Sd35Medium(), 1.4 * kMiB, 38e6, 76e6)});
   presets.push_back({"sd35m_full", "SD3.5-M 512 px, all weights: 5 GB published", times,
                      ModelOf(Sd35Medium(), 1.4 * kMiB, 5e9, 10e9)});
+  // Rank 64 in 342 modules: 179 M parameters. Seven latents of 16 x 64 x 64 in 16 bits.
+  presets.push_back({"flux_lora", "FLUX.1-dev 512 px, LoRA: 359 MB published, 21 MiB a group",
+                     times, ModelOf(FluxDev(), 0.875 * kMiB, 359e6, 717e6)});
+  // Rank 32 in 240 modules: 23.6 M parameters. 20 latents of 16 x 9 x 30 x 52 in 16 bits.
+  presets.push_back({"wan21_lora",
+                     "Wan2.1 1.3B, 33 frames of 240 x 416, LoRA: 47 MB published, 34.3 MiB a group",
+                     times, ModelOf(WanClips(), 20 * 449280.0, 47e6, 94e6)});
   presets.push_back({"wan21_full",
                      "Wan2.1 1.3B, 480p, 81 frames: 2.6 GB published, 672 MiB a group", times,
                      ModelOf(WanSmall(), 84 * kMiB, 2.6e9, 5.2e9)});
