@@ -43,7 +43,7 @@ COMPARED = ["train/reward_mean", "train/reward_group_std_mean", "train/loss", "t
 
 
 def train(build, root, name, device, recipe, settings):
-    """A run under `root`; the same name on both sides, because draws of replayed trajectories depend on it."""
+    """A run under `root`, under the same name on both sides."""
     root.mkdir(parents=True, exist_ok=True)
     directory, plan = root / name, root / f"{name}.yaml"
     plan.write_text(f"recipe: {recipe}\nrun: {{name: {name}, directory: {root}}}\n")

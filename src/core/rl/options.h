@@ -55,7 +55,7 @@ struct KlOptions {
 
 // The pull towards the reference at noise levels that the method does not train; see penalties.h.
 struct AnchorOptions {
-  double weight = 0;  // Above 0 it requires a method that trains on final latents.
+  double weight = 0;  // Above 0, trajectories must reach their final latent.
   double low = 0.02;
   double high = 0.7;
 };

@@ -6,6 +6,8 @@
 //   mean      mean_D (mu - mu_ref)^2 / (2 std^2), std without sqrt(-dt): Flow-GRPO's KL, whose
 //             published weights assume this scale. mu - mu_ref = cv (v - v_ref), so it is the first
 //             times a number.
+//   transition  mean_D (mu - mu_ref)^2 / (2 S^2), S = std sqrt(-dt): the KL of the two Gaussians,
+//             Flow-GRPO's for Wan.
 //
 // The anchor, the same difference at noise levels that the method itself does not train:
 //
